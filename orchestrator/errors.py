@@ -1,0 +1,47 @@
+"""One exception for each kind of failure: its sentence is what the user reads, its exit code what a script sees."""
+
+from __future__ import annotations
+
+
+class NsaPodError(Exception):
+    """A failure of the infrastructure: the pod, the connection, the environment. Exit code 4."""
+
+    exit_code = 4
+
+
+class InputError(NsaPodError):
+    """Bad input that can be judged without contacting a pod: YAML, names, revisions, usage. Exit code 2."""
+
+    exit_code = 2
+
+
+class Unreachable(NsaPodError):
+    """No connection to the pod could be made: network, port, authentication."""
+
+
+class HostKeyError(NsaPodError):
+    """The pod's host key is unknown or is not the pinned one."""
+
+
+class ContactLost(NsaPodError):
+    """The connection broke or the peer stalled; what runs on the pod is not affected."""
+
+
+class CommandTimeout(NsaPodError):
+    """A command on the pod did not end within its limit."""
+
+
+class PodError(NsaPodError):
+    """The pod cannot do what is needed: no Python, no disk, another GPU than promised, a step failed there."""
+
+
+class PodBusy(PodError):
+    """Another run holds the pod's lock."""
+
+
+class EnvironmentFailed(PodError):
+    """No environment fits the pod, or it could not be built or verified."""
+
+
+class IntegrityError(PodError):
+    """What came from the pod is not what its record says: size, hash, path, chain."""

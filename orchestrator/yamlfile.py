@@ -1,0 +1,140 @@
+"""YAML files checked against a model on load; each error names file, line, key and what was expected."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+from orchestrator.errors import InputError
+
+M = TypeVar("M", bound=BaseModel)
+Location = tuple[str | int, ...]
+
+
+def _env_value(value: object) -> object:
+    # YAML reads `A: 1` as a number, which is what was meant; `A: yes` as a boolean, which is not.
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+EnvMap = dict[str, Annotated[str, BeforeValidator(_env_value)]]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """': did you mean ...?' or the known names, ready to be appended to a sentence."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f": did you mean {' or '.join(close)}?"
+    return f": known are {', '.join(names)}" if names else ": none is known"
+
+
+def load(path: Path, model: type[M]) -> M:
+    """Read `path` and validate it as `model`; InputError says file:line, key and what was expected."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+    return loads(text, str(path), model)
+
+
+def loads(text: str, source: str, model: type[M]) -> M:
+    """As `load`, for text that is already in memory; `source` is what errors call it."""
+    lines: dict[Location, int] = {}
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _index(node, (), lines, source, set())
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        raise InputError(_yaml_sentence(source, e)) from e
+    except (RecursionError, ValueError) as e:  # aliases that loop, dates that are none
+        raise InputError(f"{source}: not valid YAML: {e}") from e
+    if not isinstance(data, dict):
+        raise InputError(f"{source}:1: expected a mapping with the keys {', '.join(_keys(model))}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as e:
+        raise InputError(_model_sentence(source, e, lines, model)) from e
+
+
+def _index(
+    node: yaml.Node | None, at: Location, lines: dict[Location, int], source: str, open_nodes: set[int]
+) -> None:
+    """Remember the line of each key; refuse duplicate keys, which YAML readers silently drop."""
+    if node is None:
+        return
+    if id(node) in open_nodes:
+        raise InputError(f"{source}:{node.start_mark.line + 1}: an alias refers to itself")
+    lines.setdefault(at, node.start_mark.line + 1)
+    open_nodes.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            where = (*at, str(key.value))
+            if where in lines:
+                raise InputError(f"{source}:{key.start_mark.line + 1}: duplicate key {key.value!r}")
+            lines[where] = key.start_mark.line + 1
+            _index(value, where, lines, source, open_nodes)
+    elif isinstance(node, yaml.SequenceNode):
+        for i, item in enumerate(node.value):
+            _index(item, (*at, i), lines, source, open_nodes)
+    open_nodes.discard(id(node))
+
+
+def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    line = f":{mark.line + 1}" if mark else ""
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{source}{line}: not valid YAML: {problem}"
+
+
+def _model_sentence(
+    source: str, error: ValidationError, lines: dict[Location, int], model: type[BaseModel]
+) -> str:
+    first = error.errors()[0]
+    at = tuple(first["loc"])
+    known = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
+    # Inside a union pydantic puts the branch's tag into the location: only what is in the file is shown.
+    shown = ".".join(str(part) for n, part in enumerate(at) if at[: n + 1] in lines or n == len(at) - 1)
+    key = f" key '{shown}':" if shown else ""
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{source}:{known}:{key} {_expectation(cast(dict[str, Any], first), at, model)}{more}"
+
+
+def _expectation(first: dict[str, Any], at: Location, model: type[BaseModel]) -> str:
+    if first["type"] == "extra_forbidden":
+        return f"unknown key{nearest(str(at[-1]), _keys(_model_at(model, at[:-1])))}"
+    if first["type"] == "missing":
+        return "is missing"
+    if first["type"] == "value_error":  # raised by our own validators, already a sentence
+        return cast(str, first["msg"]).removeprefix("Value error, ")
+    return f"expected {first['msg'].removeprefix('Input should be ')}, got {_short(first['input'])}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_at(model: type[BaseModel], at: Location) -> type[BaseModel]:
+    """The model that validates the part of the file at `at`, by following the annotations."""
+    for part in at:
+        field = next((f for n, f in model.model_fields.items() if part in (n, f.alias)), None)
+        annotation = field.annotation if field else None
+        inner = _inner_model(annotation)
+        model = inner or model
+    return model
+
+
+def _inner_model(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_inner_model(a) for a in getattr(annotation, "__args__", ()))
+    return next((m for m in found if m is not None), None)
