@@ -1,0 +1,388 @@
+"""The oracle: Native Sparse Attention written from the paper's equations, one short function for each.
+
+Every query's keys are an explicit set of positions; attention is a softmax over exactly that set. Nothing
+here is shared with a fast path, nothing masks, nothing is fused. It computes in the dtype it is given (fp64
+to judge others), autograd differentiates it, and it never records a route.
+
+Queries can be sampled: `rows=` names the query rows (indices into the T axis) to compute, and outputs then
+have [B,R,...] for R rows in that order. The query-side inputs stay whole, so gradients stay exact for the sampled
+rows. Memory is that of the rows' own keys: 256 rows fit at T=64k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.phi import MlpPhi, Phi, WeightedPhi
+
+Branches = Tensor | tuple[Tensor, Tensor, Tensor]
+Rows = Sequence[int] | Tensor | None
+
+
+class Where(TypedDict):
+    """Arguments that say where the queries stand, the same for every operation."""
+
+    scale: float | None
+    cu_seqlens: Tensor | None
+    q_start: Tensor | None
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Query:
+    """Where one query stands: batch entry `b`, index `row` on the T axis, position `t` in its own sequence.
+
+    That sequence's first token has index `key0`, its first compressed token `cmp0`.
+    """
+
+    b: int
+    row: int
+    t: int
+    key0: int = 0
+    cmp0: int = 0
+
+
+# --- index sets ---
+
+
+def compressed_count(tokens: int, config: NSAConfig) -> int:
+    """Tc = 0 if T < l else (T-l)//d + 1: spans [i*d, i*d+l) that end inside the sequence."""
+    return 0 if tokens < config.l else (tokens - config.l) // config.d + 1
+
+
+def visible_set(t: int, config: NSAConfig) -> list[int]:
+    """Compressed tokens that query `t` sees: i*d + l - 1 <= t."""
+    return list(range(compressed_count(t + 1, config)))
+
+
+def window_set(t: int, window: int) -> list[int]:
+    """Positions (t-w, t]."""
+    return list(range(max(0, t - window + 1), t + 1))
+
+
+def selected_set(t: int, blocks: Iterable[int], config: NSAConfig) -> list[int]:
+    """Positions <= t inside the selected blocks; -1 is no block."""
+    spans = (range(b * config.l_sel, min((b + 1) * config.l_sel, t + 1)) for b in blocks if b >= 0)
+    return [position for span in spans for position in span]
+
+
+def forced_blocks(t: int, config: NSAConfig) -> set[int]:
+    """The first `init_blocks` candidates and the `local_blocks` ending at the query's own, counted once."""
+    current = t // config.l_sel
+    first = range(min(config.init_blocks, current + 1))
+    local = range(max(0, current - config.local_blocks + 1), current + 1)
+    return set(first) | set(local)
+
+
+def chosen_blocks(t: int, scores: Sequence[float], config: NSAConfig) -> list[int]:
+    """Forced blocks, then the candidates j*l_sel <= t by falling score, ties to the lower index (Eq. 11)."""
+    candidates = range(t // config.l_sel + 1)
+    forced = forced_blocks(t, config)
+    rest = sorted((j for j in candidates if j not in forced), key=lambda j: (-scores[j], j))
+    return sorted([*forced, *rest[: config.n_sel - len(forced)]])
+
+
+def _queries(
+    q: Tensor, config: NSAConfig | None, rows: Rows, cu_seqlens: Tensor | None, q_start: Tensor | None
+) -> list[list[Query]]:
+    """The queries to compute, one list for each batch entry."""
+    batch, tokens = q.shape[:2]
+    wanted = range(tokens) if rows is None else [int(row) for row in rows]
+    if cu_seqlens is not None:
+        borders = [int(border) for border in cu_seqlens]
+        return [[_packed_query(row, borders, config) for row in wanted]]
+    starts = [0] * batch if q_start is None else [int(start) for start in q_start]
+    return [[Query(b, row, starts[b] + row) for row in wanted] for b in range(batch)]
+
+
+def _packed_query(row: int, borders: list[int], config: NSAConfig | None) -> Query:
+    segment = next(s for s in range(len(borders) - 1) if borders[s] <= row < borders[s + 1])
+    lengths = [borders[s + 1] - borders[s] for s in range(segment)]
+    cmp0 = 0 if config is None else sum(compressed_count(length, config) for length in lengths)
+    return Query(0, row, row - borders[segment], borders[segment], cmp0)
+
+
+# --- attention to explicit sets ---
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Eq. 1 and 2 for one query.
+
+    q [Hkv,G,Dk] and its keys k [K,Hkv,Dk], v [K,Hkv,Dv] -> o [Hkv,G,Dv], lse [Hkv,G].
+    Without keys (K = 0) the sums are empty: o is exactly 0, lse is -inf, and gradients are 0.
+    """
+    logits = scale * torch.einsum("hgd,khd->hgk", q, k)
+    return torch.einsum("hgk,khd->hgd", logits.softmax(-1), v), logits.detach().logsumexp(-1)
+
+
+def _attend_sets(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: list[list[Query]],
+    sets: list[list[list[int]]],
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
+    """`attend` for every query with its set of indices into the key axis: o [B,R,Hq,Dv], lse [B,R,Hq]."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    entries = zip(q.unbind(0), k.unbind(0), v.unbind(0), queries, sets, strict=True)
+    results = [_attend_entry(*entry, scale) for entry in entries]
+    if not results:
+        return q.new_zeros(0, q.shape[1], q.shape[2], v.shape[-1]), q.new_zeros(q.shape[:3])
+    outputs, lses = zip(*results, strict=True)
+    return torch.stack(outputs), torch.stack(lses)
+
+
+def _attend_entry(
+    q: Tensor, k: Tensor, v: Tensor, queries: list[Query], sets: list[list[int]], scale: float
+) -> tuple[Tensor, Tensor]:
+    rows = torch.tensor([query.row for query in queries], dtype=torch.int64, device=q.device)
+    heads = q.index_select(0, rows).unflatten(1, (k.shape[1], -1)).unbind(0)
+    pairs = [attend(*triple, scale) for triple in zip(heads, _gather(k, sets), _gather(v, sets), strict=True)]
+    if not pairs:
+        return q.new_zeros(0, q.shape[1], v.shape[-1]), q.new_zeros(0, q.shape[1])
+    outputs, lses = zip(*pairs, strict=True)
+    return torch.stack(outputs).flatten(1, 2), torch.stack(lses).flatten(1, 2)
+
+
+def _gather(x: Tensor, sets: list[list[int]]) -> tuple[Tensor, ...]:
+    """The rows of x named by each set. One index for all sets, so that autograd scatters once."""
+    flat = torch.tensor([index for one in sets for index in one], dtype=torch.int64, device=x.device)
+    return torch.split(x.index_select(0, flat), [len(one) for one in sets])
+
+
+# --- compression and scores ---
+
+
+def mean_phi(block: Tensor) -> Tensor:
+    """phi of blocks [...,l,Hkv,D]: the mean over the span."""
+    return block.mean(-3)
+
+
+def weighted_phi(block: Tensor, phi: WeightedPhi) -> Tensor:
+    """phi of blocks [...,l,Hkv,D]: learned weights [Hkv,l]."""
+    return torch.einsum("...lhd,hl->...hd", block, phi.weight)
+
+
+def mlp_phi(block: Tensor, phi: MlpPhi) -> Tensor:
+    """phi of blocks [...,l,Hkv,D]: an MLP of the block with intra-block position embedding (Eq. 7)."""
+    flat = (block.transpose(-3, -2) + phi.position).flatten(-2)
+    hidden = F.gelu(torch.einsum("...hi,him->...hm", flat, phi.w_in) + phi.b_in)
+    return torch.einsum("...hm,hmd->...hd", hidden, phi.w_out) + phi.b_out
+
+
+def overlap_matrix(t: int, config: NSAConfig, like: Tensor) -> Tensor:
+    """Tokens that compressed token i and selection block j share, [visible, candidates] of query `t`.
+
+    These are the weights of Eq. 9, general in l, d, l_sel.
+    """
+    visible, blocks = compressed_count(t + 1, config), t // config.l_sel + 1
+    i = torch.arange(visible, device=like.device)[:, None] * config.d
+    j = torch.arange(blocks, device=like.device)[None] * config.l_sel
+    shared = torch.minimum(i + config.l, j + config.l_sel) - torch.maximum(i, j)
+    return shared.clamp(min=0).to(like.dtype)
+
+
+# --- the operations, with the names and shapes of nsa.ops ---
+
+
+def compress(
+    x: Tensor, config: NSAConfig, *, phi: Phi | None = None, cu_seqlens: Tensor | None = None
+) -> Tensor:
+    """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D] (Eq. 7)."""
+    borders = [0, x.shape[1]] if cu_seqlens is None else [int(c) for c in cu_seqlens]
+    starts = [
+        first + i * config.d
+        for first, end in pairwise(borders)
+        for i in range(compressed_count(end - first, config))
+    ]
+    spans = torch.tensor([list(range(s, s + config.l)) for s in starts], dtype=torch.int64, device=x.device)
+    blocks = x[:, spans.reshape(len(starts), config.l)]
+    if phi is None:
+        return mean_phi(blocks)
+    return weighted_phi(blocks, phi) if isinstance(phi, WeightedPhi) else mlp_phi(blocks, phi)
+
+
+def compressed_attention(
+    q: Tensor,
+    k_cmp: Tensor,
+    v_cmp: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    rows: Rows = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq] (not differentiable)."""
+    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    sets = [[[query.cmp0 + i for i in visible_set(query.t, config)] for query in entry] for entry in queries]
+    return _attend_sets(q, k_cmp, v_cmp, queries, sets, scale)
+
+
+def block_scores(
+    q: Tensor,
+    k_cmp: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    rows: Rows = None,
+) -> list[list[Tensor]]:
+    """Scores of each query's candidate blocks, summed over its group (Eq. 8 to 10).
+
+    Returns:
+        one list for each batch entry, holding for each query a tensor [Hkv, candidates], at least fp32.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    last = max((query.t for entry in queries for query in entry), default=0)
+    weights = overlap_matrix(last, config, q.new_empty(0, dtype=torch.promote_types(q.dtype, torch.float32)))
+    with torch.no_grad():
+        return [[_score(q, k_cmp, query, weights, config, scale) for query in entry] for entry in queries]
+
+
+def _score(
+    q: Tensor, k_cmp: Tensor, query: Query, weights: Tensor, config: NSAConfig, scale: float
+) -> Tensor:
+    visible, blocks = compressed_count(query.t + 1, config), query.t // config.l_sel + 1
+    heads = q[query.b, query.row].unflatten(0, (k_cmp.shape[2], -1)).to(weights.dtype)
+    keys = k_cmp[query.b, query.cmp0 : query.cmp0 + visible].to(weights.dtype)
+    p_cmp = torch.softmax(scale * torch.einsum("hgd,khd->hgk", heads, keys), -1)
+    return (p_cmp @ weights[:visible, :blocks]).sum(1)
+
+
+def select_blocks(
+    q: Tensor,
+    k_cmp: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    rows: Rows = None,
+) -> Tensor:
+    """Chosen blocks int32 [B,T,Hkv,n_sel], ascending, -1 padded at the end (Eq. 11)."""
+    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    scores = block_scores(q, k_cmp, config, scale=scale, cu_seqlens=cu_seqlens, q_start=q_start, rows=rows)
+    chosen = [
+        _padded(chosen_blocks(query.t, head, config), config.n_sel)
+        for entry, entry_scores in zip(queries, scores, strict=True)
+        for query, score in zip(entry, entry_scores, strict=True)
+        for head in score.tolist()
+    ]
+    shape = (q.shape[0], q.shape[1] if rows is None else len(rows), k_cmp.shape[2], config.n_sel)
+    return torch.tensor(chosen, dtype=torch.int32, device=q.device).reshape(shape)
+
+
+def _padded(blocks: list[int], slots: int) -> list[int]:
+    return blocks + [-1] * (slots - len(blocks))
+
+
+def selected_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    block_indices: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    rows: Rows = None,
+) -> Tensor:
+    """Attention to the positions <= t of the blocks [B,T,Hkv,n] (Eq. 12): o [B,T,Hq,Dv]."""
+    chosen = block_indices if rows is None else block_indices[:, _row_index(rows, q)]
+    return _attend_blocks(q, k, v, chosen, _queries(q, config, rows, cu_seqlens, q_start), config, scale)
+
+
+def _attend_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    chosen: Tensor,
+    queries: list[list[Query]],
+    config: NSAConfig,
+    scale: float | None,
+) -> Tensor:
+    """Selected attention with the blocks of exactly these queries, int [B,R,Hkv,n]."""
+    outputs = []
+    for h in range(k.shape[2]):
+        sets = [
+            [
+                [query.key0 + position for position in selected_set(query.t, blocks, config)]
+                for query, blocks in zip(entry, entry_blocks, strict=True)
+            ]
+            for entry, entry_blocks in zip(queries, chosen[:, :, h].tolist(), strict=True)
+        ]
+        group = q.unflatten(2, (k.shape[2], -1))[:, :, h]
+        outputs.append(_attend_sets(group, k[:, :, h : h + 1], v[:, :, h : h + 1], queries, sets, scale)[0])
+    return torch.cat(outputs, dim=2)
+
+
+def _row_index(rows: Sequence[int] | Tensor, q: Tensor) -> Tensor:
+    return torch.as_tensor([int(row) for row in rows], dtype=torch.int64, device=q.device)
+
+
+def sliding_window_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    window: int,
+    *,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    rows: Rows = None,
+) -> Tensor:
+    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
+    queries = _queries(q, None, rows, cu_seqlens, q_start)
+    sets = [[[query.key0 + p for p in window_set(query.t, window)] for query in entry] for entry in queries]
+    return _attend_sets(q, k, v, queries, sets, scale)[0]
+
+
+def gated_combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+    """Sum of the branches' outputs [B,T,Hq,Dv], each times its gate [B,T,Hq,3] (Eq. 5)."""
+    g_cmp, g_sel, g_win = gates.unbind(-1)
+    return g_cmp[..., None] * o_cmp + g_sel[..., None] * o_sel + g_win[..., None] * o_win
+
+
+def nsa_attention(
+    q: Tensor,
+    k: Branches,
+    v: Branches,
+    gates: Tensor,
+    config: NSAConfig,
+    *,
+    compressed: tuple[Tensor, Tensor] | None = None,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    block_indices: Tensor | None = None,
+    rows: Rows = None,
+) -> Tensor:
+    """The whole of Native Sparse Attention: o [B,T,Hq,Dv]; arguments as in `nsa.nsa_attention`."""
+    k_cmp, k_sel, k_win = (k, k, k) if isinstance(k, Tensor) else k
+    v_cmp, v_sel, v_win = (v, v, v) if isinstance(v, Tensor) else v
+    if compressed is None:
+        kc, vc = (compress(x, config, cu_seqlens=cu_seqlens) for x in (k_cmp, v_cmp))
+        compressed = kc, vc
+    where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start, "rows": rows}
+    if block_indices is None:
+        chosen = select_blocks(q, compressed[0], config, **where)
+    else:
+        chosen = block_indices if rows is None else block_indices[:, _row_index(rows, q)]
+    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    o_cmp, _ = compressed_attention(q, *compressed, config, **where)
+    o_sel = _attend_blocks(q, k_sel, v_sel, chosen, queries, config, scale)
+    o_win = sliding_window_attention(q, k_win, v_win, config.w, **where)
+    return gated_combine(o_cmp, o_sel, o_win, gates if rows is None else gates[:, _row_index(rows, q)])
