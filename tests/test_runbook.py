@@ -1,0 +1,120 @@
+"""Runbooks: what is read, what a stage names, and how each mistake is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.runbook import Runbook, Stage, find_runbook, named_paths, pytest_arguments, python_module
+from orchestrator.yamlfile import loads
+
+GOOD = """
+name: nsa-validate
+requires: [cuda]
+environment: {requires: [torch, triton], optional: [flash-attn], extra: [pytest, "numpy<2.3"]}
+env: {PYTHONPATH: "."}
+limits: {wall: 3600, silence: 600}
+stages:
+  - {name: sanity, run: [python, -m, nsa.sanity], expect: {artifacts: [{path: sanity.out, from: stdout}]}}
+  - name: triton_fwd
+    run: [python, -m, pytest, -q, nsa/tests/test_triton_sel_parity_gpu.py]
+    env: {NSA_TEST_TRITON_SEL: "1"}
+    paths: []
+    needs: [sanity]
+    when: [cuda, "sm>=80", "has:flash-attn"]
+    required: true
+    limits: {wall: 300}
+    expect:
+      tests: {min_passed: 1, allow_skips: [], must_pass: []}
+      routes: {selected: triton}
+      artifacts:
+        - {path: triton_fwd.txt, from: stdout}
+        - {path: decode.csv, kind: csv, columns: [S, ms_total], min_rows: 4,
+           checks: [{finite: all}, {column: cmp_pct, max: 100}, {sum: [cmp_pct, sel_pct], near: 100, within: 2},
+                    {equal: [reads_actual, reads_expected]}, {column: roofline_frac, max: 1}]}
+        - {path: routing.json, kind: json, keys: [selected]}
+        - {path: sel_ranges.jsonl, kind: jsonl, min_rows: 1}
+"""
+
+
+def test_every_key_of_the_contract_is_read() -> None:
+    runbook = loads(GOOD, "good.yaml", Runbook)
+    stage = runbook.stages[1]
+    limits = runbook.limits_of(stage)
+    assert (limits.wall, limits.silence) == (300, 600)
+    assert stage.expect.routes == {"selected": "triton"}
+    assert [a.source for a in stage.expect.artifacts] == ["stdout", None, None, None]
+    assert runbook.environment.extra == ["pytest", "numpy<2.3"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("min_passed: 1", "min_pass: 1", "unknown key: did you mean min_passed"),
+        ("min_passed: 1", "min_passed: 0", "key 'stages.1.expect.tests.min_passed': expected"),
+        (
+            "needs: [sanity]",
+            "needs: [sanitty]",
+            "stage 'triton_fwd' needs 'sanitty': expected an earlier stage: did you",
+        ),
+        ("name: sanity", "name: triton_fwd", "expected one stage of each name"),
+        ("name: sanity", "name: ../sanity", "key 'stages.0.name'"),
+        ("path: routing.json", "path: ../routing.json", "expected a relative path without '..'"),
+        ("path: routing.json", "path: /routing.json", "expected a relative path without '..'"),
+        ("path: routing.json", "path: sanity.out", "artifact 'sanity.out': expected one owner"),
+        ("kind: jsonl", "kind: jsonlines", "expected 'text', 'csv', 'json' or 'jsonl'"),
+        ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
+        ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min and/or max}"),
+        ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
+        ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN or has:PACKAGE"),
+        ("wall: 300}", "wall: -1}", "key 'stages.1.limits.wall'"),
+        ("allow_skips: []", "allow_skips: ['(']", "expected a regular expression"),
+        ("from: stdout}]}}", "from: stdin}]}}", "expected 'from' to be stdout or tree:FILE"),
+        ("expect: {artifacts", "expect: {tests: {}, artifacts", "only of a stage that runs pytest"),
+        ("run: [python, -m, nsa.sanity]", "run: []", "key 'stages.0.run'"),
+        ("limits: {wall: 3600", "limits: {wal: 3600", "key 'limits.wal': unknown key: did you mean wall"),
+    ],
+)
+def test_mistakes_name_file_line_key_and_expectation(old: str, new: str, sentence: str) -> None:
+    assert old in GOOD
+    with pytest.raises(InputError) as caught:
+        loads(GOOD.replace(old, new), "bad.yaml", Runbook)
+    assert str(caught.value).startswith("bad.yaml:")
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("run", "paths"),
+    [
+        (["python", "-m", "pytest", "-q", "a/test_x.py::test_y", "-k", "not_a_path", "b"], ["a/test_x.py", "b"]),
+        (["pytest", "-n", "2", "t"], ["t"]),
+        (["{python}", "-W", "error", "-m", "pytest", "t.py"], ["t.py"]),
+        (["python", "-X", "dev", "tool.py", "x"], ["tool.py"]),
+        (["python3.11", "-c", "print()", "x"], []),
+        (["python", "-m", "nsa.bench", "decode"], []),
+        (["bash", "run.sh"], []),
+    ],
+)
+def test_paths_that_a_command_names(run: list[str], paths: list[str]) -> None:
+    assert named_paths(Stage(name="s", run=run)) == paths
+
+
+def test_what_counts_as_pytest() -> None:
+    assert pytest_arguments(["/env/bin/python3", "-m", "pytest", "-q"]) == ["-q"]
+    assert pytest_arguments(["bash", "-c", "pytest"]) is None
+    assert python_module(["python", "-m", "nsa.flags", "x"]) == "nsa.flags"
+
+
+def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:
+    assert find_runbook("cpu-smoke", tmp_path).source == "packaged"
+    (tmp_path / "runbooks").mkdir()
+    own = tmp_path / "runbooks" / "cpu-smoke.yaml"
+    own.write_text("name: cpu-smoke\nstages: [{name: a, run: [pytest]}]\n")
+    assert find_runbook("cpu-smoke", tmp_path).source == "repository"
+    assert find_runbook(str(own), tmp_path).source == "file"
+    with pytest.raises(InputError, match="unknown runbook 'cpu-smok': did you mean cpu-smoke"):
+        find_runbook("cpu-smok", tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        find_runbook("./none.yaml", tmp_path)
