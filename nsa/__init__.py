@@ -1,6 +1,8 @@
-"""Native Sparse Attention (arXiv 2502.11089): compressed, selected and sliding-window attention under gates."""
+"""Native Sparse Attention (arXiv 2502.11089): compressed, selected and window attention under gates."""
 
-from nsa import reference
+from nsa import ops, reference, routing
 from nsa.config import NSAConfig
+from nsa.ops import nsa_attention
+from nsa.routing import explain_routing
 
-__all__ = ["NSAConfig", "reference"]
+__all__ = ["NSAConfig", "explain_routing", "nsa_attention", "ops", "reference", "routing"]

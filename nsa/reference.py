@@ -5,8 +5,8 @@ here is shared with a fast path, nothing masks, nothing is fused. It computes in
 to judge others), autograd differentiates it, and it never records a route.
 
 Queries can be sampled: `rows=` names the query rows (indices into the T axis) to compute, and outputs then
-have [B,R,...] for R rows in that order. The query-side inputs stay whole, so gradients stay exact for the sampled
-rows. Memory is that of the rows' own keys: 256 rows fit at T=64k.
+have [B,R,...] for R rows in that order. The query-side inputs stay whole, so gradients stay exact for the
+sampled rows. Memory is that of the rows' own keys: 256 rows fit at T=64k.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _attend_entry(
     heads = q.index_select(0, rows).unflatten(1, (k.shape[1], -1)).unbind(0)
     pairs = [attend(*triple, scale) for triple in zip(heads, _gather(k, sets), _gather(v, sets), strict=True)]
     if not pairs:
-        return q.new_zeros(0, q.shape[1], v.shape[-1]), q.new_zeros(0, q.shape[1])
+        return q[:0, :, :1].expand(0, q.shape[1], v.shape[-1]), q.new_zeros(0, q.shape[1])
     outputs, lses = zip(*pairs, strict=True)
     return torch.stack(outputs).flatten(1, 2), torch.stack(lses).flatten(1, 2)
 
@@ -194,15 +194,11 @@ def overlap_matrix(t: int, config: NSAConfig, like: Tensor) -> Tensor:
 # --- the operations, with the names and shapes of nsa.ops ---
 
 
-def compress(
-    x: Tensor, config: NSAConfig, *, phi: Phi | None = None, cu_seqlens: Tensor | None = None
-) -> Tensor:
+def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
     """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D] (Eq. 7)."""
     borders = [0, x.shape[1]] if cu_seqlens is None else [int(c) for c in cu_seqlens]
     starts = [
-        first + i * config.d
-        for first, end in pairwise(borders)
-        for i in range(compressed_count(end - first, config))
+        first + i * config.d for first, end in pairwise(borders) for i in range(compressed_count(end - first, config))
     ]
     spans = torch.tensor([list(range(s, s + config.l)) for s in starts], dtype=torch.int64, device=x.device)
     blocks = x[:, spans.reshape(len(starts), config.l)]
@@ -251,9 +247,7 @@ def block_scores(
         return [[_score(q, k_cmp, query, weights, config, scale) for query in entry] for entry in queries]
 
 
-def _score(
-    q: Tensor, k_cmp: Tensor, query: Query, weights: Tensor, config: NSAConfig, scale: float
-) -> Tensor:
+def _score(q: Tensor, k_cmp: Tensor, query: Query, weights: Tensor, config: NSAConfig, scale: float) -> Tensor:
     visible, blocks = compressed_count(query.t + 1, config), query.t // config.l_sel + 1
     heads = q[query.b, query.row].unflatten(0, (k_cmp.shape[2], -1)).to(weights.dtype)
     keys = k_cmp[query.b, query.cmp0 : query.cmp0 + visible].to(weights.dtype)

@@ -1,0 +1,61 @@
+"""`python -m nsa.flags [--json]`: every flag with its effective value and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+from nsa import flags
+
+
+def table() -> list[dict[str, Any]]:
+    """One row for each flag."""
+    effective = flags.read(os.environ)
+    return [
+        {
+            "name": name,
+            "type": item.metadata["kind"],
+            "value": getattr(effective, item.name),
+            "source": "environment" if os.environ.get(name, "").strip() else "default",
+            "meaning": item.metadata["meaning"],
+        }
+        for name, item in flags.REGISTRY.items()
+    ]
+
+
+def render(rows: list[dict[str, Any]]) -> str:
+    """The rows as aligned text."""
+    shown = [[r["name"], r["type"], _value(r["value"]), r["source"], r["meaning"]] for r in rows]
+    shown.insert(0, ["variable", "type", "value", "source", "meaning"])
+    widths = [max(len(row[column]) for row in shown) for column in range(4)]
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in shown]
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return "-" if value is None else str(value)
+
+
+def main() -> int:
+    """Print the table; 2 where a variable cannot be understood."""
+    parser = argparse.ArgumentParser(prog="python -m nsa.flags", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="JSON on stdout")
+    as_json = parser.parse_args().json
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    try:
+        rows = table()
+    except flags.FlagError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(rows, indent=2) if as_json else render(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Native Sparse Attention whole: the branches composed, or one fused function where a backend has it."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from torch import Tensor
+
+from nsa import blocks, routing
+from nsa.config import NSAConfig
+from nsa.ops import checks
+from nsa.ops.combine import gated_combine
+from nsa.ops.compressed import compressed_attention
+from nsa.ops.compression import compress
+from nsa.ops.requests import Where, attention_request, default_scale
+from nsa.ops.selected import selected_attention
+from nsa.ops.selection import select_blocks
+from nsa.ops.window import sliding_window_attention
+
+NAME = "nsa_attention"
+Triple = tuple[Tensor, Tensor, Tensor]
+
+
+class Plain(TypedDict):
+    """How an operation is routed."""
+
+    backend: routing.BackendChoice
+    strict: bool
+
+
+def nsa_attention(
+    q: Tensor,
+    k: Tensor | Triple,
+    v: Tensor | Triple,
+    gates: Tensor,
+    config: NSAConfig,
+    *,
+    compressed: tuple[Tensor, Tensor] | None = None,
+    scale: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    block_indices: Tensor | None = None,
+    backend: routing.BackendChoice = None,
+    strict: bool = False,
+    deterministic: bool = False,
+) -> Tensor:
+    """Compressed, selected and window attention, summed under the gates (Eq. 5).
+
+    Args:
+        q: [B,T,Hq,Dk].
+        k, v: one tensor [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
+        gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
+        config: the sizes.
+        compressed: (k_cmp, v_cmp) [B,Tc,Hkv,D*] instead of the mean of the cmp keys and values.
+        scale: of the logits; default Dk**-0.5.
+        cu_seqlens: borders of packed sequences, int32 [N+1]; B is 1. Padded batches: pack them.
+        q_start: integers [B], the position of each entry's first query when k and v hold earlier tokens too
+            (chunked prefill); default 0, and then T = Tk.
+        block_indices: int32 [B,T,Hkv,n] instead of the selection; checked.
+        backend: a backend for every operation that it has, or a mapping from operation to backend.
+        strict: a fallback is a `nsa.routing.RoutingError`.
+        deterministic: gradients are bitwise repeatable.
+
+    Returns:
+        o [B,T,Hq,Dv].
+
+    Raises:
+        ValueError: arguments that do not go together; the sentence says which.
+    """
+    keys, values = _triple("k", k), _triple("v", v)
+    scale = default_scale(q, scale)
+    _check(q, keys, values, gates, config, cu_seqlens, q_start, block_indices)
+    choice = routing.per_operation(backend)
+    where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
+
+    def request(operation: str) -> routing.Request:
+        return attention_request(
+            operation, q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
+            deterministic=deterministic, others=(*keys, *values, gates, *(compressed or ())),
+        )  # fmt: skip
+
+    if _dense_instead(request("dense"), k, v, compressed, block_indices):
+        return routing.run(
+            request("dense"),
+            lambda module: module.dense(q, keys[1], values[1], scale=scale, cu_seqlens=cu_seqlens),
+            strict=strict,
+        )
+    whole = routing.run_whole(
+        request("attention"),
+        lambda module: module.attention(
+            q, keys, values, gates, config, compressed=compressed, block_indices=block_indices, **where,
+            deterministic=deterministic,
+        ),
+        backend=choice,
+        strict=strict,
+    )  # fmt: skip
+    if whole is not None:
+        return whole
+    return _composed(q, keys, values, gates, config, compressed, block_indices, where, choice, strict, deterministic)
+
+
+def _composed(
+    q: Tensor,
+    keys: Triple,
+    values: Triple,
+    gates: Tensor,
+    config: NSAConfig,
+    compressed: tuple[Tensor, Tensor] | None,
+    block_indices: Tensor | None,
+    where: Where,
+    choice: dict[str, str],
+    strict: bool,
+    deterministic: bool,
+) -> Tensor:
+    """The public operations one after another."""
+    plain: Plain = {"backend": choice, "strict": strict}
+    if compressed is None:
+        k_cmp = compress(keys[0], config, cu_seqlens=where["cu_seqlens"], **plain)
+        v_cmp = compress(values[0], config, cu_seqlens=where["cu_seqlens"], **plain)
+    else:
+        k_cmp, v_cmp = compressed
+    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain, deterministic=deterministic)
+    if block_indices is None:
+        block_indices = select_blocks(q, k_cmp, config, lse=lse, **where, **plain)
+    o_sel = selected_attention(
+        q, keys[1], values[1], block_indices, config, validate=False, **where, **plain, deterministic=deterministic
+    )
+    o_win = sliding_window_attention(q, keys[2], values[2], config.w, **where, **plain, deterministic=deterministic)
+    return gated_combine(o_cmp, o_sel, o_win, gates, **plain)
+
+
+def _triple(name: str, x: Tensor | Triple) -> Triple:
+    if isinstance(x, Tensor):
+        return x, x, x
+    if len(x) != 3:
+        raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
+    return x
+
+
+def _check(
+    q: Tensor,
+    keys: Triple,
+    values: Triple,
+    gates: Tensor,
+    config: NSAConfig,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
+    block_indices: Tensor | None,
+) -> None:
+    for k, v in zip(keys, values, strict=True):
+        checks.attention(NAME, q, k, v)
+    for name, branches in (("k", keys), ("v", values)):
+        shapes = [list(x.shape) for x in branches]
+        if shapes.count(shapes[0]) != 3:
+            raise ValueError(f"{NAME}: {name} of the three branches must have one shape, got {shapes}")
+    checks.positions(NAME, q, keys[0].shape[1], cu_seqlens, q_start)
+    checks.alike(NAME, q=q, gates=gates)
+    checks.gates(NAME, gates, q)
+    if block_indices is not None:
+        checks.block_indices(NAME, block_indices, q, keys[1].shape[2])
+        at = blocks.token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, q_start=q_start)
+        blocks.check_block_indices(block_indices, at, config)
+
+
+def _dense_instead(
+    request: routing.Request,
+    k: Tensor | Triple,
+    v: Tensor | Triple,
+    compressed: tuple[Tensor, Tensor] | None,
+    block_indices: Tensor | None,
+) -> bool:
+    """Dense attention is a choice where all branches share K and V and nothing about them is given."""
+    shared = isinstance(k, Tensor) and isinstance(v, Tensor)
+    plain = shared and compressed is None and block_indices is None and not request.offset
+    return plain and routing.prefers_dense(request)

@@ -1,0 +1,71 @@
+"""Compression of keys or values into one token for each span (Eq. 7)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nsa import routing
+from nsa.config import NSAConfig
+from nsa.ops import checks
+from nsa.phi import MlpPhi, Phi, WeightedPhi
+
+NAME = "compress"
+
+
+def compress(
+    x: Tensor,
+    config: NSAConfig,
+    *,
+    phi: Phi | None = None,
+    cu_seqlens: Tensor | None = None,
+    backend: routing.BackendChoice = None,
+    strict: bool = False,
+) -> Tensor:
+    """One compressed token for each complete span [i*d, i*d+l).
+
+    Args:
+        x: keys or values [B,T,Hkv,D], not rotated.
+        config: the sizes.
+        phi: a learned map; None is the mean.
+        cu_seqlens: borders of packed sequences, int32 [N+1]; B is 1.
+        backend, strict: see `nsa.nsa_attention`.
+
+    Returns:
+        [B,Tc,Hkv,D]; packed: the segments' compressed tokens in order (borders: `nsa.blocks.cu_seqlens_cmp`).
+    """
+    checks.shape(NAME, "x", x, "[B,T,Hkv,D]")
+    checks.alike(NAME, x=x)
+    _check_phi(x, config, phi)
+    if cu_seqlens is not None:
+        checks.packing(NAME, x.shape[1], x.shape[0], cu_seqlens)
+    batch, tokens, heads, dim = x.shape
+    needs_grad = torch.is_grad_enabled() and x.requires_grad
+    request = routing.Request(
+        NAME, x.device, x.dtype, batch, tokens, tokens, heads, heads, dim, dim, config,
+        cu_seqlens is not None, needs_grad=needs_grad,
+    )  # fmt: skip
+    return routing.run(
+        request,
+        lambda module: module.compress(x, config, phi=phi, cu_seqlens=cu_seqlens),
+        backend=backend,
+        strict=strict,
+    )
+
+
+def _check_phi(x: Tensor, config: NSAConfig, phi: Phi | None) -> None:
+    heads, dim = x.shape[2:]
+    if isinstance(phi, WeightedPhi):
+        _check_parameter("weight", phi.weight, [heads, config.l])
+    elif isinstance(phi, MlpPhi):
+        hidden = phi.w_in.shape[-1]
+        _check_parameter("position", phi.position, [heads, config.l, dim])
+        _check_parameter("w_in", phi.w_in, [heads, config.l * dim, hidden])
+        _check_parameter("b_in", phi.b_in, [heads, hidden])
+        _check_parameter("w_out", phi.w_out, [heads, hidden, dim])
+        _check_parameter("b_out", phi.b_out, [heads, dim])
+
+
+def _check_parameter(name: str, parameter: Tensor, expected: list[int]) -> None:
+    if list(parameter.shape) != expected:
+        raise ValueError(f"{NAME}: phi.{name} must have the shape {expected}, got {list(parameter.shape)}")

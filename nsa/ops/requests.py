@@ -1,0 +1,62 @@
+"""From an operation's tensors to the facts that routing uses."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.routing import Request
+
+
+class Where(TypedDict):
+    """Where the queries stand, and the scale of their logits."""
+
+    scale: float
+    cu_seqlens: Tensor | None
+    q_start: Tensor | None
+
+
+def attention_request(
+    operation: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    config: NSAConfig | None,
+    *,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None = None,
+    deterministic: bool = False,
+    others: tuple[Tensor, ...] = (),
+) -> Request:
+    """The request for q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv]; `others` may need gradients too."""
+    inputs = (q, k, *others) if v is None else (q, k, v, *others)
+    return Request(
+        operation,
+        q.device,
+        q.dtype,
+        q.shape[0],
+        q.shape[1],
+        k.shape[1],
+        q.shape[2],
+        k.shape[2],
+        q.shape[3],
+        0 if v is None else v.shape[3],
+        config,
+        cu_seqlens is not None,
+        q_start is not None,
+        torch.is_grad_enabled() and any(x.requires_grad for x in inputs),
+        deterministic,
+    )
+
+
+def default_scale(q: Tensor, scale: float | None) -> float:
+    """Dk**-0.5 unless given."""
+    return q.shape[-1] ** -0.5 if scale is None else float(scale)
+
+
+def widened(x: Tensor) -> Tensor:
+    """A copy in fp64 without gradients, for the oracle."""
+    return x.detach().double()

@@ -1,0 +1,121 @@
+"""Routing: which backend runs an operation, why, and the record of what really ran."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import TypeVar
+
+import torch
+
+from nsa import backends, flags
+from nsa.routing import debug
+from nsa.routing.explain import explain_routing
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, below_crossover, decide, per_operation
+from nsa.routing.record import Recording, add, record
+from nsa.routing.request import Decision, Request, Route, device_name
+
+__all__ = [
+    "BackendChoice",
+    "Decision",
+    "Recording",
+    "Request",
+    "Route",
+    "RoutingError",
+    "decide",
+    "explain_routing",
+    "per_operation",
+    "prefers_dense",
+    "record",
+    "run",
+    "run_whole",
+]
+
+Result = TypeVar("Result")
+
+
+class RoutingError(RuntimeError):
+    """A fallback while `strict` is on."""
+
+
+def run(
+    request: Request,
+    call: Callable[[ModuleType], Result],
+    *,
+    backend: BackendChoice = None,
+    strict: bool = False,
+    judge: debug.Judge | None = None,
+) -> Result:
+    """Run `call` with the module of the backend that the request is routed to, and record it.
+
+    Args:
+        request: the facts of the call.
+        call: calls the operation's function in a backend's module.
+        backend: the caller's choice, before any flag.
+        strict: a fallback is a RoutingError (NSA_STRICT is the same for every call).
+        judge: the oracle on some query rows, used under NSA_DEBUG_COMPARE=1 only.
+    """
+    decision = decide(request, backend, flags.current())
+    if decision is None:
+        raise RoutingError(f"no backend implements {request.operation}")
+    return _execute(request, decision, call, strict, judge)
+
+
+def run_whole(
+    request: Request,
+    call: Callable[[ModuleType], Result],
+    *,
+    backend: BackendChoice = None,
+    strict: bool = False,
+) -> Result | None:
+    """Run the fused operation where a backend has it and may; None leaves it to the separate operations."""
+    decision = decide(request, backend, flags.current())
+    return None if decision is None else _execute(request, decision, call, strict, None)
+
+
+def prefers_dense(request: Request) -> bool:
+    """Whether dense attention is switched on (NSA_DENSE=1) and this request is below the crossover."""
+    return below_crossover(request, flags.current())
+
+
+def _execute(
+    request: Request,
+    decision: Decision,
+    call: Callable[[ModuleType], Result],
+    strict: bool,
+    judge: debug.Judge | None,
+) -> Result:
+    active = flags.current()
+    if decision.fallback and (strict or active.strict):
+        raise RoutingError(f"{request.operation} would run on {decision.backend}: {decision.reason}")
+    start = _now(request.device) if active.debug_timing else 0.0
+    result = call(backends.load(decision.backend))
+    seconds = _now(request.device) - start if active.debug_timing else None
+    error = debug.mean_abs_error(result, judge) if active.debug_compare and judge else None
+    _record(request, decision, seconds, error)
+    return result
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _record(request: Request, decision: Decision, seconds: float | None, error: float | None) -> None:
+    route = Route(
+        request.operation,
+        decision.backend,
+        device_name(request.device),
+        backends.interpreted(decision.backend),
+        decision.requested,
+        decision.fallback,
+        decision.reason,
+        seconds,
+        error,
+    )
+    for operation in PARTS if request.operation == WHOLE else (request.operation,):
+        add(replace(route, operation=operation))
+    debug.log(route, flags.current())

@@ -1,0 +1,86 @@
+"""`explain_routing`: the dispatch table's answer for a shape, without running anything."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from nsa import flags
+from nsa.config import NSAConfig
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, Settings, decide, per_operation, settings_for
+from nsa.routing.request import Decision, Request, device_name
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What each operation would run on."""
+
+    device: str
+    profile: str
+    decisions: dict[str, Decision]
+    note: str
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON object: one key for each operation, and `device`, `profile`, `note`."""
+        found = {name: asdict(decision) for name, decision in self.decisions.items()}
+        return {"device": self.device, "profile": self.profile, "note": self.note, **found}
+
+    def __str__(self) -> str:
+        lines = [f"device {self.device}, profile {self.profile}"]
+        lines += [
+            f"  {name:<11} {decision.backend:<7} {'FALLBACK: ' if decision.fallback else ''}{decision.reason}"
+            for name, decision in self.decisions.items()
+        ]
+        return "\n".join([*lines, self.note])
+
+
+def explain_routing(
+    config: NSAConfig,
+    *,
+    tokens: int,
+    heads: int,
+    kv_heads: int,
+    dk: int,
+    dv: int | None = None,
+    batch: int = 1,
+    dtype: torch.dtype = torch.bfloat16,
+    device: torch.device | str | None = None,
+    packed: bool = False,
+    needs_grad: bool = False,
+    deterministic: bool = False,
+    backend: BackendChoice = None,
+) -> Explanation:
+    """Which backend `nsa_attention` would use for this shape, operation by operation, and why.
+
+    Args:
+        config: the sizes.
+        tokens, heads, kv_heads, dk, dv, batch, dtype: of q [B,T,Hq,Dk] and v [B,T,Hkv,Dv].
+        device: default: the GPU if there is one.
+        packed, needs_grad, deterministic: as in the call.
+        backend: as in the call.
+    """
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def request(operation: str) -> Request:
+        shape = (batch, tokens, tokens, heads, kv_heads, dk, dk if dv is None else dv)
+        return Request(operation, device, dtype, *shape, config, packed, False, needs_grad, deterministic)
+
+    active, choice = flags.current(), per_operation(backend)
+    whole = request(WHOLE)
+    found = {name: decide(request(name), choice, active) for name in (WHOLE, "compress", *PARTS)}
+    decisions = {name: decision for name, decision in found.items() if decision is not None}
+    settings = settings_for(whole, active)
+    return Explanation(device_name(device), settings.profile.name, decisions, _dense_note(whole, settings))
+
+
+def _dense_note(request: Request, settings: Settings) -> str:
+    """What is known about dense attention at this length."""
+    crossover = settings.dense_crossover(request.group_size)
+    if not crossover:
+        return f"dense attention: no crossover measured (profile {settings.profile.name})"
+    if request.tokens >= crossover:
+        return f"dense attention: not faster from {crossover} tokens on"
+    chosen = "and chosen (NSA_DENSE=1)" if settings.flags.dense else "NSA_DENSE=1 would choose it"
+    return f"dense attention: faster below {crossover} tokens, {chosen}"

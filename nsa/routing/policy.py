@@ -1,0 +1,190 @@
+"""The dispatch table: request, flags and profile -> backend, with the reason. Pure: nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nsa import backends, profiles
+from nsa.flags import Flags
+from nsa.profiles import Profile
+from nsa.routing.request import Decision, Request
+
+BackendChoice = str | Mapping[str, str] | None
+"""A backend for all operations that it implements, or one for each operation named."""
+
+WHOLE = "attention"
+PARTS = ("compressed", "select", "selected", "window", "combine")
+"""What the fused operation `WHOLE` stands for."""
+
+# The order in which backends are considered when nobody asks for one.
+PREFERENCE = {"cuda": ("triton", "fa2", "torch"), "cpu": ("torch",)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Flags over profile over defaults."""
+
+    flags: Flags
+    profile: Profile
+
+    @property
+    def sel_triton_min_l(self) -> int:
+        return _first(self.flags.sel_triton_min_l, self.profile.sel_triton_min_L.value)
+
+    @property
+    def fa2_min_len_win(self) -> int:
+        return _first(self.flags.fa2_min_len_win, self.profile.fa2_min_len_win.value)
+
+    @property
+    def fa2_min_len_cmp(self) -> int:
+        return _first(self.flags.fa2_min_len_cmp, self.profile.fa2_min_len_cmp.value)
+
+    def dense_crossover(self, group_size: int) -> int:
+        """Tokens below which dense attention is faster; 0 where nobody said so."""
+        return _first(self.flags.dense_below, self.profile.dense_crossover(group_size))
+
+
+def _first(flag: int | None, otherwise: int) -> int:
+    return otherwise if flag is None else flag
+
+
+def settings_for(request: Request, flags: Flags) -> Settings:
+    """The settings for the request's device."""
+    profile = profiles.load(flags.profile) if flags.profile else profiles.for_device(request.device)
+    return Settings(flags, profile)
+
+
+# --- what flags and profiles say about each backend ---
+
+
+def _triton(request: Request, settings: Settings) -> str | None:
+    if request.operation not in ("select", "selected", "attention") or settings.flags.triton_sel_force:
+        return None
+    flags, profile = settings.flags, settings.profile
+    if flags.use_triton_sel is False:
+        return "NSA_USE_TRITON_SEL=0"
+    if not profile.sel_triton.value:
+        return f"profile {profile.name} keeps Triton selection off ({profile.sel_triton.source})"
+    if request.needs_grad and flags.sel_triton_allow_grad is False:
+        return "NSA_SEL_TRITON_ALLOW_GRAD=0 and gradients are needed"
+    if request.tokens < settings.sel_triton_min_l:
+        return f"{request.tokens} tokens, fewer than sel_triton_min_L={settings.sel_triton_min_l}"
+    return None
+
+
+def _fa2(request: Request, settings: Settings) -> str | None:
+    if settings.flags.fa2_force:
+        return None
+    if not settings.flags.use_fa2:
+        return "NSA_USE_FA2=0" if settings.flags.use_fa2 is False else "not asked for (NSA_USE_FA2=1)"
+    window = request.operation == "window"
+    least = settings.fa2_min_len_win if window else settings.fa2_min_len_cmp
+    name = "fa2_min_len_win" if window else "fa2_min_len_cmp"
+    return f"{request.tokens} tokens, fewer than {name}={least}" if request.tokens < least else None
+
+
+def _cuda(request: Request, settings: Settings) -> str | None:
+    return None if settings.flags.use_cuda_sel else "not asked for (NSA_USE_CUDA_SEL=1)"
+
+
+POLICIES: dict[str, Callable[[Request, Settings], str | None]] = {
+    "triton": _triton,
+    "fa2": _fa2,
+    "cuda": _cuda,
+}
+
+
+def _flag_request(operation: str, flags: Flags) -> str | None:
+    """The backend that a flag asks for."""
+    if operation in ("select", "selected", "attention") and (flags.use_triton_sel or flags.triton_sel_force):
+        return "triton"
+    if operation == "selected" and flags.use_cuda_sel:
+        return "cuda"
+    if operation in ("window", "compressed") and (flags.use_fa2 or flags.fa2_force):
+        return "fa2"
+    return flags.backend if flags.backend and backends.implements(flags.backend, operation) else None
+
+
+# --- the decision ---
+
+
+def per_operation(choice: BackendChoice) -> dict[str, str]:
+    """The caller's choice for `nsa_attention`, by operation: one name stands for the operations that it has."""
+    if choice is None:
+        return {}
+    if not isinstance(choice, str):
+        return dict(choice)
+    backends.check_name(choice)
+    return {name: choice for name in backends.OPERATIONS if backends.implements(choice, name)}
+
+
+def _incapable(name: str, request: Request) -> str | None:
+    """Why the backend cannot run this request at all."""
+    if not backends.implements(name, request.operation):
+        return f"{name} does not implement {request.operation}"
+    absent = backends.missing(name)
+    if absent is not None or name == "torch":
+        return absent
+    reason: str | None = backends.load(name).supports(request)
+    return reason
+
+
+def requested_backend(operation: str, choice: BackendChoice, flags: Flags) -> tuple[str | None, bool]:
+    """The backend asked for, and whether an argument did (which no threshold overrules)."""
+    argument = choice.get(operation) if isinstance(choice, Mapping) else choice
+    if argument is not None:
+        backends.check_name(argument)
+        return argument, True
+    if flags.backend:
+        backends.check_name(flags.backend)
+    return _flag_request(operation, flags), False
+
+
+def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | None:
+    """The backend for this request; None where no backend considered implements the operation."""
+    requested, by_argument = requested_backend(request.operation, choice, flags)
+    settings = settings_for(request, flags)
+    preference = PREFERENCE.get(request.device.type, PREFERENCE["cpu"])
+    order = dict.fromkeys([*([requested] if requested else []), *preference])
+    declined: list[tuple[str, str]] = []
+    fallback = False
+    for name in order:
+        asked = name == requested
+        if not asked and not backends.implements(name, request.operation):
+            continue
+        policy = _other_part(request, name, choice, flags)
+        if policy is None and not (asked and by_argument):
+            policy = POLICIES.get(name, _no_policy)(request, settings)
+        incapable = None if policy else _incapable(name, request)
+        if policy is None and incapable is None:
+            reason = _why(asked, by_argument, declined)
+            return Decision(request.operation, name, requested, fallback, reason, tuple(declined))
+        declined.append((name, policy or incapable or ""))
+        fallback = fallback or asked or incapable is not None
+    return None
+
+
+def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags) -> str | None:
+    """A fused backend gives way where one of its parts is asked of another."""
+    if request.operation != WHOLE:
+        return None
+    asked = ((part, requested_backend(part, choice, flags)[0]) for part in PARTS)
+    return next((f"{part} is asked of {other}" for part, other in asked if other not in (None, name)), None)
+
+
+def below_crossover(request: Request, flags: Flags) -> bool:
+    """Whether the user switched dense attention on and this request is below the crossover."""
+    return flags.dense and request.tokens < settings_for(request, flags).dense_crossover(request.group_size)
+
+
+def _no_policy(request: Request, settings: Settings) -> str | None:
+    return None
+
+
+def _why(asked: bool, by_argument: bool, declined: list[tuple[str, str]]) -> str:
+    if asked:
+        return "asked for by the call" if by_argument else "asked for by a flag"
+    if declined:
+        return "; ".join(f"{name}: {reason}" for name, reason in declined)
+    return "first choice on this device"

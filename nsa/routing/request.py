@@ -1,0 +1,88 @@
+"""What an operation is asked to do, in facts that routing may use, and what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from nsa.config import NSAConfig
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of one operation (a name of `nsa.backends.OPERATIONS`).
+
+    `tokens` are query tokens, `keys` the length of the key axis, `dk` and `dv` the head dimensions (0 where the
+    operation has none). `packed`: cu_seqlens was given; `offset`: q_start was given.
+    """
+
+    operation: str
+    device: torch.device
+    dtype: torch.dtype
+    batch: int
+    tokens: int
+    keys: int
+    heads: int
+    kv_heads: int
+    dk: int
+    dv: int
+    config: NSAConfig | None = None
+    packed: bool = False
+    offset: bool = False
+    needs_grad: bool = False
+    deterministic: bool = False
+
+    @property
+    def group_size(self) -> int:
+        """Query heads for each KV head."""
+        return self.heads // self.kv_heads if self.kv_heads else 0
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability (major, minor) of a CUDA device."""
+        return torch.cuda.get_device_capability(self.device) if self.device.type == "cuda" else None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which backend runs an operation, and why.
+
+    `requested` is the backend that an argument or a flag asked for. `fallback`: what was asked for, or what the
+    device's order of preference puts first, cannot run. `declined` holds (backend, reason) in the order of
+    consideration.
+    """
+
+    operation: str
+    backend: str
+    requested: str | None
+    fallback: bool
+    reason: str
+    declined: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Route:
+    """An operation that ran. `device` is `cpu` or `cuda:sm_90`."""
+
+    operation: str
+    backend: str
+    device: str
+    interpreted: bool
+    requested: str | None
+    fallback: bool
+    reason: str
+    seconds: float | None = None
+    mean_abs_error: float | None = None
+
+    def __str__(self) -> str:
+        """`triton@cuda:sm_90`, `triton@cpu:interpreted`."""
+        return f"{self.backend}@{self.device}" + (":interpreted" if self.interpreted else "")
+
+
+def device_name(device: torch.device) -> str:
+    """`cpu`, or `cuda:sm_90` for any device of that architecture."""
+    if device.type != "cuda":
+        return device.type
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"cuda:sm_{major}{minor}"
