@@ -1,0 +1,136 @@
+"""The seam between the tool and a pod: run a command, stream its output, put a file, push a tree."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from orchestrator.errors import PodError
+from orchestrator.inventory import Pod
+from orchestrator.text import plain
+
+COMMAND_LIMIT_S = 60.0
+SILENCE_LIMIT_S = 60.0
+PUSH_LIMIT_S = 3600.0
+#: What a command may print, as it is held in memory; bulk goes through `stream`.
+OUTPUT_LIMIT = 64 << 20
+
+# A connection that breaks is an early end of input to the remote shell, so the size decides whether the rename happens.
+_PUT = """\
+mkdir -p "$(dirname "$1")" && cat > "$1.$$" && [ "$(wc -c < "$1.$$")" -eq "$2" ] && mv -f "$1.$$" "$1" && exit 0
+rm -f "$1.$$"; exit 1"""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ran to its end on the pod; `exit_code` is 128+n when signal n ended it."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+    def complaint(self) -> str:
+        """What the command said last on stderr (else stdout), as one printable line."""
+        lines = (self.stderr.strip() or self.stdout.strip()).decode(errors="replace").splitlines()
+        return plain(lines[-1]) if lines else f"exit code {self.exit_code}, no output"
+
+
+class Transport(ABC):
+    """A way to a pod. Use as a context manager; after ContactLost, `close` and `connect` make it usable again.
+
+    Remote paths are absolute. No call waits without a limit.
+    """
+
+    #: SHA256 fingerprint of the host key that the pod proved to hold; None where there is none.
+    fingerprint: str | None = None
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+
+    def __enter__(self) -> Transport:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Open the connection. Raises Unreachable or HostKeyError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; never raises for a connection that is already gone."""
+
+    @abstractmethod
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = COMMAND_LIMIT_S,
+    ) -> Completed:
+        """Run `argv` on the pod in a process group of its own and wait for it.
+
+        Nothing in `argv` or `env` is interpreted by a shell, and `env` does not show in the pod's process list.
+        Raises ContactLost when the peer is gone or stalled (noticed within 10 s), CommandTimeout after `timeout`
+        seconds; the process group is then ended.
+        """
+
+    @abstractmethod
+    def stream(
+        self, argv: Sequence[str], *, input: bytes = b"", silence: float = SILENCE_LIMIT_S
+    ) -> AbstractContextManager[BinaryIO]:
+        """The stdout of a remote command as a file, for bulk; a non-zero exit is an error when the context ends well.
+
+        Raises ContactLost as `run` does, CommandTimeout when nothing arrives for `silence` seconds.
+        """
+
+    @abstractmethod
+    def push_tree(self, local: Path, remote: str, *, bases: Sequence[str] = ()) -> PushStats:
+        """Copy the directory `local` to the new directory `remote`: contents, links, permissions; no owners, no times.
+
+        Files are compared by content with those at the same path under `bases` (absolute, on the pod), and only what
+        differs is sent. The caller verifies the result: a push that was cut leaves a part of the tree.
+        """
+
+    def naming(self, argv: Sequence[str]) -> str:
+        """How errors name a command: the pod and the beginning of the command line."""
+        return f"pod {self.pod.name!r}: {plain(shlex.join(argv), 80)}"
+
+    def check(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = COMMAND_LIMIT_S,
+    ) -> bytes:
+        """As `run`; the command's stdout. Raises PodError, with what the command said, unless it exits with 0."""
+        done = self.run(argv, input=input, env=env, timeout=timeout)
+        if done.exit_code != 0:
+            raise PodError(f"{self.naming(argv)} failed: {done.complaint()}")
+        return done.stdout
+
+    def put(self, data: bytes, remote: str) -> None:
+        """Write a small file aside and rename it, so that it is never seen in part."""
+        done = self.run(["sh", "-c", _PUT, "sh", remote, str(len(data))], input=data)
+        if done.exit_code != 0:
+            raise PodError(f"pod {self.pod.name!r}: cannot write {remote}: {done.complaint()}")
+
+
+@dataclass(frozen=True)
+class PushStats:
+    """What a push moved: files whose content crossed the wire, and their bytes."""
+
+    files: int
+    bytes: int

@@ -1,0 +1,69 @@
+"""This machine as a pod: the same interface, over subprocess."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.errors import CommandTimeout, PodError
+from orchestrator.text import size
+from orchestrator.transports.base import COMMAND_LIMIT_S, OUTPUT_LIMIT, SILENCE_LIMIT_S, Completed, PushStats, Transport
+from orchestrator.transports.children import child, shell_code, streaming
+
+
+class LocalTransport(Transport):
+    """Commands are children of this process, each in a session of its own."""
+
+    def connect(self) -> None:
+        """Nothing to open."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = COMMAND_LIMIT_S,
+    ) -> Completed:
+        if shutil.which(argv[0]) is None:
+            return Completed(127, b"", f"{argv[0]}: not found".encode())
+        # Files, not pipes: a daemon that inherits stdout must not keep a finished command waiting.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            with child(argv, stdin=input, stdout=out, stderr=err, env=env) as process:
+                try:
+                    code = process.wait(timeout)
+                except subprocess.TimeoutExpired:
+                    raise CommandTimeout(f"{self.naming(argv)} did not end within {timeout:g} s") from None
+            if out.seek(0, os.SEEK_END) + err.seek(0, os.SEEK_END) > OUTPUT_LIMIT:
+                raise PodError(f"{self.naming(argv)} prints more than {size(OUTPUT_LIMIT)}")
+            out.seek(0)
+            err.seek(0)
+            return Completed(shell_code(code), out.read(), err.read())
+
+    @contextmanager
+    def stream(
+        self, argv: Sequence[str], *, input: bytes = b"", silence: float = SILENCE_LIMIT_S
+    ) -> Iterator[BinaryIO]:
+        if shutil.which(argv[0]) is None:
+            raise PodError(f"{self.naming(argv)}: not found")
+        what = self.naming(argv)
+
+        def failed(code: int, stderr: bytes) -> PodError:
+            return PodError(f"{what} failed: {Completed(shell_code(code), b'', stderr).complaint()}")
+
+        with streaming(argv, stdin=input, silence=silence, what=what, failed=failed) as out:
+            yield out
+
+    def push_tree(self, local: Path, remote: str, *, bases: Sequence[str] = ()) -> PushStats:
+        shutil.copytree(local, remote, symlinks=True, copy_function=shutil.copy)
+        files = [Path(folder, name) for folder, _, names in os.walk(remote) for name in names]
+        return PushStats(len(files), sum(path.lstat().st_size for path in files))

@@ -1,0 +1,44 @@
+"""The way to a pod that is not reached directly: a command (its ProxyCommand, or ssh to a jump host) as a socket."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import tempfile
+
+from orchestrator.transports.children import GRACE_S, end_group, ended, tail
+from orchestrator.transports.endpoint import Endpoint
+
+
+class Proxy:
+    """A running ProxyCommand. A jump host's key is verified by the OpenSSH client that the command starts."""
+
+    def __init__(self, command: str, endpoint: Endpoint, alias: str) -> None:
+        ours, theirs = socket.socketpair()
+        self.socket = ours
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        with theirs:
+            self._process = subprocess.Popen(
+                ["sh", "-c", f"exec {_expand(command, endpoint, alias)}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._stderr,
+                start_new_session=True,
+            )
+
+    def complaint(self) -> bytes:
+        """What the command said, if it has failed; a broken connection shows a moment before the command's end."""
+        return tail(self._stderr) if ended(self._process, GRACE_S / 4) and self._process.returncode else b""
+
+    def close(self) -> None:
+        """End the command."""
+        self.socket.close()
+        end_group(self._process)
+        self._stderr.close()
+
+
+def _expand(command: str, endpoint: Endpoint, alias: str) -> str:
+    """ssh_config(5), TOKENS: ProxyCommand takes %%, %h, %n, %p and %r."""
+    values = {"%": "%", "h": endpoint.host, "n": alias, "p": str(endpoint.port), "r": endpoint.user}
+    return re.sub(r"%([%hnpr])", lambda found: values[found[1]], command)
