@@ -1,0 +1,68 @@
+"""Attention to compressed tokens: query t reads the compressed tokens i of its sequence with i*d + l - 1 <= t."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nsa.config import NSAConfig
+from nsa.kernels import spans
+from nsa.kernels.common import row_dot
+from nsa.kernels.geometry import compressed_spans
+
+
+def forward(
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, scale: float, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """q [B,T,Hq,Dk], k_cmp [B,Tc,Hkv,Dk], v_cmp [B,Tc,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq] (-inf: o is 0)."""
+    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device)
+    return spans.forward(q, k_cmp, v_cmp, where, scale)
+
+
+def backward(
+    do: Tensor,
+    q: Tensor,
+    k_cmp: Tensor,
+    v_cmp: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    *,
+    gate: Tensor | None = None,
+    dq: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk_cmp, dv_cmp; delta, gate and dq as in `spans.backward`."""
+    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device)
+    return spans.backward(do, q, k_cmp, v_cmp, lse, delta, where, scale, gate, dq)
+
+
+class CompressedAttention(torch.autograd.Function):
+    """`forward`, differentiable in o."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k_cmp: Tensor,
+        v_cmp: Tensor,
+        config: NSAConfig,
+        scale: float,
+        cu_seqlens: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        o, lse = forward(q, k_cmp, v_cmp, config, scale, cu_seqlens)
+        ctx.save_for_backward(q, k_cmp, v_cmp, o, lse, cu_seqlens)
+        ctx.config, ctx.scale = config, scale
+        ctx.mark_non_differentiable(lse)
+        return o, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        q, k_cmp, v_cmp, o, lse, cu_seqlens = ctx.saved_tensors
+        gradients = backward(do, q, k_cmp, v_cmp, lse, row_dot(do, o), ctx.config, ctx.scale, cu_seqlens)
+        return *gradients, None, None, None

@@ -1,0 +1,127 @@
+"""The one table of launch configurations, keyed by kernel, architecture and width.
+
+Rows come from measurements made offline; nothing is tuned at a user's first call. A width is the larger head
+dimension in units of half precision (fp32 counts twice), because it decides how much shared memory a tile takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+WIDTHS = (64, 128, 192, 256, 512)
+ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
+
+SHARED_MEMORY = {"sm_80": 163 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024}
+"""Bytes of shared memory that one block may have."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """BM rows (tokens x heads) against BN keys, in `num_warps` warps, with loads `num_stages` tiles ahead."""
+
+    BM: int
+    BN: int
+    num_warps: int
+    num_stages: int
+
+    def launch(self, group: int) -> dict[str, int]:
+        """The keyword arguments of a launch; a tile holds one token's padded group at least."""
+        return {**asdict(self), "BM": max(self.BM, group)}
+
+
+Rows = dict[int, Tile]
+"""Tile for each width of WIDTHS."""
+
+
+def _rows(*tiles: tuple[int, int, int, int]) -> Rows:
+    return {width: Tile(*tile) for width, tile in zip(WIDTHS, tiles, strict=True)}
+
+
+TABLE: dict[str, dict[str, Rows]] = {
+    "span_forward": {
+        "sm_80": _rows((128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (32, 16, 4, 1)),
+        "sm_89": _rows((128, 64, 4, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 16, 4, 2), (32, 16, 4, 1)),
+        "sm_90": _rows((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 2), (32, 32, 4, 1)),
+    },
+    "span_backward_q": {
+        "sm_80": _rows((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 1), (16, 16, 4, 1)),
+        "sm_89": _rows((64, 64, 4, 2), (64, 32, 4, 2), (64, 16, 4, 2), (64, 16, 4, 1), (16, 16, 4, 1)),
+        "sm_90": _rows((128, 64, 8, 2), (128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (32, 16, 4, 1)),
+    },
+    "span_backward_kv": {
+        "sm_80": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 4, 1), (16, 64, 8, 1), (16, 16, 4, 1)),
+        "sm_89": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 8, 1), (16, 32, 4, 1), (16, 16, 4, 1)),
+        "sm_90": _rows((64, 128, 8, 2), (64, 128, 8, 2), (32, 128, 8, 2), (32, 64, 8, 1), (16, 32, 4, 1)),
+    },
+    "selected_token_forward": {
+        "sm_80": _rows(Tile(16, 64, 2, 3), Tile(16, 64, 2, 3), Tile(16, 64, 2, 2), Tile(16, 32, 2, 2), Tile(16, 16, 4, 1)),
+        "sm_89": _rows(Tile(16, 64, 2, 3), Tile(16, 64, 2, 2), Tile(16, 32, 2, 2), Tile(16, 32, 2, 2), Tile(16, 16, 4, 1)),
+        "sm_90": _rows(Tile(16, 64, 2, 3), Tile(16, 64, 2, 3), Tile(16, 64, 2, 2), Tile(16, 64, 2, 2), Tile(16, 32, 4, 1)),
+    },
+    "selected_tile_forward": {
+        "sm_80": _rows(Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 16, 4, 1)),
+        "sm_89": _rows(Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(64, 32, 4, 1), Tile(32, 16, 4, 1)),
+        "sm_90": _rows(Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 1)),
+    },
+    "selected_gather_forward": {
+        "sm_80": _rows(Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 1), Tile(16, 64, 4, 1)),
+        "sm_89": _rows(Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2), Tile(16, 64, 4, 1), Tile(16, 64, 4, 1)),
+        "sm_90": _rows(Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 1), Tile(32, 64, 4, 1)),
+    },
+    "selected_token_dq": {
+        "sm_80": _rows(Tile(16, 64, 2, 3), Tile(16, 64, 2, 2), Tile(16, 32, 2, 2), Tile(16, 32, 2, 2), Tile(16, 16, 4, 1)),
+        "sm_89": _rows(Tile(16, 64, 2, 2), Tile(16, 64, 2, 2), Tile(16, 32, 2, 2), Tile(16, 32, 2, 1), Tile(16, 16, 4, 1)),
+        "sm_90": _rows(Tile(16, 64, 2, 3), Tile(16, 64, 2, 2), Tile(16, 64, 2, 2), Tile(16, 64, 2, 2), Tile(16, 32, 4, 1)),
+    },
+    "selected_tile_dq": {
+        "sm_80": _rows(Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(64, 32, 4, 1), Tile(16, 16, 4, 1)),
+        "sm_89": _rows(Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(64, 16, 4, 2), Tile(32, 16, 4, 1), Tile(16, 16, 4, 1)),
+        "sm_90": _rows(Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
+    },
+    "selected_dkv": {
+        "sm_80": _rows(Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+        "sm_89": _rows(Tile(64, 64, 4, 2), Tile(32, 64, 4, 2), Tile(32, 32, 4, 2), Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)),
+        "sm_90": _rows(Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 1), Tile(64, 64, 8, 1), Tile(16, 32, 4, 1)),
+    },
+}  # fmt: skip
+
+INTERPRETED = Tile(BM=32, BN=16, num_warps=1, num_stages=1)
+"""Small tiles, so that small shapes of a test still take several of them."""
+
+
+def width_of(dk: int, dv: int, dtype: torch.dtype) -> int:
+    """The row of WIDTHS for these head dimensions.
+
+    Raises:
+        ValueError: wider than every row.
+    """
+    need = max(dk, dv) * max(1, dtype.itemsize // 2)
+    for width in WIDTHS:
+        if need <= width:
+            return width
+    raise ValueError(f"head dimensions {dk} and {dv} in {dtype} are wider than the kernels' {WIDTHS[-1]} halves")
+
+
+def lookup(kernel: str, architecture: str, dk: int, dv: int, dtype: torch.dtype) -> Tile:
+    """The configuration of `kernel` on one of ARCHITECTURES."""
+    return TABLE[kernel][architecture][width_of(dk, dv, dtype)]
+
+
+@lru_cache
+def architecture_of(device: torch.device) -> str:
+    """The entry of ARCHITECTURES whose limits hold on a CUDA device: the shared memory of a block decides."""
+    properties = torch.cuda.get_device_properties(device)
+    if properties.major == 8:
+        return "sm_80" if properties.minor == 0 else "sm_89"
+    return "sm_90" if properties.major in (9, 10) else "sm_89"
+
+
+def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
+    """The configuration of `kernel` for these tensors."""
+    if q.device.type != "cuda":
+        return INTERPRETED
+    return lookup(kernel, architecture_of(q.device), q.shape[-1], v.shape[-1], q.dtype)

@@ -1,0 +1,410 @@
+"""Attention in which every query reads one interval of keys: the kernels of the window and of the compressed branch.
+
+Query t reads keys lo[t] <= s < hi[t]; key s is read by the tokens q_lo[s] <= t < q_hi[s]. All four never decrease, so
+the tile of consecutive tokens reads one interval too, whose inner part is common to all of them and needs no mask.
+Packed sequences are only other numbers in these arrays. The gradient takes two passes (dq by queries, dk and dv by
+keys) that add nothing atomically: it is the same bit for bit in every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nsa.kernels.common import (
+    LN2,
+    LOG2E,
+    LOW,
+    dot_precision,
+    dot_rows,
+    load_pair,
+    mask_free,
+    pad_group,
+    rows_last,
+    split_dim,
+    store_tile,
+)
+from nsa.kernels.configs import Tile, config_for
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Which keys each query reads, the same in every batch entry.
+
+    Attributes:
+        lo, hi: int32 [T], the keys of each query.
+        q_lo, q_hi: int32 [S], the queries of each key.
+        parts: how many programs share one key tile's queries in the gradient of k and v.
+    """
+
+    lo: Tensor
+    hi: Tensor
+    q_lo: Tensor
+    q_hi: Tensor
+    parts: int
+
+
+_scores, _load_pair = dot_rows, load_pair
+
+
+# --- forward ---
+
+
+@triton.jit
+def _forward_step(
+    b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_k, p_v, s_ks, s_vs, scale,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """One tile of keys of the online softmax; b_m [BM] is the running maximum in units of log2."""
+    o_s = i_key + tl.arange(0, BN)  # [BN]
+    m_s = o_s < i_hi
+    b_k0, b_k1 = load_pair(p_k, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, MASKED)
+    b_v0, b_v1 = load_pair(p_v, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, MASKED)
+    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
+    if MASKED:
+        m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
+        b_s = tl.where(m_tile, b_s, float("-inf"))
+    b_new = tl.maximum(b_m, tl.max(b_s, 1) * scale)
+    b_a = tl.exp2(b_m - b_new)
+    b_p = tl.exp2(b_s * scale - b_new[:, None])  # [BM, BN]
+    b_l = b_l * b_a + tl.sum(b_p, 1)
+    b_p = b_p.to(b_v0.dtype)
+    b_o0 = tl.dot(b_p, b_v0, b_o0 * b_a[:, None], input_precision=PREC)
+    if DV1 > 0:
+        b_o1 = tl.dot(b_p, b_v1, b_o1 * b_a[:, None], input_precision=PREC)
+    return b_o0, b_o1, b_new, b_l
+
+
+@triton.jit(do_not_specialize=["T", "H", "B", "N"])
+def _forward(
+    p_q, p_k, p_v, p_o, p_lse, p_lo, p_hi, T, H, B, N,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
+    G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """One program: BM // GP tokens of one KV head. N tiles of tokens, the last ones first: they read the most keys."""
+    TB: tl.constexpr = BM // GP
+    i_h = tl.program_id(0) % H
+    i_b = (tl.program_id(0) // H % B).to(tl.int64)
+    i_tile = N - 1 - tl.program_id(0) // (H * B)
+    i_first = i_tile * TB
+    i_last = tl.minimum(i_first + TB - 1, T - 1)
+    o_g = tl.arange(0, BM) % GP  # [BM]
+    o_t = i_first + tl.arange(0, BM) // GP
+    m_row = (o_t < T) & (o_g < G)
+    o_t = tl.minimum(o_t, T - 1)
+    o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
+    b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
+    b_lo = tl.load(p_lo + o_t)
+    b_hi = tl.load(p_hi + o_t)
+    i_lo = tl.load(p_lo + i_first)
+    i_hi = tl.load(p_hi + i_last)
+    left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
+    p_kh = p_k + i_b * s_kb + i_h * s_kh
+    p_vh = p_v + i_b * s_vb + i_h * s_vh
+
+    b_m = tl.full([BM], LOW, tl.float32)
+    b_l = tl.zeros([BM], tl.float32)
+    b_o0 = tl.zeros([BM, DV0], tl.float32)
+    b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
+    for i in range(left, right):
+        b_o0, b_o1, b_m, b_l = _forward_step(
+            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh, s_ks, s_vs, scale,
+            DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC,
+        )  # fmt: skip
+    for i in range(0, left + n - right):
+        i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
+        b_o0, b_o1, b_m, b_l = _forward_step(
+            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_kh, p_vh, s_ks, s_vs, scale,
+            DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC,
+        )  # fmt: skip
+
+    b_sum = tl.where(b_l > 0, b_l, 1.0)
+    o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g  # [BM]
+    store_tile(p_o, o_row * DV, m_row, b_o0 / b_sum[:, None], 0, DV0, DV, False)
+    if DV1 > 0:
+        store_tile(p_o, o_row * DV, m_row, b_o1 / b_sum[:, None], DV0, DV1, DV, False)
+    b_lse = tl.where(b_l > 0, (b_m + tl.log2(b_sum)) * LN2, float("-inf"))
+    tl.store(p_lse + o_row, b_lse, mask=m_row)
+
+
+# --- gradient of q ---
+
+
+@triton.jit
+def _dq_step(
+    b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_k, p_v, s_ks, s_vs, scale,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    o_s = i_key + tl.arange(0, BN)  # [BN]
+    m_s = o_s < i_hi
+    b_k0, b_k1 = load_pair(p_k, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, MASKED)
+    b_v0, b_v1 = load_pair(p_v, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, MASKED)
+    b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale - b_lse[:, None])  # [BM, BN]
+    if MASKED:
+        m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
+        b_p = tl.where(m_tile, b_p, 0.0)
+    b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])  # [BM, BN]
+    b_ds = b_ds.to(b_k0.dtype)
+    b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
+    if DK1 > 0:
+        b_dq1 = tl.dot(b_ds, b_k1, b_dq1, input_precision=PREC)
+    return b_dq0, b_dq1
+
+
+@triton.jit(do_not_specialize=["T", "H", "B", "N"])
+def _backward_q(
+    p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dq, p_lo, p_hi, T, H, B, N,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, s_gate, scale,
+    G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    """One program: dq of BM // GP tokens of one KV head, written to p_dq or added to it."""
+    TB: tl.constexpr = BM // GP
+    i_h = tl.program_id(0) % H
+    i_b = (tl.program_id(0) // H % B).to(tl.int64)
+    i_tile = N - 1 - tl.program_id(0) // (H * B)
+    i_first = i_tile * TB
+    i_last = tl.minimum(i_first + TB - 1, T - 1)
+    o_g = tl.arange(0, BM) % GP  # [BM]
+    o_t = i_first + tl.arange(0, BM) // GP
+    m_row = (o_t < T) & (o_g < G)
+    o_t = tl.minimum(o_t, T - 1)
+    o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
+    o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
+    b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
+    b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
+    b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
+    b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
+    b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
+    b_lo = tl.load(p_lo + o_t)
+    b_hi = tl.load(p_hi + o_t)
+    i_lo = tl.load(p_lo + i_first)
+    i_hi = tl.load(p_hi + i_last)
+    left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
+    p_kh = p_k + i_b * s_kb + i_h * s_kh
+    p_vh = p_v + i_b * s_vb + i_h * s_vh
+
+    b_dq0 = tl.zeros([BM, DK0], tl.float32)
+    b_dq1 = tl.zeros([BM, DK1 if DK1 > 0 else 16], tl.float32)
+    for i in range(left, right):
+        b_dq0, b_dq1 = _dq_step(
+            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
+            s_ks, s_vs, scale * LOG2E, DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC,
+        )  # fmt: skip
+    for i in range(0, left + n - right):
+        i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
+        b_dq0, b_dq1 = _dq_step(
+            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_kh, p_vh, s_ks, s_vs,
+            scale * LOG2E, DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC,
+        )  # fmt: skip
+
+    b_f = tl.full([BM], 1.0, tl.float32) * scale
+    if GATED:
+        b_f *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)
+    store_tile(p_dq, o_row * DK, m_row, b_dq0 * b_f[:, None], 0, DK0, DK, ADD)
+    if DK1 > 0:
+        store_tile(p_dq, o_row * DK, m_row, b_dq1 * b_f[:, None], DK0, DK1, DK, ADD)
+
+
+# --- gradients of k and v ---
+
+
+@triton.jit
+def _dkv_step(
+    b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
+    p_q, p_do, p_lse, p_delta, p_gate, s_qt, s_qh, s_gate, H, scale,
+    G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BM: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """BM // GP tokens from i_t on. Keys are the rows, so that p and ds stay in registers as the left operand."""
+    o_g = tl.arange(0, BM) % GP  # [BM]
+    o_t = i_t + tl.arange(0, BM) // GP
+    m_row = (o_t < i_end) & (o_g < G)
+    ROWS_MASKED: tl.constexpr = MASKED or G != GP
+    o_row = o_t.to(tl.int64) * (H * G) + o_g
+    o_q = o_t.to(tl.int64) * s_qt + o_g * s_qh
+    b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, ROWS_MASKED)  # [BM, DK]
+    b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, ROWS_MASKED)  # [BM, DV]
+    b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
+    b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)
+    b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
+    b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, BM]
+    if MASKED:
+        b_p = tl.where((o_t[None, :] >= b_qlo[:, None]) & (o_t[None, :] < b_qhi[:, None]), b_p, 0.0)
+    if GATED:
+        b_p *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)[None, :]
+    b_pt = b_p.to(b_do0.dtype)
+    b_dv0 = tl.dot(b_pt, b_do0, b_dv0, input_precision=PREC)
+    if DV1 > 0:
+        b_dv1 = tl.dot(b_pt, b_do1, b_dv1, input_precision=PREC)
+    b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV1, PREC) - b_delta[None, :])  # [BN, BM]
+    b_ds = b_ds.to(b_q0.dtype)
+    b_dk0 = tl.dot(b_ds, b_q0, b_dk0, input_precision=PREC)
+    if DK1 > 0:
+        b_dk1 = tl.dot(b_ds, b_q1, b_dk1, input_precision=PREC)
+    return b_dk0, b_dk1, b_dv0, b_dv1
+
+
+@triton.jit(do_not_specialize=["T", "S", "H", "B", "PART"])
+def _backward_kv(
+    p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dk, p_dv, p_qlo, p_qhi, T, S, H, B, PART,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, s_gate, scale,
+    G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """One program: BN keys of one KV head and the tokens [i_part * PART, (i_part + 1) * PART) that read them.
+
+    p_dk, p_dv [parts,B,S,H,D]: every part of every key is written, with zeros where no token reads it.
+    """
+    TB: tl.constexpr = BM // GP
+    i_h = tl.program_id(0) % H
+    i_b = (tl.program_id(0) // H % B).to(tl.int64)
+    i_first = tl.program_id(0) // (H * B) * BN
+    i_part = tl.program_id(1)
+    o_s = i_first + tl.arange(0, BN)  # [BN]
+    m_s = o_s < S
+    p_kh = p_k + i_b * s_kb + i_h * s_kh
+    p_vh = p_v + i_b * s_vb + i_h * s_vh
+    b_k0, b_k1 = load_pair(p_kh, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, True)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_vh, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, True)  # [BN, DV]
+    i_end = tl.minimum((i_part + 1) * PART, T)
+    b_qlo = tl.load(p_qlo + o_s, mask=m_s, other=T)
+    b_qhi = tl.minimum(tl.load(p_qhi + o_s, mask=m_s, other=0), i_end)
+    i_last = tl.minimum(i_first + BN, S) - 1
+    i_lo = tl.maximum(tl.load(p_qlo + i_first), i_part * PART)
+    i_hi = tl.minimum(tl.load(p_qhi + i_last), i_end)
+    i_full = tl.where(i_first + BN <= S, tl.load(p_qlo + i_last), T)
+    left, right, n = mask_free(i_lo, i_full, tl.minimum(tl.load(p_qhi + i_first), i_end), i_hi, TB)
+    i_row = i_b * T * (H * G) + i_h * G
+    p_qh = p_q + i_b * s_qb + i_h * G * s_qh
+    p_doh = p_do + i_row * DV
+    p_gateh = p_gate + i_row * s_gate
+
+    b_dk0 = tl.zeros([BN, DK0], tl.float32)
+    b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
+    b_dv0 = tl.zeros([BN, DV0], tl.float32)
+    b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
+    for i in range(left, right):
+        b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
+            b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_lo + i * TB, i_end,
+            p_qh, p_doh, p_lse + i_row, p_delta + i_row, p_gateh, s_qt, s_qh, s_gate, H, scale * LOG2E,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, False, PREC, GATED,
+        )  # fmt: skip
+    for i in range(0, left + n - right):
+        i_t = i_lo + tl.where(i < left, i, i + right - left) * TB
+        b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
+            b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
+            p_qh, p_doh, p_lse + i_row, p_delta + i_row, p_gateh, s_qt, s_qh, s_gate, H, scale * LOG2E,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, True, PREC, GATED,
+        )  # fmt: skip
+
+    o_row = ((i_part * B + i_b) * S + o_s) * H + i_h  # [BN]
+    store_tile(p_dk, o_row * DK, m_s, b_dk0 * scale, 0, DK0, DK, False)
+    store_tile(p_dv, o_row * DV, m_s, b_dv0, 0, DV0, DV, False)
+    if DK1 > 0:
+        store_tile(p_dk, o_row * DK, m_s, b_dk1 * scale, DK0, DK1, DK, False)
+    if DV1 > 0:
+        store_tile(p_dv, o_row * DV, m_s, b_dv1, DV0, DV1, DV, False)
+
+
+# --- launching ---
+
+
+def _sizes(q: Tensor, k: Tensor, v: Tensor, tile: Tile) -> dict[str, object]:
+    """The compile-time arguments that all three kernels share."""
+    (dk0, dk1), (dv0, dv1) = split_dim(q.shape[-1]), split_dim(v.shape[-1])
+    group = q.shape[2] // k.shape[2]
+    return {
+        "G": group, "GP": pad_group(group), "PREC": dot_precision(q.dtype),
+        "DK": q.shape[-1], "DK0": dk0, "DK1": dk1, "DV": v.shape[-1], "DV0": dv0, "DV1": dv1,
+        **tile.launch(pad_group(group)),
+    }  # fmt: skip
+
+
+def _strides(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
+    return (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention of q [B,T,Hq,Dk] to its spans of k [B,S,Hkv,Dk], v [B,S,Hkv,Dv].
+
+    Returns:
+        o [B,T,Hq,Dv], 0 where a query reads no key; lse fp32 [B,T,Hq], natural logarithm, -inf there.
+    """
+    q, k, v = rows_last(q), rows_last(k), rows_last(v)
+    batch, tokens, heads = q.shape[:3]
+    o = q.new_empty(batch, tokens, heads, v.shape[-1])
+    lse = torch.empty(batch, tokens, heads, dtype=torch.float32, device=q.device)
+    sizes = _sizes(q, k, v, config_for("span_forward", q, v))
+    n = triton.cdiv(tokens, sizes["BM"] // sizes["GP"])
+    if o.numel():
+        _forward[(n * k.shape[2] * batch,)](
+            q, k, v, o, lse, spans.lo, spans.hi, tokens, k.shape[2], batch, n, *_strides(q, k, v),
+            scale * LOG2E.value, **sizes,
+        )  # fmt: skip
+    return o, lse
+
+
+def backward(
+    do: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    spans: Spans,
+    scale: float,
+    gate: Tensor | None = None,
+    dq: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v.
+
+    Args:
+        do: gradient of `gate * o`, [B,T,Hq,Dv].
+        q, k, v, lse, spans, scale: as in `forward`, with its lse.
+        delta: rowsum(do * o) [B,T,Hq] fp32, without the gate.
+        gate: [B,T,Hq], a column of contiguous gates; None is 1.
+        dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
+    """
+    q, k, v, do = rows_last(q), rows_last(k), rows_last(v), do.contiguous()
+    added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
+    gating = (lse, 0) if gate is None else (gate, gate.stride(-1))
+    _launch_q((q, k, v), do, lse, delta, gating, dq, spans, scale, GATED=gate is not None, ADD=added)
+    dk, dv = _launch_kv((q, k, v), do, lse, delta, gating, spans, scale, GATED=gate is not None)
+    return dq, dk, dv
+
+
+def _launch_q(qkv, do, lse, delta, gating, dq, spans, scale, **flags):  # type: ignore[no-untyped-def]
+    q, k, v = qkv
+    sizes = _sizes(q, k, v, config_for("span_backward_q", q, v))
+    n = triton.cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
+    if dq.numel():
+        _backward_q[(n * k.shape[2] * q.shape[0],)](
+            q, k, v, do, lse, delta, gating[0], dq, spans.lo, spans.hi, q.shape[1], k.shape[2], q.shape[0], n,
+            *_strides(q, k, v), gating[1], scale, **sizes, **flags,
+        )  # fmt: skip
+
+
+def _launch_kv(qkv, do, lse, delta, gating, spans, scale, **flags):  # type: ignore[no-untyped-def]
+    q, k, v = qkv
+    sizes = _sizes(q, k, v, config_for("span_backward_kv", q, v))
+    batch, keys, heads = k.shape[:3]
+    parts, wide = spans.parts, k.dtype if spans.parts == 1 else torch.float32
+    dk, dv = (torch.empty(parts, *x.shape, dtype=wide, device=x.device) for x in (k, v))
+    if dk.numel():
+        _backward_kv[(triton.cdiv(keys, sizes["BN"]) * heads * batch, parts)](
+            q, k, v, do, lse, delta, gating[0], dk, dv, spans.q_lo, spans.q_hi, q.shape[1], keys, heads, batch,
+            max(1, triton.cdiv(q.shape[1], parts)), *_strides(q, k, v), gating[1], scale, **sizes, **flags,
+        )  # fmt: skip
+    return tuple(x[0] if parts == 1 else x.sum(0).to(k.dtype) for x in (dk, dv))

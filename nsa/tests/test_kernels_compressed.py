@@ -1,0 +1,68 @@
+"""The compressed-attention kernels against the oracle: output, lse and all gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsa import reference
+from nsa.config import NSAConfig
+from nsa.kernels.compressed import CompressedAttention, forward
+from nsa.testing import Problem, assert_close
+from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, judge, problems
+
+pytestmark = pytest.mark.triton
+
+GEOMETRIES = {
+    "d-equals-l": NSAConfig(l=8, d=8, l_sel=16, n_sel=4, w=20),
+    "long-overlap": NSAConfig(l=12, d=2, l_sel=8, n_sel=4, w=20),
+    "span-of-one": NSAConfig(l=1, d=1, l_sel=8, n_sel=4, w=20),
+    "longer-than-the-sequence": NSAConfig(l=128, d=16, l_sel=64, n_sel=4, w=20),
+}
+
+
+def _tensors(problem: Problem) -> dict[str, Tensor]:
+    found = problem.tensors()
+    k, v = (
+        reference.compress(found[name], problem.config, cu_seqlens=problem.cu_seqlens)
+        for name in ("k_cmp_in", "v_cmp_in")
+    )
+    return {"q": found["q"], "k_cmp": k, "v_cmp": v}
+
+
+def _judge(problem: Problem) -> None:
+    cu_seqlens, config, scale = problem.cu_seqlens, problem.config, problem.dk**-0.5
+    tensors = _tensors(problem)
+    judge(
+        problem,
+        tensors,
+        lambda q, k_cmp, v_cmp: CompressedAttention.apply(q, k_cmp, v_cmp, config, scale, cu_seqlens)[0],
+        lambda q, k_cmp, v_cmp: reference.compressed_attention(
+            q, k_cmp, v_cmp, config, scale=scale, cu_seqlens=cu_seqlens
+        )[0],
+    )
+    lse = forward(*tensors.values(), config, scale, cu_seqlens)[1]
+    wide = (x.double() for x in tensors.values())
+    expected = reference.compressed_attention(*wide, config, scale=scale, cu_seqlens=cu_seqlens)[1]
+    assert_close(lse, expected, problem.dtype, "lse")
+
+
+@pytest.mark.parametrize("problem", problems())
+def test_matches_the_oracle(problem: Problem) -> None:
+    _judge(problem)
+
+
+@pytest.mark.parametrize("config", GEOMETRIES.values(), ids=GEOMETRIES)
+def test_any_geometry(config: NSAConfig) -> None:
+    _judge(replace(CASES["batch"], config=config, device=DEVICE))
+
+
+def test_nothing_visible_is_exactly_zero() -> None:
+    tensors = _tensors(replace(CASES["one-head"], device=DEVICE))
+    o, lse = forward(*tensors.values(), SMALL, 0.25, None)
+    assert torch.equal(o[:, : SMALL.l - 1], torch.zeros_like(o[:, : SMALL.l - 1]))
+    assert torch.isneginf(lse[:, : SMALL.l - 1]).all()
+    assert torch.isfinite(lse[:, SMALL.l - 1 :]).all()

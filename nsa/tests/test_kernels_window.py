@@ -1,0 +1,80 @@
+"""The sliding-window kernels against the oracle: output and all gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsa import reference
+from nsa.kernels import spans
+from nsa.kernels.common import row_dot
+from nsa.kernels.geometry import window_spans
+from nsa.kernels.window import WindowAttention, backward, forward
+from nsa.testing import Problem, assert_close
+from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, judge, problems
+
+pytestmark = pytest.mark.triton
+
+
+def _tensors(problem: Problem) -> dict[str, Tensor]:
+    found = problem.tensors()
+    return {"q": found["q"], "k": found["k_win"], "v": found["v_win"]}
+
+
+def _judge(problem: Problem, window: int, scale: float) -> None:
+    cu_seqlens = problem.cu_seqlens
+    judge(
+        problem,
+        _tensors(problem),
+        lambda q, k, v: WindowAttention.apply(q, k, v, window, scale, cu_seqlens),
+        lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, cu_seqlens=cu_seqlens),
+    )
+
+
+@pytest.mark.parametrize("problem", problems())
+def test_matches_the_oracle(problem: Problem) -> None:
+    _judge(problem, SMALL.w, problem.dk**-0.5)
+
+
+@pytest.mark.parametrize("window", [1, 16, 45, 10**6])
+def test_exactly_so_many_keys(window: int) -> None:
+    _judge(replace(CASES["batch"], device=DEVICE), window, 0.1)
+
+
+def test_queries_of_a_key_may_be_cut_into_parts() -> None:
+    problem = replace(CASES["batch"], device=DEVICE)
+    q, k, v = _tensors(problem).values()
+    where = window_spans(problem.tokens, SMALL.w, None, q.device)
+    o, lse = spans.forward(q, k, v, where, 0.2)
+    do = torch.ones_like(o)
+    whole = spans.backward(do, q, k, v, lse, row_dot(do, o), where, 0.2)
+    parts = spans.backward(do, q, k, v, lse, row_dot(do, o), replace(where, parts=3), 0.2)
+    for one, other in zip(whole, parts, strict=True):
+        assert_close(one, other.double(), torch.float32)
+
+
+def test_gate_and_accumulation_of_dq() -> None:
+    problem = replace(CASES["one-head"], group_size=2, device=DEVICE)
+    q, k, v = _tensors(problem).values()
+    gates = torch.rand(1, problem.tokens, 2, 3, device=DEVICE)
+    o, lse = forward(q, k, v, SMALL.w, 0.2, None)
+    do = torch.randn_like(o)
+    scaled = do * gates[..., 1, None]
+    expected = backward(scaled, q, k, v, lse, row_dot(scaled, o), SMALL.w, 0.2, None)
+    start = torch.randn_like(q)
+    dq, dk, dv = backward(do, q, k, v, lse, row_dot(do, o), SMALL.w, 0.2, None, gate=gates[..., 1], dq=start.clone())
+    for actual, wanted in zip((dq - start, dk, dv), expected, strict=True):
+        assert_close(actual, wanted.double(), torch.float32)
+
+
+def test_strided_inputs() -> None:
+    problem = replace(CASES["batch"], device=DEVICE)
+    q, k, v = _tensors(problem).values()
+    packed = torch.cat([q.flatten(2), k.flatten(2), v.flatten(2)], dim=2)
+    parts = packed.split([q.shape[2] * q.shape[3], k.shape[2] * k.shape[3], v.shape[2] * v.shape[3]], dim=2)
+    views = [part.unflatten(2, x.shape[2:]) for part, x in zip(parts, (q, k, v), strict=True)]
+    assert not views[0].is_contiguous()
+    torch.testing.assert_close(forward(*views, SMALL.w, 0.2, None), forward(q, k, v, SMALL.w, 0.2, None))
