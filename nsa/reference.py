@@ -179,16 +179,25 @@ def mlp_phi(block: Tensor, phi: MlpPhi) -> Tensor:
     return torch.einsum("...hm,hmd->...hd", hidden, phi.w_out) + phi.b_out
 
 
-def overlap_matrix(t: int, config: NSAConfig, like: Tensor) -> Tensor:
-    """Tokens that compressed token i and selection block j share, [visible, candidates] of query `t`.
+def overlaps(t: int, config: NSAConfig, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Which compressed tokens overlap each candidate block of query `t`, and by how many tokens (Eq. 9's weights).
 
-    These are the weights of Eq. 9, general in l, d, l_sel.
+    Returns:
+        index int64 [candidates,W] and weight [candidates,W]: W consecutive compressed tokens from the first whose
+        span ends inside or after the block, general in l, d, l_sel. Weight 0 where spans do not meet.
     """
-    visible, blocks = compressed_count(t + 1, config), t // config.l_sel + 1
-    i = torch.arange(visible, device=like.device)[:, None] * config.d
-    j = torch.arange(blocks, device=like.device)[None] * config.l_sel
-    shared = torch.minimum(i + config.l, j + config.l_sel) - torch.maximum(i, j)
-    return shared.clamp(min=0).to(like.dtype)
+    j = torch.arange(t // config.l_sel + 1, device=like.device)[:, None] * config.l_sel
+    first = torch.clamp((j - config.l + config.d) // config.d, min=0)
+    i = first + torch.arange((config.l + config.l_sel) // config.d + 1, device=like.device)
+    start = i * config.d
+    shared = torch.minimum(start + config.l, j + config.l_sel) - torch.maximum(start, j)
+    return i, shared.clamp(min=0).to(like.dtype)
+
+
+def block_score(p_cmp: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """Eq. 9: [...,candidates] from p_cmp [...,visible]. Every block is summed in the same order, so ties stay ties."""
+    p_cmp = F.pad(p_cmp, (0, max(0, int(index.max()) + 1 - p_cmp.shape[-1])))
+    return (p_cmp[..., index] * weight).sum(-1)
 
 
 # --- the operations, with the names and shapes of nsa.ops ---
@@ -242,17 +251,19 @@ def block_scores(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     queries = _queries(q, config, rows, cu_seqlens, q_start)
     last = max((query.t for entry in queries for query in entry), default=0)
-    weights = overlap_matrix(last, config, q.new_empty(0, dtype=torch.promote_types(q.dtype, torch.float32)))
+    band = overlaps(last, config, q.new_empty(0, dtype=torch.promote_types(q.dtype, torch.float32)))
     with torch.no_grad():
-        return [[_score(q, k_cmp, query, weights, config, scale) for query in entry] for entry in queries]
+        return [[_scores(q, k_cmp, query, *band, config, scale) for query in entry] for entry in queries]
 
 
-def _score(q: Tensor, k_cmp: Tensor, query: Query, weights: Tensor, config: NSAConfig, scale: float) -> Tensor:
+def _scores(
+    q: Tensor, k_cmp: Tensor, query: Query, index: Tensor, weight: Tensor, config: NSAConfig, scale: float
+) -> Tensor:
     visible, blocks = compressed_count(query.t + 1, config), query.t // config.l_sel + 1
-    heads = q[query.b, query.row].unflatten(0, (k_cmp.shape[2], -1)).to(weights.dtype)
-    keys = k_cmp[query.b, query.cmp0 : query.cmp0 + visible].to(weights.dtype)
+    heads = q[query.b, query.row].unflatten(0, (k_cmp.shape[2], -1)).to(weight.dtype)
+    keys = k_cmp[query.b, query.cmp0 : query.cmp0 + visible].to(weight.dtype)
     p_cmp = torch.softmax(scale * torch.einsum("hgd,khd->hgk", heads, keys), -1)
-    return (p_cmp @ weights[:visible, :blocks]).sum(1)
+    return block_score(p_cmp, index[:blocks], weight[:blocks]).sum(1)
 
 
 def select_blocks(

@@ -1,0 +1,229 @@
+"""Test support for the library: problems, tolerances, judgement against the oracle, and routes as evidence.
+
+`install(config)`, called from a conftest's `pytest_configure`, makes every test write the routes that its body took
+into the JUnit properties: `route.<compressed|selected|window|decode>` = `<backend>@<device>[:interpreted]`, one for
+each distinct route. The oracle is never recorded, so a parity test shows only what it judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsa import reference, routing
+from nsa.config import NSAConfig
+from nsa.ops import nsa_attention
+
+BRANCHES = ("compressed", "selected", "window", "decode")
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Absolute and relative, against the fp64 oracle on the same inputs: values and gradients of order one."""
+
+
+# --- problems ---
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A shape, and the random tensors that belong to it. `lengths` packs sequences and then sets `tokens`."""
+
+    config: NSAConfig
+    tokens: int = 0
+    batch: int = 1
+    kv_heads: int = 1
+    group_size: int = 1
+    dk: int = 16
+    dv: int = 16
+    lengths: tuple[int, ...] | None = None
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    seed: int = 0
+
+    @property
+    def total(self) -> int:
+        """Length of the T axis."""
+        return self.tokens if self.lengths is None else sum(self.lengths)
+
+    @property
+    def cu_seqlens(self) -> Tensor | None:
+        """Borders of the packed sequences, int32 [N+1]."""
+        if self.lengths is None:
+            return None
+        borders = torch.tensor([0, *self.lengths]).cumsum(0)
+        return borders.to(self.device, torch.int32)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """q, k_cmp_in, k_sel, k_win, v_cmp_in, v_sel, v_win and gates, normal (gates: in (0, 1))."""
+        random = torch.Generator().manual_seed(self.seed)
+        where = (self.batch, self.total)
+        shapes = {
+            "q": (*where, self.kv_heads * self.group_size, self.dk),
+            **{f"k_{branch}": (*where, self.kv_heads, self.dk) for branch in ("cmp_in", "sel", "win")},
+            **{f"v_{branch}": (*where, self.kv_heads, self.dv) for branch in ("cmp_in", "sel", "win")},
+            "gates": (*where, self.kv_heads * self.group_size, 3),
+        }
+        made = {name: torch.randn(shape, generator=random, dtype=torch.float64) for name, shape in shapes.items()}
+        made["gates"] = made["gates"].sigmoid()
+        return {name: x.to(self.device, self.dtype) for name, x in made.items()}
+
+    def attention(self, function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+        """`function`, an `nsa_attention`, as a function of `tensors()` by name."""
+
+        def call(
+            q: Tensor,
+            k_cmp_in: Tensor,
+            k_sel: Tensor,
+            k_win: Tensor,
+            v_cmp_in: Tensor,
+            v_sel: Tensor,
+            v_win: Tensor,
+            gates: Tensor,
+        ) -> Tensor:
+            keys, values = (k_cmp_in, k_sel, k_win), (v_cmp_in, v_sel, v_win)
+            return function(q, keys, values, gates, self.config, cu_seqlens=self.cu_seqlens, **options)
+
+        return call
+
+    def oracle_blocks(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The oracle's selection in fp64: both sides of a parity test use it, so that near-ties cannot differ."""
+        keys = reference.compress(tensors["k_cmp_in"].double(), self.config, cu_seqlens=self.cu_seqlens)
+        return reference.select_blocks(tensors["q"].double(), keys, self.config, cu_seqlens=self.cu_seqlens)
+
+
+def assert_parity(problem: Problem, **options: Any) -> None:
+    """`nsa_attention(**options)` equals the fp64 oracle, forward and every gradient, on the problem's tensors."""
+    tensors = problem.tensors()
+    blocks = problem.oracle_blocks(tensors)
+    wide = {name: x.double() for name, x in tensors.items()}
+    expected = outcome(problem.attention(reference.nsa_attention, block_indices=blocks), wide)
+    actual = outcome(problem.attention(nsa_attention, block_indices=blocks, **options), tensors)
+    assert_outcome(actual, expected, problem.dtype)
+
+
+Outcome = dict[str, Tensor]
+
+
+def outcome(function: Callable[..., Tensor], tensors: Mapping[str, Tensor], *, seed: int = 1) -> Outcome:
+    """Output and gradients of `function(**tensors)` under a random upstream gradient.
+
+    Returns:
+        `o`, and `grad.<name>` for each tensor (zeros where nothing flows).
+    """
+    leaves = {name: x.detach().clone().requires_grad_() for name, x in tensors.items()}
+    o = function(**leaves)
+    upstream = torch.randn(o.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found = torch.autograd.grad(o, list(leaves.values()), upstream.to(o), allow_unused=True)
+    gradients = zip(leaves.items(), found, strict=True)
+    return {"o": o.detach(), **{f"grad.{n}": torch.zeros_like(x) if g is None else g for (n, x), g in gradients}}
+
+
+# --- judgement ---
+
+
+def assert_outcome(actual: Outcome, expected: Outcome, dtype: torch.dtype) -> None:
+    """Every value and gradient within the dtype's tolerance of the fp64 oracle's."""
+    assert actual.keys() == expected.keys()
+    for name, value in actual.items():
+        assert_close(value, expected[name], dtype, name)
+
+
+def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype, name: str = "value") -> None:
+    """Within the dtype's tolerance; infinities must agree."""
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(
+        actual.double(), expected.double(), rtol=tolerance, atol=tolerance, msg=lambda text: f"{name}: {text}"
+    )
+
+
+def assert_selection(
+    block_indices: Tensor,
+    scores: list[list[Tensor]],
+    positions: Tensor,
+    config: NSAConfig,
+    *,
+    regret: float = 1e-5,
+) -> None:
+    """The chosen blocks are as good as the oracle's: near-ties may differ, nothing else.
+
+    Args:
+        block_indices: int [B,R,Hkv,n_sel] under test.
+        scores: `reference.block_scores` of the same queries.
+        positions: int [B,R], the queries' positions.
+        config: the sizes.
+        regret: largest allowed loss of the sum of scores, relative to the oracle's choice.
+    """
+    for b, entry in enumerate(scores):
+        for r, heads in enumerate(entry):
+            for h, head in enumerate(heads.tolist()):
+                chosen, t = block_indices[b, r, h].tolist(), int(positions[b, r])
+                _assert_row(chosen, t, head, config, regret, f"batch {b}, row {r}, KV head {h}")
+
+
+def _assert_row(chosen: list[int], t: int, scores: list[float], config: NSAConfig, regret: float, at: str) -> None:
+    best = reference.chosen_blocks(t, scores, config)
+    blocks = [block for block in chosen if block >= 0]
+    assert chosen == sorted(set(blocks)) + [-1] * (config.n_sel - len(blocks)), f"{at}: {chosen} is not ascending"
+    assert len(blocks) == len(best), f"{at}: {len(blocks)} blocks, expected {len(best)}"
+    assert reference.forced_blocks(t, config) <= set(blocks), f"{at}: a forced block is missing from {chosen}"
+    got, most = (sum(scores[block] for block in found) for found in (blocks, best))
+    assert got >= most * (1 - regret), f"{at}: blocks {chosen} score {got}, the oracle's {best} score {most}"
+
+
+# --- routes ---
+
+
+@contextmanager
+def expect_route(*, device: str | None = None, **backends: str) -> Iterator[routing.Recording]:
+    """Fail unless each named operation ran in the block, always on the named backend and never as a fallback.
+
+    Args:
+        device: beginning of the route's device, such as `cuda`; an interpreted route then fails too.
+        backends: operation=backend, such as selected="triton".
+    """
+    with routing.record() as recording:
+        yield recording
+    for operation, backend in backends.items():
+        routes = recording.of(operation)
+        assert routes, f"{operation} did not run at all; expected {backend}"
+        for route in routes:
+            wrong = route.backend != backend or route.fallback
+            assert not wrong, f"{operation} ran on {route}, expected {backend} ({route.reason})"
+            misplaced = device is not None and (not route.device.startswith(device) or route.interpreted)
+            assert not misplaced, f"{operation} ran on {route}, expected it on {device}"
+
+
+def need_cuda(flag: bool | None, name: str) -> None:
+    """Skip where there is no CUDA device, or fail if the flag (NSA_TEST_*) demands one; skip if it is off."""
+    if flag is False:
+        pytest.skip(f"{name}=0")
+    if not torch.cuda.is_available():
+        (pytest.fail if flag else pytest.skip)("no CUDA device")
+
+
+@dataclass
+class RoutePlugin:
+    """Writes each test's routes into its JUnit properties."""
+
+    branches: tuple[str, ...] = field(default=BRANCHES)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        with routing.record() as recording:
+            yield
+        for branch in self.branches:
+            for route in sorted(recording.backends(branch)):
+                item.user_properties.append((f"route.{branch}", route))
+
+
+def install(config: pytest.Config) -> None:
+    """Activate the plugin and the library's markers; for `pytest_configure` in a conftest."""
+    if not config.pluginmanager.has_plugin("nsa-routes"):
+        config.pluginmanager.register(RoutePlugin(), "nsa-routes")
+    for marker in ("slow: left out unless asked for", "cuda: needs a CUDA device", "triton: runs a Triton kernel"):
+        config.addinivalue_line("markers", marker)

@@ -1,0 +1,17 @@
+"""Routes as evidence in every test of the library."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from nsa import testing
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    testing.install(config)

@@ -1,0 +1,42 @@
+"""Shapes for property tests: every edge of the semantics, small enough to run by the dozen."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from nsa.config import NSAConfig
+from nsa.testing import Problem
+
+CONFIGS = (
+    NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20),
+    NSAConfig(l=4, d=2, l_sel=8, n_sel=3, w=5, init_blocks=1, local_blocks=1),
+    NSAConfig(l=4, d=4, l_sel=4, n_sel=6, w=9, init_blocks=3, local_blocks=3),  # forced blocks overlap
+    NSAConfig(l=6, d=3, l_sel=8, n_sel=2, w=1, init_blocks=0, local_blocks=0),  # d does not divide l_sel
+    NSAConfig(l=8, d=2, l_sel=5, n_sel=16, w=64, init_blocks=2, local_blocks=1),  # fewer candidates than n_sel
+)
+
+
+def edge_lengths(config: NSAConfig) -> list[int]:
+    """0, 1, around l, around l_sel, above w, and a length that is a multiple of nothing."""
+    around_span = {config.l + step for step in (-2, -1, 0, 1)}
+    around_block = {config.l_sel + step for step in (-1, 0, 1)}
+    return sorted({0, 1, *around_span, *around_block, config.w + 3, 37})
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Any configuration with an edge length, or packed edge lengths with empty and one-token sequences among them."""
+    config = draw(st.sampled_from(CONFIGS))
+    length = st.sampled_from(edge_lengths(config))
+    packed = draw(st.booleans())
+    return Problem(
+        config,
+        tokens=0 if packed else draw(length),
+        batch=1 if packed else draw(st.sampled_from((1, 2))),
+        kv_heads=draw(st.sampled_from((1, 2))),
+        group_size=draw(st.sampled_from((1, 2, 4, 6, 16))),
+        dk=draw(st.sampled_from((4, 8))),
+        dv=draw(st.sampled_from((3, 8))),
+        lengths=tuple(draw(st.lists(length, min_size=1, max_size=4))) if packed else None,
+        seed=draw(st.integers(0, 9)),
+    )

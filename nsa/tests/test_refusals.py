@@ -1,0 +1,71 @@
+"""What the operations refuse, and the sentence that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from nsa import NSAConfig, nsa_attention, ops
+from nsa.phi import WeightedPhi
+
+CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=7)
+Q, K, V = torch.randn(1, 20, 4, 8), torch.randn(1, 20, 2, 8), torch.randn(1, 20, 2, 6)
+K_CMP, V_CMP = torch.randn(1, 4, 2, 8), torch.randn(1, 4, 2, 6)
+GATES = torch.rand(1, 20, 4, 3)
+
+
+def borders(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def indices(*row: int) -> torch.Tensor:
+    return torch.tensor(row, dtype=torch.int32).expand(1, 20, 2, len(row))
+
+
+def window(q: torch.Tensor = Q, k: torch.Tensor = K, v: torch.Tensor = V, w: int = 7, **where: object) -> None:
+    ops.sliding_window_attention(q, k, v, w, **where)
+
+
+CASES: list[tuple[Callable[[], object], str]] = [
+    (lambda: window(torch.randn(1, 20, 3, 8)), "Hq=3 must be a multiple of Hkv=2"),
+    (lambda: window(Q[0]), r"q must have the shape \[B,T,Hq,Dk\], got \[20, 4, 8\]"),
+    (lambda: window(k=K[..., :6]), "q and k must agree in B and Dk"),
+    (lambda: window(v=V[:, :19]), r"k and v must agree in \[B,Tk,Hkv\]"),
+    (lambda: window(k=K.double()), "k .* must have the dtype and device of q"),
+    (lambda: window(Q.int(), K.int(), V.int()), "q must be fp16, bf16, fp32 or fp64"),
+    (lambda: window(Q[:, :10]), "without q_start they agree"),
+    (lambda: window(w=0), "window must be at least 1"),
+    (lambda: window(cu_seqlens=borders(0, 5, 21)), "cu_seqlens must rise from 0 to T=20"),
+    (lambda: window(cu_seqlens=borders(0, 9, 5, 20)), "cu_seqlens must rise from 0 to T=20"),
+    (lambda: window(cu_seqlens=torch.tensor([0, 20])), r"cu_seqlens must be int32 \[N\+1\]"),
+    (lambda: window(*(x.expand(2, -1, -1, -1) for x in (Q, K, V)), cu_seqlens=borders(0, 20)), "need B=1, got B=2"),
+    (lambda: window(Q[:, :5], q_start=torch.tensor([16])), "do not fit in 20 keys"),
+    (lambda: window(q_start=torch.tensor([0, 0])), r"q_start must be integers \[B=1\]"),
+    (lambda: window(q_start=torch.tensor([0]), cu_seqlens=borders(0, 20)), "not both"),
+    (lambda: ops.compressed_attention(Q, K_CMP[:, :3], V_CMP[:, :3], CONFIG), "must hold 4 compressed tokens, got 3"),
+    (lambda: ops.select_blocks(Q, K, CONFIG), "must hold 4 compressed tokens, got 20"),
+    (lambda: ops.select_blocks(Q, K_CMP, CONFIG, lse=Q), r"lse must have the shape \[1, 20, 4\]"),
+    (lambda: ops.selected_attention(Q, K, V, indices(0)[0], CONFIG), r"shape \[B=1,T=20,Hkv=2,n\]"),
+    (lambda: ops.selected_attention(Q, K, V, indices(0).float(), CONFIG), "block_indices must be int32"),
+    (lambda: ops.selected_attention(Q, K, V, indices(0, -1, 0), CONFIG), "block 0 of .* is selected twice"),
+    (lambda: ops.selected_attention(Q, K, V, indices(0, 1), CONFIG), "block 1 of batch 0, token 0, .* begins after"),
+    (lambda: ops.selected_attention(Q, K, V, indices(-2), CONFIG), "block -2 of .* is negative"),
+    (
+        lambda: ops.selected_attention(Q, K, V, indices(0, 1), CONFIG, cu_seqlens=borders(0, 17, 20)),
+        "block 1 of batch 0, token 0",
+    ),
+    (lambda: ops.gated_combine(V, V, V[..., :3], GATES), "the branches must have one shape"),
+    (lambda: nsa_attention(Q, K, V, GATES[..., :2], CONFIG), r"gates must have the shape \[1, 20, 4, 3\]"),
+    (lambda: nsa_attention(Q, (K, K), V, GATES, CONFIG), "one tensor or a triple"),
+    (lambda: nsa_attention(Q, (K, K, K[:, :, :1]), V, GATES, CONFIG), "must agree"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend="cuda13"), "unknown backend 'cuda13'"),
+    (lambda: ops.compress(K, CONFIG, phi=WeightedPhi(torch.ones(2, 9))), r"phi.weight must have the shape \[2, 8\]"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), CASES, ids=[sentence for _, sentence in CASES])
+def test_refused_with_a_sentence(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()

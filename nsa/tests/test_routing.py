@@ -1,0 +1,196 @@
+"""The dispatch table, and the record of what ran. No GPU is needed to ask what one would run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from nsa import NSAConfig, backends, explain_routing, flags, nsa_attention, ops, profiles, routing
+from nsa.routing.policy import decide
+from nsa.testing import Problem, expect_route
+
+CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
+PROBLEM = Problem(CONFIG, tokens=40, kv_heads=2, group_size=2)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A device of any compute capability with every backend able to run everything it implements."""
+    machine = SimpleNamespace(capability=(9, 0), reason={})
+    real_load = backends.load
+    able = {
+        name: SimpleNamespace(supports=lambda r, n=name: machine.reason.get(n)) for name in ("triton", "fa2", "cuda")
+    }
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: machine.capability)
+    monkeypatch.setattr(backends, "missing", lambda name: None)
+    monkeypatch.setattr(backends, "load", lambda name: able.get(name) or real_load(name))
+    yield machine
+
+
+def request(operation: str, **facts: object) -> routing.Request:
+    shape = {"batch": 1, "tokens": 8192, "keys": 8192, "heads": 64, "kv_heads": 4, "dk": 128, "dv": 128}
+    return routing.Request(operation, torch.device("cuda"), torch.bfloat16, **{**shape, "config": NSAConfig(), **facts})
+
+
+def chosen(
+    operation: str, choice: routing.BackendChoice = None, *, facts: dict = {}, **flag: object
+) -> routing.Decision:
+    decision = decide(request(operation, **(facts or {})), choice, flags.Flags(**flag))
+    assert decision is not None
+    return decision
+
+
+def test_hopper_prefers_triton(gpu: SimpleNamespace) -> None:
+    for operation in ("compressed", "select", "selected", "window", "combine", "attention"):
+        decision = chosen(operation)
+        assert (decision.backend, decision.fallback, decision.requested) == ("triton", False, None)
+
+
+def test_ada_keeps_triton_selection_off_unless_forced(gpu: SimpleNamespace) -> None:
+    gpu.capability = (8, 9)
+    off = chosen("selected")
+    assert off.backend == "torch" and not off.fallback and "profile sm89" in off.reason
+    asked = chosen("selected", use_triton_sel=True)
+    assert asked.backend == "torch" and asked.fallback and asked.requested == "triton"
+    forced = chosen("selected", use_triton_sel=True, triton_sel_force=True)
+    assert (forced.backend, forced.fallback) == ("triton", False)
+    assert chosen("selected", "triton").backend == "triton"
+
+
+def test_a_short_row_below_the_minimum_is_a_fallback_when_triton_was_asked_for(gpu: SimpleNamespace) -> None:
+    gpu.capability = (8, 0)
+    asked = chosen("selected", facts={"tokens": 96}, use_triton_sel=True)
+    assert asked.backend == "torch" and asked.fallback
+    assert "96 tokens, fewer than sel_triton_min_L=4096" in asked.reason
+    lowered = chosen("selected", facts={"tokens": 96}, use_triton_sel=True, sel_triton_min_l=64)
+    assert lowered.backend == "triton"
+
+
+def test_gradients_can_keep_triton_selection_out(gpu: SimpleNamespace) -> None:
+    needs_grad = {"needs_grad": True}
+    assert chosen("selected", facts=needs_grad).backend == "triton"
+    assert chosen("selected", facts=needs_grad, sel_triton_allow_grad=False).backend == "torch"
+    assert chosen("selected", sel_triton_allow_grad=False).backend == "triton"
+
+
+def test_fa2_is_opt_in_and_has_its_thresholds(gpu: SimpleNamespace) -> None:
+    assert chosen("window", use_fa2=True).backend == "fa2"
+    short = chosen("window", facts={"tokens": 10}, use_fa2=True)
+    assert short.backend == "triton" and short.fallback and "fa2_min_len_win=16" in short.reason
+    assert chosen("window", facts={"tokens": 10}, fa2_force=True).backend == "fa2"
+    assert chosen("compressed", use_fa2=True, fa2_min_len_cmp=9000).backend == "triton"
+    gpu.capability = (8, 9)
+    assert "fa2_min_len_win=999999" in chosen("window", use_fa2=True).reason
+
+
+def test_fused_attention_gives_way_to_a_part_asked_of_another(gpu: SimpleNamespace) -> None:
+    assert decide(request("attention"), None, flags.Flags(use_fa2=True)) is None
+    assert decide(request("attention"), {"selected": "torch"}, flags.Flags()) is None
+
+
+def test_what_a_backend_cannot_do_is_its_reason(gpu: SimpleNamespace) -> None:
+    gpu.reason = {"triton": "head dimension 300 is above 256"}
+    decision = chosen("selected")
+    assert decision.backend == "torch" and decision.fallback and "head dimension 300" in decision.reason
+
+
+def test_argument_beats_flag_beats_profile(gpu: SimpleNamespace) -> None:
+    assert chosen("selected", "torch", use_triton_sel=True).backend == "torch"
+    assert chosen("selected", use_triton_sel=False).backend == "torch"
+    assert chosen("window", backend="fa2", use_fa2=None).fallback  # the threshold policy still asks for NSA_USE_FA2
+
+
+def test_profiles_name_their_measurements() -> None:
+    for name in profiles.NAMES:
+        profile = profiles.load(name)
+        assert profile.name == name
+        assert all(value.source for key, value in vars(profile).items() if key != "name")
+    with pytest.raises(ValueError, match="unknown hardware profile 'sm99'"):
+        profiles.load("sm99")
+
+
+def test_unknown_architectures_take_the_nearest_older_profile(gpu: SimpleNamespace) -> None:
+    for capability, name in (((8, 6), "sm80"), ((10, 0), "sm90"), ((7, 5), "sm80")):
+        gpu.capability = capability
+        assert profiles.for_device(torch.device("cuda")).name == name
+
+
+def test_dense_crossover_takes_the_next_smaller_group() -> None:
+    profile = profiles.Profile("x", *[profiles.Measured(0, "")] * 4, profiles.Measured({4: 16384, 16: 8192}, "x"))
+    assert [profile.dense_crossover(size) for size in (1, 4, 6, 16, 64)] == [0, 16384, 16384, 8192, 8192]
+
+
+# --- what ran ---
+
+
+def test_record_sees_every_operation_in_order() -> None:
+    with routing.record() as outer, routing.record() as inner:
+        PROBLEM.attention(nsa_attention)(**PROBLEM.tensors())
+    assert [route.operation for route in inner] == [
+        "compress", "compress", "compressed", "select", "selected", "window", "combine"
+    ]  # fmt: skip
+    assert list(outer) == list(inner)
+    assert {str(route) for route in inner} == {"torch@cpu"}
+
+
+def test_a_fallback_is_recorded_and_strict_makes_it_an_error() -> None:
+    x = PROBLEM.tensors()
+    run = PROBLEM.attention(nsa_attention, backend={"window": "fa2"})
+    with routing.record() as recording:
+        run(**x)
+    (window,) = recording.of("window")
+    assert (window.requested, window.backend, window.fallback) == ("fa2", "torch", True)
+    assert window.reason.startswith("fa2: ")
+    with pytest.raises(routing.RoutingError, match="window would run on torch: fa2"):
+        PROBLEM.attention(nsa_attention, backend={"window": "fa2"}, strict=True)(**x)
+    with flags.using(strict=True, use_fa2=True), pytest.raises(routing.RoutingError):
+        PROBLEM.attention(nsa_attention)(**x)
+
+
+def test_expect_route_fails_what_ran_elsewhere() -> None:
+    x = PROBLEM.tensors()
+    with expect_route(window="torch"):
+        ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], 5)
+    with pytest.raises(AssertionError, match="window ran on torch@cpu, expected triton"), expect_route(window="triton"):
+        ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], 5)
+    with pytest.raises(AssertionError, match="selected did not run"), expect_route(selected="torch"):
+        pass
+    with pytest.raises(AssertionError, match="expected it on cuda"), expect_route(window="torch", device="cuda"):
+        ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], 5)
+
+
+def test_debug_flags_record_error_and_time(caplog: pytest.LogCaptureFixture) -> None:
+    with flags.using(debug_compare=True, debug_timing=True, log_limit=1), routing.record() as recording:
+        PROBLEM.attention(nsa_attention)(**PROBLEM.tensors())
+        PROBLEM.attention(nsa_attention)(**PROBLEM.tensors())
+    (route, _) = recording.of("selected")
+    assert route.seconds is not None and route.mean_abs_error is not None
+    assert route.mean_abs_error < 1e-6
+    assert len([line for line in caplog.messages if '"selected"' in line]) <= 1
+    assert len(recording) == 14  # the oracle's own work is not recorded
+
+
+def test_dense_attention_is_a_choice() -> None:
+    x = PROBLEM.tensors()
+    q, k, v, gates = x["q"], x["k_win"], x["v_win"], x["gates"]
+    with flags.using(dense=True, dense_below=100), routing.record() as recording:
+        found = nsa_attention(q, k, v, gates, CONFIG)
+    assert [route.operation for route in recording] == ["dense"]
+    expected = ops.sliding_window_attention(q, k, v, 40)
+    torch.testing.assert_close(found, expected)
+    with flags.using(dense=True, dense_below=40), routing.record() as recording:
+        nsa_attention(q, k, v, gates, CONFIG)
+    assert recording.of("dense") == []
+
+
+def test_explain_routing_answers_without_running() -> None:
+    with routing.record() as recording:
+        found = explain_routing(CONFIG, tokens=100, heads=4, kv_heads=2, dk=16, device="cpu", backend="triton")
+    assert recording == []
+    answer = found.as_json()
+    assert {"compress", "compressed", "select", "selected", "window", "combine"} <= answer.keys()
+    assert answer["selected"]["requested"] == "triton"
+    assert "selected" in str(found)

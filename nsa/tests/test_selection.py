@@ -1,0 +1,56 @@
+"""The choice of blocks: forced blocks, ties, candidates, padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nsa import NSAConfig, ops, reference
+from nsa.backends.torch import choose_blocks
+
+CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
+
+
+@pytest.mark.parametrize("init_blocks", [0, 1, 3])
+@pytest.mark.parametrize("local_blocks", [0, 1, 2])
+def test_chosen_as_the_oracle_chooses_for_any_scores(init_blocks: int, local_blocks: int) -> None:
+    config = NSAConfig(l_sel=16, n_sel=5, init_blocks=init_blocks, local_blocks=local_blocks)
+    scores = torch.randint(0, 3, (160, 10), generator=torch.Generator().manual_seed(0)).float()  # many ties
+    found = choose_blocks(scores, torch.arange(160), config)
+    for t in range(160):
+        expected = reference.chosen_blocks(t, scores[t].tolist(), config)
+        assert found[t].tolist() == expected + [-1] * (5 - len(expected))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_equal_logits_tie_and_the_lower_blocks_win(dtype: torch.dtype) -> None:
+    q, k_cmp = torch.zeros(1, 200, 2, 8, dtype=dtype), torch.randn(1, 49, 1, 8).to(dtype)
+    config = NSAConfig(l=8, d=4, l_sel=16, n_sel=5, init_blocks=0, local_blocks=1)
+    found = ops.select_blocks(q, k_cmp, config)
+    # Block 0 lacks the compressed token before it, so it scores a little less than blocks 1, 2, ...
+    assert found[0, 199, 0].tolist() == [1, 2, 3, 4, 12]
+    assert torch.equal(found, reference.select_blocks(q.double(), k_cmp.double(), config))
+
+
+def test_early_queries_take_all_candidates() -> None:
+    q, k_cmp = torch.randn(1, 40, 2, 8), torch.randn(1, 9, 2, 8)
+    found = ops.select_blocks(q, k_cmp, CONFIG)
+    assert (found[0, :16] == torch.tensor([0, -1, -1, -1])).all()
+    assert (found[0, 16:32] == torch.tensor([0, 1, -1, -1])).all()
+    assert (found[0, 32:] == torch.tensor([0, 1, 2, -1])).all()
+
+
+def test_selection_has_no_gradient() -> None:
+    q, k_cmp = torch.randn(1, 40, 2, 8, requires_grad=True), torch.randn(1, 9, 2, 8, requires_grad=True)
+    assert not ops.select_blocks(q, k_cmp, CONFIG).requires_grad
+
+
+def test_a_needle_is_selected() -> None:
+    tokens, needle = 2048, 700
+    config = NSAConfig(n_sel=4)
+    k = 0.05 * torch.randn(1, tokens, 1, 16, generator=torch.Generator().manual_seed(0))
+    q = torch.zeros(1, tokens, 1, 16)
+    q[:, -1, :, 0] = 30.0
+    k[:, needle - 20 : needle + 20, :, 0] += 4.0
+    found = ops.select_blocks(q, ops.compress(k, config), config)
+    assert needle // 64 in found[0, -1, 0].tolist()
