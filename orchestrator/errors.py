@@ -45,3 +45,9 @@ class EnvironmentFailed(PodError):
 
 class IntegrityError(PodError):
     """What came from the pod is not what its record says: size, hash, path, chain."""
+
+
+class Interrupted(NsaPodError):
+    """The user stopped waiting; what runs on the pod is not affected. Exit code 130, as shells have it for SIGINT."""
+
+    exit_code = 130

@@ -61,7 +61,7 @@ class _Model(BaseModel):
 
 
 class Limits(_Model):
-    """Limits of one stage: `wall` and `silence` (no output) in seconds, `grace` from SIGTERM to SIGKILL, log size in bytes."""
+    """Seconds of wall time, of silence (no output), and from SIGTERM to SIGKILL; bytes kept of each output stream."""
 
     wall: Seconds = 3600.0
     silence: Seconds = 600.0

@@ -61,9 +61,7 @@ def loads(text: str, source: str, model: type[M]) -> M:
         raise InputError(_model_sentence(source, e, lines, model)) from e
 
 
-def _index(
-    node: yaml.Node | None, at: Location, lines: dict[Location, int], source: str, open_nodes: set[int]
-) -> None:
+def _index(node: yaml.Node | None, at: Location, lines: dict[Location, int], source: str, open_nodes: set[int]) -> None:
     """Remember the line of each key; refuse duplicate keys, which YAML readers silently drop."""
     if node is None:
         return
@@ -91,10 +89,9 @@ def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
     return f"{source}{line}: not valid YAML: {problem}"
 
 
-def _model_sentence(
-    source: str, error: ValidationError, lines: dict[Location, int], model: type[BaseModel]
-) -> str:
-    first = error.errors()[0]
+def _model_sentence(source: str, error: ValidationError, lines: dict[Location, int], model: type[BaseModel]) -> str:
+    # An unknown key first: a misspelt one also makes its right spelling missing.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     at = tuple(first["loc"])
     known = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
     # Inside a union pydantic puts the branch's tag into the location: only what is in the file is shown.

@@ -1,0 +1,158 @@
+"""report.md: the seeds' reporting template, filled from evidence; each figure names the artifact it is from."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.results import Result, StageResult
+from orchestrator.text import markdown, plain, seconds, size
+
+_ROWS_SHOWN = 12
+
+
+def render(result: Result, directory: Path) -> str:
+    """The report of the run in `directory`, as Markdown."""
+    environment = _read_json(directory / "environment.json")
+    sections = [
+        _heading(result),
+        _where(result, environment),
+        _stages(result.stages),
+        _attention(result),
+        _left_out(result),
+        _figures(result, directory),
+        _artifacts(result),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _heading(result: Result) -> str:
+    lines = [f"# {result.verdict.upper()}: {markdown(result.runbook['name'])} on pod {markdown(result.pod)}"]
+    lines.append(f"**{markdown(result.summary)}**")
+    if result.error:
+        lines.append(f"Error: {markdown(result.error)}")
+    if result.state != "ended":
+        lines.append(f"The run has not ended: it is {result.state}.")
+    return "\n\n".join(lines)
+
+
+def _where(result: Result, environment: Mapping[str, Any]) -> str:
+    runbook = result.runbook
+    committed = "as committed" if runbook["committed"] else "NOT as in this commit"
+    rows = [
+        ("GPU host", _host(environment)),
+        ("Commit", f"`{result.commit}` (tree `{result.tree}`)"),
+        ("Torch/Triton/CUDA", _versions(environment)),
+        ("Python", markdown(environment.get("python_version", "-"))),
+        (
+            "Runbook",
+            f"{markdown(runbook['name'])} ({runbook['source']}, {committed}, sha256 `{runbook['sha256'][:12]}`)",
+        ),
+        ("Run", f"`{markdown(result.run_id)}`"),
+        ("Cost", _cost(environment, result.stages)),
+    ]
+    return "\n".join(f"- {name}: {value}" for name, value in rows if value)
+
+
+def _host(environment: Mapping[str, Any]) -> str:
+    gpus = environment.get("gpus") or []
+    gpu = markdown(gpus[0]["name"]) if gpus else f"no GPU, {markdown(environment.get('cpu', 'CPU unknown'))}"
+    driver = markdown(environment.get("driver") or "none")
+    ceiling = environment.get("driver_cuda")
+    return f"{markdown(environment.get('hostname', '-'))} / {gpu} / driver {driver}" + (
+        f" (CUDA up to {markdown(ceiling)})" if ceiling else ""
+    )
+
+
+def _versions(environment: Mapping[str, Any]) -> str:
+    packages = environment.get("packages") or {}
+    shown = [f"{name} {markdown(packages[name])}" for name in ("torch", "triton", "flash-attn") if packages.get(name)]
+    return ", ".join([*shown, f"CUDA runtime {markdown(environment.get('torch_cuda') or 'none (CPU build)')}"])
+
+
+def _cost(environment: Mapping[str, Any], stages: Iterable[StageResult]) -> str:
+    rate = environment.get("cost_per_hour")
+    if rate is None:
+        return ""
+    spent = sum(stage.seconds or 0 for stage in stages)
+    return f"{rate * spent / 3600:.4f} for {seconds(spent)} of stages at {rate:g} an hour"
+
+
+def _stages(stages: Sequence[StageResult]) -> str:
+    rows = [
+        (
+            markdown(stage.name) + ("" if stage.required else " (optional)"),
+            f"**{stage.status}**" if stage.status != "passed" else stage.status,
+            seconds(stage.seconds),
+            _counts(stage.tests),
+            ", ".join(f"{markdown(op)}: {markdown(route)}" for op, route in stage.routes.items()) or "-",
+            markdown(stage.reason) or "-",
+        )
+        for stage in stages
+    ]
+    return "## Stages\n\n" + _table(("stage", "status", "time", "tests", "routes", "reason"), rows)
+
+
+def _counts(tests: Mapping[str, Any]) -> str:
+    named = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "deselected")
+    return ", ".join(f"{tests[name]} {name}" for name in named if tests.get(name)) or "-"
+
+
+def _attention(result: Result) -> str:
+    """The stages that did not pass, each with where its output is."""
+    lines = [
+        f"- **{markdown(s.name)}** is {s.status}: {markdown(s.reason)} "
+        f"([stdout](stages/{s.name}/stdout), [stderr](stages/{s.name}/stderr))"
+        for s in result.stages
+        if s.status not in ("passed", "not_run", "blocked")
+    ]
+    return "## What did not pass\n\n" + "\n".join(lines) if lines else ""
+
+
+def _left_out(result: Result) -> str:
+    lines = [f"- {markdown(name)}: {markdown(reason)}" for name, reason in result.left_out_reasons.items()]
+    return "## Not part of this run\n\n" + "\n".join(lines) if lines else ""
+
+
+def _figures(result: Result, directory: Path) -> str:
+    """The rows of each credited CSV, so that every figure in the report is an artifact's row."""
+    tables = [
+        _csv_table(directory, artifact.path)
+        for stage in result.stages
+        if stage.status == "passed"
+        for artifact in stage.artifacts
+        if artifact.path.endswith(".csv")
+    ]
+    return "## Figures\n\n" + "\n\n".join(tables) if tables else ""
+
+
+def _csv_table(directory: Path, name: str) -> str:
+    with (directory / "artifacts" / name).open(newline="", encoding="utf-8", errors="replace") as f:
+        header, *rows = list(csv.reader(f))
+    body = _table([markdown(c) for c in header], [[markdown(c) for c in row] for row in rows[:_ROWS_SHOWN]])
+    more = f"\n\n{len(rows) - _ROWS_SHOWN} more rows in the file." if len(rows) > _ROWS_SHOWN else ""
+    return f"From [artifacts/{markdown(name)}](artifacts/{name}):\n\n{body}{more}"
+
+
+def _artifacts(result: Result) -> str:
+    rows = [
+        (markdown(a.path), markdown(s.name), s.status, size(a.bytes), f"`{a.sha256[:16]}`")
+        for s in result.stages
+        for a in s.artifacts
+    ]
+    return "## Artifacts\n\n" + _table(("file", "stage", "status", "size", "sha256"), rows) if rows else ""
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text())
+    return content if isinstance(content, dict) else {"error": plain(content)}

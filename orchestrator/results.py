@@ -1,0 +1,205 @@
+"""plan + journal + evidence -> Result, verdict. Judged from the files of the run, never from a stored verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.agent import evidence, journal
+from orchestrator.errors import IntegrityError
+from orchestrator.files import sha256
+from orchestrator.plan import Plan, PlannedStage, read_plan
+from orchestrator.text import count
+
+Verdict = Literal["passed", "failed", "incomplete", "error"]
+State = Literal["running", "ended", "lost"]
+
+EXIT_CODES: Mapping[Verdict, int] = {"passed": 0, "failed": 1, "incomplete": 3, "error": 4}
+_FAILED = frozenset({"failed", "timed_out", "stalled", "crashed", "invalid"})
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ArtifactResult(_Model):
+    """A file that the stage owed and delivered; `path` is relative to the run's artifacts/."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class StageResult(_Model):
+    """The status of one stage, by rule from its evidence."""
+
+    name: str
+    status: str
+    reason: str
+    required: bool
+    cuda: bool
+    seconds: float | None = None
+    exit_code: int | None = None
+    tests: dict[str, Any] = {}
+    routes: dict[str, str] = {}
+    artifacts: list[ArtifactResult] = []
+
+
+class Result(_Model):
+    """result.json."""
+
+    verdict: Verdict
+    summary: str
+    state: State
+    commit: str
+    tree: str
+    dirty: bool
+    pod: str
+    run_id: str
+    path: str
+    runbook: dict[str, Any]
+    left_out: list[str]
+    left_out_reasons: dict[str, str]
+    stages: list[StageResult]
+    error: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
+
+
+def judge(directory: Path, *, state: State, path: str) -> Result:
+    """Judge the run in `directory`; `state` is what the pod said last, `path` how the result names the directory."""
+    plan = read_plan((directory / "plan.json").read_text(), str(directory / "plan.json"))
+    events = read_events(directory)
+    error = _run_error(plan, events, state)
+    stages = _judge_stages(plan, events, directory)
+    ended = any(event["event"] == "run_ended" for event in events)
+    verdict = _verdict(stages, error, ended)
+    return Result(
+        verdict=verdict,
+        summary=_summary(verdict, plan, stages),
+        state=state,
+        commit=plan.commit,
+        tree=plan.tree,
+        dirty=plan.dirty,
+        pod=plan.pod,
+        run_id=plan.run_id,
+        path=path,
+        runbook=plan.runbook.model_dump(),
+        left_out=[stage.name for stage in plan.left_out],
+        left_out_reasons={stage.name: stage.reason for stage in plan.left_out},
+        stages=stages,
+        error=error,
+    )
+
+
+def read_events(directory: Path) -> list[dict[str, Any]]:
+    """The run's journal, its hash chain checked; empty if nothing of it has come yet."""
+    path = directory / "journal.jsonl"
+    if not path.exists():
+        return []
+    try:
+        return journal.read(path.read_bytes())
+    except journal.ChainBroken as e:
+        raise IntegrityError(f"{path}: {e}") from e
+
+
+def stage_records(events: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The record of each stage that ended, by name."""
+    return {str(event["stage"]): event for event in events if event["event"] == "stage_ended"}
+
+
+def _judge_stages(plan: Plan, events: list[dict[str, Any]], directory: Path) -> list[StageResult]:
+    records = stage_records(events)
+    statuses: dict[str, str] = {}
+    results = []
+    for stage in plan.stages:
+        result = _judge_stage(stage, records.get(stage.name), directory, statuses)
+        statuses[stage.name] = result.status
+        results.append(result)
+    return results
+
+
+def _judge_stage(
+    stage: PlannedStage, record: Mapping[str, Any] | None, directory: Path, statuses: Mapping[str, str]
+) -> StageResult:
+    common = {"name": stage.name, "required": stage.required, "cuda": stage.cuda}
+    if record is None:
+        return StageResult(status="not_run", reason="the run ended before it", **common)
+    planned = stage.model_dump(mode="json", by_alias=True)
+    judgement = evidence.judge_stage(planned, record, directory, statuses)
+    status, reason = judgement.status, judgement.reason
+    wrong = _unlike_record(record, directory)
+    if wrong and status == "passed":
+        status, reason = "invalid", wrong
+    return StageResult(
+        status=status,
+        reason=reason,
+        seconds=record.get("seconds"),
+        exit_code=record.get("exit_code"),
+        tests=dict(judgement.tests),
+        routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
+        artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
+        **common,
+    )
+
+
+def _unlike_record(record: Mapping[str, Any], directory: Path) -> str | None:
+    """The first file that is not here as the journal recorded it on the pod, as a sentence."""
+    for file in record.get("files", ()):
+        path = directory / str(file["path"])
+        if not path.is_file() or path.is_symlink():
+            return f"{file['path']} was not brought home"
+        if sha256(path) != file["sha256"]:
+            return f"{file['path']} is not what the pod recorded (sha256 differs)"
+    return None
+
+
+def _run_error(plan: Plan, events: list[dict[str, Any]], state: State) -> str | None:
+    started = next((e for e in events if e["event"] == "run_started"), None)
+    if started and started["run_id"] != plan.run_id:
+        return f"the journal is of run {started['run_id']}, not of {plan.run_id}"
+    broken = next((e for e in events if e["event"] == "agent_error"), None)
+    if broken:
+        return f"the agent failed on the pod: {broken['error']}"
+    if state == "ended" and not any(e["event"] == "run_ended" for e in events):
+        return "the pod says that the run ended, its journal does not"
+    if state == "lost":
+        return "the agent died before the run ended; what ran until then is below"
+    return None
+
+
+def _verdict(stages: list[StageResult], error: str | None, ended: bool) -> Verdict:
+    statuses = {stage.status for stage in stages if stage.required}
+    if error:
+        return "error"
+    if statuses & _FAILED:
+        return "failed"
+    return "passed" if statuses == {"passed"} and ended else "incomplete"
+
+
+def _summary(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
+    """The verdict line: what it says, and what it does not cover."""
+    cuda_left_out = sum(stage.cuda for stage in plan.left_out)
+    other_left_out = len(plan.left_out) - cuda_left_out
+    allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
+    not_passed = [s for s in stages if s.status != "passed"]
+    optional = [s.name for s in not_passed if not s.required]
+    parts = [
+        f"{verdict} on {'CUDA' if plan.promises.get('cuda') else 'CPU'}",
+        f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed",
+        f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
+        f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
+        f"{count(allowed, 'allowed skip')}" if allowed else "",
+        f"optional and not passed: {', '.join(optional)}" if optional else "",
+        "uncommitted changes were not part of this run" if plan.dirty else "",
+    ]
+    return "; ".join(part for part in parts if part)

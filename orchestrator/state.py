@@ -1,0 +1,53 @@
+"""What the laptop remembers between commands: under $NSA_POD_HOME, one small JSON file for each launch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from orchestrator.files import write_atomically
+
+
+def home() -> Path:
+    """$NSA_POD_HOME, else the user's configuration directory."""
+    named = os.environ.get("NSA_POD_HOME")
+    return Path(named).expanduser() if named else Path(click.get_app_dir("nsa-pod"))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that this laptop made: which run, on which pod, and where its results are kept."""
+
+    run_id: str
+    pod: str
+    commit: str
+    repo: str
+    directory: str
+
+
+def remember(launch: Launch) -> None:
+    """Record `launch` before the pod is asked for it, so that a failed one is never mistaken for an older run."""
+    write_atomically(home() / "runs" / f"{launch.run_id}.json", json.dumps(asdict(launch), indent=1))
+
+
+def launches(pod: str | None = None) -> list[Launch]:
+    """The launches made from here, newest first; run ids begin with their time."""
+    return sorted(_read(pod), key=lambda launch: launch.run_id, reverse=True)
+
+
+def launch_of(run_id: str) -> Launch | None:
+    """The launch with this run id (or the one that begins with it), if it was made from here."""
+    matches = [launch for launch in launches() if launch.run_id.startswith(run_id)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _read(pod: str | None) -> Iterator[Launch]:
+    for path in (home() / "runs").glob("*.json"):
+        launch = Launch(**json.loads(path.read_text()))
+        if pod in (None, launch.pod):
+            yield launch

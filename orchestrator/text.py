@@ -1,0 +1,36 @@
+"""Text for people. What comes from a pod is data: nothing in it may steer a terminal or a report."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.agent.text import count, plain
+
+__all__ = ["count", "markdown", "plain", "seconds", "size"]
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
+
+
+def markdown(text: object) -> str:
+    """`plain`, with everything that Markdown or HTML would interpret escaped."""
+    return _MARKDOWN.sub(r"\\\1", plain(text, limit=500))
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people: 0.42 s, 12.3 s, 4 min 05 s, 1 h 02 min."""
+    if value is None:
+        return "-"
+    if value < 100:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(number: int) -> str:
+    """A number of bytes for people."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,94 @@
+"""What the user sees while it happens: progress on stderr, so that stdout stays for data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from orchestrator.text import plain, seconds
+
+_COLOURS = {"passed": "green", "skipped": "yellow", "blocked": "yellow", "cancelled": "yellow", "not_run": "yellow"}
+_HEARTBEAT_S = 60.0
+
+
+def coloured(status: str) -> str:
+    """The status in its colour, as rich markup."""
+    return f"[{_COLOURS.get(status, 'red')}]{status}[/]"
+
+
+class Progress:
+    """Progress lines; `verbosity` -1 keeps only warnings, 1 adds details. Use as a context manager."""
+
+    def __init__(self, verbosity: int = 0) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._verbosity = verbosity
+        self._live: Status | None = None
+        self._stages: list[str] = []
+        self._last_beat = 0.0
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal and self._verbosity >= 0:
+            self._live = self.console.status("", spinner="dots")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """One line of what was done."""
+        if self._verbosity >= 0:
+            self.console.print(escape(plain(text)))
+
+    def detail(self, text: str) -> None:
+        """A line that only -v shows."""
+        if self._verbosity >= 1:
+            self.console.print(f"  [dim]{escape(plain(text))}[/]")
+
+    def warn(self, text: str) -> None:
+        """A line that even -q shows."""
+        self.console.print(f"[yellow]warning:[/] {escape(plain(text))}")
+
+    def busy(self, text: str) -> None:
+        """What is going on right now, replaced by the next one; on no terminal, a heartbeat line now and then."""
+        if self._live:
+            self._live.update(escape(plain(text, limit=max(20, self.console.width - 4))))
+            self._live.start()
+        elif self._verbosity >= 0 and time.monotonic() - self._last_beat >= _HEARTBEAT_S:
+            self._last_beat = time.monotonic()
+            self.console.print(escape(plain(text)))
+
+    def expect_stages(self, names: list[str]) -> None:
+        """The stages of the run, for the counter."""
+        self._stages = names
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Show one event of the run's journal."""
+        kind = event.get("event")
+        if kind == "stage_started":
+            self._last_beat = time.monotonic()
+            self.busy(f"{self._counter(event)} {event['stage']}")
+        elif kind == "output":
+            elapsed = seconds(float(event["elapsed"]))
+            self.busy(f"{self._counter(event)} {event['stage']} · {elapsed} · {event['last_line']}")
+        elif kind == "stage_ended" and self._verbosity >= 0:
+            reason = "" if event["status"] == "passed" else f"  {event['reason']}"
+            name = escape(plain(event["stage"]))
+            took = seconds(event.get("seconds"))
+            line = (
+                f"{self._counter(event)} {coloured(plain(event['status'])):<28} {name}  {took}{escape(plain(reason))}"
+            )
+            self.console.print(line)
+        elif kind == "cancelled":
+            self.say(f"cancelled by {event.get('by', 'someone')}")
+
+    def _counter(self, event: Mapping[str, Any]) -> str:
+        name = event.get("stage")
+        position = self._stages.index(name) + 1 if name in self._stages else "?"
+        return f"\\[{position}/{len(self._stages)}]"

@@ -1,0 +1,179 @@
+"""From a run's files to a verdict and a report: by rule, and without believing what is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.journal import Journal
+from orchestrator.errors import IntegrityError
+from orchestrator.inventory import Pod
+from orchestrator.plan import Capabilities, Plan, Tree, make_plan
+from orchestrator.results import EXIT_CODES, State
+from orchestrator.runbook import Runbook, RunbookFile
+from orchestrator.rundir import RunDirectory, create
+from orchestrator.yamlfile import loads
+
+STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.txt, from: stdout}]}}"
+
+
+def make_run(tmp_path: Path, stages: dict[str, bool], extra: str = "") -> tuple[RunDirectory, Plan]:
+    lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
+    runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
+    file = RunbookFile(runbook, "file", Path("/r.yaml"), "0" * 64)
+    tree = Tree("c" * 40, "7" * 40, [], False, frozenset())
+    plan = make_plan(
+        file,
+        Pod(name="p", transport="local", cost_per_hour=2.0),
+        tree,
+        {"kind": "system", "packages": {"torch": "2.8.0"}},
+        Capabilities(sm=None, packages=frozenset()),
+        facts={"hostname": "h<b>", "cpu": "c|d"},
+        workdir="/w",
+        committed=False,
+    )
+    return create(tmp_path / "artifacts", tmp_path, plan), plan
+
+
+def record(run: RunDirectory, name: str, **facts: Any) -> dict[str, Any]:
+    """A stage_ended record whose artifact is really there."""
+    content = b"content\n"
+    artifact = run.path / "artifacts" / f"{name}.txt"
+    artifact.parent.mkdir(exist_ok=True)
+    artifact.write_bytes(content)
+    file = {"path": f"artifacts/{name}.txt", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {
+        "stage": name, "started": True, "blocked": None, "exit_code": 0, "signal": None, "ended_by": None,
+        "seconds": 1.5,
+        "tree": {"ok": True, "changed": [], "strays": []}, "environment_ok": True, "journal_ok": True, "guarded": None,
+        "stray_before": [], "overwritten": [], "foreign_modules": [], "truncated": {}, "files": [file],
+        "artifacts": [{"path": f"{name}.txt", "existed_before": False, "problem": None}],
+        "status": "passed", "reason": "", **facts,
+    }  # fmt: skip
+
+
+def write_journal(run: RunDirectory, plan: Plan, records: list[dict[str, Any]], *, end: bool = True) -> None:
+    journal = Journal(run.journal_file)
+    journal.append("run_started", run_id=plan.run_id)
+    for facts in records:
+        journal.append("stage_ended", **facts)
+    if end:
+        journal.append("run_ended", reason="done")
+    journal.close()
+
+
+FACTS: dict[str, dict[str, Any]] = {
+    "passed": {},
+    "failed": {"exit_code": 1},
+    "timed_out": {"ended_by": "wall"},
+    "stalled": {"ended_by": "silence"},
+    "crashed": {"signal": "SIGSEGV"},
+    "invalid": {"environment_ok": False},
+    "blocked": {"blocked": "tool is missing", "started": False},
+    "cancelled": {"ended_by": "cancel"},
+}
+
+
+@pytest.mark.parametrize(
+    ("required", "optional", "verdict"),
+    [
+        ("passed", "passed", "passed"),
+        ("failed", "passed", "failed"),
+        ("timed_out", "passed", "failed"),
+        ("stalled", "passed", "failed"),
+        ("crashed", "passed", "failed"),
+        ("invalid", "passed", "failed"),
+        ("blocked", "passed", "incomplete"),
+        ("cancelled", "passed", "incomplete"),
+        (None, "passed", "incomplete"),
+        ("passed", "failed", "passed"),
+        ("passed", None, "passed"),
+    ],
+)
+def test_the_verdict_follows_from_the_required_stages(
+    tmp_path: Path, required: str | None, optional: str | None, verdict: str
+) -> None:
+    run, plan = make_run(tmp_path, {"a": True, "b": False})
+    given = {"a": required, "b": optional}
+    write_journal(run, plan, [record(run, name, **FACTS[status]) for name, status in given.items() if status])
+    result = run.settle("ended")
+    assert {s.name: s.status for s in result.stages} == {name: status or "not_run" for name, status in given.items()}
+    assert (result.verdict, result.exit_code) == (verdict, EXIT_CODES[result.verdict])
+    if optional != "passed":
+        assert "optional and not passed: b" in result.summary
+
+
+def test_without_a_required_stage_nothing_is_green(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"b": False})
+    write_journal(run, plan, [record(run, "b")])
+    assert run.settle("ended").verdict == "incomplete"
+
+
+@pytest.mark.parametrize("state", ["lost", "running"])
+def test_a_run_that_has_not_ended_is_never_green(tmp_path: Path, state: State) -> None:
+    run, plan = make_run(tmp_path, {"a": True, "b": True})
+    write_journal(run, plan, [record(run, "a")], end=False)
+    result = run.settle(state)
+    assert (result.verdict, result.state) == ("error" if state == "lost" else "incomplete", state)
+    assert [s.status for s in result.stages] == ["passed", "not_run"]
+
+
+def test_a_finished_stage_list_without_the_run_s_end_is_not_green(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan, [record(run, "a")], end=False)
+    assert run.settle("running").verdict == "incomplete"
+
+
+def test_a_journal_of_another_run_is_an_error(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan.model_copy(update={"run_id": "other"}), [record(run, "a")])
+    result = run.settle("ended")
+    assert result.verdict == "error" and "other" in str(result.error)
+
+
+def test_a_changed_journal_is_refused(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan, [record(run, "a", exit_code=1)])
+    run.journal_file.write_bytes(run.journal_file.read_bytes().replace(b'"exit_code":1', b'"exit_code":0'))
+    with pytest.raises(IntegrityError, match="was changed"):
+        run.settle("ended")
+
+
+@pytest.mark.parametrize("harm", ["change", "remove", "link"])
+def test_a_file_that_is_not_as_recorded_takes_the_pass_away(tmp_path: Path, harm: str) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan, [record(run, "a")])
+    assert run.settle("ended").verdict == "passed"
+    artifact = run.path / "artifacts" / "a.txt"
+    content = artifact.read_bytes()
+    artifact.unlink()
+    if harm == "change":
+        artifact.write_bytes(content.upper())
+    elif harm == "link":
+        (tmp_path / "elsewhere").write_bytes(content)
+        artifact.symlink_to(tmp_path / "elsewhere")
+    assert run.rejudge().stages[0].status == "invalid"
+
+
+def test_the_report_shows_what_matters_and_cannot_be_steered(tmp_path: Path) -> None:
+    hostile = "</table><script>x</script> | \x1b[31m [a](b) `"
+    run, plan = make_run(tmp_path, {"a": True}, "  - {name: g, run: [tool], when: [cuda], expect: {}}\n")
+    write_journal(run, plan, [record(run, "a", signal=hostile)])
+    result = run.settle("ended")
+    report = (run.path / "report.md").read_text()
+    assert report.startswith("# FAILED: r on pod p")
+    assert "1 CUDA stage not part of this run" in result.summary and result.left_out == ["g"]
+    assert "NOT as in this commit" in report
+    assert "<script>" not in report and "\x1b" not in report and "[a](b)" not in report
+    assert "h\\<b\\>" in report and "c\\|d" in report
+    manifest = json.loads((run.path / "manifest.json").read_text())
+    assert {f["path"] for f in manifest["files"]} == {
+        "plan.json",
+        "environment.json",
+        "journal.jsonl",
+        "artifacts/a.txt",
+    }
