@@ -1,0 +1,74 @@
+"""Block selection by the kernel against the oracle's scores: near-ties may differ, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsa import blocks, reference
+from nsa.config import NSAConfig
+from nsa.kernels import compressed
+from nsa.kernels.topk import select
+from nsa.testing import Problem, assert_selection
+from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, problems
+
+pytestmark = pytest.mark.triton
+
+GEOMETRIES = {
+    "paper-in-small": NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=4),
+    "d-does-not-divide-l_sel": NSAConfig(l=6, d=3, l_sel=8, n_sel=4, w=4),
+    "nothing-forced": NSAConfig(l=8, d=4, l_sel=8, n_sel=3, w=4, init_blocks=0, local_blocks=0),
+    "all-forced": NSAConfig(l=8, d=4, l_sel=8, n_sel=5, w=4, init_blocks=2, local_blocks=3),
+    "one-block": NSAConfig(l=8, d=4, l_sel=8, n_sel=1, w=4, init_blocks=0, local_blocks=1),
+    "span-longer-than-block": NSAConfig(l=16, d=2, l_sel=4, n_sel=6, w=4),
+    "no-compressed-token": NSAConfig(l=128, d=16, l_sel=8, n_sel=4, w=4),
+}
+
+
+def _inputs(problem: Problem) -> tuple[Tensor, Tensor]:
+    found = problem.tensors()
+    return found["q"], reference.compress(found["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens)
+
+
+def _judge(problem: Problem) -> None:
+    q, k_cmp = _inputs(problem)
+    where = {"scale": problem.dk**-0.5, "cu_seqlens": problem.cu_seqlens}
+    chosen = select(q, k_cmp, problem.config, **where)
+    scores = reference.block_scores(q.double(), k_cmp.double(), problem.config, **where)
+    at = blocks.token_positions(*q.shape[:2], cu_seqlens=problem.cu_seqlens)
+    assert_selection(chosen, scores, at, problem.config, regret=1e-5)
+
+
+@pytest.mark.parametrize("problem", problems())
+def test_matches_the_oracle(problem: Problem) -> None:
+    _judge(problem)
+
+
+@pytest.mark.parametrize("config", GEOMETRIES.values(), ids=GEOMETRIES)
+def test_any_geometry(config: NSAConfig) -> None:
+    _judge(replace(CASES["batch"], config=config, device=DEVICE))
+
+
+def test_more_blocks_than_one_chunk() -> None:
+    config = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
+    _judge(Problem(config, tokens=600, group_size=1, device=DEVICE))
+
+
+def test_ties_go_to_the_lower_index() -> None:
+    q = torch.zeros(1, 80, 2, 16, device=DEVICE)
+    k_cmp = torch.zeros(1, blocks.num_compressed(80, SMALL), 1, 16, device=DEVICE)
+    config = replace(SMALL, d=8)
+    k_cmp = k_cmp[:, : blocks.num_compressed(80, config)]
+    chosen = select(q, k_cmp, config, 1.0, None)
+    assert chosen[0, -1, 0].tolist() == [0, 1, 3, 4]  # blocks 1 and 2 score alike
+
+
+def test_the_lse_of_the_forward_gives_the_same() -> None:
+    problem = replace(CASES["packed"], device=DEVICE)
+    q, k_cmp = _inputs(problem)
+    lse = compressed.forward(q, k_cmp, k_cmp, SMALL, 0.25, problem.cu_seqlens)[1]
+    again = select(q, k_cmp, SMALL, 0.25, problem.cu_seqlens, lse)
+    assert torch.equal(again, select(q, k_cmp, SMALL, 0.25, problem.cu_seqlens))
