@@ -1,0 +1,133 @@
+"""The gated sum of the branches (Eq. 5) and its gradient, each in one pass over memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nsa.kernels.common import load_tile, split_dim, store_tile
+
+ROWS = 32
+"""Rows (token, head) of one program."""
+
+
+@triton.jit
+def _gate(p_gates, o_row, m_row, BRANCH: tl.constexpr):
+    return tl.load(p_gates + o_row * 3 + BRANCH, mask=m_row, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _branch(p_o, p_gates, o_row, m_row, BRANCH: tl.constexpr, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr):
+    """One branch's part of the sum: [BM, W]."""
+    b_o = load_tile(p_o, o_row * D, m_row, START, W, D, True).to(tl.float32)
+    return b_o * _gate(p_gates, o_row, m_row, BRANCH)[:, None]
+
+
+@triton.jit
+def _sum(p_cmp, p_sel, p_win, p_gates, p_o, o_row, m_row, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr):
+    b_o = _branch(p_cmp, p_gates, o_row, m_row, 0, START, W, D)
+    b_o += _branch(p_sel, p_gates, o_row, m_row, 1, START, W, D)
+    b_o += _branch(p_win, p_gates, o_row, m_row, 2, START, W, D)
+    store_tile(p_o, o_row * D, m_row, b_o, START, W, D, False)
+
+
+@triton.jit(do_not_specialize=["N"])
+def _forward(
+    p_cmp, p_sel, p_win, p_gates, p_o, N, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr
+):
+    o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    m_row = o_row < N
+    _sum(p_cmp, p_sel, p_win, p_gates, p_o, o_row, m_row, 0, D0, D)
+    if D1 > 0:
+        _sum(p_cmp, p_sel, p_win, p_gates, p_o, o_row, m_row, D0, D1, D)
+
+
+@triton.jit
+def _branch_gradient(
+    p_o, p_do, p_gates, p_delta, p_out, o_row, m_row,
+    BRANCH: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr,
+):  # fmt: skip
+    """Rowsum(do * o) of one branch, which is its gate's gradient; with SPREAD also gate * do."""
+    b_do = load_tile(p_do, o_row * D, m_row, 0, D0, D, True).to(tl.float32)  # [BM, D0]
+    b_delta = tl.sum(b_do * load_tile(p_o, o_row * D, m_row, 0, D0, D, True).to(tl.float32), 1)
+    b_gate = _gate(p_gates, o_row, m_row, BRANCH)
+    if SPREAD:
+        store_tile(p_out, o_row * D, m_row, b_do * b_gate[:, None], 0, D0, D, False)
+    if D1 > 0:
+        b_do1 = load_tile(p_do, o_row * D, m_row, D0, D1, D, True).to(tl.float32)  # [BM, D1]
+        b_delta += tl.sum(b_do1 * load_tile(p_o, o_row * D, m_row, D0, D1, D, True).to(tl.float32), 1)
+        if SPREAD:
+            store_tile(p_out, o_row * D, m_row, b_do1 * b_gate[:, None], D0, D1, D, False)
+    tl.store(p_delta + o_row, b_delta, mask=m_row)
+
+
+@triton.jit(do_not_specialize=["N"])
+def _backward(
+    p_cmp, p_sel, p_win, p_do, p_gates, p_delta, p_dcmp, p_dsel, p_dwin, N,
+    D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    m_row = o_row < N
+    n = N.to(tl.int64)
+    _branch_gradient(p_cmp, p_do, p_gates, p_delta, p_dcmp, o_row, m_row, 0, D, D0, D1, SPREAD)
+    _branch_gradient(p_sel, p_do, p_gates, p_delta + n, p_dsel, o_row, m_row, 1, D, D0, D1, SPREAD)
+    _branch_gradient(p_win, p_do, p_gates, p_delta + 2 * n, p_dwin, o_row, m_row, 2, D, D0, D1, SPREAD)
+
+
+Branches = tuple[Tensor, Tensor, Tensor]
+
+
+def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+    """Sum of contiguous branches [B,T,Hq,Dv], each times its column of contiguous gates [B,T,Hq,3]."""
+    o, rows = torch.empty_like(o_cmp), gates.numel() // 3
+    if o.numel():
+        first, second = split_dim(size := o.shape[-1])
+        _forward[(triton.cdiv(rows, ROWS),)](
+            o_cmp, o_sel, o_win, gates, o, rows, D=size, D0=first, D1=second, BM=ROWS, num_warps=4
+        )
+    return o
+
+
+def deltas(do: Tensor, branches: Branches, gates: Tensor) -> Tensor:
+    """Rowsum(do * o) of each branch, fp32 [3,B,T,Hq]: the gates' gradient and the deltas of the branches' own."""
+    return _launch_backward(do, branches, gates, branches, SPREAD=False)
+
+
+def spread(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Branches, Tensor]:
+    """Gradients of the branches, gate * do, and `deltas`."""
+    gradients = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
+    return gradients, _launch_backward(do, branches, gates, gradients, SPREAD=True)
+
+
+def _launch_backward(do: Tensor, branches: Branches, gates: Tensor, out: Branches, SPREAD: bool) -> Tensor:
+    rows, size = gates.numel() // 3, do.shape[-1]
+    delta = torch.empty(3, *gates.shape[:-1], dtype=torch.float32, device=do.device)
+    if do.numel():
+        first, second = split_dim(size)
+        _backward[(triton.cdiv(rows, ROWS),)](
+            *branches, do, gates, delta, *out, rows, D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, num_warps=4
+        )
+    return delta
+
+
+class GatedCombine(torch.autograd.Function):
+    """`forward`, differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+        branches = o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous()
+        gates = gates.contiguous()
+        ctx.save_for_backward(*branches, gates)
+        return forward(*branches, gates)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor) -> tuple[Tensor, ...]:
+        *branches, gates = ctx.saved_tensors
+        gradients, delta = spread(do.contiguous(), tuple(branches), gates)
+        return *gradients, delta.movedim(0, -1).to(gates.dtype)

@@ -1,0 +1,29 @@
+"""The gated sum and its gradient against the oracle."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nsa import reference
+from nsa.kernels.combine import GatedCombine, deltas
+from nsa.testing import Problem, assert_close
+from nsa.tests.kernel_cases import DEVICE, DTYPES, SMALL, judge
+
+pytestmark = pytest.mark.triton
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dv", [16, 24, 48])
+def test_matches_the_oracle(dv: int, dtype: torch.dtype) -> None:
+    problem = Problem(SMALL, tokens=13, batch=2, group_size=3, dk=dv, dv=dv, dtype=dtype, device=DEVICE)
+    found = problem.tensors()
+    branches = {f"o_{name}": torch.randn_like(found["q"]) for name in ("cmp", "sel", "win")}
+    judge(problem, {**branches, "gates": found["gates"]}, GatedCombine.apply, reference.gated_combine)
+
+
+def test_deltas_do_not_hold_the_gates() -> None:
+    do, *branches = (torch.randn(2, 5, 3, 16, device=DEVICE) for _ in range(4))
+    gates = torch.rand(2, 5, 3, 3, device=DEVICE)
+    expected = torch.stack([(do.double() * o.double()).sum(-1) for o in branches])
+    assert_close(deltas(do, tuple(branches), gates), expected, torch.float32)
