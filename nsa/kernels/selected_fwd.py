@@ -1,0 +1,203 @@
+"""Forward kernels of selected attention.
+
+Three ways to share the work, which give the same result:
+
+    token   one program for each query and KV head, over the query's own blocks. Bound by the loads of K and V.
+    tile    one program for a tile of neighbouring queries, over the union of their blocks; a row is masked where
+            its query did not choose the block. One load of a block serves all who share it.
+    gather  one program for a run of the queries that chose one block: K and V stay, Q is gathered, and a partial
+            result goes to a scratch. The tile kernel, whose union then holds only the widely shared blocks, adds
+            the partials up. Its cost does not depend on the number of KV heads, so it serves small groups.
+
+Row r of a tile is head r % GP of its query r // GP. Logits are in units of log2. A row that has seen no key holds
+m = LOW and sums of harmless garbage (p = exp2(LOW - LOW) = 1), which the first real key multiplies by 0.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nsa.kernels.common import LN2, LOW, load_tile, store_tile
+from nsa.kernels.index import FAR
+from nsa.kernels.spans import _load_pair as load_pair
+from nsa.kernels.spans import _scores as dot_rows
+
+
+@triton.jit
+def key_rows(start, last_key, i_sub, BN: tl.constexpr, LB: tl.constexpr):
+    """Keys [BN] of part i_sub of the block at `start`, FAR outside the block; and rows that exist, to load from."""
+    o_c = i_sub * BN + tl.arange(0, BN)
+    o_key = start + o_c
+    o_row = tl.minimum(o_key, last_key).to(tl.int64)
+    if LB % BN != 0:
+        o_key = tl.where(o_c < LB, o_key, FAR)
+    return o_key, o_row
+
+
+@triton.jit
+def softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1: tl.constexpr, PREC: tl.constexpr):
+    """One step of the online softmax: logits b_s [BM,BN] in log2, values b_v [BN,DV]."""
+    b_new = tl.maximum(b_m, tl.max(b_s, 1))
+    b_a = tl.exp2(b_m - b_new)
+    b_p = tl.exp2(b_s - b_new[:, None])  # [BM, BN]
+    b_l = b_l * b_a + tl.sum(b_p, 1)
+    b_p = b_p.to(b_v0.dtype)
+    b_o0 = tl.dot(b_p, b_v0, b_o0 * b_a[:, None], input_precision=PREC)
+    if DV1 > 0:
+        b_o1 = tl.dot(b_p, b_v1, b_o1 * b_a[:, None], input_precision=PREC)
+    return b_new, b_l, b_o0, b_o1
+
+
+@triton.jit
+def add_partials(
+    b_m, b_l, b_o0, b_o1, p_rest, p_part, p_part_lse, past, o_pair, o_part, o_g, m_row,
+    G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+):  # fmt: skip
+    """Merge the gathered partial results of each row: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
+    o_slot = tl.arange(0, SP)
+    m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
+    m_slot = tl.load(p_rest + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=past) < past  # [BM, SP]
+    o_lse = (o_part[:, None] + o_slot[None, :]) * G + o_g[:, None]
+    b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
+    b_a = tl.exp2(b_m - b_new)
+    b_l, b_o0 = b_l * b_a, b_o0 * b_a[:, None]
+    if DV1 > 0:
+        b_o1 = b_o1 * b_a[:, None]
+    for i in range(SLOTS):
+        m_i = tl.load(p_rest + o_pair + i, mask=m_row, other=past) < past  # [BM]
+        o_i = (o_part + i) * G + o_g
+        b_w = tl.load(p_part_lse + o_i, mask=m_i, other=LOW)
+        b_w = tl.where(m_i, tl.exp2(b_w - b_new), 0.0)
+        b_l += b_w
+        b_o0 += load_tile(p_part, o_i * DV, m_i, 0, DV0, DV, True).to(tl.float32) * b_w[:, None]
+        if DV1 > 0:
+            b_o1 += load_tile(p_part, o_i * DV, m_i, DV0, DV1, DV, True).to(tl.float32) * b_w[:, None]
+    return b_new, b_l, b_o0, b_o1
+
+
+@triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "past"])
+def forward_kernel(
+    p_q, p_k, p_v, p_o, p_lse, p_blocks, p_members, p_count, p_queries, p_rest, p_part, p_part_lse,
+    N, M, i_first, n_tiles, most, past, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """TB neighbouring queries and one KV head: over the union of their blocks (TILE), or one query's own (TB = 1).
+
+    The union of UT queries decides who computes a query: the tile kernel if it has at most `most` blocks, else the
+    token kernel; most = -1 leaves everything to the token kernel, and the tile kernel always works with MERGE.
+    p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
+    """
+    i_tile, i_h = tl.program_id(0) + i_first // TB, tl.program_id(1)
+    o_union = i_h * n_tiles + i_tile * TB // UT
+    n_blocks = SLOTS
+    if TILE:
+        n_blocks = tl.load(p_count + o_union)
+        if not MERGE:
+            if n_blocks > most:
+                return
+    elif most >= 0:
+        if tl.load(p_count + o_union) <= most:
+            return
+    o_r = tl.arange(0, BM)
+    o_tok, o_g = o_r // GP, o_r % GP
+    o_n = i_tile * TB + o_tok
+    m_row = (o_tok < TB) & (o_n < N) & (o_g < G)
+    o_n = tl.minimum(o_n, N - 1).to(tl.int64)
+    o_q = o_n * s_qt + (i_h * G + o_g) * s_qh
+    b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
+    b_limit = tl.load(p_queries + 2 * N + o_n)  # [BM]
+    if TILE:
+        p_blocks += o_union.to(tl.int64) * U
+        p_members += o_union.to(tl.int64) * U
+    else:
+        p_blocks += i_tile.to(tl.int64) * s_it + i_h * s_ih
+        first = tl.load(p_queries + N + i_tile)
+    SUB: tl.constexpr = (LB + BN - 1) // BN
+    b_m = tl.full([BM], LOW, tl.float32)
+    b_l = tl.zeros([BM], tl.float32)
+    b_o0 = tl.zeros([BM, DV0], tl.float32)
+    b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
+    for i in range(n_blocks * SUB):
+        if TILE:
+            start = tl.load(p_blocks + i // SUB)
+            b_last = tl.where(((tl.load(p_members + i // SUB) >> o_tok) & 1) != 0, b_limit, -1)
+        else:
+            block = tl.load(p_blocks + i // SUB)
+            start = tl.where(block < 0, FAR, first + block * LB)
+            b_last = b_limit
+        o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
+        b_k0, b_k1 = load_pair(p_k + i_h * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)
+        b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)
+        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+        b_s = tl.where(o_key[None, :] <= b_last[:, None], b_s, LOW)
+        b_m, b_l, b_o0, b_o1 = softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1, PREC)
+
+    if MERGE:
+        o_pair = (o_n * H + i_h) * SLOTS
+        o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
+        b_m, b_l, b_o0, b_o1 = add_partials(
+            b_m, b_l, b_o0, b_o1, p_rest, p_part, p_part_lse, past, o_pair, o_part, o_g, m_row,
+            G, SLOTS, SP, DV, DV0, DV1,
+        )  # fmt: skip
+    m_seen = b_m > LOW
+    b_sum = tl.where(m_seen, b_l, 1.0)
+    b_f = tl.where(m_seen, 1.0 / b_sum, 0.0)
+    o_out = o_n * (H * G) + i_h * G + o_g
+    store_tile(p_o, o_out * DV, m_row, b_o0 * b_f[:, None], 0, DV0, DV, False)
+    if DV1 > 0:
+        store_tile(p_o, o_out * DV, m_row, b_o1 * b_f[:, None], DV0, DV1, DV, False)
+    tl.store(p_lse + o_out, tl.where(m_seen, (b_m + tl.log2(b_sum)) * LN2, float("-inf")), mask=m_row)
+
+
+@triton.jit
+def run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS: tl.constexpr):
+    """Where run i_run of key i_key begins in the order, and how many pairs it holds."""
+    begin = tl.load(p_edges + i_key) + (i_run - tl.load(p_run_edges + i_key)) * PAIRS
+    return p_order + begin, tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
+
+
+@triton.jit(do_not_specialize=["M", "i_first", "i_chunk", "BINS"])
+def gather_kernel(
+    p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
+    M, i_first, i_chunk, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """One run of a chunk of queries: all see the whole block, so nothing is causal here. BN covers the block."""
+    TB: tl.constexpr = BM // GP
+    i_run = tl.load(p_run_edges + i_chunk * H * BINS) + tl.program_id(0)
+    if i_run >= tl.load(p_run_edges + (i_chunk + 1) * H * BINS):
+        return
+    i_key = tl.load(p_run_key + i_run)
+    i_h = i_key // BINS % H
+    p_list, n_pairs = run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS)
+    o_key, o_row = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, 0, BN, LB)
+    b_k0, b_k1 = load_pair(p_k + i_h * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
+    o_r = tl.arange(0, BM)
+    o_g = o_r % GP
+    for i in range(tl.cdiv(n_pairs, TB)):
+        o_at = i * TB + o_r // GP
+        o_pair = tl.load(p_list + tl.minimum(o_at, n_pairs - 1))  # [BM]
+        m_row = (o_at < n_pairs) & (o_g < G)
+        o_q = o_pair // (H * SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)) * s_qh
+        b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, False)  # [BM, DK]
+        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+        if LB % BN != 0:
+            b_s = tl.where(o_key[None, :] < FAR, b_s, LOW)
+        b_m = tl.max(b_s, 1)
+        b_p = tl.exp2(b_s - b_m[:, None])
+        b_l = tl.sum(b_p, 1)
+        b_p = b_p.to(b_v0.dtype)
+        o_part = (o_pair - i_first.to(tl.int64) * (H * SLOTS)) * G + o_g
+        b_o0 = tl.dot(b_p, b_v0, input_precision=PREC) / b_l[:, None]
+        store_tile(p_part, o_part * DV, m_row, b_o0, 0, DV0, DV, False)
+        if DV1 > 0:
+            b_o1 = tl.dot(b_p, b_v1, input_precision=PREC) / b_l[:, None]
+            store_tile(p_part, o_part * DV, m_row, b_o1, DV0, DV1, DV, False)
+        tl.store(p_part_lse + o_part, b_m + tl.log2(b_l), mask=m_row)

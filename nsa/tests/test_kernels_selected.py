@@ -1,0 +1,204 @@
+"""The selected-attention kernels against the oracle: interpreter on a CPU (fp32), bf16 on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nsa import reference
+from nsa.blocks import token_positions
+from nsa.config import NSAConfig
+from nsa.kernels import index, selected
+from nsa.kernels.common import row_dot
+from nsa.kernels.selected import ALWAYS, NEVER, Schedule
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL = NSAConfig(l=4, d=2, l_sel=8, n_sel=4, w=8)
+SCHEDULES = {
+    "token": Schedule(most=NEVER, pairs=16),
+    "tile": Schedule(most=ALWAYS),
+    "mixed": Schedule(most=6),
+    "gather": Schedule(dense_from=3, chunk=16, pairs=8),
+}
+
+
+def random_indices(positions: torch.Tensor, heads: int, slots: int, config: NSAConfig, seed: int = 0) -> torch.Tensor:
+    """Distinct blocks in random slots, with gaps; every seventh query has none. int32 [B,T,heads,slots]."""
+    generator = torch.Generator().manual_seed(seed)
+    out = torch.full((*positions.shape, heads, slots), -1, dtype=torch.int32)
+    for b, t in ((b, t) for b in range(positions.shape[0]) for t in range(positions.shape[1])):
+        last = int(positions[b, t]) // config.l_sel
+        for h in range(heads):
+            blocks = torch.randperm(last + 1, generator=generator)[: int(torch.randint(slots + 1, (), generator=generator))]
+            if t % 7 != 3:
+                out[b, t, h, torch.randperm(slots, generator=generator)[: len(blocks)]] = blocks.to(torch.int32)
+    return out
+
+
+def problem(batch=1, tokens=37, heads=2, group=2, dk=16, dv=16, config=SMALL, cu=None, slots=None, start=None, seed=0):
+    """q, k, v in fp64 and block indices; keys reach `start` further than queries."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = tokens + (0 if start is None else max(start))
+    shapes = (batch, tokens, heads * group, dk), (batch, keys, heads, dk), (batch, keys, heads, dv)
+    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    cu = None if cu is None else torch.tensor(cu, dtype=torch.int32)
+    start = None if start is None else torch.tensor(start)
+    positions = token_positions(batch, tokens, cu_seqlens=cu, q_start=start)
+    return (q, k, v), random_indices(positions, heads, slots or config.n_sel, config, seed), cu, start
+
+
+def low(*tensors: torch.Tensor | None, dtype: torch.dtype | None = None) -> list[torch.Tensor | None]:
+    """The tensors on the device, floating ones in the dtype under test."""
+    dtype = dtype or (torch.bfloat16 if DEVICE.type == "cuda" else torch.float32)
+    return [None if x is None else x.to(DEVICE, dtype if x.is_floating_point() else x.dtype) for x in tensors]
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> None:
+    """Relative error in the norm: 1e-5 in fp32, 1e-2 in half precision."""
+    assert got.shape == want.shape
+    bound = 1e-5 if got.dtype == torch.float32 else 1e-2
+    error = (got.cpu().double() - want).norm()
+    assert error <= bound * max(1.0, float(want.norm())), f"error {error} of {want.norm()}"
+
+
+SHAPES = {
+    "plain": {},
+    "one token": {"tokens": 1},
+    "batch": {"batch": 2, "tokens": 19},
+    "group 1": {"group": 1, "heads": 1},
+    "group 4": {"group": 4, "heads": 1, "tokens": 41},
+    "group 6": {"group": 6, "heads": 1, "tokens": 20},
+    "group 16": {"group": 16, "heads": 1, "tokens": 20},
+    "192/128 in small": {"dk": 24, "dv": 16, "tokens": 20},
+    "dv wider": {"dk": 16, "dv": 48, "tokens": 20},
+    "packed": {"tokens": 40, "cu": [0, 13, 13, 14, 31, 40]},
+    "chunked": {"batch": 2, "tokens": 11, "start": [5, 9]},
+    "odd block": {"config": NSAConfig(l=4, d=2, l_sel=12, n_sel=4, w=8), "tokens": 50},
+    "long block": {"config": NSAConfig(l=4, d=2, l_sel=32, n_sel=3, w=8), "tokens": 70, "heads": 1},
+    "odd slots": {"slots": 5, "tokens": 45, "heads": 1},
+}
+
+
+def oracle(qkv, indices, config, cu, start):
+    inputs = [x.clone().requires_grad_() for x in qkv]
+    o = reference.selected_attention(*inputs, indices, config, cu_seqlens=cu, q_start=start)
+    do = torch.randn(o.shape, generator=torch.Generator().manual_seed(1), dtype=o.dtype)
+    return o.detach(), do, torch.autograd.grad(o, inputs, do)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward_and_gradients_equal_the_oracle(shape: str, schedule: str) -> None:
+    config = SHAPES[shape].get("config", SMALL)
+    qkv, indices, cu, start = problem(**SHAPES[shape])
+    want, do, grads = oracle([x.to(low(x)[0].dtype).double() for x in qkv], indices, config, cu, start)
+    q, k, v, idx, cu, start, do = low(*qkv, indices, cu, start, do)
+    scale = q.shape[-1] ** -0.5
+    o, lse = selected.forward(q, k, v, idx, config, scale, cu, start, SCHEDULES[schedule])
+    close(o, want)
+    empty = (indices < 0).all(-1).repeat_interleave(q.shape[2] // k.shape[2], -1)
+    assert torch.equal(lse.cpu() == float("-inf"), empty)
+    assert o.cpu()[empty].count_nonzero() == 0
+    got = selected.backward(do, q, k, v, lse, row_dot(do, o), idx, config, scale, cu, start, schedule=SCHEDULES[schedule])
+    for one, expected in zip(got, grads, strict=True):
+        close(one, expected)
+
+
+def test_gate_and_added_dq() -> None:
+    """`backward` takes the gradient of gate * o, and adds to a dq that it is given."""
+    qkv, indices, cu, start = problem(tokens=30)
+    qkv = [x.to(low(x)[0].dtype).double() for x in qkv]
+    gates = torch.rand(1, 30, 4, 3, dtype=torch.float64)
+    inputs = [x.clone().requires_grad_() for x in qkv]
+    o = reference.selected_attention(*inputs, indices, SMALL)
+    do = torch.randn_like(o)
+    grads = torch.autograd.grad(gates[..., 1:2] * o, inputs, do)
+    q, k, v, idx, do, gates = low(*qkv, indices, do, gates)
+    o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
+    dq = torch.ones_like(q)
+    got = selected.backward(do, q, k, v, lse, row_dot(do, o), idx, SMALL, 0.25, gate=gates[..., 1], dq=dq)
+    assert got[0] is dq
+    close(dq, grads[0] + 1)
+    close(got[1], grads[1])
+    close(got[2], grads[2])
+
+
+def test_autograd_function_and_strided_inputs() -> None:
+    qkv, indices, _, _ = problem(tokens=21)
+    want, do, grads = oracle([x.to(low(x)[0].dtype).double() for x in qkv], indices, SMALL, None, None)
+    q, k, v, idx, do = low(*qkv, indices, do)
+    inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
+    o = selected.selected_attention(*inputs, idx, SMALL, 0.25)
+    close(o, want)
+    for one, expected in zip(torch.autograd.grad(o, inputs, do), grads, strict=True):
+        close(one, expected)
+
+
+def test_lse_is_the_natural_logarithm_of_the_sum() -> None:
+    qkv, indices, _, _ = problem(tokens=17, heads=1, group=1)
+    q, k, v, idx = low(*qkv, indices)
+    _, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
+    for t in range(17):
+        keys = reference.selected_set(t, indices[0, t, 0].tolist(), SMALL)
+        want = (0.25 * k[0, keys, 0].double() @ q[0, t, 0].double()).logsumexp(-1) if keys else torch.tensor(-torch.inf)
+        assert torch.allclose(lse[0, t, 0].double().cpu(), want.double().cpu(), atol=1e-4 if q.dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("shape", [{"tokens": 0}, {"batch": 0}, {"tokens": 5, "slots": 0}])
+def test_nothing_to_do(shape: dict[str, int]) -> None:
+    batch, tokens, slots = shape.get("batch", 1), shape.get("tokens", 3), shape.get("slots", 4)
+    q, k = (torch.randn(batch, tokens, heads, 16, device=DEVICE) for heads in (4, 2))
+    indices = torch.zeros(batch, tokens, 2, slots, dtype=torch.int32, device=DEVICE)
+    o, lse = selected.forward(q, k, k, indices, SMALL, 1.0)
+    assert o.shape == q.shape and o.count_nonzero() == 0
+    dq, dk, dv = selected.backward(o, q, k, k, lse, lse, indices, SMALL, 1.0)
+    assert [x.count_nonzero() for x in (dq, dk, dv)] == [0, 0, 0] and dk.shape == k.shape
+
+
+def test_the_union_names_the_distinct_blocks_and_their_members() -> None:
+    """The worked example of `index`: two queries with the blocks {0,3} and {3,5}."""
+    q = torch.zeros(1, 2, 1, 16, device=DEVICE)
+    k = torch.zeros(1, 64, 1, 16, device=DEVICE)
+    where = index.places(q, k, 8, q_start=torch.tensor([50], device=DEVICE))
+    indices = torch.tensor([[[3, 0, -1]], [[-1, 3, 5]]], dtype=torch.int32, device=DEVICE)
+    union = index.union(indices, where, tokens=2)
+    assert union.count.tolist() == [[3]]
+    assert union.starts[0, 0, :3].tolist() == [0, 24, 40]
+    assert union.members[0, 0, :3].tolist() == [0b01, 0b11, 0b10]
+
+
+def test_runs_hold_each_pair_once_in_order() -> None:
+    """Each block's queries ascend over its runs; a block chosen by all is cut into several."""
+    config = SMALL
+    positions = token_positions(2, 33)
+    indices = random_indices(positions, 2, 4, config)
+    indices[..., 0, 0] = torch.where((indices[..., 0, :] == 0).any(-1), indices[..., 0, 0], 0)
+    q, k = (torch.zeros(2, 33, heads, 16, device=DEVICE) for heads in (4, 2))
+    where = index.places(q, k, config.l_sel)
+    flat = indices.flatten(0, 1).to(DEVICE)
+    last = 2 * where.bins
+    runs = index.runs(index.pair_keys(flat, where), last, 8)
+    found: dict[int, list[int]] = {}
+    for run, key in enumerate(runs.run_key.tolist()):
+        if key < last:
+            begin = int(runs.edges[key]) + (run - int(runs.run_edges[key])) * 8
+            pairs = runs.order[begin : min(begin + 8, int(runs.edges[key + 1]))].tolist()
+            assert pairs
+            found.setdefault(key, []).extend(pairs)
+    assert all(pairs == sorted(pairs) for pairs in found.values())
+    assert sorted(p for pairs in found.values() for p in pairs) == (flat.cpu().flatten() >= 0).nonzero()[:, 0].tolist()
+    for key, pairs in found.items():
+        for pair in pairs:
+            n, h, slot = pair // 8, pair // 4 % 2, pair % 4
+            start = int(flat[n, h, slot]) * config.l_sel + n // 33 * 33
+            assert key // where.bins == h and int(where.blocks[0, key % where.bins]) == start
+
+
+def test_gradients_repeat_bit_for_bit() -> None:
+    qkv, indices, _, _ = problem(tokens=60, group=4)
+    q, k, v, idx = low(*qkv, indices)
+    o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
+    do = torch.randn_like(o)
+    first, *others = (selected.backward(do, q, k, v, lse, row_dot(do, o), idx, SMALL, 0.25) for _ in range(3))
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
