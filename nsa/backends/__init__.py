@@ -11,6 +11,8 @@ A backend is a module that defines a function for each operation it implements, 
     attention(q, k, v, gates, config, *, compressed, scale, cu_seqlens, q_start, block_indices,
               deterministic) -> o
     dense(q, k, v, *, scale, cu_seqlens) -> o     (causal attention to all keys)
+    decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
+                                                  (the last token of each sequence in an `nsa.NSACache`)
 
 with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `lse` None or that of
 `compressed`; every function is differentiable by autograd (`select` and `lse` are not). `attention` is the whole
@@ -32,7 +34,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-OPERATIONS = ("compress", "compressed", "select", "selected", "window", "combine", "attention", "dense")
+OPERATIONS = ("compress", "compressed", "select", "selected", "window", "combine", "attention", "dense", "decode")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ REGISTRY = {
     "torch": Backend(
         "nsa.backends.torch",
         (),
-        ("compress", "compressed", "select", "selected", "window", "combine", "dense"),
+        ("compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
     ),
     "triton": Backend(
         "nsa.backends.triton",

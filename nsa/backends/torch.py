@@ -5,7 +5,6 @@ The functions here are the backend interface (see `nsa.backends`): arguments are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -15,6 +14,8 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.backends.chunks import Chunk, Sequence, rows_per_chunk, sequences
+from nsa.backends.decoding import decode
+from nsa.backends.scoring import choose_blocks, sum_over_blocks
 from nsa.backends.tiles import (
     Gather,
     Span,
@@ -26,6 +27,8 @@ from nsa.backends.tiles import (
 )
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+
+__all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "window"]
 
 # --- compression ---
 
@@ -220,27 +223,7 @@ def block_scores(
     else:
         p = probabilities(logits, tile.rows(lse[..., None])[..., 0].to(wide))
     p = p.unflatten(2, (-1, tile.group_size)).sum(3)
-    first, weights = blocks.overlap_band(blocks.candidates(chunk.end - 1, config), config)
-    p = F.pad(p, (0, max(0, int(first[-1]) + weights.shape[1] - p.shape[-1])))
-    first, weights = first.to(q.device), weights.to(q.device, wide)
-    scores = torch.zeros_like(p[..., first])
-    for k in range(weights.shape[1]):
-        scores += p[..., first + k] * weights[:, k]
-    return scores
-
-
-def choose_blocks(scores: Tensor, t: Tensor, config: NSAConfig) -> Tensor:
-    """The forced blocks and the best others, int32 [...,c,n_sel]; scores [...,c,blocks], positions t [c]."""
-    block = torch.arange(scores.shape[-1], device=scores.device)
-    current = torch.div(t, config.l_sel, rounding_mode="floor")[:, None]
-    forced = (block < config.init_blocks) | (block > current - config.local_blocks)
-    ranked = scores.masked_fill(forced, math.inf).masked_fill(block > current, -math.inf)
-    best = ranked.sort(dim=-1, descending=True, stable=True)  # stable: ties go to the lower index
-    kept = min(config.n_sel, scores.shape[-1])
-    index = best.indices[..., :kept].masked_fill(best.values[..., :kept] == -math.inf, scores.shape[-1])
-    index = index.sort(dim=-1).values
-    index = index.masked_fill(index == scores.shape[-1], -1)
-    return F.pad(index, (0, config.n_sel - kept), value=-1).to(torch.int32)
+    return sum_over_blocks(p, blocks.candidates(chunk.end - 1, config), config)
 
 
 # --- dense attention, where the user prefers it ---
