@@ -6,6 +6,7 @@ dimension in units of half precision (fp32 counts twice), because it decides how
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -87,6 +88,18 @@ TABLE: dict[str, dict[str, Rows]] = {
         "sm_89": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 4, 2), (16, 32, 4, 1), (16, 16, 4, 1)),
         "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 1), (64, 64, 8, 1), (16, 32, 4, 1)),
     },
+    "selected_token_forward_tma": {
+        "sm_90": _rows((16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 2, 2), (16, 32, 4, 1)),
+    },
+    "selected_tile_forward_tma": {
+        "sm_90": _rows((64, 64, 4, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 1)),
+    },
+    "selected_token_dq_tma": {
+        "sm_90": _rows((16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 2, 2), (16, 32, 4, 1)),
+    },
+    "selected_tile_dq_tma": {
+        "sm_90": _rows((64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)),
+    },
     "select": {
         "sm_80": _rows((128, 64, 4, 3), (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 1), (64, 32, 4, 1)),
         "sm_89": _rows((128, 64, 4, 3), (128, 64, 4, 2), (128, 32, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)),
@@ -125,8 +138,15 @@ def architecture_of(device: torch.device) -> str:
     return "sm_90" if properties.major in (9, 10) else "sm_89"
 
 
+COMPILING_FOR: ContextVar[str | None] = ContextVar("nsa_kernels_compiling_for", default=None)
+"""The architecture that `nsa.kernels.compile` compiles for, whatever this machine has."""
+
+
 def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
     """The configuration of `kernel` for these tensors."""
-    if q.device.type != "cuda":
+    architecture = COMPILING_FOR.get()
+    if architecture is None and q.device.type == "cuda":
+        architecture = architecture_of(q.device)
+    if architecture is None:
         return INTERPRETED
-    return lookup(kernel, architecture_of(q.device), q.shape[-1], v.shape[-1], q.dtype)
+    return lookup(kernel, architecture, q.shape[-1], v.shape[-1], q.dtype)

@@ -1,0 +1,178 @@
+"""The Triton backend: the kernels of `nsa.kernels` as the operations of `nsa.backends`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+import triton
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.kernels import compressed as compressed_kernels
+from nsa.kernels import topk
+from nsa.kernels import window as window_kernels
+from nsa.kernels.attention import NSAAttention
+from nsa.kernels.combine import GatedCombine
+from nsa.kernels.compression import MeanCompression
+from nsa.kernels.selected import selected_attention
+from nsa.routing import Request
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+OLDEST = (3, 0)
+LARGEST_HEAD = 256
+LARGEST_GROUP = 64
+Triple = tuple[Tensor, Tensor, Tensor]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# --- what can run ---
+
+
+def supports(request: Request) -> str | None:
+    """None, or why this request cannot run on these kernels."""
+    checks = (_version(), _device(request), _dtype(request), _shape(request))
+    return next((reason for reason in checks if reason is not None), None)
+
+
+def _version() -> str | None:
+    found = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    return None if found >= OLDEST else f"Triton {triton.__version__} is older than 3.0"
+
+
+def _device(request: Request) -> str | None:
+    if INTERPRETED:
+        return None if request.device.type == "cpu" else "TRITON_INTERPRET=1 interprets kernels, on the CPU only"
+    if request.capability is None:
+        return f"kernels need a CUDA device, not {request.device.type} (or TRITON_INTERPRET=1 on the CPU)"
+    major, minor = request.capability
+    return None if major >= 8 else f"kernels need compute capability 8.0 or higher, this device has {major}.{minor}"
+
+
+def _dtype(request: Request) -> str | None:
+    known = (torch.float16, torch.float32) if INTERPRETED else (torch.float16, torch.bfloat16, torch.float32)
+    if request.dtype in known:
+        return None
+    where = "Triton's interpreter" if INTERPRETED else "the kernels"
+    return f"{where} cannot compute in {str(request.dtype).removeprefix('torch.')}"
+
+
+def _shape(request: Request) -> str | None:
+    if max(request.dk, request.dv) > LARGEST_HEAD:
+        return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
+    if request.group_size > LARGEST_GROUP:
+        return f"{request.group_size} query heads share a KV head, more than {LARGEST_GROUP}"
+    if request.offset and request.operation not in ("selected", "combine"):
+        return f"{request.operation} has no kernel for q_start"
+    return None
+
+
+# --- the operations ---
+
+
+def _on_its_device(function: Function) -> Function:
+    """Launch on the device of the first argument, whichever is current."""
+
+    @wraps(function)
+    def guarded(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+            return function(x, *args, **kwargs)
+
+    return guarded  # type: ignore[return-value]
+
+
+@_on_its_device
+def compressed(
+    q: Tensor,
+    k_cmp: Tensor,
+    v_cmp: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: None,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor]:
+    """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
+    return compressed_kernels.CompressedAttention.apply(q, k_cmp, v_cmp, config, scale, cu_seqlens)
+
+
+@_on_its_device
+def select(
+    q: Tensor,
+    k_cmp: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: None,
+    lse: Tensor | None,
+) -> Tensor:
+    """Chosen blocks, int32 [B,T,Hkv,n_sel]."""
+    return topk.select(q, k_cmp, config, scale, cu_seqlens, lse)
+
+
+@_on_its_device
+def selected(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    block_indices: Tensor,
+    config: NSAConfig,
+    *,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
+    deterministic: bool,
+) -> Tensor:
+    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv]."""
+    return selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+
+
+@_on_its_device
+def window(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    window: int,
+    *,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: None,
+    deterministic: bool,
+) -> Tensor:
+    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
+    return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens)
+
+
+@_on_its_device
+def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+    """Gated sum of the branches [B,T,Hq,Dv]."""
+    return GatedCombine.apply(o_cmp, o_sel, o_win, gates)
+
+
+@_on_its_device
+def attention(
+    q: Tensor,
+    k: Triple,
+    v: Triple,
+    gates: Tensor,
+    config: NSAConfig,
+    *,
+    compressed: tuple[Tensor, Tensor] | None,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: None,
+    block_indices: Tensor | None,
+    deterministic: bool,
+) -> Tensor:
+    """The whole operation in one autograd function; k and v are (cmp, sel, win)."""
+    if compressed is None:
+        k_cmp, v_cmp = (MeanCompression.apply(x[0], config, cu_seqlens) for x in (k, v))
+    else:
+        k_cmp, v_cmp = compressed
+    return NSAAttention.apply(q, k_cmp, v_cmp, k[1], v[1], k[2], v[2], gates, block_indices, config, scale, cu_seqlens)

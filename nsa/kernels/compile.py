@@ -1,0 +1,183 @@
+"""Compile kernels for a GPU that is not there, and read what they need: `python -m nsa.kernels.compile --help`.
+
+A kernel's launch code runs as always, on tensors without memory (device "meta"), while a stand-in driver names the
+target and every launch only compiles. So what is checked is what a user's call would compile. It needs a process
+without TRITON_INTERPRET=1, which decides how kernels are defined.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+from nsa.config import NSAConfig
+from nsa.kernels import combine, compressed, configs, topk, window
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one compiled kernel takes: bytes of shared memory for a block, registers and stack bytes for a thread.
+
+    A stack means that registers were spilled to local memory.
+    """
+
+    kernel: str
+    shared: int
+    registers: int
+    stack: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of one entry of the table."""
+
+    architecture: str
+    dk: int
+    dv: int
+    group: int
+    dtype: str
+
+
+class _StandIn:
+    """A driver with one device that can be compiled for and nothing else."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@contextmanager
+def compiling(architecture: str) -> Iterator[list[Any]]:
+    """Inside the block every launch compiles for `architecture` and does not run; yields the compiled kernels."""
+    compiled: list[Any] = []
+    run, before = JITFunction.run, driver._active
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        compiled.append(run(self, *args, grid=grid, warmup=True, **options))
+        return compiled[-1]
+
+    driver.set_active(_StandIn(GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)))
+    JITFunction.run = compile_only
+    token = configs.COMPILING_FOR.set(architecture)
+    try:
+        yield compiled
+    finally:
+        configs.COMPILING_FOR.reset(token)
+        JITFunction.run = run
+        driver._active = before
+
+
+def resources(kernel: Any) -> Resources:
+    """Of one compiled kernel, by the disassembler that Triton carries."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        text = subprocess.run(
+            [_cuobjdump(), "-res-usage", file.name], check=True, capture_output=True, text=True
+        ).stdout
+    registers, stack = (int(re.search(rf"{name}:(\d+)", text)[1]) for name in ("REG", "STACK"))
+    return Resources(kernel.metadata.name, kernel.metadata.shared, registers, stack)
+
+
+def _cuobjdump() -> str:
+    carried = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    found = str(carried) if carried.exists() else shutil.which("cuobjdump")
+    if found is None:
+        raise FileNotFoundError("cuobjdump is neither in Triton's package nor on the PATH")
+    return found
+
+
+# --- the launches of each part ---
+
+
+def _attention(shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """q, k, v, do and a row statistic of two KV heads, without memory."""
+
+    def made(tokens: int, heads: int, size: int) -> Tensor:
+        return torch.empty(1, tokens, heads, size, dtype=DTYPES[shape.dtype], device="meta")
+
+    q, do = (made(TOKENS, 2 * shape.group, size) for size in (shape.dk, shape.dv))
+    k, v = (made(TOKENS, 2, size) for size in (shape.dk, shape.dv))
+    return q, k, v, do, torch.empty(q.shape[:3], dtype=torch.float32, device="meta")
+
+
+def _window(shape: Shape) -> None:
+    q, k, v, do, row = _attention(shape)
+    window.forward(q, k, v, 512, 1.0, None)
+    window.backward(do, q, k, v, row, row, 512, 1.0, None, gate=row, dq=torch.empty_like(q))
+
+
+def _compressed(shape: Shape) -> None:
+    q, k, v, do, row = _attention(shape)
+    config = NSAConfig()
+    k, v = k[:, : TOKENS // config.d - 1], v[:, : TOKENS // config.d - 1]
+    compressed.backward(do, q, k, v, row, row, config, 1.0, None, gate=row)
+    topk.select(q, k, config, 1.0, None, row)
+
+
+def _combine(shape: Shape) -> None:
+    do = _attention(shape)[3]
+    gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
+    combine.forward(do, do, do, gates)
+    combine.deltas(do, (do, do, do), gates)
+
+
+PARTS: dict[str, Callable[[Shape], None]] = {"window": _window, "compressed": _compressed, "combine": _combine}
+"""What is compiled: each part launches all of its kernels for a shape."""
+
+
+def compile_part(part: str, shape: Shape) -> list[Resources]:
+    """The resources of all kernels that a part launches for a shape."""
+    with compiling(shape.architecture) as kernels:
+        PARTS[part](shape)
+    return [resources(kernel) for kernel in {id(kernel): kernel for kernel in kernels}.values()]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print one JSON line for each kernel of each part and shape given."""
+    parser = argparse.ArgumentParser(prog="python -m nsa.kernels.compile", description=main.__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--shapes", nargs="+", metavar="ARCH,DK,DV,GROUP,DTYPE", default=["sm_90,128,128,16,bf16"])
+    arguments = parser.parse_args(argv)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        parser.error("kernels cannot be compiled while TRITON_INTERPRET=1")
+    for text in arguments.shapes:
+        architecture, dk, dv, group, dtype = text.split(",")
+        shape = Shape(architecture, int(dk), int(dv), int(group), dtype)
+        for part in arguments.parts:
+            for found in compile_part(part, shape):
+                print(json.dumps({"part": part, **asdict(shape), **asdict(found)}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

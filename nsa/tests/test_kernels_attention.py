@@ -1,0 +1,121 @@
+"""The whole operation through the Triton backend: routed, output and all gradients against the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsa import nsa_attention, ops, reference, routing
+from nsa.backends import triton as backend
+from nsa.kernels.compression import MeanCompression
+from nsa.routing import Request
+from nsa.testing import Problem, expect_route
+from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, judge, problems
+
+pytestmark = pytest.mark.triton
+
+BRANCHES = ("compressed", "select", "selected", "window", "combine")
+
+
+def _call(problem: Problem, function, **fixed):  # type: ignore[no-untyped-def]
+    """`function` with the branches' keys and values as triples."""
+
+    def call(q, k_cmp_in, k_sel, k_win, v_cmp_in, v_sel, v_win, gates):  # type: ignore[no-untyped-def]
+        keys, values = (k_cmp_in, k_sel, k_win), (v_cmp_in, v_sel, v_win)
+        return function(q, keys, values, gates, problem.config, cu_seqlens=problem.cu_seqlens, **fixed)
+
+    return call
+
+
+def _blocks(problem: Problem) -> Tensor:
+    """The oracle's choice, so that a near-tie decides nothing."""
+    found = {name: x.double() for name, x in problem.tensors().items()}
+    k_cmp = reference.compress(found["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens)
+    return reference.select_blocks(found["q"], k_cmp, problem.config, cu_seqlens=problem.cu_seqlens)
+
+
+@pytest.mark.parametrize("problem", problems())
+def test_matches_the_oracle(problem: Problem) -> None:
+    indices = _blocks(problem)
+    with expect_route(**dict.fromkeys(BRANCHES, "triton")):
+        judge(
+            problem,
+            problem.tensors(),
+            _call(problem, nsa_attention, block_indices=indices, backend="triton"),
+            _call(problem, reference.nsa_attention, block_indices=indices),
+        )
+
+
+def test_selects_its_own_blocks() -> None:
+    problem = replace(CASES["packed"], device=DEVICE)
+    judge(
+        problem,
+        problem.tensors(),
+        _call(problem, nsa_attention, backend="triton", strict=True),
+        _call(problem, reference.nsa_attention),
+    )
+
+
+def test_shared_keys_and_given_compressed_tokens() -> None:
+    problem = replace(CASES["batch"], device=DEVICE)
+    found = problem.tensors()
+    k_cmp, v_cmp = (reference.compress(found[name], SMALL) for name in ("k_cmp_in", "v_cmp_in"))
+    tensors = {"q": found["q"], "k": found["k_sel"], "v": found["v_sel"], "gates": found["gates"]}
+    tensors |= {"k_cmp": k_cmp, "v_cmp": v_cmp}
+    judge(
+        problem,
+        tensors,
+        lambda q, k, v, gates, k_cmp, v_cmp: nsa_attention(
+            q, k, v, gates, SMALL, compressed=(k_cmp, v_cmp), backend="triton"
+        ),
+        lambda q, k, v, gates, k_cmp, v_cmp: reference.nsa_attention(q, k, v, gates, SMALL, compressed=(k_cmp, v_cmp)),
+    )
+
+
+@pytest.mark.parametrize("problem", problems())
+def test_mean_compression(problem: Problem) -> None:
+    judge(
+        problem,
+        {"x": problem.tensors()["k_cmp_in"]},
+        lambda x: MeanCompression.apply(x, problem.config, problem.cu_seqlens),
+        lambda x: reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens),
+    )
+
+
+def test_each_operation_is_routed_here() -> None:
+    problem = replace(CASES["batch"], device=DEVICE)
+    x = problem.tensors()
+    with expect_route(**dict.fromkeys(BRANCHES, "triton")):
+        k_cmp, v_cmp = (ops.compress(x[name], SMALL) for name in ("k_cmp_in", "v_cmp_in"))
+        o_cmp, lse = ops.compressed_attention(x["q"], k_cmp, v_cmp, SMALL, backend="triton")
+        chosen = ops.select_blocks(x["q"], k_cmp, SMALL, lse=lse, backend="triton")
+        o_sel = ops.selected_attention(x["q"], x["k_sel"], x["v_sel"], chosen, SMALL, backend="triton")
+        o_win = ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], SMALL.w, backend="triton")
+        ops.gated_combine(o_cmp, o_sel, o_win, x["gates"], backend="triton")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dk": 320}, "not both within 256"),
+        ({"heads": 256, "kv_heads": 2}, "more than 64"),
+        ({"dtype": torch.float64}, "cannot compute in float64"),
+        ({"offset": True}, "no kernel for q_start"),
+    ],
+)
+def test_refuses_with_a_reason(change: dict[str, object], words: str) -> None:
+    shape = (1, 64, 64, 16, 4, 64, 64)
+    request = Request("window", torch.device(DEVICE), torch.float16, *shape, SMALL)
+    assert backend.supports(request) is None
+    assert words in (backend.supports(replace(request, **change)) or "")
+
+
+def test_what_it_cannot_do_is_a_recorded_fallback() -> None:
+    problem = Problem(SMALL, tokens=20, dtype=torch.float64, device=DEVICE)
+    x = problem.tensors()
+    with routing.record() as routes:
+        ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], 4, backend="triton")
+    assert [(route.backend, route.fallback) for route in routes] == [("torch", True)]
