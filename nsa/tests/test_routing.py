@@ -36,7 +36,7 @@ def request(operation: str, **facts: object) -> routing.Request:
 
 
 def chosen(
-    operation: str, choice: routing.BackendChoice = None, *, facts: dict = {}, **flag: object
+    operation: str, choice: routing.BackendChoice = None, *, facts: dict | None = None, **flag: object
 ) -> routing.Decision:
     decision = decide(request(operation, **(facts or {})), choice, flags.Flags(**flag))
     assert decision is not None
