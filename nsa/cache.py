@@ -1,0 +1,317 @@
+"""What later tokens will read, in buffers that are allocated ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nsa import blocks
+from nsa.config import NSAConfig
+from nsa.ops import checks
+from nsa.ops.compression import compress
+
+NAME = "NSACache"
+Branches = Tensor | tuple[Tensor, Tensor, Tensor]
+Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(k, v, first) -> (k_cmp, v_cmp): compressed tokens [B,E,Hkv,D*] of the spans that begin at rows 0, d, 2d ... of
+k, v [B,(E-1)*d+l,Hkv,D*], whose first row has the position first[b] (int64 [B])."""
+
+
+@dataclass
+class Rows:
+    """Keys [B,R,Hkv,Dk] and values [B,R,Hkv,Dv]: position p of a sequence is in row p % R."""
+
+    k: Tensor
+    v: Tensor
+
+    def reserve(self, rows: int) -> None:
+        """Room for that many rows without overwriting any; at least doubles when it grows."""
+        if rows > self.k.shape[1]:
+            rows = max(rows, 2 * self.k.shape[1])
+            self.k, self.v = _grown(self.k, rows), _grown(self.v, rows)
+
+    def write(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
+        """Store new rows [B,T,Hkv,D*]; of more than R the last stay."""
+        arrivals.store(k, self.k)
+        arrivals.store(v, self.v)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Replace both buffers."""
+        self.k, self.v = change(self.k), change(self.v)
+
+
+def _grown(x: Tensor, rows: int) -> Tensor:
+    larger = x.new_zeros(x.shape[0], rows, *x.shape[2:])
+    larger[:, : x.shape[1]] = x
+    return larger
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """New rows on an axis of length `width`: of entry b the first counts[b], from position starts[b] on."""
+
+    starts: list[int]
+    counts: list[int]
+    width: int
+
+    @property
+    def ends(self) -> list[int]:
+        """Length of each sequence afterwards."""
+        return [start + count for start, count in zip(self.starts, self.counts, strict=True)]
+
+    @property
+    def alike(self) -> bool:
+        """Whether every entry does the same."""
+        return len(set(self.starts)) == 1 and set(self.counts) == {self.width}
+
+    def store(self, new: Tensor, target: Tensor) -> None:
+        """Write new [B,width,...] to its places in target [B,R,...]."""
+        rows = target.shape[1]
+        if not self.alike:
+            entry, step, row = (x.to(new.device) for x in self._places(rows))
+            target[entry, row] = new[entry, step]
+            return
+        kept = min(self.width, rows)
+        first = (self.starts[0] + self.width - kept) % rows
+        before_wrap = min(kept, rows - first)
+        kept_rows = new[:, self.width - kept :]
+        target[:, first : first + before_wrap] = kept_rows[:, :before_wrap]
+        target[:, : kept - before_wrap] = kept_rows[:, before_wrap:]
+
+    def _places(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(entry, index on the new axis, row) of every row that stays."""
+        counts, starts = torch.tensor(self.counts), torch.tensor(self.starts)
+        step = torch.arange(self.width)
+        stays = (step < counts[:, None]) & (step >= counts[:, None] - rows)
+        entry, step = stays.nonzero(as_tuple=True)
+        return entry, step, (starts[entry] + step) % rows
+
+    def fetch(self, old: Tensor, new: Tensor, first: list[int], length: int) -> Tensor:
+        """Rows at the positions first[b], first[b]+1, ...: [B,length,...], from old [B,R,...] or new [B,width,...].
+
+        Rows of positions that do not exist hold anything finite.
+        """
+        if self.alike and len(set(first)) == 1 and 0 <= first[0] - self.starts[0] <= self.width - length:
+            return new[:, first[0] - self.starts[0] :][:, :length]
+        position = torch.tensor(first)[:, None] + torch.arange(length)
+        start, rows = torch.tensor(self.starts)[:, None], old.shape[1]
+        arrived = rows + (position - start).clamp(max=self.width - 1)
+        index = torch.where(position < start, position % rows, arrived).to(new.device)
+        entry = torch.arange(len(first), device=new.device)[:, None]
+        return torch.cat([old, new], dim=1)[entry, index]
+
+
+@dataclass(frozen=True)
+class Recent:
+    """Consecutive keys and values [B,R,Hkv,D*]; those from row start[b] (int64 [B]) on are a chunk's own."""
+
+    k: Tensor
+    v: Tensor
+    start: Tensor
+
+
+class NSACache:
+    """Keys and values of a batch of sequences, each with its own length.
+
+    It holds all selected keys and values, all compressed tokens, the last w of the window branch, and of the
+    compressed branch the last l that are not compressed yet. Buffers grow by doubling. The compressed tokens come
+    from `compress` as soon as their span is complete: token i with position i*d + l - 1.
+
+    Attributes:
+        config: the sizes.
+        lengths: int64 [B], tokens of each sequence.
+        longest: the largest of them, known without asking the device.
+        compressed, selected, window: the buffers of the branches (`Rows`).
+        branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
+            were gathered; None before the first one, and after a chunk of several tokens, which counts none.
+    """
+
+    def __init__(
+        self,
+        config: NSAConfig,
+        batch: int,
+        n_kv_heads: int,
+        dk: int,
+        dv: int,
+        *,
+        capacity: int = 1024,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+        compress: Compressor | None = None,
+    ) -> None:
+        """Allocate room for `capacity` tokens of each of `batch` sequences.
+
+        Args:
+            config: the sizes.
+            batch, n_kv_heads, dk, dv: B, Hkv, Dk, Dv.
+            capacity: tokens that fit before the buffers grow.
+            dtype, device: of the keys and values.
+            compress: makes compressed tokens; the mean without it.
+        """
+        if min(batch, n_kv_heads, dk, dv, capacity) < 1:
+            raise ValueError(
+                f"{NAME}: batch, n_kv_heads, dk, dv and capacity must be at least 1, "
+                f"got {batch}, {n_kv_heads}, {dk}, {dv} and {capacity}"
+            )
+        self.config = config
+        self._compress = compress or self._mean
+
+        def rows(count: int) -> Rows:
+            k, v = (torch.zeros(batch, count, n_kv_heads, dim, dtype=dtype, device=device) for dim in (dk, dv))
+            return Rows(k, v)
+
+        self.compressed = rows(max(1, blocks.num_compressed(capacity, config)))
+        self.selected = rows(capacity)
+        self.window = rows(config.w)
+        self._pending = rows(config.l)
+        self._set_lengths([0] * batch)
+
+    def _mean(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        return compress(k, self.config), compress(v, self.config)
+
+    # --- what it holds ---
+
+    @property
+    def batch(self) -> int:
+        """Number of sequences."""
+        return len(self._lengths)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(self._lengths)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no sequence has a token."""
+        return self.longest == 0
+
+    @property
+    def capacity(self) -> int:
+        """Tokens of a sequence that fit before the buffers grow."""
+        return self.selected.k.shape[1]
+
+    @property
+    def reads(self) -> Tensor | None:
+        """Key rows that each sequence's last decode step read in all branches, int64 [B]; None as `branch_reads`.
+
+        Of KV heads that differ (local_blocks = 0 only) the largest. Compare with `nsa.blocks.reads_expected`.
+        """
+        return None if self.branch_reads is None else self.branch_reads.sum(-1).amax(-1)
+
+    def _set_lengths(self, lengths: list[int], undone: list[int] | None = None) -> None:
+        """`undone`: the lengths that `undo` goes back to, if it may."""
+        self._lengths, self._undone = lengths, undone
+        self.lengths = torch.tensor(lengths, dtype=torch.int64).to(self.selected.k.device, non_blocking=True)
+        self.branch_reads: Tensor | None = None
+
+    # --- growing ---
+
+    def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
+        """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
+        real = [tokens] * self.batch if counts is None else [int(count) for count in counts]
+        if len(real) != self.batch or any(not 0 <= count <= tokens for count in real):
+            raise ValueError(f"{NAME}: counts must be {self.batch} integers from 0 to {tokens}, got {real}")
+        return Arrivals(self._lengths, real, tokens)
+
+    @torch.no_grad()
+    def append(self, k: Branches, v: Branches, *, counts: Sequence[int] | Tensor | None = None) -> None:
+        """Take in the keys and values of a chunk.
+
+        Args:
+            k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
+            counts: integers [B]: of entry b only the first counts[b] tokens are real, the rest is padding.
+
+        Raises:
+            ValueError: shapes, dtype or device that are not the cache's.
+        """
+        keys, values = self.branches(k, v)
+        arrivals = self.arrivals(keys[0].shape[1], counts)
+        if arrivals.width == 0:
+            return
+        self.selected.reserve(self.longest + arrivals.width)
+        self._emit(arrivals, keys[0], values[0])
+        self._pending.write(arrivals, keys[0], values[0])
+        self.selected.write(arrivals, keys[1], values[1])
+        self.window.write(arrivals, keys[2], values[2])
+        self._set_lengths(arrivals.ends, undone=arrivals.starts if arrivals.width == 1 else None)
+
+    def branches(self, k: Branches, v: Branches) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+        """The triples (cmp, sel, win) of keys and values, checked."""
+        triples = tuple((x, x, x) if isinstance(x, Tensor) else tuple(x) for x in (k, v))
+        for name, triple, held in zip("kv", triples, (self.selected.k, self.selected.v), strict=True):
+            if len(triple) != 3:
+                raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(triple)}")
+            for x in triple:
+                self._check(name, x, triples[0][0].shape[1:2], held)
+        return triples
+
+    @staticmethod
+    def _check(name: str, x: Tensor, tokens: torch.Size, held: Tensor) -> None:
+        expected = [held.shape[0], *tokens, *held.shape[2:]]
+        if list(x.shape) != expected:
+            raise ValueError(f"{NAME}: {name} must have the shape {expected}, got {list(x.shape)}")
+        checks.alike(NAME, cache=held, **{name: x})
+
+    def recent(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> Recent:
+        """The window branch's keys and values that the queries of a chunk see; before it is appended.
+
+        Args:
+            arrivals: of the chunk.
+            k, v: the chunk's [B,T,Hkv,D*].
+        """
+        held = [min(length, self.config.w - 1) for length in arrivals.starts]
+        first = [length - count for length, count in zip(arrivals.starts, held, strict=True)]
+        length = max(held) + arrivals.width
+        found = (arrivals.fetch(old, new, first, length) for old, new in ((self.window.k, k), (self.window.v, v)))
+        return Recent(*found, torch.tensor(held, dtype=torch.int64).to(k.device))
+
+    def _emit(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
+        """Store the compressed tokens that the new rows complete."""
+        done = [blocks.num_compressed(length, self.config) for length in arrivals.starts]
+        total = [blocks.num_compressed(length, self.config) for length in arrivals.ends]
+        made = Arrivals(done, [after - before for before, after in zip(done, total, strict=True)], 0)
+        width = max(made.counts)
+        self.compressed.reserve(blocks.num_compressed(self.longest + arrivals.width, self.config))
+        if width == 0:
+            return
+        first = [index * self.config.d for index in done]
+        length = (width - 1) * self.config.d + self.config.l
+        slab_k = arrivals.fetch(self._pending.k, k, first, length)
+        slab_v = arrivals.fetch(self._pending.v, v, first, length)
+        fresh = self._compress(slab_k, slab_v, torch.tensor(first, dtype=torch.int64).to(k.device))
+        self.compressed.write(Arrivals(done, made.counts, width), *fresh)
+
+    # --- changing ---
+
+    def undo(self) -> None:
+        """Forget the last step: once, and only directly after a step of one token, which overwrites nothing needed."""
+        if self._undone is None:
+            raise ValueError(f"{NAME}: undo needs a step of one token directly before it")
+        self._set_lengths(self._undone)
+
+    def reset(self) -> None:
+        """Forget everything; the buffers stay."""
+        self._set_lengths([0] * self.batch)
+
+    def reorder(self, index: Tensor | Sequence[int]) -> None:
+        """Entry i becomes a copy of entry index[i] (beam search); the batch takes the length of `index`."""
+        chosen = [int(entry) for entry in index]
+        if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
+            raise ValueError(f"{NAME}: reorder needs entries from 0 to {self.batch - 1}, got {chosen}")
+        places = torch.tensor(chosen).to(self.lengths.device)
+        self._map(lambda x: x.index_select(0, places))
+        self._set_lengths([self._lengths[entry] for entry in chosen])
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> NSACache:
+        """Move it in place, as a module moves; gives itself."""
+        self._map(lambda x: x.to(device=device, dtype=dtype))
+        self._set_lengths(self._lengths)
+        return self
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> None:
+        for rows in (self.compressed, self.selected, self.window, self._pending):
+            rows.map(change)

@@ -1,0 +1,173 @@
+"""Attention through a cache: chunks of a prompt, then one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from nsa import reference, routing
+from nsa.blocks import num_compressed
+from nsa.cache import Branches, NSACache, Recent
+from nsa.ops import checks
+from nsa.ops.attention import Plain, nsa_attention
+from nsa.ops.combine import gated_combine
+from nsa.ops.compressed import compressed_attention
+from nsa.ops.requests import Where, attention_request, default_scale, widened
+from nsa.ops.selected import selected_attention
+from nsa.ops.selection import select_blocks
+from nsa.ops.window import sliding_window_attention
+
+NAME = "nsa_decode"
+BRANCHES = ("cmp", "sel", "win")
+
+
+@torch.no_grad()
+def nsa_decode(
+    q: Tensor,
+    k: Branches,
+    v: Branches,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    counts: Sequence[int] | Tensor | None = None,
+    scale: float | None = None,
+    backend: routing.BackendChoice = None,
+    strict: bool = False,
+) -> Tensor:
+    """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
+
+    Args:
+        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts, more is a chunk of a prompt.
+        k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
+        gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
+        cache: grows by the new tokens. Its config holds the sizes, its compressor makes compressed tokens.
+        counts: integers [B]: of entry b only the first counts[b] tokens are real, the rest is padding.
+        scale: of the logits; default Dk**-0.5.
+        backend, strict: see `nsa.nsa_attention`.
+
+    Returns:
+        o [B,T,Hq,Dv], 0 for padding. Not differentiable.
+
+    Raises:
+        ValueError: arguments that do not go together, or do not fit the cache.
+    """
+    keys, values = cache.branches(k, v)
+    checks.attention(NAME, q, keys[0], values[0])
+    checks.gates(NAME, gates, q)
+    checks.alike(NAME, q=q, gates=gates)
+    arrivals = cache.arrivals(q.shape[1], counts)
+    plain: Plain = {"backend": routing.per_operation(backend), "strict": strict}
+    if arrivals.width == 1:
+        cache.append(keys, values, counts=counts)
+        o, _ = cached_attention(q, gates, cache, scale=scale, **plain)
+    elif cache.empty:
+        cache.append(keys, values, counts=counts)
+        o = nsa_attention(
+            q,
+            keys,
+            values,
+            gates,
+            cache.config,
+            compressed=_first_compressed(cache, arrivals.width),
+            scale=scale,
+            **plain,
+        )
+    else:
+        start, recent = cache.lengths, cache.recent(arrivals, keys[2], values[2])
+        cache.append(keys, values, counts=counts)
+        o = _chunk_attention(q, gates, cache, start, recent, default_scale(q, scale), plain)
+    padding = torch.arange(arrivals.width) >= torch.tensor(arrivals.counts)[:, None]
+    return o.masked_fill(padding.to(o.device)[..., None, None], 0.0) if padding.any() else o
+
+
+@torch.no_grad()
+def cached_attention(
+    q: Tensor,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    branches: Collection[str] = BRANCHES,
+    block_indices: Tensor | None = None,
+    scale: float | None = None,
+    backend: routing.BackendChoice = None,
+    strict: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Attention of the last token of each sequence, which the cache holds already; changes only its `reads`.
+
+    Args:
+        q: [B,1,Hq,Dk].
+        gates: [B,1,Hq,3], already activated.
+        cache: not empty.
+        branches: those to compute; the others count as 0 (to time one alone).
+        block_indices: int32 [B,1,Hkv,n], as returned, instead of the selection.
+        scale, backend, strict: as in `nsa_decode`.
+
+    Returns:
+        o [B,1,Hq,Dv], and the selected blocks int32 [B,1,Hkv,n_sel]. Not differentiable.
+    """
+    name = "cached_attention"
+    if q.dim() != 4 or q.shape[1] != 1 or cache.empty:
+        raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
+    if not branches or set(branches) - set(BRANCHES):
+        raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
+    checks.attention(name, q, cache.selected.k, cache.selected.v)
+    checks.gates(name, gates, q)
+    if block_indices is not None:
+        checks.block_indices(name, block_indices, q, cache.selected.k.shape[2])
+    scale = default_scale(q, scale)
+    request = attention_request(
+        "decode", q, cache.selected.k, cache.selected.v, cache.config, cu_seqlens=None, q_start=cache.lengths
+    )
+    o, cache.branch_reads, block_indices = routing.run(
+        request,
+        lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
+        backend=backend,
+        strict=strict,
+        judge=None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+    )
+    return o, block_indices
+
+
+def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
+    """The oracle's output for the last token of each sequence."""
+    config, t = cache.config, cache.lengths - 1
+    compressed, selected, window = (
+        (widened(rows.k), widened(rows.v)) for rows in (cache.compressed, cache.selected, cache.window)
+    )
+    query = widened(q)
+    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": t}
+    if block_indices is None:
+        block_indices = reference.select_blocks(query, compressed[0], config, **where)
+    o_cmp, _ = reference.compressed_attention(query, *compressed, config, **where)
+    o_sel = reference.selected_attention(query, *selected, block_indices, config, **where)
+    where["q_start"] = t.clamp(max=config.w - 1)  # the ring, from its first row: softmax does not mind the order
+    o_win = reference.sliding_window_attention(query, *window, config.w, **where)
+    return reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
+
+
+def _first_compressed(cache: NSACache, tokens: int) -> tuple[Tensor, Tensor]:
+    """The compressed tokens of sequences that have just begun with `tokens` tokens."""
+    count = num_compressed(tokens, cache.config)
+    return cache.compressed.k[:, :count], cache.compressed.v[:, :count]
+
+
+def _chunk_attention(
+    q: Tensor,
+    gates: Tensor,
+    cache: NSACache,
+    start: Tensor,
+    recent: Recent,
+    scale: float,
+    plain: Plain,
+) -> Tensor:
+    """Several tokens from position start[b] on, which the cache holds already; `recent` was taken before."""
+    config, compressed, selected = cache.config, cache.compressed, cache.selected
+    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": start}
+    o_cmp, lse = compressed_attention(q, compressed.k, compressed.v, config, **where, **plain)
+    block_indices = select_blocks(q, compressed.k, config, lse=lse, **where, **plain)
+    o_sel = selected_attention(q, selected.k, selected.v, block_indices, config, validate=False, **where, **plain)
+    where["q_start"] = recent.start
+    o_win = sliding_window_attention(q, recent.k, recent.v, config.w, **where, **plain)
+    return gated_combine(o_cmp, o_sel, o_win, gates, **plain)
