@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ PUSH_LIMIT_S = 3600.0
 #: What a command may print, as it is held in memory; bulk goes through `stream`.
 OUTPUT_LIMIT = 64 << 20
 
+# GNU tar names the cause only if a write fails from its first byte on.
+_FULL_DISK = re.compile(rb"No space left on device|Disk quota exceeded|tar: .*: Wrote only \d+ of \d+ bytes")
 # A connection that breaks is an early end of input to the remote shell, so the size decides whether the rename happens.
 _PUT = """\
 mkdir -p "$(dirname "$1")" && cat > "$1.$$" && [ "$(wc -c < "$1.$$")" -eq "$2" ] && mv -f "$1.$$" "$1" && exit 0
@@ -125,7 +128,8 @@ class Transport(ABC):
         """Write a small file aside and rename it, so that it is never seen in part."""
         done = self.run(["sh", "-c", _PUT, "sh", remote, str(len(data))], input=data)
         if done.exit_code != 0:
-            raise PodError(f"pod {self.pod.name!r}: cannot write {remote}: {done.complaint()}")
+            full = full_disk(f"pod {self.pod.name!r}", done.stderr)
+            raise full or PodError(f"pod {self.pod.name!r}: cannot write {remote}: {done.complaint()}")
 
 
 @dataclass(frozen=True)
@@ -134,3 +138,10 @@ class PushStats:
 
     files: int
     bytes: int
+
+
+def full_disk(what: str, stderr: bytes) -> PodError | None:
+    """The error for a pod that has no space left, if that is what a command complained about."""
+    if _FULL_DISK.search(stderr):
+        return PodError(f"{what}: its disk is full (bytes or inodes): free some, or set another `workdir`")
+    return None

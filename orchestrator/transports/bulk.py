@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from orchestrator.errors import NsaPodError, PodError, Unreachable
-from orchestrator.transports.base import PUSH_LIMIT_S, Completed, PushStats
+from orchestrator.transports.base import PUSH_LIMIT_S, Completed, PushStats, full_disk
 from orchestrator.transports.children import child, streaming, tail
-from orchestrator.transports.failures import full_disk, ssh_failed
+from orchestrator.transports.failures import ssh_failed
 from orchestrator.transports.remote import RemoteCommand
 
 _MASTER_LIMIT_S = 30
 _LINE_LIMIT = 1 << 16
 _SSH_FAILED = 255
-# rsync's own exit codes (its manual, "EXIT VALUES"): 12 protocol stream, 30 timeout, 127 not found by the remote shell.
-_RSYNC_CONTACT = (_SSH_FAILED, 12, 30)
+# rsync's own exit codes (its manual, "EXIT VALUES"): 10 socket, 12 protocol stream, 30 timeout.
+_RSYNC_CONTACT = (_SSH_FAILED, 10, 12, 30)
 _RSYNC_ABSENT = re.compile(rb"rsync: (command )?not found|command not found: rsync")
 _RSYNC_SILENCE_S = 120  # checksums of large files take a while; a stalled connection is noticed by ssh, and earlier
 _UNTAR = 'mkdir -p "$1" && exec tar -xpomf - -C "$1"'
@@ -124,7 +124,7 @@ class OpenSsh:
 
     def _push_failed(self, contact: bool, stderr: bytes, remote: str) -> NsaPodError:
         said = Completed(1, b"", stderr).complaint()
-        full = full_disk(self._what, stderr.decode(errors="replace"))
+        full = full_disk(self._what, stderr)
         if full or not contact:
             return full or PodError(f"{self._what}: files cannot be copied to {remote}: {said}")
         return ssh_failed(self._what, stderr)

@@ -92,6 +92,9 @@ class PinnedConnection(fabric.Connection):  # type: ignore[misc]
             super().open()
         except paramiko.BadHostKeyException as changed:
             raise KeyRefused(_host_key(changed.key)) from changed
+        finally:
+            if self.transport is None:
+                client.close()  # Fabric closes only what was opened to the end
         self.transport.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
 

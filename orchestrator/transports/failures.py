@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import paramiko
 
-from orchestrator.errors import ContactLost, HostKeyError, NsaPodError, PodError, Unreachable
+from orchestrator.errors import ContactLost, HostKeyError, NsaPodError, Unreachable
 from orchestrator.text import plain
 from orchestrator.transports.endpoint import Endpoint
 from orchestrator.transports.sshconfig import CONNECT_LIMIT_S
@@ -27,6 +27,11 @@ _SSH_SAYS: Sequence[tuple[str, type[NsaPodError], str]] = (
     (r"Connection refused", Unreachable, _REFUSED),
     (r"Could not resolve hostname", Unreachable, _UNRESOLVED),
     (r"timed out", Unreachable, _NO_ANSWER),
+    (
+        r"stdio forwarding failed",
+        Unreachable,
+        "the jump host cannot reach it: is the machine running, is the port right?",
+    ),
     (r"No route to host|Network is unreachable", Unreachable, "there is no route to it"),
 )
 
@@ -50,19 +55,13 @@ def ssh_failed(what: str, stderr: bytes, otherwise: type[NsaPodError] = ContactL
     return otherwise(f"{what}: the connection broke{_quoted(said)}")
 
 
-def full_disk(what: str, complaint: str) -> PodError | None:
-    """The error for a pod that has no space left, if that is what `complaint` says."""
-    if re.search(r"No space left on device|Disk quota exceeded|ENOSPC", complaint):
-        return PodError(f"{what}: its disk is full (bytes or inodes): free some, or set another `workdir`")
-    return None
-
-
 def _reason(error: Exception, offered: Sequence[str]) -> str:
     text = str(error)
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         return _reason(next(iter(error.errors.values())), offered)
-    if "banner" in text or "timeout" in text.lower():
-        return f"the port is open, but the SSH server behind it does not answer within {CONNECT_LIMIT_S} s"
+    # paramiko's words for a server that accepts the connection and then says nothing, in each phase
+    if "banner" in text or "No existing session" in text or "timeout" in text.lower():
+        return "the port is open, but no SSH server answers there"
     if isinstance(error, paramiko.AuthenticationException):
         keys = "; ".join(offered)
         return f"the server accepts none of the keys ({keys})" if keys else "there is no private key to offer"

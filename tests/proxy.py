@@ -1,0 +1,111 @@
+"""A TCP proxy between a test and a server, which can delay, stall and cut what goes through it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+_CHUNK = 1 << 16
+
+
+class Proxy:
+    """Forwards `port` on loopback to `target`; runs in a thread of its own from `start` to `stop`.
+
+    delay: seconds by which every byte is late, each way. stall(): nothing more passes, the connections stay open.
+    cut_after(n): each connection is reset when n more bytes have passed through the proxy. cut(): all are reset now.
+    """
+
+    def __init__(self, target: int, delay: float = 0.0) -> None:
+        self.delay = delay
+        self.port = 0
+        self.passed = 0
+        self.accepted = 0
+        self._target = target
+        self._left: int | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._flowing = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def start(self) -> Proxy:
+        self._thread.start()
+        self._flowing.set()
+        server = self._do(asyncio.start_server(self._accept, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        return self
+
+    def stop(self) -> None:
+        self._do(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    def stall(self) -> None:
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+
+    def resume(self) -> None:
+        self._loop.call_soon_threadsafe(self._flowing.set)
+
+    def cut(self) -> None:
+        self._do(self._abort())
+
+    def cut_after(self, count: int | None) -> None:
+        self._left = count
+
+    def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._abort()
+
+    async def _abort(self) -> None:
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        there_reader, there = await asyncio.open_connection("127.0.0.1", self._target)
+        pair = {writer, there}
+        self._open |= pair
+        try:
+            await asyncio.gather(self._pump(reader, there), self._pump(there_reader, writer))
+        except OSError:
+            pass  # one side has hung up
+        finally:
+            self._open -= pair
+            for side in pair:
+                side.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
+        sender = asyncio.create_task(self._send(late, writer))
+        try:
+            while data := await reader.read(_CHUNK):
+                await late.put((time.monotonic() + self.delay, data))
+            await late.put((time.monotonic() + self.delay, b""))
+            await sender
+        finally:
+            sender.cancel()
+
+    async def _send(self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        while True:
+            at, data = await late.get()
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            await self._flowing.wait()
+            if not data:
+                writer.write_eof()
+                return
+            self.passed += len(data)
+            if self._left is not None:
+                self._left -= len(data)
+                if self._left <= 0:
+                    await self._abort()
+                    return
+            writer.write(data)
+            await writer.drain()

@@ -1,0 +1,183 @@
+"""Which machine is trusted: pinned keys only, for Fabric, ssh and rsync alike."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess, run
+
+import pytest
+
+from orchestrator import hostkeys
+from orchestrator.errors import HostKeyError, InputError, Unreachable
+from orchestrator.hostkeys import Trust
+from orchestrator.transports.ssh import SshTransport
+from tests.sshd import Sshd, new_sshd
+
+Binary = Callable[..., CompletedProcess[str]]
+
+
+def connect(sshd: Sshd, trust: Trust | None = None, **extra: object) -> SshTransport:
+    """A connected transport; its pod has no pin in the inventory unless it is given."""
+    transport = SshTransport(sshd.pod(**{"host_key": None, **extra}), trust)
+    transport.connect()
+    return transport
+
+
+def test_a_pinned_key_works_for_all_three(ssh: SshTransport, by_binary: Binary, tmp_path: Path, sshd: Sshd) -> None:
+    assert ssh.run(["echo", "fabric"]).stdout == b"fabric\n"
+    assert by_binary(ssh, "ssh", "loop", "echo ssh").stdout == "ssh\n"
+    (tmp_path / "file").write_text("rsync")
+    assert by_binary(ssh, "rsync", str(tmp_path / "file"), "loop:copied").returncode == 0
+    assert ssh.run(["cat", "copied"]).stdout == b"rsync"
+    assert ssh.fingerprint == sshd.fingerprint
+
+
+def test_an_unknown_key_is_refused_with_its_fingerprint(own_sshd: Sshd) -> None:
+    with pytest.raises(HostKeyError, match="--accept-new-host-key") as refused:
+        connect(own_sshd)
+    assert own_sshd.fingerprint in str(refused.value)
+    assert "Accepted" not in (own_sshd.folder / "log").read_text()  # no key of ours was shown to it
+    assert not hostkeys.known_hosts().exists()
+
+
+def test_a_person_accepts_an_unknown_key_once(sshd: Sshd) -> None:
+    asked: list[str] = []
+    with connect(sshd, Trust(ask=lambda question: not asked.append(question))) as transport:
+        assert transport.fingerprint == sshd.fingerprint
+    assert len(asked) == 1 and sshd.fingerprint in asked[0]
+    with connect(sshd, Trust(ask=lambda question: False)):
+        pass
+    with pytest.raises(HostKeyError):
+        connect(sshd, Trust(ask=lambda question: False), name="another")
+
+
+def test_a_changed_key_is_refused_by_all_three(own_sshd: Sshd, by_binary: Binary, tmp_path: Path) -> None:
+    with connect(own_sshd, Trust(accept_new=True)) as transport:
+        old = transport.fingerprint
+        own_sshd.new_host_key()
+        assert "HOST IDENTIFICATION HAS CHANGED" in by_binary(transport, "ssh", "loop", "true").stderr
+        assert by_binary(transport, "rsync", __file__, "loop:x").returncode != 0
+        with pytest.raises(HostKeyError):
+            transport.push_tree(tmp_path, "/nowhere")
+    with pytest.raises(HostKeyError, match="changed") as refused:
+        connect(own_sshd, Trust(ask=lambda question: True))
+    assert str(old) in str(refused.value) and own_sshd.fingerprint in str(refused.value)
+
+
+def test_an_accepted_change_keeps_the_old_pin_in_the_audit_list(own_sshd: Sshd) -> None:
+    with connect(own_sshd, Trust(accept_new=True)) as transport:
+        old = transport.fingerprint
+    own_sshd.new_host_key()
+    with connect(own_sshd, Trust(accept_new=True)) as transport:
+        assert transport.fingerprint == own_sshd.fingerprint != old
+    with connect(own_sshd):
+        pass
+    audit = hostkeys.audit_list().read_text().splitlines()
+    assert len(audit) == 2 and str(old) in audit[1] and own_sshd.fingerprint in audit[1]
+    assert len(hostkeys.known_hosts().read_text().splitlines()) == 1
+
+
+def test_a_recycled_address_is_not_the_pod_of_yesterday(own_sshd: Sshd, tmp_path: Path) -> None:
+    with connect(own_sshd, Trust(accept_new=True), name="yesterday"):
+        pass
+    own_sshd.stop()
+    stranger = new_sshd(tmp_path / "stranger")
+    stranger.port = own_sshd.port
+    stranger.start()
+    try:
+        with pytest.raises(HostKeyError, match="changed"):
+            connect(own_sshd, name="yesterday")
+        with pytest.raises(Unreachable, match="accepts none of the keys"):  # a new pod there is a question of its own
+            connect(own_sshd, Trust(accept_new=True), name="today")
+    finally:
+        stranger.stop()
+
+
+def test_one_pods_pin_says_nothing_about_another(sshd: Sshd) -> None:
+    with connect(sshd, Trust(accept_new=True), name="first"):
+        pass
+    with pytest.raises(HostKeyError, match="is new"):
+        connect(sshd, name="second")
+
+
+def test_the_inventorys_pin_needs_nobody_and_yields_to_nobody(sshd: Sshd) -> None:
+    with connect(sshd, host_key=sshd.fingerprint) as transport:
+        assert transport.fingerprint == sshd.fingerprint
+    wrong = "SHA256:" + "A" * 43
+    for trust in (Trust(), Trust(accept_new=True), Trust(ask=lambda question: True)):
+        with pytest.raises(HostKeyError, match="`host_key`") as refused:
+            connect(sshd, trust, host_key=wrong)
+        assert wrong in str(refused.value) and sshd.fingerprint in str(refused.value)
+
+
+def test_the_inventory_may_pin_any_of_a_servers_keys(tmp_path: Path) -> None:
+    server = new_sshd(tmp_path / "two", extra=f"HostKey {tmp_path}/two/rsa")
+    run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(tmp_path / "two/rsa")], check=True)
+    listed = run(["ssh-keygen", "-lf", str(tmp_path / "two/rsa")], capture_output=True, text=True, check=True)
+    rsa = listed.stdout.split()[1]
+    server.start()
+    try:
+        with connect(server, host_key=rsa) as transport:
+            assert transport.fingerprint == rsa
+            with transport.stream(["echo", "by the binary"]) as out:
+                assert out.read() == b"by the binary\n"
+    finally:
+        server.stop()
+
+
+def test_names_of_pods_cannot_reach_into_the_configuration(sshd: Sshd) -> None:
+    for name in ("a b", "*", "!x", "UPPER", "-oProxyCommand=touch x", "ü", "a\nHost *"):
+        with connect(sshd, Trust(accept_new=True), name=name) as transport:
+            assert transport.run(["echo", name]).stdout.decode() == f"{name}\n"
+            with transport.stream(["echo", "x"]) as out:
+                assert out.read() == b"x\n"
+    assert len(hostkeys.known_hosts().read_text().splitlines()) == 7
+
+
+@pytest.mark.parametrize("bad", [{"host": "-oProxyCommand=x"}, {"host": "a b"}, {"user": "x\nHost *"}, {"host": 'a"b'}])
+def test_addresses_that_are_none_are_refused(sshd: Sshd, bad: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="expected a plain name"):
+        connect(sshd, **bad)
+
+
+def test_refused_connection(sshd: Sshd) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(Unreachable, match="refused: is the machine running"):
+            connect(sshd, port=free.getsockname()[1])
+
+
+def test_a_port_that_is_open_and_silent(sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="no SSH server answers"):
+            connect(sshd, port=silent.getsockname()[1])
+        assert time.monotonic() - began < 10
+
+
+def test_a_server_that_hangs_up(sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=lambda: server.accept()[0].close(), daemon=True)
+        thread.start()
+        with pytest.raises(Unreachable, match="no SSH server answers"):
+            connect(sshd, port=server.getsockname()[1])
+
+
+def test_an_unknown_host_name(sshd: Sshd) -> None:
+    with pytest.raises(Unreachable, match="cannot be resolved"):
+        connect(sshd, host="no-such-host.invalid")
+
+
+def test_a_key_that_the_server_does_not_know_is_named(sshd: Sshd, own_sshd: Sshd) -> None:
+    with pytest.raises(Unreachable, match=r"none of the keys \(user: SHA256:") as refused:
+        connect(sshd, Trust(accept_new=True), identity_file=str(own_sshd.key))
+    assert str(own_sshd.folder) not in str(refused.value)
+
+
+def test_a_missing_key_file_is_bad_input(sshd: Sshd) -> None:
+    with pytest.raises(InputError, match="identity_file /no/such/key does not exist"):
+        connect(sshd, identity_file="/no/such/key")

@@ -1,0 +1,201 @@
+"""A real OpenSSH server on a loopback port, with keys made for the tests, as pytest fixtures.
+
+What logs in has its own home directory, so that nothing of the user's shell or files takes part.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.inventory import Pod
+from tests.proxy import Proxy
+
+_CONFIG = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+PidFile none
+AuthorizedKeysFile {folder}/user.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+Subsystem sftp internal-sftp
+LogLevel VERBOSE
+MaxStartups 100
+SetEnv HOME={folder}/home
+{extra}
+"""
+_START_LIMIT_S = 10
+
+
+@dataclass
+class Sshd:
+    """A server in `folder`: its host key is `host`, the one private key that it accepts is `user`."""
+
+    folder: Path
+    port: int
+    extra: str = ""
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def home(self) -> Path:
+        """The home directory of whoever logs in."""
+        return self.folder / "home"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "user"
+
+    @property
+    def fingerprint(self) -> str:
+        """The host key's, as ssh-keygen prints it."""
+        done = subprocess.run(
+            ["ssh-keygen", "-lf", str(self.folder / "host")], capture_output=True, check=True, text=True
+        )
+        return done.stdout.split()[1]
+
+    def entry(self, **extra: Any) -> dict[str, Any]:
+        """The inventory's entry for a pod behind this server, its host key pinned."""
+        known = {"host": "127.0.0.1", "port": self.port, "user": getpass.getuser(), "identity_file": str(self.key)}
+        return {**known, "host_key": self.fingerprint, "python": sys.executable, **extra}
+
+    def pod(self, name: str = "loop", **extra: Any) -> Pod:
+        """As `entry`; with `host_key=None` nothing is pinned."""
+        return Pod(name=name, **{k: v for k, v in self.entry(**extra).items() if v is not None})
+
+    def start(self) -> Sshd:
+        """Start the server and wait until it listens."""
+        config = self.folder / "sshd_config"
+        config.write_text(_CONFIG.format(port=self.port, folder=self.folder, extra=self.extra))
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [_sshd(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log
+            )
+        end = time.monotonic() + _START_LIMIT_S
+        while "Server listening" not in (self.folder / "log").read_text():
+            if self.process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"sshd does not start: {(self.folder / 'log').read_text()}")
+            time.sleep(0.02)
+        return self
+
+    def stop(self) -> None:
+        """End the server and the sessions that it still has."""
+        if self.process:
+            sessions = self.sessions()
+            self.process.terminate()
+            self.process.wait(10)
+            for pid in sessions:
+                _signal(pid, signal.SIGKILL)
+            self.process = None
+
+    def sessions(self) -> list[int]:
+        """The server processes that serve one connection each, their unprivileged children included."""
+        assert self.process is not None
+        found = _children(self.process.pid)
+        return found + [pid for session in found for pid in _children(session) if _name(pid) == "sshd"]
+
+    def signal_sessions(self, sign: signal.Signals) -> None:
+        """Send `sign` to the processes of every connection, not to what they run."""
+        for pid in self.sessions():
+            _signal(pid, sign)
+
+    def new_host_key(self) -> None:
+        """Become another machine at the same address."""
+        self.stop()
+        _new_key(self.folder / "host")
+        self.start()
+
+
+def new_sshd(folder: Path, extra: str = "") -> Sshd:
+    """A server in `folder`, not yet started."""
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(
+            mode=0o755, exist_ok=True
+        )  # privilege separation wants it, and only Debian's init makes it
+    (folder / "home").mkdir(parents=True)
+    for name in ("host", "user"):
+        _new_key(folder / name)
+    return Sshd(folder, _free_port(), extra)
+
+
+@pytest.fixture(scope="session")
+def sshd() -> Iterator[Sshd]:
+    """One server for all tests; a test that stops, restarts or rekeys it takes `own_sshd`."""
+    with tempfile.TemporaryDirectory(prefix="nsa-sshd-") as folder:
+        server = new_sshd(Path(folder)).start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def own_sshd(tmp_path: Path) -> Iterator[Sshd]:
+    """A server that the test may do anything to."""
+    server = new_sshd(tmp_path / "sshd").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def proxy_to() -> Iterator[Callable[[int], Proxy]]:
+    """Makes proxies to a port; they end with the test."""
+    proxies: list[Proxy] = []
+
+    def make(port: int, delay: float = 0.0) -> Proxy:
+        proxies.append(Proxy(port, delay).start())
+        return proxies[-1]
+
+    yield make
+    for proxy in proxies:
+        proxy.stop()
+
+
+def _sshd() -> str:
+    found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if found is None:
+        pytest.fail("these tests run a real OpenSSH server: install openssh-server")
+    return found
+
+
+def _new_key(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)], check=True, input=b"")
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def _children(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
+
+
+def _name(pid: int) -> str:
+    comm = Path(f"/proc/{pid}/comm")
+    return comm.read_text().strip() if comm.exists() else ""
+
+
+def _signal(pid: int, sign: signal.Signals) -> None:
+    try:
+        os.kill(pid, sign)
+    except ProcessLookupError:
+        return
