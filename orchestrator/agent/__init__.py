@@ -1,1 +1,1 @@
-"""What runs on the pod: standard library only, Python 3.8+, shipped as one zipapp. Imports nothing from the laptop side."""
+"""What runs on the pod: standard library only, Python 3.8+, one zipapp. It imports nothing of the laptop's side."""

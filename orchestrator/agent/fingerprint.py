@@ -1,4 +1,4 @@
-"""A cheap fingerprint of an environment's installed files, to notice that something was installed, edited or removed."""
+"""A cheap fingerprint of an environment's files, to notice that something was installed, edited or removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import Iterable, Iterator
+from typing import Callable, Iterable
+
+from .files import walk
 
 
 def fingerprint(root: Path) -> str:
@@ -27,30 +29,20 @@ def system_fingerprint(directories: Iterable[str]) -> str:
     Bytecode caches are left out: any process of the pod may write them, and Python checks them against their sources.
     """
     tops = [Path(d) for d in sorted(set(directories))]
-    return _digest(((top, top.parent) for top in tops), skip=frozenset(["__pycache__"]))
+    return _digest(((top, top.parent) for top in tops), skip=lambda folder: folder.endswith("__pycache__"))
 
 
-def _digest(tops: Iterable[tuple[Path, Path]], skip: frozenset[str] = frozenset()) -> str:
+def _digest(tops: Iterable[tuple[Path, Path]], skip: Callable[[str], bool] = lambda folder: False) -> str:
+    """Digest of all files below each top (or the top itself, if it is a file), named from its base."""
     digest = hashlib.sha256()
     for top, base in tops:
-        lines = sorted(_lines(str(top), len(str(base)) + 1, skip))
+        name = os.path.relpath(top, base)
+        found = ((f"{name}/{inner}", e.path, e.stat(follow_symlinks=False)) for inner, e in walk(top, skip))
+        lines = sorted(_line(*file) for file in found)
+        if top.is_file():
+            lines = [_line(name, str(top), os.lstat(top))]
         digest.update("\n".join(lines).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-
-
-def _lines(top: str, cut: int, skip: frozenset[str]) -> Iterator[str]:
-    """One line for each file below `top` (or for `top` itself, if it is a file); names begin after `cut` characters."""
-    if not os.path.isdir(top):
-        if os.path.lexists(top):
-            yield _line(top[cut:], top, os.lstat(top))
-        return
-    with os.scandir(top) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in skip:
-                    yield from _lines(entry.path, cut, skip)
-            else:
-                yield _line(entry.path[cut:], entry.path, entry.stat(follow_symlinks=False))
 
 
 def _line(name: str, path: str, status: os.stat_result) -> str:

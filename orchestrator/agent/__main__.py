@@ -1,0 +1,10 @@
+"""`python3 agent-<hash>.pyz COMMAND ...`"""
+
+from __future__ import annotations
+
+import sys
+
+from .commands import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""Builds the zipapp of the agent, on the laptop: the same bytes from the same sources, wherever and whenever."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+_ENTRY = "import sys\n\nfrom orchestrator.agent.commands import main\n\nsys.exit(main(sys.argv[1:]))\n"
+_NOT_SHIPPED = frozenset(["bundle.py", "__main__.py"])
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that zip can say
+
+
+def build() -> tuple[bytes, str]:
+    """The zipapp's bytes and the first 16 digits of their SHA-256, which its file name on the pod carries."""
+    files = {"__main__.py": _ENTRY.encode(), "orchestrator/__init__.py": b""}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if path.name not in _NOT_SHIPPED:
+            files[f"orchestrator/agent/{path.name}"] = path.read_bytes()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:  # not compressed: zlibs differ
+        for name, content in files.items():
+            info = zipfile.ZipInfo(name, _DATE)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+    data = out.getvalue()
+    return data, hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,94 @@
+"""What a stage left behind: its artifacts, its files with their hashes, and what it did to what is not its own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Sequence
+
+from .files import Refused, copy_inside, describe, is_plain_name, open_inside, snapshot
+from .layout import Layout
+from .text import plain
+from .tree import Manifest, entry_of
+
+GUARD_REPORT = "modules.jsonl"
+_MAX_REPORT_BYTES = 1 << 20
+_MOST_REFUSED = 1000
+
+
+class Artifacts:
+    """The run's artifacts/, watched over its stages: what each one made, and what it did to the others'."""
+
+    def __init__(self, places: Layout) -> None:
+        self._places = places
+        self._before = snapshot(places.artifacts)
+        # Artifacts that were delivered in the tree: they may stay there as they are.
+        self.in_tree: Manifest = {}
+
+    def existing(self, owed: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+        """Whether each owed artifact, or the file in the tree that it is to be taken from, is there already."""
+        return {a["path"]: any(map(os.path.lexists, self._places_of(a))) for a in owed}
+
+    def deliver(self, owed: Mapping[str, Any], stage: str) -> str | None:
+        """Bring an owed artifact into artifacts/ if it is made elsewhere; what keeps it from being one, as a clause."""
+        source = owed.get("from")
+        try:
+            if source == "stdout":
+                copy_inside(self._places.run_dir, f"stages/{stage}/stdout", self._places.artifacts, owed["path"])
+            elif source:
+                name = source[len("tree:") :]
+                copy_inside(self._places.tree, name, self._places.artifacts, owed["path"])
+                self.in_tree[name] = entry_of(self._places.tree / name)
+            else:
+                with open_inside(self._places.artifacts, owed["path"]):
+                    return None
+        except FileNotFoundError:
+            return "is missing"
+        except Refused as e:
+            return str(e)
+        except OSError as e:
+            return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
+        return None
+
+    def made(self) -> tuple[list[str], list[str]]:
+        """Paths in artifacts/ that are new since the last call, and those that were there and changed or went."""
+        now = snapshot(self._places.artifacts)
+        fresh = sorted(name for name in now if name not in self._before)
+        overwritten = sorted(name for name, identity in self._before.items() if now.get(name) != identity)
+        self._before = now
+        return fresh, overwritten
+
+    def _places_of(self, owed: Mapping[str, Any]) -> Iterator[Path]:
+        yield self._places.artifacts / owed["path"]
+        if (owed.get("from") or "").startswith("tree:"):
+            yield self._places.tree / owed["from"][len("tree:") :]
+
+
+def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The hashes of the regular files `names` (relative to the run's directory), and the refusals of the others."""
+    files: list[dict[str, Any]] = []
+    refused: list[dict[str, str]] = []
+    for name in names:
+        try:
+            if not is_plain_name(name):
+                raise Refused("has a name that cannot be shown")
+            files.append(describe(run_dir, name))
+        except (Refused, OSError) as e:
+            refused.append({"path": plain(ascii(name)[1:-1]), "reason": plain(getattr(e, "strerror", None) or e)})
+    return files, refused[:_MOST_REFUSED]
+
+
+def read_guard_report(folder: Path) -> tuple[bool, list[dict[str, str]]]:
+    """Whether the guard was loaded in the stage, and the modules from outside the tree that it reported.
+
+    A report that is not the guard's counts as none.
+    """
+    try:
+        with open_inside(folder, GUARD_REPORT) as f:
+            lines = [json.loads(line) for line in f.read(_MAX_REPORT_BYTES).splitlines()]
+        found = {m["name"]: {"name": plain(m["name"]), "file": plain(m["file"])} for m in lines if "name" in m}
+    except (OSError, Refused, ValueError, LookupError, TypeError):
+        return False, []
+    return bool(lines), list(found.values())

@@ -1,0 +1,267 @@
+"""The agent's commands: each prints one JSON object, but for `tail` (bytes of the journal) and `export` (a tar)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tarfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping
+
+from .failure import Failure
+
+_POLL_S = 0.05
+
+
+def main(argv: List[str]) -> int:
+    """Run the command that `argv` names; 0, or 1 with {"error": ...} for a stated failure."""
+    if not argv or argv[0] not in COMMANDS:
+        print(f"usage: agent <{'|'.join(COMMANDS)}> ...", file=sys.stderr)
+        return 2
+    try:
+        return COMMANDS[argv[0]](argv[1:])
+    except Failure as e:
+        return _say({"error": str(e)}, code=1)
+    except OSError as e:
+        return _say({"error": f"{argv[0]}: {e}"}, code=1)
+
+
+def _probe(argv: List[str]) -> int:
+    from .probe import probe
+
+    parser = _parser("probe")
+    parser.add_argument("--workdir", default="~/.nsa-pod")
+    return _say(probe(parser.parse_args(argv).workdir))
+
+
+def _tree_hash(argv: List[str]) -> int:
+    from . import tree
+
+    parser = _parser("tree-hash", "directory")
+    parser.add_argument("--submodules", type=json.loads, default=[])
+    args = parser.parse_args(argv)
+    manifest = tree.scan(_directory(args.directory))
+    found = tree.tree_hash(manifest, tree.submodules_of({"submodules": args.submodules}))
+    return _say({"tree": found, "files": len(manifest)})
+
+
+def _adopt_tree(argv: List[str]) -> int:
+    from . import tree
+
+    parser = _parser("adopt-tree", "incoming", "target")
+    parser.add_argument("--tree", required=True)
+    parser.add_argument("--submodules", type=json.loads, default=[])
+    args = parser.parse_args(argv)
+    incoming, target = _directory(args.incoming), Path(args.target)
+    submodules = tree.submodules_of({"submodules": args.submodules})
+    wrong = tree.wrong_hash(tree.scan(incoming), args.tree, submodules)
+    if wrong:
+        raise Failure(f"{incoming} did not arrive whole: {wrong}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir() and tree.wrong_hash(tree.scan(target), args.tree, submodules):
+        _discard(target)
+    try:
+        incoming.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        _discard(incoming)  # someone else was faster, with the same tree
+    return _say({"tree": args.tree, "path": str(target)})
+
+
+def _launch(argv: List[str]) -> int:
+    """Start the agent of a run, detached from this connection; say its pid once it holds the pod's lock."""
+    run_dir = _directory(_parser("launch", "run_dir").parse_args(argv).run_dir)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        _detach(run_dir, write_end)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end, "rb") as pipe:
+        answer = pipe.readline()
+    if not answer:
+        raise Failure(f"the agent ended as it started: see {run_dir / 'agent.log'}")
+    said = json.loads(answer)
+    return _say(said, code=0 if "pid" in said else 1)
+
+
+def _detach(run_dir: Path, report: int) -> None:
+    """In the child: become a daemon that runs the plan. Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _redirect(run_dir / "agent.log")
+            os.chdir("/")
+            _run_reporting(run_dir, report)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _run_reporting(run_dir: Path, report: int) -> None:
+    """Run the plan; tell the launcher through `report` that it began, or why not."""
+    from . import lock, run
+
+    def answer(said: Mapping[str, Any]) -> None:
+        os.write(report, json.dumps(said).encode() + b"\n")
+        os.close(report)
+
+    try:
+        run.execute(run_dir, started=lambda: answer({"pid": os.getpid(), "run_id": run_dir.name}))
+    except lock.Busy as e:
+        answer({"error": str(e), "busy": e.holder})
+    except Failure as e:
+        answer({"error": str(e)})
+    except BaseException:
+        traceback.print_exc()  # into agent.log: the journal may not be there, or the disk be full
+        raise
+
+
+def _redirect(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for source, target in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
+
+
+def _tail(argv: List[str]) -> int:
+    parser = _parser("tail", "run_dir")
+    parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--wait", type=float, default=0.0)
+    parser.add_argument("--limit", type=int, default=4 << 20)
+    args = parser.parse_args(argv)
+    path = _directory(args.run_dir) / "journal.jsonl"
+    end = time.monotonic() + args.wait
+    while not (path.exists() and path.stat().st_size > args.offset) and time.monotonic() < end:
+        time.sleep(_POLL_S)
+    if path.exists():
+        with path.open("rb") as f:
+            f.seek(args.offset)
+            sys.stdout.buffer.write(f.read(args.limit))
+    return 0
+
+
+def _status(argv: List[str]) -> int:
+    from .runs import state_of
+
+    return _say(state_of(Path(_parser("status", "run_dir").parse_args(argv).run_dir).absolute()))
+
+
+def _runs(argv: List[str]) -> int:
+    from .lock import holder
+    from .runs import list_runs
+
+    workdir = Path(_parser("runs", "workdir").parse_args(argv).workdir).absolute()
+    return _say({"runs": list_runs(workdir), "holder": holder(workdir)})
+
+
+def _cancel(argv: List[str]) -> int:
+    """Ask the run's agent to stop; `signalled` is false when there is none any more."""
+    from .files import write_atomically
+    from .run import CANCEL_FILE
+    from .runs import living_agent, state_of
+
+    parser = _parser("cancel", "run_dir")
+    parser.add_argument("--by", default="someone")
+    args = parser.parse_args(argv)
+    run_dir = _directory(args.run_dir)
+    pid = living_agent(run_dir)
+    if pid is not None:
+        write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": args.by}))
+        os.kill(pid, signal.SIGTERM)
+    return _say({**state_of(run_dir), "signalled": pid is not None})
+
+
+def _export(argv: List[str]) -> int:
+    """Stream files of the run as a tar: those of the JSON list `--files-from` (- is stdin), or all but the tree."""
+    from .files import walk
+
+    parser = _parser("export", "run_dir")
+    parser.add_argument("--files-from")
+    args = parser.parse_args(argv)
+    run_dir = _directory(args.run_dir)
+    if args.files_from:
+        source = sys.stdin.buffer.read() if args.files_from == "-" else Path(args.files_from).read_bytes()
+        names = [str(name) for name in json.loads(source)]
+    else:
+        names = sorted(name for name, _ in walk(run_dir, skip=lambda folder: folder in ("tree", "plugin")))
+    try:
+        with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+            for name in names:
+                _add(archive, run_dir, name)
+    except OSError as e:  # the answer is not JSON here: what went wrong goes to stderr
+        print(f"export: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _add(archive: tarfile.TarFile, run_dir: Path, name: str) -> None:
+    """Add one regular file, as long as it is now; one that cannot be sent is named on stderr and left out."""
+    from .files import Refused, open_inside
+
+    try:
+        with open_inside(run_dir, name) as f:
+            member = tarfile.TarInfo(name)
+            member.size = os.fstat(f.fileno()).st_size
+            archive.addfile(member, f)
+    except FileNotFoundError:
+        print(f"export: {name!r} is missing", file=sys.stderr)
+    except Refused as e:
+        print(f"export: {name!r} {e}", file=sys.stderr)
+
+
+def _env(argv: List[str]) -> int:
+    from . import envs
+
+    if not argv or argv[0] not in envs.COMMANDS:
+        raise Failure(f"env: expected one of {', '.join(envs.COMMANDS)}")
+    return envs.COMMANDS[argv[0]](argv[1:])
+
+
+COMMANDS: Dict[str, Callable[[List[str]], int]] = {
+    "probe": _probe,
+    "tree-hash": _tree_hash,
+    "adopt-tree": _adopt_tree,
+    "env": _env,
+    "launch": _launch,
+    "tail": _tail,
+    "status": _status,
+    "runs": _runs,
+    "cancel": _cancel,
+    "export": _export,
+}
+
+
+def _say(answer: Mapping[str, Any], code: int = 0) -> int:
+    print(json.dumps(answer))
+    return code
+
+
+def _parser(name: str, *positionals: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"agent {name}")
+    for positional in positionals:
+        parser.add_argument(positional)
+    return parser
+
+
+def _directory(text: str) -> Path:
+    path = Path(text).absolute()
+    if not path.is_dir():
+        raise Failure(f"there is no directory {path}")
+    return path
+
+
+def _discard(folder: Path) -> None:
+    """Take the directory away in one step, then delete it."""
+    aside = folder.with_name(f".{folder.name}.gone-{os.getpid()}")
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)

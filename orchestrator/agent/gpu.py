@@ -1,0 +1,50 @@
+"""The pod's NVIDIA GPUs as nvidia-smi shows them; the driver's CUDA limit is not an installed toolkit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any, Sequence
+
+from .ask import ask
+
+# Field of nvidia-smi -> field of ours. Memory in MiB, utilization in percent.
+_FIELDS = {
+    "index": "index",
+    "uuid": "uuid",
+    "name": "name",
+    "driver_version": "driver",
+    "memory.total": "memory_total_mib",
+    "memory.used": "memory_used_mib",
+    "utilization.gpu": "utilization_percent",
+}
+_NUMBERS = frozenset(["index", "memory_total_mib", "memory_used_mib", "utilization_percent"])
+_CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*([0-9.]+)")
+
+
+def list_gpus() -> list[dict[str, Any]]:
+    """One entry for each GPU; `compute_cap` ("8.9") is None where the driver does not tell. Empty without a GPU."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    gpus = _query([*_FIELDS, "compute_cap"]) or _query(list(_FIELDS))  # drivers before 510 do not know compute_cap
+    return [{"compute_cap": None, **gpu} for gpu in gpus]
+
+
+def driver_cuda() -> str | None:
+    """The newest CUDA that the driver supports, as nvidia-smi's header says; None without a driver."""
+    match = _CUDA.search((ask(["nvidia-smi"]) or "") if shutil.which("nvidia-smi") else "")
+    return match[1] if match else None
+
+
+def _query(fields: Sequence[str]) -> list[dict[str, Any]]:
+    said = ask(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in (said or "").splitlines()]
+    names = [_FIELDS.get(field, field) for field in fields]
+    return [{name: _value(name, row[i]) for i, name in enumerate(names)} for row in rows if len(row) == len(names)]
+
+
+def _value(name: str, text: str) -> Any:
+    """Numbers as numbers; what the GPU does not tell ("[N/A]") as None."""
+    if text.startswith("[") or not text:
+        return None
+    return int(text) if name in _NUMBERS and text.isdigit() else text

@@ -1,0 +1,75 @@
+"""The machine itself: which boot of it this is, its processors, memory and disk."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+
+def boot_id() -> str | None:
+    """The kernel's id of this boot; None where there is none."""
+    return _read("/proc/sys/kernel/random/boot_id").strip() or None
+
+
+def facts() -> dict[str, Any]:
+    """Machine, operating system, user. Memory in bytes; what the system does not tell is None."""
+    return {
+        "hostname": socket.gethostname(),
+        "boot_id": boot_id(),
+        "os": platform.system(),
+        "release": platform.release(),
+        "distribution": _found(r'^PRETTY_NAME="?([^"\n]*)', _read("/etc/os-release")),
+        "arch": platform.machine(),
+        "libc": list(platform.libc_ver()),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu_model": _found(r"^model name\s*:\s*(.*)$", _read("/proc/cpuinfo")),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_available_bytes": _kibibytes(r"^MemAvailable:\s*(\d+)", _read("/proc/meminfo")),
+        "uid": os.getuid(),
+        "user": _user(),
+    }
+
+
+def disk(path: str) -> dict[str, Any]:
+    """Room at `path`, or at the nearest directory above it that exists."""
+    place = Path(path)
+    while not place.exists():
+        place = place.parent
+    found = os.statvfs(place)
+    return {
+        "path": str(place),
+        "free_bytes": found.f_bavail * found.f_frsize,
+        "total_bytes": found.f_blocks * found.f_frsize,
+        # Some file systems make inodes as they need them and count none.
+        "free_inodes": found.f_favail if found.f_files else None,
+        "writable": os.access(place, os.W_OK),
+    }
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as containers have it
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _found(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def _kibibytes(pattern: str, text: str) -> int | None:
+    found = _found(pattern, text)
+    return int(found) * 1024 if found else None

@@ -1,0 +1,48 @@
+"""Where things are on the pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of one run; `run_dir` is <workdir>/runs/<run id>."""
+
+    run_dir: Path
+
+    @property
+    def workdir(self) -> Path:
+        return self.run_dir.parent.parent
+
+    @property
+    def journal(self) -> Path:
+        return self.run_dir / "journal.jsonl"
+
+    @property
+    def tree(self) -> Path:
+        """The run's own copy of the commit's tree, in which its stages work."""
+        return self.run_dir / "tree"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.run_dir / "artifacts"
+
+    @property
+    def plugin(self) -> Path:
+        """What the agent puts on every stage's PYTHONPATH."""
+        return self.run_dir / "plugin"
+
+    def stage(self, name: str) -> Path:
+        return self.run_dir / "stages" / name
+
+    def pristine(self, tree: str) -> Path:
+        return self.workdir / "trees" / tree
+
+    def cache(self, key: str) -> Path:
+        return self.workdir / "cache" / key
+
+    def tmp(self, number: int) -> Path:
+        """A stage's TMPDIR; its path is short, for sockets are made below it."""
+        return self.workdir / "tmp" / f"{self.run_dir.name[-8:]}-{number}"

@@ -1,0 +1,138 @@
+"""What the agent's pytest plugin reported, folded into one outcome for each test."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Callable, Dict, List, Optional
+
+_MAX_LINE_BYTES = 64 << 20
+
+
+class Malformed(Exception):
+    """Not what the plugin writes; the message is a clause that follows the file's name."""
+
+
+@dataclass
+class Test:
+    """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished.
+
+    `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
+    """
+
+    id: str
+    outcome: str = "unfinished"
+    reason: str = ""
+    finished: bool = False
+    skipped_subtests: List[str] = field(default_factory=list)
+    routes: Dict[str, List[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Session:
+    """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way."""
+
+    started: bool = False
+    exit_status: Optional[int] = None
+    interrupted: Optional[str] = None
+    collected: List[str] = field(default_factory=list)
+    deselected: List[str] = field(default_factory=list)
+    selected: List[str] = field(default_factory=list)
+    tests: Dict[str, Test] = field(default_factory=dict)
+    collect_errors: Dict[str, str] = field(default_factory=dict)
+    collect_skips: Dict[str, str] = field(default_factory=dict)
+
+    def with_outcome(self, *outcomes: str) -> list[Test]:
+        return [test for test in self.tests.values() if test.outcome in outcomes]
+
+
+def read(f: BinaryIO) -> Session:
+    """Fold the plugin's lines in `f`; Malformed if one of them is not whole or not the plugin's."""
+    session = Session()
+    for number, line in enumerate(iter(lambda: f.readline(_MAX_LINE_BYTES), b""), start=1):
+        try:
+            event = json.loads(line)
+            _HANDLERS[event["event"]](session, event)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+            raise Malformed(f"has a line {number} that the plugin did not write") from e
+    return session
+
+
+def _start(session: Session, event: dict[str, Any]) -> None:
+    session.started = True
+
+
+def _end(session: Session, event: dict[str, Any]) -> None:
+    session.exit_status = int(event["status"])
+
+
+def _interrupted(session: Session, event: dict[str, Any]) -> None:
+    session.interrupted = session.interrupted or str(event["reason"])
+
+
+def _ids(session: Session, event: dict[str, Any]) -> None:
+    getattr(session, event["event"]).extend(str(i) for i in event["ids"])
+
+
+def _collect_error(session: Session, event: dict[str, Any]) -> None:
+    session.collect_errors[str(event["id"])] = str(event["reason"])
+
+
+def _collect_skip(session: Session, event: dict[str, Any]) -> None:
+    session.collect_skips[str(event["id"])] = str(event["reason"])
+
+
+def _phase(session: Session, event: dict[str, Any]) -> None:
+    test = session.tests.setdefault(str(event["id"]), Test(str(event["id"])))
+    if event.get("subtest"):
+        _fold_subtest(test, event)
+        return
+    if event["when"] == "setup" and test.finished:  # run again, by a plugin that repeats failures
+        test = session.tests[test.id] = Test(test.id)
+    _fold_phase(test, event)
+    if event["when"] == "teardown":
+        test.finished = True
+        for name, value in event.get("routes", ()):
+            test.routes.setdefault(str(name), []).append(str(value))
+
+
+def _fold_phase(test: Test, event: dict[str, Any]) -> None:
+    """The first phase that says more than 'passed so far' decides."""
+    outcome = _outcome_of(event)
+    if outcome is not None and (test.outcome == "unfinished" or outcome in ("failed", "error")):
+        test.outcome = outcome
+        test.reason = str(event.get("xfail") if outcome in ("xfailed", "xpassed") else event.get("reason", ""))
+
+
+def _outcome_of(event: dict[str, Any]) -> str | None:
+    outcome, when, expected_failure = event["outcome"], event["when"], "xfail" in event
+    if outcome == "failed":
+        return "failed" if when == "call" else "error"
+    if outcome == "skipped":
+        return "xfailed" if expected_failure else "skipped"
+    if outcome == "passed" and when == "call":
+        return "xpassed" if expected_failure else "passed"
+    return None
+
+
+def _fold_subtest(test: Test, event: dict[str, Any]) -> None:
+    outcome = _outcome_of(event)
+    if outcome in ("failed", "error"):
+        test.outcome, test.reason = "failed", str(event.get("reason", ""))
+    elif outcome == "skipped":
+        test.skipped_subtests.append(str(event.get("reason", "")))
+    elif outcome in ("xfailed", "xpassed"):
+        test.skipped_subtests.append(f"{outcome[:-2]}: {event.get('xfail')}")
+
+
+_HANDLERS: Dict[str, Callable[[Session, Dict[str, Any]], None]] = {
+    "start": _start,
+    "end": _end,
+    "interrupted": _interrupted,
+    "collected": _ids,
+    "deselected": _ids,
+    "selected": _ids,
+    "collect_error": _collect_error,
+    "collect_skip": _collect_skip,
+    "phase": _phase,
+}

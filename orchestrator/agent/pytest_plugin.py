@@ -1,0 +1,140 @@
+"""Installed beside a run as `nsa_pod_pytest_plugin`: tells the agent, through a pipe, every outcome as it happens.
+
+For pytest 7 and later, also under pytest-xdist. One JSON object a line; `outcomes.py` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Iterator
+
+import pytest
+
+FD_VARIABLE = "NSA_POD_PYTEST_FD"
+_WORKER_KEY = "nsa_pod"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
+        config.pluginmanager.register(WorkerNotes(config), "nsa-pod-worker")
+        return
+    fd = os.environ.pop(FD_VARIABLE, None)
+    if fd is not None:
+        reporter = Reporter(int(fd))
+        config.pluginmanager.register(reporter, "nsa-pod-reporter")
+        reporter.send("start", pytest=pytest.__version__, args=list(config.invocation_params.args))
+
+
+class Reporter:
+    """Sends the events of this process's session."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self._fd = fd
+        self._pid = os.getpid()
+        self._told_by_worker: set[str] = set()
+
+    def send(self, event: str, **fields: Any) -> None:
+        if os.getpid() != self._pid:  # a test that forked: the child's session is not the stage's
+            return
+        rest = memoryview(json.dumps({"event": event, **fields}).encode("ascii") + b"\n")
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        self.send("collected", ids=[item.nodeid for item in items])
+        yield
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self.send("deselected", ids=[item.nodeid for item in items])
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.send("selected", ids=[item.nodeid for item in session.items])
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.send("collect_error", id=report.nodeid, reason=_last_line(report))
+        elif report.skipped:
+            self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.send("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **_details(report))
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        self.send("interrupted", reason="internal error: " + str(excrepr).strip().rpartition("\n")[2])
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.send("interrupted", reason=f"{excinfo.typename}: {excinfo.value}")
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        yield
+        guard = getattr(sys.modules.get("sitecustomize"), "guard", None)
+        if guard is not None:  # now, because a session may end the process without its exit functions
+            guard.check_loaded()
+        self.send("end", status=int(session.exitstatus))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        if self._is_first("selected"):
+            self.send("selected", ids=list(ids))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        notes = getattr(node, "workeroutput", {}).get(_WORKER_KEY)
+        if notes is not None and self._is_first("notes"):
+            for note in notes:
+                self.send(**note)
+
+    def _is_first(self, what: str) -> bool:
+        """Whether no worker has told this yet; xdist itself refuses workers that collected different tests."""
+        first = what not in self._told_by_worker
+        self._told_by_worker.add(what)
+        return first
+
+
+class WorkerNotes:
+    """What only an xdist worker sees: the tests that were collected and deselected."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._notes: list[dict[str, object]] = []
+        config.workeroutput[_WORKER_KEY] = self._notes  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        self._notes.append({"event": "collected", "ids": [item.nodeid for item in items]})
+        yield
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self._notes.append({"event": "deselected", "ids": [item.nodeid for item in items]})
+
+
+def _details(report: Any) -> dict[str, object]:
+    """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
+    details: dict[str, object] = {}
+    if hasattr(report, "wasxfail"):
+        details["xfail"] = str(report.wasxfail)
+    elif report.skipped:
+        details["reason"] = _skip_reason(report)
+    elif report.failed:
+        details["reason"] = _last_line(report)
+    if hasattr(report, "context"):
+        details["subtest"] = True
+    if report.when == "teardown":
+        details["routes"] = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
+    return details
+
+
+def _skip_reason(report: Any) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
+    prefix = "Skipped: "
+    return str(reason[len(prefix) :] if reason.startswith(prefix) else reason)
+
+
+def _last_line(report: Any) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else report.longreprtext.strip().rpartition("\n")[2]
+    return str(text).partition("\n")[0][:500]

@@ -1,0 +1,52 @@
+"""A small process beside the agent that, should the agent be killed, ends what the run has left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from . import processes
+
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.05
+
+
+class Reaper:
+    """Started by the agent; it inherits the pod's lock, which thus is not free before the run's processes are gone."""
+
+    def __init__(self, run_id: str) -> None:
+        read_end, self._write_end = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._write_end)
+            _watch(read_end, run_id)
+        os.close(read_end)
+
+    def dismiss(self) -> None:
+        """The agent ends by itself: nothing is left to do."""
+        os.write(self._write_end, b".")
+        os.waitpid(self.pid, 0)
+        os.close(self._write_end)
+
+
+def _watch(pipe: int, run_id: str) -> None:
+    """Wait for the agent's word, or for its end without one; never returns."""
+    try:
+        os.setsid()
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_IGN)
+        if os.read(pipe, 1) == b"":
+            _end_run(run_id)
+    finally:
+        os._exit(0)
+
+
+def _end_run(run_id: str) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end:
+        left = processes.marked(run_id)
+        if not left:
+            return
+        processes.send(signal.SIGKILL, left)
+        time.sleep(_PAUSE_S)

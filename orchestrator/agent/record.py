@@ -1,0 +1,74 @@
+"""The record of a stage in the journal: the facts that it states, and their shapes."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Sequence
+
+# What a status depends on. Types, literals, {key: shape}, [shape of each item]; a tuple lists alternatives.
+_SHAPE = {
+    "started": bool,
+    "blocked": (str, None),  # why it did not start
+    "exit_code": (int, None),
+    "signal": (str, None),
+    "ended_by": ("wall", "silence", "cancel", None),
+    "truncated": dict,  # bytes cut from the logs, by stream
+    "tree": {"ok": bool, "changed": [str], "strays": [str]},
+    "stray_before": [str],
+    "environment_ok": bool,
+    "journal_ok": bool,
+    "guarded": (bool, None),  # whether the guard was loaded; None for a stage that is no Python
+    "foreign_modules": [{"name": str, "file": str}],
+    "artifacts": [{"path": str, "existed_before": bool, "problem": (str, None)}],
+    "overwritten": [str],  # what earlier stages had left in artifacts/ and this one changed
+    "files": [{"path": str, "bytes": int, "sha256": str}],
+}
+_ABSENT = object()
+
+
+def blank(stray_before: Sequence[str]) -> Dict[str, Any]:
+    """The record of a stage that did not start."""
+    return {
+        "started": False,
+        "blocked": None,
+        "exit_code": None,
+        "signal": None,
+        "ended_by": None,
+        "seconds": 0.0,
+        "truncated": {},
+        "leftovers": [],  # processes that outlived the stage's own, and were ended
+        "tree": {"ok": True, "changed": [], "strays": []},
+        "stray_before": list(stray_before),
+        "environment_ok": True,
+        "journal_ok": True,
+        "guarded": None,
+        "foreign_modules": [],
+        "artifacts": [],
+        "overwritten": [],
+        "files": [],
+        "refused": [],  # what it left that is no regular file
+    }
+
+
+def misfit(record: Any) -> str | None:
+    """The first part of a record that lacks or has another shape than it must; None if all fits."""
+    return _misfit(record, _SHAPE, "record")
+
+
+def _misfit(value: Any, shape: Any, where: str) -> str | None:
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return where
+        return _first((value.get(key, _ABSENT), inner, f"{where}.{key}") for key, inner in shape.items())
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return where
+        return _first((item, shape[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if isinstance(shape, tuple):
+        return where if all(_misfit(value, alternative, where) for alternative in shape) else None
+    if isinstance(shape, type):
+        return None if type(value) is shape else where
+    return None if type(value) is type(shape) and value == shape else where
+
+
+def _first(parts: Any) -> str | None:
+    return next((wrong for wrong in (_misfit(*part) for part in parts) if wrong), None)

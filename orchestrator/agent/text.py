@@ -1,0 +1,41 @@
+"""Text from a stage is data: made harmless and short before it is shown or put into a sentence."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Iterable
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
+def plain(text: object, limit: int = 300) -> str:
+    """One printable line of at most `limit` characters: no escape codes, control, format or surrogate characters."""
+    line = "".join(_printable(c) for c in _ESCAPES.sub("", str(text)))
+    line = " ".join(line.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def last_line(output: bytes, limit: int = 300) -> str:
+    """The last line of `output` that shows something; of a line that was overwritten in place, its last state."""
+    for line in reversed(re.split(r"[\r\n]+", output.decode("utf-8", "replace"))):
+        shown = plain(line, limit)
+        if shown:
+            return shown
+    return ""
+
+
+def listing(names: Iterable[str], most: int = 3) -> str:
+    """'a, b, c and 4 more'."""
+    shown = [plain(name, 80) for name in names]
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more
+
+
+def count(number: int, noun: str) -> str:
+    """'1 test', '2 tests'."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _printable(char: str) -> str:
+    return " " if unicodedata.category(char)[0] in "CZ" else char
