@@ -14,10 +14,19 @@ from nsa.ops import checks
 from nsa.ops.compression import compress
 
 NAME = "NSACache"
-Branches = Tensor | tuple[Tensor, Tensor, Tensor]
+Triple = tuple[Tensor, Tensor, Tensor]
+Branches = Tensor | Triple
 Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(k, v, first) -> (k_cmp, v_cmp): compressed tokens [B,E,Hkv,D*] of the spans that begin at rows 0, d, 2d ... of
 k, v [B,(E-1)*d+l,Hkv,D*], whose first row has the position first[b] (int64 [B])."""
+
+
+def _triple(name: str, x: Branches) -> Triple:
+    if isinstance(x, Tensor):
+        return x, x, x
+    if len(x) != 3:
+        raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
+    return x
 
 
 @dataclass
@@ -239,15 +248,13 @@ class NSACache:
         self.window.write(arrivals, keys[2], values[2])
         self._set_lengths(arrivals.ends, undone=arrivals.starts if arrivals.width == 1 else None)
 
-    def branches(self, k: Branches, v: Branches) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+    def branches(self, k: Branches, v: Branches) -> tuple[Triple, Triple]:
         """The triples (cmp, sel, win) of keys and values, checked."""
-        triples = tuple((x, x, x) if isinstance(x, Tensor) else tuple(x) for x in (k, v))
-        for name, triple, held in zip("kv", triples, (self.selected.k, self.selected.v), strict=True):
-            if len(triple) != 3:
-                raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(triple)}")
+        keys, values = _triple("k", k), _triple("v", v)
+        for name, triple, held in (("k", keys, self.selected.k), ("v", values, self.selected.v)):
             for x in triple:
-                self._check(name, x, triples[0][0].shape[1:2], held)
-        return triples
+                self._check(name, x, keys[0].shape[1:2], held)
+        return keys, values
 
     @staticmethod
     def _check(name: str, x: Tensor, tokens: torch.Size, held: Tensor) -> None:
@@ -266,8 +273,11 @@ class NSACache:
         held = [min(length, self.config.w - 1) for length in arrivals.starts]
         first = [length - count for length, count in zip(arrivals.starts, held, strict=True)]
         length = max(held) + arrivals.width
-        found = (arrivals.fetch(old, new, first, length) for old, new in ((self.window.k, k), (self.window.v, v)))
-        return Recent(*found, torch.tensor(held, dtype=torch.int64).to(k.device))
+        return Recent(
+            arrivals.fetch(self.window.k, k, first, length),
+            arrivals.fetch(self.window.v, v, first, length),
+            torch.tensor(held, dtype=torch.int64).to(k.device),
+        )
 
     def _emit(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
         """Store the compressed tokens that the new rows complete."""

@@ -1,0 +1,208 @@
+"""Native Sparse Attention as a layer: projections, rotary positions, gates, three branches, a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from nsa import blocks, ops, routing
+from nsa.cache import NSACache
+from nsa.config import NSAConfig
+from nsa.phi import MlpPhi, Phi, WeightedPhi
+from nsa.rope import rotate
+
+GATES = ("sigmoid", "softmax")
+
+
+class WeightedCompression(nn.Module):
+    """A learned weight for each token of a span; begins as the mean."""
+
+    def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((n_kv_heads, l), 1.0 / l))
+
+    def phi(self, dtype: torch.dtype) -> Phi:
+        """The map in the dtype of its inputs."""
+        return WeightedPhi(self.weight.to(dtype))
+
+
+class MlpCompression(nn.Module):
+    """An MLP of the span with intra-block position embedding, one for each KV head; `dim` hidden units."""
+
+    def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
+        super().__init__()
+        self.position = nn.Parameter(torch.randn(n_kv_heads, l, dim) * 0.02)
+        self.w_in = nn.Parameter(torch.randn(n_kv_heads, l * dim, dim) * (l * dim) ** -0.5)
+        self.b_in = nn.Parameter(torch.zeros(n_kv_heads, dim))
+        self.w_out = nn.Parameter(torch.randn(n_kv_heads, dim, dim) * dim**-0.5)
+        self.b_out = nn.Parameter(torch.zeros(n_kv_heads, dim))
+
+    def phi(self, dtype: torch.dtype) -> Phi:
+        """The map in the dtype of its inputs."""
+        return MlpPhi(*(x.to(dtype) for x in (self.position, self.w_in, self.b_in, self.w_out, self.b_out)))
+
+
+COMPRESSIONS = {"mean": None, "weighted": WeightedCompression, "mlp": MlpCompression}
+
+
+class NativeSparseAttention(nn.Module):
+    """Causal self-attention [B,T,dim] -> [B,T,dim] with compressed, selected and window branches.
+
+    Queries, and the keys of the selected and window branch, are rotated at their own positions; compressed keys
+    are made from unrotated keys and rotated at the first position of their span (i*d).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        config: NSAConfig | None = None,
+        *,
+        dk: int | None = None,
+        dv: int | None = None,
+        phi: str = "mean",
+        gate: str = "sigmoid",
+        shared_kv: bool = False,
+        rope_base: float | None = 10000.0,
+        bias: bool = False,
+        backend: routing.BackendChoice = None,
+        strict: bool = False,
+        deterministic: bool = False,
+    ) -> None:
+        """Make the layer.
+
+        Args:
+            dim: of the model.
+            n_heads, n_kv_heads: Hq and Hkv; Hkv divides Hq.
+            config: the sizes of the branches.
+            dk, dv: of a head; dk defaults to dim // n_heads, dv to dk.
+            phi: the compression: `mean`, `weighted` or `mlp`.
+            gate: `sigmoid` for each head and branch (the paper), or `softmax` over the branches for each KV head.
+            shared_kv: one projection of keys and values for all branches instead of one for each.
+            rope_base: of the rotary embedding; None leaves positions out.
+            bias: of the projections of queries, keys, values and output.
+            backend, strict, deterministic: see `nsa.nsa_attention`; stronger than any flag.
+
+        Raises:
+            ValueError: sizes or names that have no meaning.
+        """
+        super().__init__()
+        dk = dim // n_heads if dk is None else dk
+        dv = dk if dv is None else dv
+        _check(n_heads, n_kv_heads, dk, phi, gate, rope_base)
+        self.config = NSAConfig() if config is None else config
+        self.n_heads, self.n_kv_heads, self.dk, self.dv = n_heads, n_kv_heads, dk, dv
+        self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
+        self.backend, self.strict, self.deterministic = backend, strict, deterministic
+        branches = 1 if shared_kv else 3
+        self.to_q = nn.Linear(dim, n_heads * dk, bias=bias)
+        self.to_k = nn.Linear(dim, branches * n_kv_heads * dk, bias=bias)
+        self.to_v = nn.Linear(dim, branches * n_kv_heads * dv, bias=bias)
+        self.to_gates = nn.Linear(dim, 3 * (n_heads if gate == "sigmoid" else n_kv_heads))
+        self.to_out = nn.Linear(n_heads * dv, dim, bias=bias)
+        learned = COMPRESSIONS[phi]
+        self.compress_k = None if learned is None else learned(n_kv_heads, self.config.l, dk)
+        self.compress_v = None if learned is None else learned(n_kv_heads, self.config.l, dv)
+
+    def forward(
+        self,
+        x: Tensor,
+        cache: NSACache | None = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        counts: Sequence[int] | Tensor | None = None,
+    ) -> Tensor:
+        """Attention of x [B,T,dim] to itself and to what the cache holds.
+
+        Args:
+            x: the tokens; with a cache, those that follow its own (no gradients then).
+            cache: of `new_cache`; takes the tokens in.
+            cu_seqlens: borders of packed sequences, int32 [N+1]; B is 1, and there is no cache.
+            counts: with a cache, integers [B]: of entry b only the first counts[b] tokens are real.
+
+        Returns:
+            [B,T,dim].
+        """
+        if cache is not None and cu_seqlens is not None:
+            raise ValueError("NativeSparseAttention: give a cache or cu_seqlens, not both")
+        positions = blocks.token_positions(
+            *x.shape[:2], cu_seqlens=cu_seqlens, q_start=None if cache is None else cache.lengths
+        )
+        q = self._rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions)
+        k, v = self._keys(x, positions), self._split(self.to_v(x), self.dv)
+        gates = self.gates(x).to(q.dtype)
+        if cache is not None:
+            o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
+        else:
+            compressed = self._compress(k[0], v[0], positions.new_zeros(1), cu_seqlens)
+            o = ops.nsa_attention(
+                q, k, v, gates, self.config, compressed=compressed, cu_seqlens=cu_seqlens,
+                backend=self.backend, strict=self.strict, deterministic=self.deterministic,
+            )  # fmt: skip
+        return self.to_out(o.flatten(2))
+
+    def new_cache(self, batch: int, capacity: int = 1024, *, dtype: torch.dtype | None = None) -> NSACache:
+        """An empty cache for this layer, on its device; dtype defaults to that of its weights."""
+        weight = self.to_k.weight
+        return NSACache(
+            self.config, batch, self.n_kv_heads, self.dk, self.dv, capacity=capacity,
+            dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=self._compress,
+        )  # fmt: skip
+
+    def gates(self, x: Tensor) -> Tensor:
+        """The activated gates [B,T,Hq,3] of x [B,T,dim]."""
+        logits = self.to_gates(x).unflatten(-1, (-1, 3))
+        if self.gate == "sigmoid":
+            return logits.sigmoid()
+        return logits.softmax(-1).repeat_interleave(self.n_heads // self.n_kv_heads, dim=2)
+
+    def _keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The keys of the branches: unrotated for compression, rotated for the others."""
+        k_cmp, k_sel, k_win = self._split(self.to_k(x), self.dk)
+        rotated = self._rotate(k_sel, positions)
+        return k_cmp, rotated, rotated if self.shared_kv else self._rotate(k_win, positions)
+
+    def _split(self, projected: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A projection as the branches' tensors [B,T,Hkv,dim]."""
+        parts = projected.unflatten(-1, (-1, self.n_kv_heads, dim)).unbind(2)
+        return parts * 3 if self.shared_kv else parts
+
+    def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x if self.rope_base is None else rotate(x, positions, self.rope_base)
+
+    def _compress(self, k: Tensor, v: Tensor, first: Tensor, cu_seqlens: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Compressed keys, rotated, and values; row 0 of k, v stands at first[b] (an `nsa.cache.Compressor`)."""
+        choice = routing.per_operation(self.backend)
+        k_cmp, v_cmp = (
+            ops.compress(
+                x, self.config, phi=None if learned is None else learned.phi(x.dtype), cu_seqlens=cu_seqlens,
+                backend=choice, strict=self.strict,
+            )
+            for x, learned in ((k, self.compress_k), (v, self.compress_v))
+        )  # fmt: skip
+        borders = None if cu_seqlens is None else blocks.cu_seqlens_cmp(cu_seqlens, self.config)
+        index = blocks.token_positions(1, k_cmp.shape[1], cu_seqlens=borders).to(first.device)
+        return self._rotate(k_cmp, first[:, None] + index * self.config.d), v_cmp
+
+    def extra_repr(self) -> str:
+        """The effective configuration."""
+        return (
+            f"heads={self.n_heads}, kv_heads={self.n_kv_heads}, dk={self.dk}, dv={self.dv}, phi={self.phi}, "
+            f"gate={self.gate}, shared_kv={self.shared_kv}, rope_base={self.rope_base}, backend={self.backend}, "
+            f"{self.config}"
+        )
+
+
+def _check(n_heads: int, n_kv_heads: int, dk: int, phi: str, gate: str, rope_base: float | None) -> None:
+    name = "NativeSparseAttention"
+    if n_kv_heads < 1 or n_heads % n_kv_heads:
+        raise ValueError(f"{name}: n_heads={n_heads} must be a multiple of n_kv_heads={n_kv_heads}")
+    if dk < 1 or (rope_base is not None and dk % 2):
+        raise ValueError(f"{name}: dk={dk} must be positive, and even for rotary positions")
+    if phi not in COMPRESSIONS:
+        raise ValueError(f"{name}: phi must be one of {', '.join(COMPRESSIONS)}, got {phi!r}")
+    if gate not in GATES:
+        raise ValueError(f"{name}: gate must be one of {', '.join(GATES)}, got {gate!r}")
