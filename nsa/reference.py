@@ -11,6 +11,7 @@ sampled rows. Memory is that of the rows' own keys: 256 rows fit at T=64k.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -391,3 +392,43 @@ def nsa_attention(
     o_sel = _attend_blocks(q, k_sel, v_sel, chosen, queries, config, scale)
     o_win = sliding_window_attention(q, k_win, v_win, config.w, **where)
     return gated_combine(o_cmp, o_sel, o_win, gates if rows is None else gates[:, _row_index(rows, q)])
+
+
+# --- judging another selection ---
+
+
+def selection_regret(block_indices: Tensor, scores: list[list[Tensor]], positions: Tensor, config: NSAConfig) -> float:
+    """The largest `row_regret` of a selection int [B,R,Hkv,n_sel].
+
+    Args:
+        block_indices: the selection under judgement.
+        scores: `block_scores` of the same queries.
+        positions: int [B,R], where the queries stand.
+        config: the sizes.
+    """
+    rows = (
+        row_regret(block_indices[b, r, h].tolist(), int(positions[b, r]), head, config)
+        for b, entry in enumerate(scores)
+        for r, heads in enumerate(entry)
+        for h, head in enumerate(heads.tolist())
+    )
+    return max(rows, default=0.0)
+
+
+def row_regret(chosen: Sequence[int], t: int, scores: Sequence[float], config: NSAConfig) -> float:
+    """How much less than the oracle's choice these blocks score, relative; near-ties cost nearly nothing.
+
+    Infinite where they are no choice at all: not ascending with -1 at the end, not as many distinct candidates as
+    there should be, or without the forced ones.
+    """
+    best = chosen_blocks(t, scores, config)
+    blocks = [block for block in chosen if block >= 0]
+    lawful = (
+        list(chosen) == _padded(sorted(set(blocks)), config.n_sel)
+        and len(blocks) == len(best)
+        and forced_blocks(t, config) <= set(blocks) <= set(range(len(scores)))
+    )
+    if not lawful:
+        return math.inf
+    got, most = (sum(scores[block] for block in found) for found in (blocks, best))
+    return (most - got) / most if most > 0 else 0.0

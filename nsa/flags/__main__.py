@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from nsa import flags
@@ -42,17 +43,20 @@ def _value(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 2 where a variable cannot be understood."""
     parser = argparse.ArgumentParser(prog="python -m nsa.flags", description=__doc__)
     parser.add_argument("--json", action="store_true", help="JSON on stdout")
-    as_json = parser.parse_args().json
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    as_json = parser.parse_args(argv).json
     try:
-        rows = table()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rows = table()
     except flags.FlagError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)
     print(json.dumps(rows, indent=2) if as_json else render(rows))
     return 0
 

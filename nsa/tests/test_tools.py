@@ -1,0 +1,129 @@
+"""The commands that make the one-shot's artifacts, as a stage runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nsa import check_env, fa2_probe, flags, sanity, sel_ranges
+from nsa.check_env import judge_pairing, triton_requirement
+from nsa.routing import __main__ as routing_command
+
+# --- pairing ---
+
+OLD = ["filelock", "triton (==2.2.0) ; platform_system == 'Linux'"]
+NEW = ["filelock", 'triton==3.0.0; platform_system == "Linux" and python_version < "3.13"']
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        (OLD, "triton (==2.2.0)"),
+        (NEW, "triton==3.0.0"),
+        (["pytorch-triton==3.1.0+git"], "pytorch-triton==3.1.0+git"),
+        (["pytorch-triton-rocm==3.1.0"], None),
+        (["filelock", "tritonclient==2.0"], None),
+    ],
+)
+def test_torchs_requirement_is_found(requirements: list[str], expected: str | None) -> None:
+    assert triton_requirement(requirements) == expected
+
+
+@pytest.mark.parametrize(
+    ("torch", "triton", "requirement", "problem"),
+    [
+        ("2.4.0", "3.0.0", "triton==3.0.0", None),
+        ("2.3.1", "2.3.1", "triton (==2.3.1)", None),
+        ("2.3.1", "3.0.0", "triton==2.3.1", "torch 2.3.1 requires triton==2.3.1, and Triton 3.0.0 is installed"),
+        ("2.4.0", None, "triton==3.0.0", "Triton is not installed"),
+        ("2.13.0+cpu", "3.7.1", None, None),
+        ("2.13.0+cpu", None, None, None),
+        (None, "3.0.0", None, "torch is not installed"),
+        ("2.9.0", "3.5.0", "triton>=3", "names no exact version"),
+    ],
+)
+def test_pairing(torch: str | None, triton: str | None, requirement: str | None, problem: str | None) -> None:
+    found = judge_pairing(torch, triton, requirement)
+    assert found is None if problem is None else problem in (found or "")
+
+
+def test_check_env_reports_this_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    code = check_env.main(["--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == (0 if found["ok"] else 2)
+    assert found["python"] == sys.version.split()[0]
+    assert {"torch", "triton", "flash-attn", "torch_cuda", "driver", "problem"} <= found.keys()
+
+
+def test_a_wrong_pair_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(check_env, "requires", lambda name: ["triton==0.0.1"])
+    assert check_env.main([]) == 2
+    assert "requires triton==0.0.1" in capsys.readouterr().out
+
+
+# --- producers ---
+
+
+def test_sanity_covers_every_branch(capsys: pytest.CaptureFixture[str]) -> None:
+    code = sanity.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == [
+        "compress", "compressed", "select", "selected", "window", "attention"
+    ]  # fmt: skip
+    assert (code, lines[-1]) == (0, "sanity: OK")
+
+
+def test_sanity_notices_a_wrong_branch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    window = sanity.ops.sliding_window_attention
+    monkeypatch.setattr(sanity.ops, "sliding_window_attention", lambda q, k, v, w: window(q, k, v, w + 1))
+    assert sanity.main() == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "sanity: WRONG (window)"
+
+
+def test_routing_json_has_a_key_for_each_operation(capsys: pytest.CaptureFixture[str]) -> None:
+    with flags.using(use_fa2=True):
+        assert routing_command.main(["--json", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"compressed", "select", "selected", "window", "combine", "profile"} <= found.keys()
+    assert found["window"]["requested"] == "fa2" and found["window"]["fallback"]
+
+
+def test_selection_ranges_are_lawful(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sel_ranges.main(["--S", "700", "--rows", "4"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 8
+    for line in lines:
+        assert all(0 <= start < end <= line["t"] + 1 for start, end in line["ranges"])
+        assert line["covered"] == sum(end - start for start, end in line["ranges"])
+
+
+def test_fa2_probe_says_why_or_which(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fa2_probe.main() == 0
+    found = capsys.readouterr().out
+    assert found.startswith(("provider: ", "no provider: "))
+    assert "compressed bf16 dk=192 dv=128: " in found
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "sentence"),
+    [
+        (routing_command, ["--backend", "cuda13"], "unknown backend 'cuda13'"),
+        (sel_ranges, ["--rows", "0"], "need 1 <= rows"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_code_2(
+    command, argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(argv) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["nsa.flags", "nsa.routing"])
+def test_commands_run_without_a_warning(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", module, "--json"], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert json.loads(done.stdout) and done.stderr == ""
