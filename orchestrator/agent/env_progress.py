@@ -1,0 +1,161 @@
+"""A build's progress, as lines that anyone can read while it goes on, and the commands that it runs."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from .failure import Failure
+from .text import plain
+
+_LAST_LINES = 6
+_PR_SET_PDEATHSIG = 1
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
+_CAUSES = (
+    (r"No space left on device|Disk quota exceeded|os error 28", "the pod's disk is full"),
+    (r"No solution found|No matching distribution|ResolutionImpossible|no wheels? with a matching", "nothing fits"),
+    (
+        r"dns error|Name or service not known|Temporary failure in name resolution|Connection refused|timed out|"
+        r"Network is unreachable|Max retries exceeded|Failed to fetch|error sending request|Tunnel connection failed",
+        "the pod does not reach its package index",
+    ),
+    (r"[Hh]ash mismatch|DO NOT MATCH THE HASHES", "a download is not what the lock says"),
+)
+
+
+class Progress:
+    """Writes progress.jsonl: {"t": seconds since the start, "phase": ..., "text": ...} in each line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._start = self._phase_start = time.monotonic()
+        self.phase = "start"
+        self.seconds: dict[str, float] = {}
+
+    def enter(self, phase: str, text: str) -> None:
+        """Begin a phase; the time of the one before it is kept."""
+        now = time.monotonic()
+        self.seconds[self.phase] = round(self.seconds.get(self.phase, 0.0) + now - self._phase_start, 3)
+        self.phase, self._phase_start = phase, now
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        line = {"t": round(time.monotonic() - self._start, 2), "phase": self.phase, "text": plain(masked(text))}
+        with self._path.open("a", encoding="utf-8") as f:
+            f.write(json.dumps(line) + "\n")
+
+
+def read_progress(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """Whole lines from byte `offset` on, and the offset after them."""
+    try:
+        with path.open("rb") as f:
+            f.seek(offset)
+            data = f.read()
+    except FileNotFoundError:
+        return [], offset
+    whole = data[: data.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
+
+
+def run(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    progress: Progress,
+    limit_s: float,
+    input: str = "",
+    answers: bool = True,
+) -> str:
+    """Run a tool to its end and give its stdout, if it `answers` there; what else it prints is progress.
+
+    Failure says what it complained of.
+    """
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout:
+        stdin.write(input.encode())
+        stdin.seek(0)
+        code, last = _watch(command, variables, stdin, stdout if answers else None, progress, limit_s)
+        stdout.seek(0)
+        output = stdout.read().decode("utf-8", "replace")
+    if code is None:
+        raise Failure(f"{_named(command)} did not end within {limit_s:.0f} s")
+    if code != 0:
+        raise Failure(complaint(command, code, last or output.splitlines()[-_LAST_LINES:]))
+    return output
+
+
+def _watch(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    stdin: IO[bytes],
+    stdout: IO[bytes] | None,
+    progress: Progress,
+    limit_s: float,
+) -> tuple[int | None, list[str]]:
+    """Exit code (None: it was ended after `limit_s`) and the last lines of what it said."""
+    last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
+            env=dict(variables),
+            cwd="/",  # a package that lies in some working directory must not be found
+            preexec_fn=_die_with_parent,
+        )
+    except OSError as e:
+        raise Failure(f"{command[0]} cannot be run: {e.strerror}") from e
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, end)
+    timer.start()
+    try:
+        for raw in process.stderr or process.stdout or ():
+            text = plain(masked(raw.decode("utf-8", "replace")))
+            if text:
+                last.append(text)
+                progress.say(text)
+        code = process.wait()
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+    return None if late.is_set() else code, list(last)
+
+
+def complaint(command: Sequence[str], code: int, lines: Sequence[str]) -> str:
+    """One sentence for a tool that failed: the cause, if it is a known one, and its last words."""
+    said = " / ".join(plain(masked(line)) for line in lines) or "it said nothing"
+    cause = next((cause for pattern, cause in _CAUSES if re.search(pattern, said)), None)
+    ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{cause or ended}: {_named(command)}: {said}"
+
+
+def masked(text: str) -> str:
+    """Addresses without the passwords in them."""
+    return _PASSWORD.sub("***@", text)
+
+
+def _named(command: Sequence[str]) -> str:
+    """'uv pip install', 'python3 -m pip'."""
+    return " ".join([Path(command[0]).name, *(word for word in command[1:4] if not word.startswith(("/", "-I")))])
+
+
+def _die_with_parent() -> None:
+    """In the child: a tool must not go on writing into a directory that its dead builder's successor removes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
