@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
+import base64
 import hashlib
 import json
 import secrets
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from orchestrator.errors import IntegrityError
 from orchestrator.inventory import Pod
 from orchestrator.runbook import Expect, Limits, Runbook, RunbookFile, Stage, Tests, named_paths
+from orchestrator.state import who
 
 FORMAT = 1
 _HASH_DIGITS = 8
@@ -76,6 +76,7 @@ class Plan(_Model):
     pod: str
     who: str
     commit: str
+    commit_object: str
     tree: str
     submodules: list[PlannedSubmodule]
     dirty: bool
@@ -103,6 +104,7 @@ class Tree:
     """What the plan needs to know of the commit: `files` are the paths of its tree, submodules' files included."""
 
     commit: str
+    commit_object: bytes
     tree: str
     submodules: Sequence[PlannedSubmodule]
     dirty: bool
@@ -158,8 +160,9 @@ def make_plan(
         created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         nonce=secrets.token_hex(8),
         pod=pod.name,
-        who=f"{getpass.getuser()}@{socket.gethostname()}",
+        who=who(),
         commit=tree.commit,
+        commit_object=base64.b64encode(tree.commit_object).decode(),
         tree=tree.tree,
         submodules=list(tree.submodules),
         dirty=tree.dirty,

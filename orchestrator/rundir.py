@@ -100,7 +100,8 @@ def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
     found = [run for run in kept(artifacts, repo) if run.path.name.startswith(name or "")]
     if not found or (name and len(found) > 1):
         raise InputError(
-            f"{count(len(found), 'run')} called {name or 'latest'!r} in {artifacts}: expected a run id or a run's directory"
+            f"{count(len(found), 'run')} called {name or 'latest'!r} in {artifacts}: "
+            "expected a run id or a run's directory"
         )
     return found[0]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +21,11 @@ def home() -> Path:
     return Path(named).expanduser() if named else Path(click.get_app_dir("nsa-pod"))
 
 
+def who() -> str:
+    """user@laptop, as others on a pod see who holds it."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
 @dataclass(frozen=True)
 class Launch:
     """A launch that this laptop made: which run, on which pod, and where its results are kept."""
@@ -32,7 +39,12 @@ class Launch:
 
 def remember(launch: Launch) -> None:
     """Record `launch` before the pod is asked for it, so that a failed one is never mistaken for an older run."""
-    write_atomically(home() / "runs" / f"{launch.run_id}.json", json.dumps(asdict(launch), indent=1))
+    write_atomically(_record(launch.run_id), json.dumps(asdict(launch), indent=1))
+
+
+def forget(run_id: str) -> None:
+    """Drop the record of a launch that the pod refused."""
+    _record(run_id).unlink()
 
 
 def launches(pod: str | None = None) -> list[Launch]:
@@ -44,6 +56,10 @@ def launch_of(run_id: str) -> Launch | None:
     """The launch with this run id (or the one that begins with it), if it was made from here."""
     matches = [launch for launch in launches() if launch.run_id.startswith(run_id)]
     return matches[0] if len(matches) == 1 else None
+
+
+def _record(run_id: str) -> Path:
+    return home() / "runs" / f"{run_id}.json"
 
 
 def _read(pod: str | None) -> Iterator[Launch]:

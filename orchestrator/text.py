@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.agent.text import count, plain
+from orchestrator.agent.text import count, listing, plain
 
-__all__ = ["count", "markdown", "plain", "seconds", "size"]
+__all__ = ["count", "listing", "markdown", "plain", "seconds", "size"]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 

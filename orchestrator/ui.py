@@ -78,12 +78,10 @@ class Progress:
             elapsed = seconds(float(event["elapsed"]))
             self.busy(f"{self._counter(event)} {event['stage']} · {elapsed} · {event['last_line']}")
         elif kind == "stage_ended" and self._verbosity >= 0:
-            reason = "" if event["status"] == "passed" else f"  {event['reason']}"
+            reason = "" if event["status"] == "passed" else escape(plain(event["reason"]))
             name = escape(plain(event["stage"]))
             took = seconds(event.get("seconds"))
-            line = (
-                f"{self._counter(event)} {coloured(plain(event['status'])):<28} {name}  {took}{escape(plain(reason))}"
-            )
+            line = f"{self._counter(event)} {coloured(plain(event['status']))}  {name}  {took}  {reason}"
             self.console.print(line)
         elif kind == "cancelled":
             self.say(f"cancelled by {event.get('by', 'someone')}")

@@ -31,7 +31,7 @@ ADA = Capabilities(sm=89, packages=frozenset({"torch", "flash-attn"}))
 
 def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, **pod: Any) -> Plan:
     file = RunbookFile(loads(text, "r.yaml", Runbook), "file", Path("/r.yaml"), "0" * 64)
-    tree = Tree("c" * 40, "7" * 40, [], False, frozenset({"tests/test_a.py", "README"}))
+    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"tests/test_a.py", "README"}))
     return make_plan(
         file,
         Pod(name="p", transport="local", **pod),

@@ -25,7 +25,7 @@ def make_run(tmp_path: Path, stages: dict[str, bool], extra: str = "") -> tuple[
     lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
     runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
     file = RunbookFile(runbook, "file", Path("/r.yaml"), "0" * 64)
-    tree = Tree("c" * 40, "7" * 40, [], False, frozenset())
+    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset())
     plan = make_plan(
         file,
         Pod(name="p", transport="local", cost_per_hour=2.0),

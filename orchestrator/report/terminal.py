@@ -38,7 +38,7 @@ def show(result: Result, console: Console) -> None:
     if result.error:
         console.print(f"[red]error:[/] {escape(plain(result.error))}")
     colour = "green" if result.verdict == "passed" else "yellow" if result.verdict == "incomplete" else "red"
-    console.print(f"[bold {colour}]{result.verdict}[/]: {escape(plain(result.summary))}")
+    console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
     console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 

@@ -49,7 +49,7 @@ def cancel(door: Door, run: str | None) -> str:
         if len(wanted) != 1:
             what = f"run {run}" if run else "a run"
             raise PodError(f"pod {door.pod.name!r}: {what} is not running there: expected one of {running or 'none'}")
-        agent.cancel(wanted[0])
+        agent.cancel(wanted[0], by=state.who())
         return str(wanted[0])
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+from orchestrator.errors import PodBusy
 from orchestrator.plan import Plan
 from orchestrator.rundir import RunDirectory, create
-from orchestrator.state import Launch, remember
+from orchestrator.state import Launch, forget, remember
 from orchestrator.tasks.probe import Agent
 
 
@@ -18,5 +20,10 @@ def start(agent: Agent, plan: Plan, artifacts: Path, repo: Path) -> RunDirectory
     """
     run = create(artifacts, repo, plan)
     remember(Launch(plan.run_id, plan.pod, plan.commit, str(repo), str(run.path)))
-    agent.launch(plan.run_id, plan.to_json().encode())
+    try:
+        agent.launch(plan.run_id, plan.to_json().encode())
+    except PodBusy:  # it was refused, so there is no such run
+        forget(plan.run_id)
+        shutil.rmtree(run.path)
+        raise
     return run

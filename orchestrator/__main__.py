@@ -1,0 +1,5 @@
+"""`python -m orchestrator` is `nsa-pod`."""
+
+from orchestrator.cli import main
+
+main()

@@ -1,0 +1,323 @@
+"""The command line: parse, call one task, render. No logic."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import get_completion_class
+from rich.console import Console, RenderableType
+from rich.markup import escape
+
+from orchestrator import __version__
+from orchestrator.errors import InputError, NsaPodError
+from orchestrator.inventory import Inventory, load_inventory
+from orchestrator.report import markdown, terminal
+from orchestrator.results import Result
+from orchestrator.rundir import find as find_run
+from orchestrator.tasks import bootstrap as bootstrap_task
+from orchestrator.tasks import doctor as doctor_task
+from orchestrator.tasks import init as init_task
+from orchestrator.tasks import runs as runs_task
+from orchestrator.tasks import validate as validate_task
+from orchestrator.tasks.reach import Door
+from orchestrator.ui import Progress
+
+_INTERRUPTED = 130
+_SHELLS = ("bash", "zsh", "fish")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Group(click.Group):
+    """Commands in the order of a user's day, not of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def _examples(*lines: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _complete_pods(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        pods = load_inventory(ctx.params.get("inventory")).pods
+    except InputError:
+        return []
+    return [name for name in pods if name.startswith(incomplete)]
+
+
+def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def apply(f: F) -> F:
+        for decorator in reversed(decorators):
+            f = decorator(f)
+        return f
+
+    return apply
+
+
+_folder = click.Path(path_type=Path, file_okay=False)
+_inventory = click.option(
+    "--inventory", metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
+)
+_pod = click.option(
+    "--pod", metavar="NAME", required=True, shell_complete=_complete_pods, help="A pod of the inventory."
+)
+_maybe_pod = click.option("--pod", metavar="NAME", shell_complete=_complete_pods, help="A pod of the inventory.")
+_repo = click.option("--repo", type=_folder, default=".", help="The git repository [default: the current directory].")
+_artifacts = click.option("--artifacts", type=_folder, help="Where results are kept [default: <repo>/artifacts].")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and nothing else there.")
+_loudness = _options(
+    click.option("-q", "--quiet", is_flag=True, help="Only warnings and the result."),
+    click.option("-v", "--verbose", is_flag=True, help="More about each step."),
+)
+_trust = click.option(
+    "--accept-new-host-key", is_flag=True, help="Accept the host key that this pod shows now, new or changed."
+)
+_gpu = click.option("--allow-different-gpu", is_flag=True, help="Go on although the GPU is not the promised one.")
+_reaching = _options(_pod, _inventory, _trust, _json, _loudness)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_examples(
+        "nsa-pod validate --pod local",
+        "nsa-pod validate --pod pi-4090 --commit 4106f1b",
+        "nsa-pod fetch --pod pi-4090",
+    ),
+)
+@click.version_option(__version__, prog_name="nsa-pod")
+def cli() -> None:
+    """Turn a rented GPU pod into a verdict that can be trusted.
+
+    Exit codes: 0 passed, 1 failed, 2 bad input, 3 incomplete, 4 the infrastructure failed.
+    """
+
+
+@cli.command(
+    epilog=_examples("nsa-pod validate --pod pi-4090 --commit 4106f1b", "nsa-pod validate --pod local --dry-run")
+)
+@_reaching
+@_repo
+@_artifacts
+@_gpu
+@click.option("--commit", default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD].")
+@click.option("--runbook", metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
+@click.option("--dry-run", is_flag=True, help="Print the plan as the inventory promises it; contact nothing.")
+def validate(**given: Any) -> int:
+    """Run a runbook on a pod, on exactly one commit, and judge what really ran."""
+
+    asked = validate_task.request(
+        _the_inventory(given).pod(given["pod"]), given["repo"], given["commit"], given["runbook"], given["artifacts"]
+    )
+    if given["dry_run"]:
+        click.echo(validate_task.preview(asked).to_json(), nl=False)
+        return 0
+    with _progress(given) as progress:
+        result = validate_task.validate(asked, _door(given, progress), progress)
+    return _show(result, given)
+
+
+@cli.command(epilog=_examples("nsa-pod bootstrap --pod pi-4090", "nsa-pod bootstrap --pod pi-4090 --explain"))
+@_reaching
+@_repo
+@_gpu
+@click.option("--runbook", metavar="R", help="Whose packages are installed [default: the pod's runbook].")
+@click.option(
+    "--explain", is_flag=True, help="Say which environment fits and why the newer ones do not; install nothing."
+)
+def bootstrap(**given: Any) -> int:
+    """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
+
+    with _progress(given) as progress:
+        environment = bootstrap_task.command(
+            _door(given, progress), given["repo"], given["runbook"], progress, explain=given["explain"]
+        )
+    _print(environment, given, terminal.facts)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod fetch --pod pi-4090", "nsa-pod fetch --pod pi-4090 --commit 4106f1b --no-wait"))
+@_reaching
+@_repo
+@_artifacts
+@click.option("--commit", metavar="REV", help="Only a run of this commit.")
+@click.option("--no-wait", is_flag=True, help="Bring what is there now; do not wait for the run's end.")
+@click.argument("run", required=False)
+def fetch(**given: Any) -> int:
+    """Bring a run home and judge it: RUN, or the newest on the pod whose commit is in the repository."""
+    return _follow(given, wait=not given["no_wait"])
+
+
+@cli.command(epilog=_examples("nsa-pod follow --pod pi-4090 20261121-101500-4106f1b-0a1b2c3d"))
+@_reaching
+@_repo
+@_artifacts
+@click.option("--commit", metavar="REV", help="Only a run of this commit.")
+@click.argument("run", required=False)
+def follow(**given: Any) -> int:
+    """Follow a run that is going on, to its end."""
+    return _follow(given, wait=True)
+
+
+@cli.command(epilog=_examples("nsa-pod cancel --pod pi-4090"))
+@_reaching
+@click.argument("run", required=False)
+def cancel(**given: Any) -> int:
+    """Stop a run; what has run until then is kept. Without RUN: the one that holds the pod."""
+
+    with _progress(given) as progress:
+        stopped = runs_task.cancel(_door(given, progress), given["run"])
+    _print({"cancelled": stopped}, given, terminal.facts)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod doctor --pod pi-4090"))
+@_reaching
+def doctor(**given: Any) -> int:
+    """Find out whether a pod can be used, and what to do if not. Exit code 4 if it cannot."""
+
+    with _progress(given) as progress:
+        checks = doctor_task.doctor(_door(given, progress))
+    _print([check.as_dict() for check in checks], given, terminal.checks)
+    return 4 if any(check.level == "fail" for check in checks) else 0
+
+
+@cli.command(epilog=_examples("nsa-pod pods"))
+@_inventory
+@_json
+def pods(**given: Any) -> int:
+    """List the inventory."""
+    listed = [pod.model_dump(exclude_none=True, exclude={"env"}) for pod in _the_inventory(given).pods.values()]
+    _print(listed, given, terminal.pods)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod runs", "nsa-pod runs --pod pi-4090"))
+@_maybe_pod
+@_inventory
+@_trust
+@_json
+@_loudness
+@_repo
+@_artifacts
+def runs(**given: Any) -> int:
+    """List the runs kept here, or with --pod those on the pod."""
+
+    with _progress(given) as progress:
+        listed = (
+            runs_task.on_pod(_door(given, progress))
+            if given["pod"]
+            else runs_task.kept_here(_kept_in(given), given["repo"])
+        )
+    _print(listed, given, terminal.runs)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500"))
+@_repo
+@_artifacts
+@_json
+@click.option("--markdown", is_flag=True, help="Print report.md instead of the table.")
+@click.argument("run", required=False)
+def report(**given: Any) -> int:
+    """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
+    found = find_run(_kept_in(given), given["repo"], given["run"])
+    result = found.rejudge()
+    if given["markdown"]:
+        click.echo(markdown.render(result, found.path), nl=False)
+        return result.exit_code
+    return _show(result, given)
+
+
+@cli.command(epilog=_examples("nsa-pod init"))
+@click.argument("folder", type=_folder, default=".")
+def init(folder: Path) -> int:
+    """Write an example pods.yaml and the packaged runbooks into FOLDER; nothing that exists is touched."""
+
+    for path in init_task.init(folder):
+        click.echo(path)
+    return 0
+
+
+@cli.command(epilog=_examples('eval "$(nsa-pod completion bash)"'))
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> int:
+    """Print the shell's completion script."""
+    complete = get_completion_class(shell)
+    assert complete is not None  # click knows the shells that the argument allows
+    click.echo(complete(cli, {}, "nsa-pod", "_NSA_POD_COMPLETE").source())
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: each failure is one sentence on stderr, and with --json an object on stdout."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in given
+    try:
+        code = cli.main(given, prog_name="nsa-pod", standalone_mode=False)
+    except click.ClickException as e:
+        code = _fail(e.format_message(), e.exit_code, as_json)
+    except NsaPodError as e:
+        code = _fail(str(e), e.exit_code, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        code = _fail("interrupted", _INTERRUPTED, as_json)
+    sys.exit(code or 0)
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> int:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]error:[/] {escape(sentence)}")
+    if as_json:
+        click.echo(json.dumps({"verdict": "error", "error": sentence}))
+    return code
+
+
+def _follow(given: dict[str, Any], *, wait: bool) -> int:
+
+    choice = runs_task.Choice(given["repo"], given["commit"], given["run"], _kept_in(given))
+    with _progress(given) as progress:
+        result = runs_task.follow(_door(given, progress), choice, progress, wait=wait)
+    return _show(result, given)
+
+
+def _the_inventory(given: dict[str, Any]) -> Inventory:
+    return load_inventory(given["inventory"])
+
+
+def _door(given: dict[str, Any], progress: Progress) -> Door:
+    return Door(
+        _the_inventory(given).pod(given["pod"]),
+        progress,
+        accept_new_host_key=given["accept_new_host_key"],
+        allow_different_gpu=given.get("allow_different_gpu", False),
+        ask=click.confirm if sys.stdin.isatty() else None,
+    )
+
+
+def _kept_in(given: dict[str, Any]) -> Path:
+    artifacts: Path | None = given["artifacts"]
+    return artifacts or given["repo"] / "artifacts"
+
+
+def _progress(given: dict[str, Any]) -> Progress:
+    return Progress(verbosity=-1 if given["quiet"] else int(given["verbose"]))
+
+
+def _show(result: Result, given: dict[str, Any]) -> int:
+    if given["as_json"]:
+        click.echo(result.to_json(), nl=False)
+    else:
+        terminal.show(result, Console(highlight=False))
+    return result.exit_code
+
+
+def _print(value: Any, given: dict[str, Any], render: Callable[[Any], RenderableType]) -> None:
+    if given["as_json"]:
+        click.echo(json.dumps(value, indent=1))
+    else:
+        Console(highlight=False).print(render(value))

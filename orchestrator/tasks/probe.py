@@ -1,0 +1,198 @@
+"""Arrive at a pod: find its Python, bring the agent, learn the facts and hold them against the inventory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, BinaryIO
+
+from orchestrator.agent import bundle
+from orchestrator.errors import PodBusy, PodError
+from orchestrator.inventory import Pod
+from orchestrator.results import State
+from orchestrator.text import plain
+from orchestrator.transports.base import COMMAND_LIMIT_S, Transport
+
+_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(13, 7, -1)), "python")
+# Prints, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
+# there already.
+_ARRIVE = """\
+absolute() { case $1 in /*) echo "$1";; "~") echo "$HOME";; "~/"*) echo "$HOME/${1#??}";; *) echo "$HOME/$1";; esac; }
+workdir=$(absolute "$1") agent=$2 bytes=$3; shift 3
+for name do
+    case $name in */*) name=$(absolute "$name");; esac
+    python=$("$name" -c 'import sys; sys.version_info >= (3, 8) and print(sys.executable)' 2>/dev/null)
+    [ -n "$python" ] && break
+done
+printf '%s\\n' "$python" "$workdir"
+[ -f "$workdir/$agent" ] && [ "$(wc -c < "$workdir/$agent")" -eq "$bytes" ] && echo there
+exit 0
+"""
+# Words that make another model of a GPU's name: an `RTX 4090 D` is no `RTX 4090`, an `RTX 6000 Ada` no `RTX 6000`.
+_MODEL_WORDS = frozenset("ada blackwell d laptop max mobile pro super ti".split())
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """What the agent found on the pod; `raw` is all of it."""
+
+    raw: Mapping[str, Any]
+
+    @property
+    def gpu(self) -> Mapping[str, Any] | None:
+        """The first GPU, None without one."""
+        gpus: Sequence[Mapping[str, Any]] = self.raw["gpus"]
+        return gpus[0] if gpus else None
+
+    @property
+    def sm(self) -> int | None:
+        """Compute capability as 89 for 8.9; None without a GPU, 0 where the driver does not tell it."""
+        return round(float(self.gpu["compute_cap"] or 0) * 10) if self.gpu else None
+
+    @property
+    def driver(self) -> str | None:
+        """The driver's version; not the CUDA version that it supports, not torch's CUDA runtime."""
+        return str(self.gpu["driver"]) if self.gpu else None
+
+    def summary(self) -> dict[str, Any]:
+        """What a plan records of the pod: the machine's identity, its GPU and driver."""
+        machine = {key: self.raw[key] for key in ("hostname", "boot_id", "arch", "cpu_model", "cpus", "gpus")}
+        return {**machine, "driver": self.driver, "driver_cuda": self.raw["driver_cuda"]}
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent on a pod, each command one question and one answer."""
+
+    transport: Transport
+    python: str
+    workdir: str
+
+    @property
+    def pod(self) -> Pod:
+        return self.transport.pod
+
+    @property
+    def _argv(self) -> list[str]:
+        return [self.python, "-I", f"{self.workdir}/{_archive()[0]}"]
+
+    def call(
+        self, command: str, *arguments: str, input: bytes = b"", timeout: float = COMMAND_LIMIT_S
+    ) -> dict[str, Any]:
+        """The JSON answer of one agent command; PodError with its sentence when it fails."""
+        done = self.transport.run([*self._argv, command, *arguments], input=input, timeout=timeout)
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            raise PodError(f"pod {self.pod.name!r}: the agent's {command} failed: {done.complaint()}") from None
+        if "busy" in answer:
+            raise self._busy(answer["busy"])
+        if done.exit_code != 0:
+            raise PodError(f"pod {self.pod.name!r}: {plain(answer.get('error', command + ' failed'))}")
+        return dict(answer)
+
+    def _busy(self, holder: Mapping[str, Any]) -> PodBusy:
+        run, by, since = (plain(holder.get(key, "unknown")) for key in ("run_id", "holder", "since"))
+        name = self.pod.name
+        return PodBusy(f"pod {name!r} is held by {by} since {since} for run {run}: nsa-pod follow --pod {name} {run}")
+
+    def stream(self, command: str, *arguments: str, input: bytes = b"") -> AbstractContextManager[BinaryIO]:
+        """The output of one agent command as a file."""
+        return self.transport.stream([*self._argv, command, *arguments], input=input)
+
+    def run_directory(self, run_id: str) -> str:
+        """Where the run lies on the pod."""
+        return f"{self.workdir}/runs/{run_id}"
+
+    def refuse_if_busy(self) -> None:
+        """PodBusy if a run holds the pod now; only `launch` takes hold of it."""
+        holder = self.call("runs", self.workdir)["holder"]
+        if holder:
+            raise self._busy(holder)
+
+    def launch(self, run_id: str, plan: bytes) -> None:
+        """Put the plan and start the run, detached; PodBusy, with the holder named, if another one goes on."""
+        directory = self.run_directory(run_id)
+        self.transport.put(plan, f"{directory}/plan.json")
+        try:
+            self.call("launch", directory)
+        except PodBusy:
+            self.transport.check(["rm", "-r", directory])
+            raise
+
+    def plan(self, run_id: str) -> str:
+        """The plan of a run as the pod has it."""
+        return self.transport.check(["cat", f"{self.run_directory(run_id)}/plan.json"]).decode(errors="replace")
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs on the pod: run_id, state, commit and more of each."""
+        return [dict(run) for run in self.call("runs", self.workdir)["runs"]]
+
+    def run_state(self, run_directory: str) -> State:
+        """running, ended or lost."""
+        state: State = self.call("status", run_directory)["state"]
+        return state
+
+    def tail(self, run_directory: str, offset: int, wait: float, limit: int) -> bytes:
+        """The journal's bytes from `offset`, at most `limit`; waits up to `wait` seconds for some."""
+        options = ["--offset", str(offset), "--wait", str(wait), "--limit", str(limit)]
+        return self.transport.check([*self._argv, "tail", run_directory, *options], timeout=wait + COMMAND_LIMIT_S)
+
+    def cancel(self, run_id: str, by: str) -> bool:
+        """Ask the run's agent to stop; False if it was gone already."""
+        return bool(self.call("cancel", self.run_directory(run_id), "--by", by)["signalled"])
+
+
+def arrive(transport: Transport) -> Agent:
+    """The agent on the pod that `transport` is connected to, brought there if it is not there yet."""
+    pod = transport.pod
+    name, content = _archive()
+    names = [pod.python] if pod.python else _PYTHONS
+    asked = ["sh", "-c", _ARRIVE, "sh", pod.workdir, name, str(len(content)), *names]
+    told = transport.check(asked).decode(errors="replace").split("\n")
+    python, workdir, there = told[0], told[1], told[2] == "there"
+    if not python:
+        raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")
+    if not there:
+        transport.put(content, f"{workdir}/{name}")
+    return Agent(transport, python, workdir)
+
+
+def probe(agent: Agent) -> PodFacts:
+    """The pod's facts."""
+    return PodFacts(agent.call("probe", "--workdir", agent.workdir))
+
+
+def broken_promises(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool) -> list[str]:
+    """Sentences on what differs from the inventory; PodError for another GPU model than the promised one.
+
+    A GPU that is absent is no error here: the stages that need it are blocked.
+    """
+    said = []
+    other = [plain(gpu["name"]) for gpu in facts.raw["gpus"] if pod.gpu and not _is_model(pod.gpu, str(gpu["name"]))]
+    if pod.gpu and facts.gpu is None:
+        said.append(f"pod {pod.name!r} promises {pod.gpu} and has no CUDA GPU")
+    if other:
+        sentence = f"pod {pod.name!r} promises {pod.gpu} and has {', '.join(other)}"
+        if not allow_different_gpu:
+            raise PodError(f"{sentence}: correct the inventory, or go on with --allow-different-gpu")
+        said.append(sentence)
+    if pod.driver and facts.driver and facts.driver != pod.driver:
+        said.append(f"pod {pod.name!r} promises driver {pod.driver} and has {plain(facts.driver)}")
+    return said
+
+
+def _is_model(promised: str, found: str) -> bool:
+    """Whether every word of the promise is in the GPU's name, and no further word makes another model of it."""
+    wanted, words = (set(re.findall(r"[a-z0-9]+", name.lower())) for name in (promised, found))
+    return wanted <= words and not (words - wanted) & _MODEL_WORDS
+
+
+@cache
+def _archive() -> tuple[str, bytes]:
+    content, digest = bundle.build()
+    return f"agent-{digest}.pyz", content

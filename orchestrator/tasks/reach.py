@@ -1,0 +1,37 @@
+"""The way to one pod: opened as often as needed, by the same trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.hostkeys import Trust
+from orchestrator.inventory import Pod
+from orchestrator.tasks.probe import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.transports import open_transport
+from orchestrator.ui import Progress
+
+
+@dataclass(frozen=True)
+class Door:
+    """How a pod is reached and what of it is accepted."""
+
+    pod: Pod
+    progress: Progress
+    accept_new_host_key: bool = False
+    allow_different_gpu: bool = False
+    ask: Callable[[str], bool] | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[Agent]:
+        """A connection with the agent at its end."""
+        with open_transport(self.pod, Trust(self.ask, self.accept_new_host_key)) as transport:
+            yield arrive(transport)
+
+    def facts(self, agent: Agent) -> PodFacts:
+        """The pod's facts, held against the inventory's promises."""
+        facts = probe(agent)
+        for sentence in broken_promises(self.pod, facts, allow_different_gpu=self.allow_different_gpu):
+            self.progress.warn(sentence)
+        return facts

@@ -1,0 +1,206 @@
+"""The main job, from a commit to a verdict, over each transport."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.main.project import Project
+
+RUNBOOK = """\
+name: r
+environment: {python: system}
+stages:
+  - name: tests
+    run: [python, -m, pytest, -q, tests/test_it.py]
+    expect: {artifacts: [{path: tests.txt, from: stdout}]}
+  - name: tool
+    run: [python, tool.py, "{artifacts}", "{commit}"]
+    expect:
+      artifacts:
+        - {path: t.csv, kind: csv, columns: [S, ms], min_rows: 2, checks: [{finite: all}]}
+        - {path: commit.txt}
+"""
+TOOL = """\
+import pathlib, subprocess, sys, time
+out = pathlib.Path(sys.argv[1])
+out.joinpath('t.csv').write_text('S,ms\\n1,2\\n3,4\\n')
+head = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True).stdout.strip()
+assert head == sys.argv[2]
+out.joinpath('commit.txt').write_text(head)
+"""
+FILES = {"runbooks/r.yaml": RUNBOOK, "tests/test_it.py": "def test_it(): assert True\n", "tool.py": TOOL}
+SLOW_TOOL = TOOL.replace("import pathlib", "import time; time.sleep(4); import pathlib")
+
+
+def files_of(directory: Path) -> set[str]:
+    return {p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file()}
+
+
+def test_a_run_comes_home_whole(any_project: Project) -> None:
+    commit = any_project.commit(FILES)
+    outcome = any_project.validate("--runbook", "r", pod="p")
+    assert outcome.exit_code == 0, outcome.stderr
+    result = outcome.json
+    assert (result["verdict"], result["state"], result["commit"], result["dirty"]) == ("passed", "ended", commit, False)
+    assert result["tree"] == any_project.git("rev-parse", "HEAD^{tree}")
+    assert [s["status"] for s in result["stages"]] == ["passed", "passed"]
+    directory = any_project.root / result["path"]
+    assert result["path"] == f"artifacts/runner/{commit}/{result['run_id']}"
+    assert files_of(directory) == {
+        "result.json", "manifest.json", "plan.json", "environment.json", "report.md", "journal.jsonl",
+        "stages/tests/stdout", "stages/tests/stderr", "stages/tests/modules.jsonl",
+        "stages/tests/junit.xml", "stages/tests/pytest.jsonl",
+        "stages/tool/stdout", "stages/tool/stderr", "stages/tool/modules.jsonl",
+        "artifacts/tests.txt", "artifacts/t.csv", "artifacts/commit.txt",
+    }  # fmt: skip
+    runner = any_project.root / "artifacts" / "runner"
+    assert (runner / commit[:7]).resolve() == directory.parent
+    assert (runner / "latest").resolve() == directory
+    assert any_project.git("status", "--porcelain") == ""
+    assert json.loads((directory / "result.json").read_text()) == result
+
+
+def test_an_older_commit_is_run_as_it_was(any_project: Project) -> None:
+    first = any_project.commit({**FILES, "tests/test_it.py": "def test_old(): assert True\n"})
+    any_project.commit(FILES)
+    result = any_project.validate("--runbook", "r", "--commit", "HEAD~1", pod="p").json
+    assert (result["commit"], result["tree"]) == (first, any_project.git("rev-parse", "HEAD~1^{tree}"))
+    junit = any_project.root / result["path"] / "stages/tests/junit.xml"
+    assert "test_old" in junit.read_text()
+
+
+def test_an_uncommitted_change_is_not_shipped_and_is_said(project: Project) -> None:
+    project.commit(FILES)
+    project.write({"tests/test_it.py": "def test_it(): assert False\n"})
+    outcome = project.validate("--runbook", "r")
+    assert (outcome.exit_code, outcome.json["dirty"]) == (0, True)
+    assert "uncommitted" in outcome.stderr and "tests/test_it.py" in outcome.stderr
+
+
+def test_a_killed_laptop_loses_nothing(any_project: Project) -> None:
+    any_project.commit({**FILES, "tool.py": SLOW_TOOL})
+    process = any_project.popen("validate", "--pod", "p", "--runbook", "r", "--json")
+    try:
+        wait_for(lambda: any("stage_started" in line and '"tool"' in line for line in journal_lines(any_project)))
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    outcome = any_project.run("fetch", "--pod", "p", "--json")
+    assert (outcome.exit_code, outcome.json["verdict"], outcome.json["state"]) == (0, "passed", "ended"), outcome.stderr
+    assert [s["status"] for s in outcome.json["stages"]] == ["passed", "passed"]
+
+
+def test_interrupt_leaves_the_run_alive_and_says_how_to_go_on(project: Project) -> None:
+    project.commit({**FILES, "tool.py": SLOW_TOOL})
+    process = project.popen("validate", "--pod", "local", "--runbook", "r", "--json")
+    wait_for(lambda: any("stage_started" in line for line in journal_lines(project)))
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "nsa-pod follow --pod local" in stderr and "nsa-pod cancel --pod local" in stderr
+    assert json.loads(stdout)["verdict"] == "error"
+    assert project.run("follow", "--pod", "local", "--json").json["verdict"] == "passed"
+
+
+def test_cancel_keeps_what_has_run(project: Project) -> None:
+    project.commit({**FILES, "tool.py": "import time\ntime.sleep(100)\n"})
+    process = project.popen("validate", "--pod", "local", "--runbook", "r", "--json")
+    wait_for(lambda: any("stage_started" in line and '"tool"' in line for line in journal_lines(project)))
+    assert project.run("cancel", "--pod", "local").exit_code == 0
+    stdout, _ = process.communicate(timeout=60)
+    result = json.loads(stdout)
+    assert (process.returncode, result["verdict"]) == (3, "incomplete")
+    assert [s["status"] for s in result["stages"]] == ["passed", "cancelled"]
+
+
+def test_a_second_run_on_a_busy_pod_is_refused_and_the_holder_named(project: Project) -> None:
+    project.commit({**FILES, "tool.py": SLOW_TOOL})
+    process = project.popen("validate", "--pod", "local", "--runbook", "r", "--json")
+    wait_for(lambda: any("stage_started" in line for line in journal_lines(project)))
+    second = project.validate("--runbook", "r")
+    stdout, _ = process.communicate(timeout=60)
+    assert second.exit_code == 4
+    assert json.loads(stdout)["run_id"] in second.json["error"]
+    assert json.loads(stdout)["verdict"] == "passed"
+
+
+def test_fetch_never_gives_an_older_green_for_a_launch_that_failed(project: Project) -> None:
+    commit = project.commit(FILES)
+    green = project.validate("--runbook", "r").json
+    launch = json.loads((project.home / "runs" / f"{green['run_id']}.json").read_text())
+    launch["run_id"] = "29990101-000000-" + commit[:7] + "-00000000"
+    (project.home / "runs" / f"{launch['run_id']}.json").write_text(json.dumps(launch))
+    outcome = project.run("fetch", "--pod", "local", "--json")
+    assert (outcome.exit_code, outcome.json["verdict"]) == (4, "error")
+    assert "does not know it" in outcome.json["error"]
+    assert project.run("fetch", "--pod", "local", "--json", green["run_id"]).json["verdict"] == "passed"
+
+
+def test_report_judges_again_and_believes_no_stored_verdict(project: Project) -> None:
+    project.commit(FILES)
+    result = project.validate("--runbook", "r").json
+    directory = project.root / result["path"]
+    assert project.run("report", "--json").json == result
+    (directory / "artifacts" / "t.csv").write_text("S,ms\n1,2\n3,5\n")
+    again = project.run("report", "--json")
+    assert (again.exit_code, again.stage("tool")["status"]) == (1, "invalid")
+    (directory / "artifacts" / "t.csv").write_text("S,ms\n1,2\n3,4\n")
+    relaxed = json.loads((directory / "plan.json").read_text())
+    relaxed["stages"].pop()
+    (directory / "plan.json").write_text(json.dumps(relaxed))
+    refused = project.run("report", "--json")
+    assert (refused.exit_code, refused.json["verdict"]) == (4, "error")
+
+
+def test_dry_run_prints_the_plan_and_contacts_nothing(project: Project) -> None:
+    project.commit({**FILES, "runbooks/r.yaml": RUNBOOK.replace("name: tool", "name: tool\n    when: [cuda]")})
+    plan = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run").json
+    assert [s["name"] for s in plan["stages"]] == ["tests"]
+    assert [s["name"] for s in plan["left_out"]] == ["tool"]
+    assert not (project.root / "artifacts").exists()
+    assert not (project.root.parent / "workdir").exists()
+
+
+BAD_INPUT = [
+    (["validate", "--pod", "locl"], "unknown pod 'locl'"),
+    (["validate", "--pod", "local", "--runbook", "rr"], "unknown runbook 'rr'"),
+    (["validate", "--pod", "local", "--runbook", "r", "--commit", "no-such-revision"], "no-such-revision"),
+    (["validate", "--pod", "local", "--runbook", "bad"], "bad.yaml:2"),
+    (["validate"], "--pod"),
+    (["validate", "--pod", "local", "--repo", "/"], "git repository"),
+    (["report"], "expected a run id"),
+    (["fetch", "--pod", "local", "--commit", "no-such-revision"], "no-such-revision"),
+    (["no-such-command"], "no-such-command"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD_INPUT, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_bad_input_is_one_sentence_and_exit_code_2(project: Project, arguments: list[str], sentence: str) -> None:
+    project.commit({**FILES, "runbooks/bad.yaml": "name: bad\nstagess: []\n"})
+    outcome = project.run(*arguments, "--json")
+    assert outcome.exit_code == 2, outcome.stderr
+    assert sentence in outcome.json["error"]
+    assert outcome.json["verdict"] == "error"
+    assert "Traceback" not in outcome.stderr
+    assert not (project.root / "artifacts").exists()
+
+
+def journal_lines(project: Project) -> list[str]:
+    """The lines of the laptop's copies of all journals."""
+    journals = (project.root / "artifacts" / "runner").glob("*/*/journal.jsonl")
+    return [
+        line for journal in journals if not journal.parent.is_symlink() for line in journal.read_text().splitlines()
+    ]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 40) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
