@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,7 @@ class Result(_Model):
     left_out: list[str]
     left_out_reasons: dict[str, str]
     stages: list[StageResult]
+    refused: list[str] = []
     error: str | None = None
 
     @property
@@ -75,8 +76,12 @@ class Result(_Model):
         return json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
 
 
-def judge(directory: Path, *, state: State, path: str) -> Result:
-    """Judge the run in `directory`; `state` is what the pod said last, `path` how the result names the directory."""
+def judge(directory: Path, *, state: State, path: str, refused: Sequence[str] = ()) -> Result:
+    """Judge the run in `directory`.
+
+    `state` is what the pod said last, `path` how the result names the directory, `refused` what the pod offered and
+    was not allowed to send, as sentences.
+    """
     plan = read_plan((directory / "plan.json").read_text(), str(directory / "plan.json"))
     events = read_events(directory)
     error = _run_error(plan, events, state)
@@ -97,6 +102,7 @@ def judge(directory: Path, *, state: State, path: str) -> Result:
         left_out=[stage.name for stage in plan.left_out],
         left_out_reasons={stage.name: stage.reason for stage in plan.left_out},
         stages=stages,
+        refused=list(refused),
         error=error,
     )
 
@@ -131,24 +137,30 @@ def _judge_stages(plan: Plan, events: list[dict[str, Any]], directory: Path) -> 
 def _judge_stage(
     stage: PlannedStage, record: Mapping[str, Any] | None, directory: Path, statuses: Mapping[str, str]
 ) -> StageResult:
-    common = {"name": stage.name, "required": stage.required, "cuda": stage.cuda}
+    result = StageResult(
+        name=stage.name,
+        required=stage.required,
+        cuda=stage.cuda,
+        status="not_run",
+        reason="the run ended before it",
+    )
     if record is None:
-        return StageResult(status="not_run", reason="the run ended before it", **common)
-    planned = stage.model_dump(mode="json", by_alias=True)
-    judgement = evidence.judge_stage(planned, record, directory, statuses)
+        return result
+    judgement = evidence.judge_stage(stage.model_dump(mode="json", by_alias=True), record, directory, statuses)
     status, reason = judgement.status, judgement.reason
     wrong = _unlike_record(record, directory)
     if wrong and status == "passed":
         status, reason = "invalid", wrong
-    return StageResult(
-        status=status,
-        reason=reason,
-        seconds=record.get("seconds"),
-        exit_code=record.get("exit_code"),
-        tests=dict(judgement.tests),
-        routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
-        artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
-        **common,
+    return result.model_copy(
+        update={
+            "status": status,
+            "reason": reason,
+            "seconds": record.get("seconds"),
+            "exit_code": record.get("exit_code"),
+            "tests": dict(judgement.tests),
+            "routes": {op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
+            "artifacts": [ArtifactResult(**a) for a in judgement.artifacts],
+        }
     )
 
 

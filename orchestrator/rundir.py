@@ -42,7 +42,7 @@ class RunDirectory:
         """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links."""
         plan = self.plan()
         write_atomically(self.path / "environment.json", _json(_environment(plan)))
-        result = judge(self.path, state=state, path=self.shown)
+        result = judge(self.path, state=state, path=self.shown, refused=refused)
         write_atomically(self.path / "result.json", result.to_json())
         write_atomically(self.path / "report.md", markdown.render(result, self.path))
         manifest = {"run_id": plan.run_id, "state": state, "refused": list(refused), "files": list(self._files())}
@@ -52,9 +52,9 @@ class RunDirectory:
 
     def rejudge(self) -> Result:
         """Judge again from the evidence; the manifest only tells how far the run had come when it was last seen."""
-        manifest_file = self.path / "manifest.json"
-        manifest = json.loads(manifest_file.read_text()) if manifest_file.exists() else {"state": "running"}
-        return judge(self.path, state=manifest["state"], path=self.shown)
+        file = self.path / "manifest.json"
+        manifest = json.loads(file.read_text()) if file.exists() else {"state": "running", "refused": []}
+        return judge(self.path, state=manifest["state"], path=self.shown, refused=manifest["refused"])
 
     def _files(self) -> Iterator[dict[str, Any]]:
         for path in sorted(p for p in self.path.rglob("*") if p.is_file() and not p.is_symlink()):

@@ -22,6 +22,7 @@ def render(result: Result, directory: Path) -> str:
         _where(result, environment),
         _stages(result.stages),
         _attention(result),
+        _refused(result),
         _left_out(result),
         _figures(result, directory),
         _artifacts(result),
@@ -110,6 +111,11 @@ def _attention(result: Result) -> str:
         if s.status not in ("passed", "not_run", "blocked")
     ]
     return "## What did not pass\n\n" + "\n".join(lines) if lines else ""
+
+
+def _refused(result: Result) -> str:
+    lines = [f"- {markdown(sentence)}" for sentence in result.refused]
+    return "## Refused from the pod\n\n" + "\n".join(lines) if lines else ""
 
 
 def _left_out(result: Result) -> str:

@@ -44,8 +44,8 @@ def pull(agent: Agent, remote: str, run: RunDirectory, files: Sequence[Mapping[s
 def _is_here(directory: Path, file: Mapping[str, Any]) -> bool:
     if _unsafe(file):
         return False
-    path = directory / file["path"]
-    return path.is_file() and path.stat().st_size == file["bytes"]
+    path = directory / str(file["path"])
+    return path.is_file() and path.stat().st_size == int(file["bytes"])
 
 
 def _admit(directory: Path, files: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
