@@ -1,99 +1,74 @@
-"""A revision's files as a directory on this machine, made from git's objects and kept for the next time.
-
-A kept tree only saves work: what arrives on a pod is verified by the hash that the pod computes from it.
-"""
+"""A tree's files as a directory on this machine, written from git's objects: all, or what differs from another tree."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, NsaPodError
-from orchestrator.repo import Contents, Entry, Repository, Revision
+from orchestrator.repo import Entry
 from orchestrator.text import plain
 
-_UNUSED_S = 7 * 86400
+Files = Mapping[str, Entry]
 
 
 @dataclass(frozen=True)
-class Checkouts:
-    """Trees kept under `folder`, each by its hash: made aside and renamed, unchanged files shared by hard links."""
+class Change:
+    """What makes one tree of another: `removed` (files, links, directories) go, then `files` are laid over it."""
 
-    folder: Path
-
-    def of(self, repo: Repository, revision: Revision, contents: Contents) -> Path:
-        """The directory with exactly the files of `revision`."""
-        target = self.folder / revision.tree
-        if not target.is_dir():
-            try:
-                self._make(repo, revision, contents, target)
-            except OSError as error:
-                raise NsaPodError(f"{self.folder} cannot be written: {error.strerror or error}") from error
-        os.utime(target)
-        return target
-
-    def forget(self) -> None:
-        """Drop every kept tree, because one of them was found to be wrong."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _make(self, repo: Repository, revision: Revision, contents: Contents, target: Path) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._drop_unused()
-        base = repo.nearest(revision.tree, self._newest_first())
-        aside = self.folder / f".{revision.tree}-{secrets.token_hex(4)}"
-        try:
-            materialise(contents, aside, repo.own_files(base) if base else {}, self.folder / (base or ""))
-            with suppress(OSError):  # somebody else has made the same tree meanwhile
-                aside.rename(target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-
-    def _newest_first(self) -> list[str]:
-        kept = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
-        return [path.name for path in sorted(kept, key=lambda path: path.stat().st_mtime, reverse=True)]
-
-    def _drop_unused(self) -> None:
-        for path in self.folder.iterdir():
-            with suppress(FileNotFoundError):  # dropped by somebody else
-                if time.time() - path.stat().st_mtime > _UNUSED_S:
-                    shutil.rmtree(path, ignore_errors=True)
+    files: Files
+    removed: tuple[str, ...]
 
 
-def materialise(contents: Contents, target: Path, base: Mapping[str, Entry], base_folder: Path) -> None:
-    """Write the files to the new directory `target`; those that `base` has too are linked from `base_folder`."""
+def change(base: Files, wanted: Files) -> Change:
+    """The change from the files of `base` to those of `wanted`."""
+    files = {path: entry for path, entry in wanted.items() if base.get(path) != entry}
+    # A link is never written over: whatever wrote would follow it.
+    replaced = {p for p in files if p in base and (base[p].is_link or files[p].is_link)}
+    kept = _folders(wanted)
+    gone = {_topmost(path, kept) for path in base if path not in wanted}
+    return Change(files, tuple(sorted(replaced | gone)))
+
+
+def materialise(files: Files, target: Path) -> None:
+    """Write `files` to the new directory `target`, with git's own permissions. InputError for what cannot be."""
     try:
-        _make_folders(target, contents)
-        missing = [p for p, e in contents.files.items() if base.get(p) != e or not _linked(base_folder / p, target / p)]
-        for store in {contents.files[path].store for path in missing}:
-            paths = [path for path in missing if contents.files[path].store == store]
-            with store.blobs([contents.files[path].blob for path in paths]) as blobs:
+        for folder in sorted(_folders(files) | {""}):  # parents sort before what is in them
+            (target / folder).mkdir()
+            (target / folder).chmod(0o755)
+        for store in {entry.store for entry in files.values()}:
+            paths = [path for path, entry in files.items() if entry.store == store]
+            with store.blobs([files[path].blob for path in paths]) as blobs:
                 for path, blob in zip(paths, blobs, strict=True):
-                    _write(target / path, contents.files[path], blob.chunks())
+                    _write(target / path, files[path], blob.chunks())
     except FileExistsError as error:
         name = plain(os.fsdecode(error.filename))
         raise InputError(f"the commit has two paths that are one on this machine's file system: {name}") from None
+    except OSError as error:
+        raise NsaPodError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-def _make_folders(target: Path, contents: Contents) -> None:
-    folders = {path.rpartition("/")[0] for path in contents.files} | {s.path for s in contents.submodules}
-    every = {"/".join(parts[:n]) for parts in (folder.split("/") for folder in folders) for n in range(len(parts) + 1)}
-    for folder in sorted(every | {""}):  # parents sort before what is in them
-        (target / folder).mkdir()
-        (target / folder).chmod(0o755)
+def _folders(files: Iterable[str]) -> set[str]:
+    """Every directory that holds one of the files, at any depth."""
+    found: set[str] = set()
+    for path in files:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
 
 
-def _linked(source: Path, target: Path) -> bool:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # no links on this file system, too many of them, or the kept tree was dropped: write it anew
-        return False
-    return True
+def _topmost(path: str, kept: set[str]) -> str:
+    """The path itself, or the outermost directory around it that holds nothing any more."""
+    parts = path.split("/")
+    for n in range(1, len(parts)):
+        folder = "/".join(parts[:n])
+        if folder not in kept:
+            return folder
+    return path
 
 
 def _write(path: Path, entry: Entry, content: Iterable[bytes]) -> None:

@@ -133,15 +133,15 @@ class Repository:
 
     def contents(self, revision: Revision) -> Contents:
         """Every file of the revision. Raises InputError for what cannot be shipped exactly, and names it."""
+        return self.contents_of_tree(revision.tree)
+
+    def contents_of_tree(self, tree: str) -> Contents:
+        """As `contents`, for a tree that need not be a commit's."""
         files: dict[str, Entry] = {}
         submodules: list[Submodule] = []
-        self._collect(revision, "", files, submodules)
+        self._collect(tree, "", files, submodules)
         _refuse_dangerous(files, [s.path for s in submodules])
         return Contents(files, tuple(submodules))
-
-    def own_files(self, tree: str) -> dict[str, Entry]:
-        """The files of a tree by path, without those of submodules."""
-        return {path: Entry(mode, blob, self) for mode, blob, path in self._list(tree) if mode != _SUBMODULE}
 
     def nearest(self, tree: str, candidates: Iterable[str]) -> str | None:
         """The candidate tree with the fewest files to change to get `tree`; None if none of them is known here.
@@ -163,9 +163,9 @@ class Repository:
         found = (line.split() for line in lines.decode().splitlines())
         return [words[0] for words in found if words[1:] == ["tree"]]
 
-    def _collect(self, revision: Revision, prefix: str, files: dict[str, Entry], submodules: list[Submodule]) -> None:
+    def _collect(self, tree: str, prefix: str, files: dict[str, Entry], submodules: list[Submodule]) -> None:
         links = {}
-        for mode, blob, path in self._list(revision.tree):
+        for mode, blob, path in self._list(tree):
             if mode == _SUBMODULE:
                 links[path] = blob
             elif mode in (_FILE, _EXECUTABLE, _LINK):
@@ -174,11 +174,11 @@ class Repository:
                 raise InputError(
                     f"{plain(prefix + path)} has the mode {mode} in the commit: expected a mode that git writes"
                 )
-        names = self._submodule_names(revision.commit) if links else {}
+        names = self._submodule_names(tree) if links else {}
         for path, commit in links.items():
-            store, found = self._submodule(prefix, path, commit, names.get(path))
-            submodules.append(Submodule(prefix + path, commit, found.tree))
-            store._collect(found, f"{prefix}{path}/", files, submodules)
+            store = self._submodule(prefix, path, commit, names.get(path))
+            submodules.append(Submodule(prefix + path, commit, store._tree_of(commit)))
+            store._collect(submodules[-1].tree, f"{prefix}{path}/", files, submodules)
 
     def _list(self, tree: str) -> Iterator[tuple[str, str, str]]:
         for line in self._check("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
@@ -187,17 +187,17 @@ class Repository:
                 mode, _, blob = head.decode().split()
                 yield mode, blob, os.fsdecode(path)
 
-    def _submodule_names(self, commit: str) -> dict[str, str]:
+    def _submodule_names(self, tree: str) -> dict[str, str]:
         """The names under which .gitmodules has its paths; git keeps a submodule's objects by its name."""
-        done = self._git("config", "--blob", f"{commit}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
+        done = self._git("config", "--blob", f"{tree}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
         pairs = (os.fsdecode(item).split("\n", 1) for item in done.stdout.split(b"\0") if item)
         return {path: key.removeprefix("submodule.").removesuffix(".path") for key, path in pairs}
 
-    def _submodule(self, prefix: str, path: str, commit: str, name: str | None) -> tuple[Repository, Revision]:
+    def _submodule(self, prefix: str, path: str, commit: str, name: str | None) -> Repository:
         for git_dir in self._submodule_stores(path, name):
             store = Repository(git_dir if self.bare else self.root / path, git_dir, self.bare)
             if store.has_commit(commit):
-                return store, Revision(commit, store._tree_of(commit))
+                return store
         raise InputError(
             f"submodule {plain(prefix + path)} at commit {commit[:12]} is not in this clone: "
             "run `git submodule update --init --recursive` with that commit checked out"

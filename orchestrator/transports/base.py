@@ -99,11 +99,12 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def push_tree(self, local: Path, remote: str, *, bases: Sequence[str] = ()) -> PushStats:
-        """Copy the directory `local` to the new directory `remote`: contents, links, permissions; no owners, no times.
+    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
+        """Make the directory `remote` from `local`: contents, links, permissions; no owners, no times.
 
-        Files are compared by content with those at the same path under `bases` (absolute, on the pod), and only what
-        differs is sent. The caller verifies the result: a push that was cut leaves a part of the tree.
+        With `base`, a directory on the pod, `remote` begins as its copy, loses `removed` (paths below it), and `local`
+        is laid over it; so `local` is what differs. Files are compared by content. The caller verifies the result: a
+        push that was cut leaves a part.
         """
 
     def naming(self, argv: Sequence[str]) -> str:

@@ -27,8 +27,9 @@ _SSH_FAILED = 255
 # rsync's own exit codes (its manual, "EXIT VALUES"): 10 socket, 12 protocol stream, 30 timeout.
 _RSYNC_CONTACT = (_SSH_FAILED, 10, 12, 30)
 _RSYNC_ABSENT = re.compile(rb"rsync: (command )?not found|command not found: rsync")
+# rsync takes the failure of what runs before it on the pod for a broken connection.
+_NOT_BEGUN = b"nsa-pod:not-begun"
 _RSYNC_SILENCE_S = 120  # checksums of large files take a while; a stalled connection is noticed by ssh, and earlier
-_UNTAR = 'mkdir -p "$1" && exec tar -xpomf - -C "$1"'
 
 
 class OpenSsh:
@@ -74,11 +75,12 @@ class OpenSsh:
                     raise PodError(f"{what}: the login shell does not run commands")
             yield out
 
-    def push_tree(self, local: Path, remote: str, bases: Sequence[str]) -> PushStats:
+    def push_tree(self, local: Path, remote: str, base: str | None, removed: Sequence[str]) -> PushStats:
         """rsync where both sides have it, else tar."""
         self.start()
-        stats = self._rsync(local, remote, bases) if self._pod_has_rsync and _rsync_here() else None
-        return stats or self._tar(local, remote)
+        begin = _begin(remote, base, removed)
+        stats = self._rsync(local, remote, begin) if self._pod_has_rsync and _rsync_here() else None
+        return stats or self._tar(local, remote, begin)
 
     def _ssh(self, *words: str) -> list[str]:
         return ["ssh", "-F", str(self._config), *words]
@@ -92,14 +94,14 @@ class OpenSsh:
                     raise Unreachable(f"{self._what}: `{argv[0]}` did not end within {limit:g} s") from None
             return code, tail(out), tail(err)
 
-    def _rsync(self, local: Path, remote: str, bases: Sequence[str]) -> PushStats | None:
+    def _rsync(self, local: Path, remote: str, begin: str) -> PushStats | None:
         """None if the pod has no rsync."""
         code, out, err = self._finish(
             [
                 *("rsync", "--recursive", "--links", "--perms", "--checksum", "--stats", "--secluded-args"),
                 f"--timeout={_RSYNC_SILENCE_S}",
                 f"--rsh={shlex.join(self._ssh())}",
-                *(f"--copy-dest={base}" for base in bases),
+                f"--rsync-path={shlex.join(['sh', '-c', begin])} && rsync",
                 f"{local}/",
                 f"{self._alias}:{remote}/",
             ],
@@ -110,16 +112,17 @@ class OpenSsh:
         if _RSYNC_ABSENT.search(err):
             self._pod_has_rsync = False
             return None
-        raise self._push_failed(code in _RSYNC_CONTACT, err, remote)
+        said, not_begun, _ = err.partition(_NOT_BEGUN)
+        raise self._push_failed(code in _RSYNC_CONTACT and not not_begun, said, remote)
 
-    def _tar(self, local: Path, remote: str) -> PushStats:
-        command = RemoteCommand(["sh", "-c", _UNTAR, "sh", remote])
+    def _tar(self, local: Path, remote: str, begin: str) -> PushStats:
+        command = RemoteCommand(["sh", "-c", f"{begin}; exec tar -xpomf - -C {shlex.quote(remote)}"])
         with tempfile.TemporaryFile() as archive:
             stats = _write_tar(local, archive)
             archive.seek(0)
             code, _, err = self._finish(self._ssh(self._alias, command.line), PUSH_LIMIT_S, archive)
         if code != 0:
-            raise self._push_failed(code == _SSH_FAILED, command.clean(err), remote)
+            raise self._push_failed(code == _SSH_FAILED, command.clean(err).replace(_NOT_BEGUN, b""), remote)
         return stats
 
     def _push_failed(self, contact: bool, stderr: bytes, remote: str) -> NsaPodError:
@@ -128,6 +131,19 @@ class OpenSsh:
         if full or not contact:
             return full or PodError(f"{self._what}: files cannot be copied to {remote}: {said}")
         return ssh_failed(self._what, stderr)
+
+
+def _begin(remote: str, base: str | None, removed: Sequence[str]) -> str:
+    """The shell command that `remote` begins with: empty, or as the copy of `base` without `removed`.
+
+    It can be repeated, as it is when rsync turns out to be absent after it.
+    """
+    target = shlex.quote(remote)
+    steps = [f"mkdir -p {target}"]
+    if base is not None:
+        gone = " ".join(shlex.quote(f"{remote}/{path}") for path in removed)
+        steps = [f"rm -rf {target}", f"cp -RPp {shlex.quote(base)} {target}", *([f"rm -rf {gone}"] if gone else [])]
+    return f"{' && '.join(steps)} || {{ echo {_NOT_BEGUN.decode()} >&2; exit 1; }}"
 
 
 @cache

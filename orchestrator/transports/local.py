@@ -13,7 +13,15 @@ from typing import BinaryIO
 
 from orchestrator.errors import CommandTimeout, PodError
 from orchestrator.text import size
-from orchestrator.transports.base import COMMAND_LIMIT_S, OUTPUT_LIMIT, SILENCE_LIMIT_S, Completed, PushStats, Transport
+from orchestrator.transports.base import (
+    COMMAND_LIMIT_S,
+    OUTPUT_LIMIT,
+    SILENCE_LIMIT_S,
+    Completed,
+    PushStats,
+    Transport,
+    full_disk,
+)
 from orchestrator.transports.children import child, shell_code, streaming
 
 
@@ -63,7 +71,27 @@ class LocalTransport(Transport):
         with streaming(argv, stdin=input, silence=silence, what=what, failed=failed) as out:
             yield out
 
-    def push_tree(self, local: Path, remote: str, *, bases: Sequence[str] = ()) -> PushStats:
-        shutil.copytree(local, remote, symlinks=True, copy_function=shutil.copy)
-        files = [Path(folder, name) for folder, _, names in os.walk(remote) for name in names]
+    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
+        try:
+            if base is not None:
+                _copy(base, remote)
+                for path in removed:
+                    _remove(Path(remote, path))
+            _copy(str(local), remote)
+        except OSError as error:
+            what = f"pod {self.pod.name!r}"
+            full = full_disk(what, str(error).encode())
+            raise full or PodError(f"{what}: files cannot be copied to {remote}: {error}") from error
+        files = [Path(folder, name) for folder, _, names in os.walk(local) for name in names]
         return PushStats(len(files), sum(path.lstat().st_size for path in files))
+
+
+def _copy(source: str, target: str) -> None:
+    shutil.copytree(source, target, symlinks=True, copy_function=shutil.copy, dirs_exist_ok=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -116,8 +116,8 @@ class SshTransport(Transport):
         with self._openssh().stream(RemoteCommand(argv), input, silence, self.naming(argv)) as out:
             yield out
 
-    def push_tree(self, local: Path, remote: str, *, bases: Sequence[str] = ()) -> PushStats:
-        return self._openssh().push_tree(local, remote, bases)
+    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
+        return self._openssh().push_tree(local, remote, base, removed)
 
     def _openssh(self) -> OpenSsh:
         if self._bulk is None:

@@ -67,7 +67,7 @@ def pushing(request: pytest.FixtureRequest, sshd: Sshd, monkeypatch: pytest.Monk
     if request.param == "tar without rsync there":
         # The pod's login shell finds no rsync: its PATH is cut by what it reads on login.
         (tmp_path / "bin").mkdir()
-        for name in "sh tar mkdir bash cat rm mv wc dirname".split():
+        for name in "sh tar mkdir bash cat rm mv cp wc dirname".split():
             (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
         rc = sshd.home / ".bashrc"
         rc.write_text(f"PATH={tmp_path}/bin\n")
@@ -89,32 +89,53 @@ def test_the_local_transport_gives_the_same(transport: Transport, tree: Path, tm
     assert listing(tmp_path / "target") == listing(tree)
 
 
-def test_only_what_differs_travels(ssh: SshTransport, tree: Path, tmp_path: Path) -> None:
-    ssh.push_tree(tree, str(tmp_path / "base"))
-    (tree / "d0" / "plain" / "plain").write_text("changed")
-    (tree / "empty").unlink()
-    (tree / "exec").chmod(0o644)
-    stats = ssh.push_tree(tree, str(tmp_path / "next"), bases=[str(tmp_path / "base")])
-    assert stats == PushStats(1, 7)
-    assert listing(tmp_path / "next") == listing(tree)
+def test_a_base_is_copied_cut_and_laid_over(transport: Transport, tree: Path, tmp_path: Path) -> None:
+    base, target, delta = tmp_path / "base", tmp_path / "target", tmp_path / "delta"
+    transport.push_tree(tree, str(base))
+    before = listing(base)
+    (delta / "d0" / "plain").mkdir(parents=True)
+    (delta / "d0" / "plain" / "plain").write_text("changed")
+    (delta / "exec").write_text("no more")
+    removed = ["empty", "link", "d1/-leading", "d2", "no such path"]
+    stats = transport.push_tree(delta, str(target), base=str(base), removed=removed)
+    assert stats == PushStats(2, 14)
+    shutil.copytree(delta, tree, dirs_exist_ok=True)
+    for path in removed:
+        shutil.rmtree(tree / path) if (tree / path).is_dir() and path != "link" else (tree / path).unlink(
+            missing_ok=True
+        )
+    assert listing(target) == listing(tree)
+    assert listing(base) == before
 
 
-def test_equal_sizes_and_times_do_not_mix(ssh: SshTransport, tmp_path: Path) -> None:
+def test_a_pod_without_rsync_gets_only_what_differs_too(pushing: str, sshd: Sshd, tree: Path, tmp_path: Path) -> None:
+    delta = tmp_path / "delta"
+    delta.mkdir()
+    (delta / "exec").symlink_to("elsewhere")
+    with SshTransport(sshd.pod()) as ssh:
+        ssh.push_tree(tree, str(tmp_path / "base"))
+        ssh.push_tree(delta, str(tmp_path / "target"), base=str(tmp_path / "base"), removed=["exec", "d0"])
+    assert os.readlink(tmp_path / "target" / "exec") == "elsewhere"
+    assert not (tmp_path / "target" / "d0").exists() and (tmp_path / "target" / "d1").exists()
+
+
+def test_equal_sizes_and_times_do_not_mix(pushing: str, sshd: Sshd, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder, text in ((one, "aaaa"), (two, "bbbb")):
         folder.mkdir()
         (folder / "file").write_text(text)
         os.utime(folder / "file", (1_000_000_000, 1_000_000_000))
     base, target = tmp_path / "pod1", tmp_path / "pod2"
-    ssh.push_tree(one, str(base))
-    os.utime(base / "file", (1_000_000_000, 1_000_000_000))
-    ssh.push_tree(two, str(target), bases=[str(base)])
-    assert (target / "file").read_text() == "bbbb"
+    with SshTransport(sshd.pod()) as ssh:
+        ssh.push_tree(one, str(base))
+        os.utime(base / "file", (1_000_000_000, 1_000_000_000))
+        ssh.push_tree(two, str(target), base=str(base))
+    assert ((base / "file").read_text(), (target / "file").read_text()) == ("aaaa", "bbbb")
 
 
-def test_a_base_that_is_gone_is_no_harm(ssh: SshTransport, tree: Path, tmp_path: Path) -> None:
-    ssh.push_tree(tree, str(tmp_path / "target"), bases=[str(tmp_path / "gone")])
-    assert listing(tmp_path / "target") == listing(tree)
+def test_a_base_that_is_gone_is_an_error(transport: Transport, tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(PodError, match="cannot be copied"):
+        transport.push_tree(tree, str(tmp_path / "target"), base=str(tmp_path / "gone"))
 
 
 def test_where_nothing_can_be_written_it_is_said(pushing: str, sshd: Sshd, tree: Path) -> None:

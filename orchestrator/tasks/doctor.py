@@ -1,0 +1,191 @@
+"""Can this pod be used? Everything that a run depends on, tried or looked at, each with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from orchestrator.errors import HostKeyError, NsaPodError, PodError
+from orchestrator.hostkeys import Trust
+from orchestrator.inventory import Pod
+from orchestrator.tasks.probe import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.tasks.reach import Door
+from orchestrator.text import plain, seconds, size
+from orchestrator.transports import open_transport
+from orchestrator.transports.base import Transport
+
+_COPIED_BYTES = 1 << 18
+_GIB = 2**30
+# An environment with CUDA takes about 10 GiB, one without about 2.
+_DISK_WARN, _DISK_FAIL = 12 * _GIB, 2 * _GIB
+_INODES_WARN, _INODES_FAIL = 200_000, 20_000
+# What an idle GPU's driver and display may hold.
+_IDLE_MEMORY_MIB, _IDLE_PERCENT = 600, 5
+_NOISE = "does a login script of the pod print something, or end the shell?"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `advice` is empty where nothing is to be done."""
+
+    name: str
+    level: Literal["ok", "warn", "fail"]
+    found: str
+    advice: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def doctor(door: Door) -> list[Check]:
+    """All checks that can be made; the list ends with the one without which nothing further can be looked at."""
+    transport = open_transport(door.pod, Trust(door.ask, door.accept_new_host_key))
+    began = time.monotonic()
+    try:
+        with transport:
+            took = seconds(time.monotonic() - began)
+            return [Check("reachable", "ok", f"connected in {took}"), *_connected(transport, door)]
+    except HostKeyError as error:
+        return [Check("host key", "fail", str(error), "find out which machine this is before anything else")]
+    except NsaPodError as error:
+        return [Check("reachable", "fail", str(error), "nothing else can be checked before this works")]
+
+
+def _connected(transport: Transport, door: Door) -> Iterator[Check]:
+    yield _host_key(transport)
+    commands = _commands(transport)
+    yield commands
+    if commands.level == "fail":
+        return
+    try:
+        agent = arrive(transport)
+        facts = probe(agent)
+    except PodError as error:
+        yield Check(
+            "agent", "fail", str(error), "install Python 3.8 or newer, or name one as `python` in the inventory"
+        )
+        return
+    yield _file_copy(agent)
+    yield from from_facts(door.pod, facts, allow_different_gpu=door.allow_different_gpu)
+    yield _lock(agent)
+
+
+def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) -> Iterator[Check]:
+    """The checks of what the agent's probe has found; pure."""
+    yield _python(facts)
+    yield _gpu(pod, facts, allow_different_gpu)
+    yield _driver(pod, facts)
+    yield from map(_gpu_use, facts.raw["gpus"])
+    yield _disk(facts.raw["disk"])
+    yield _rsync(facts.raw["programs"])
+    yield _installer(facts)
+
+
+def _host_key(transport: Transport) -> Check:
+    if transport.fingerprint is None:
+        return Check("host key", "ok", "not needed on this machine")
+    return Check("host key", "ok", f"{transport.fingerprint}, pinned")
+
+
+def _commands(transport: Transport) -> Check:
+    token = secrets.token_hex(8)
+    done = transport.run(["printf", "%s", token])
+    if (done.exit_code, done.stdout) == (0, token.encode()):
+        return Check("commands", "ok", "run without a terminal")
+    advice = "the pod's SSH must run commands, not only open a terminal: see the provider's 'full SSH' option"
+    return Check("commands", "fail", f"a command gave {done.complaint()}", advice)
+
+
+def _file_copy(agent: Agent) -> Check:
+    """There as a small file, back as bulk: both ways that files take."""
+    content = os.urandom(_COPIED_BYTES)
+    remote = f"{agent.workdir}/doctor-{secrets.token_hex(8)}"
+    try:
+        agent.transport.put(content, remote)
+        with agent.transport.stream(["cat", remote]) as stream:
+            came = stream.read(_COPIED_BYTES + 1)
+        agent.transport.run(["rm", "-f", remote])
+    except NsaPodError as error:
+        return Check("file copy", "fail", str(error), "runs and their results travel as files: make this work first")
+    if came != content:
+        return Check("file copy", "fail", f"{size(len(came))} of {size(_COPIED_BYTES)} came back, or changed", _NOISE)
+    return Check("file copy", "ok", f"{size(_COPIED_BYTES)} there and back unchanged")
+
+
+def _python(facts: PodFacts) -> Check:
+    versions = [f"{python['version']} ({plain(python['path'])})" for python in facts.raw["pythons"]]
+    return Check("Python", "ok", ", ".join(map(plain, versions)))
+
+
+def _gpu(pod: Pod, facts: PodFacts, allow_different_gpu: bool) -> Check:
+    found = ", ".join(plain(gpu["name"]) for gpu in facts.raw["gpus"]) or "no CUDA GPU"
+    promised = pod.model_copy(update={"driver": None})
+    try:
+        differences = broken_promises(promised, facts, allow_different_gpu=allow_different_gpu)
+    except PodError as error:
+        return Check("GPU", "fail", str(error), "correct the inventory, or use --allow-different-gpu")
+    if not differences:
+        return Check("GPU", "ok", found)
+    missing = facts.gpu is None
+    advice = "its CUDA stages will be blocked: is this the pod that was rented?" if missing else ""
+    return Check("GPU", "fail" if missing else "warn", differences[0], advice)
+
+
+def _driver(pod: Pod, facts: PodFacts) -> Check:
+    if facts.driver is None:
+        return Check("driver", "ok", "none, as there is no GPU")
+    found = f"{plain(facts.driver)}, CUDA up to {plain(facts.raw['driver_cuda'] or 'unknown')}"
+    if pod.driver and pod.driver != facts.driver:
+        return Check("driver", "warn", f"{found}; promised is {pod.driver}", "correct `driver` in the inventory")
+    return Check("driver", "ok", found)
+
+
+def _gpu_use(gpu: Mapping[str, Any]) -> Check:
+    name = f"GPU {gpu['index']} in use"
+    memory, total, percent = (gpu[key] for key in ("memory_used_mib", "memory_total_mib", "utilization_percent"))
+    if not isinstance(memory, int):
+        return Check(name, "warn", "the driver does not tell", "see that nobody else works on it")
+    found = f"{memory} of {total} MiB, {percent} % busy"
+    if memory > _IDLE_MEMORY_MIB or (isinstance(percent, int) and percent > _IDLE_PERCENT):
+        return Check(name, "warn", found, "someone else uses it: times measured now mean nothing")
+    return Check(name, "ok", found)
+
+
+def _disk(disk: Mapping[str, Any]) -> Check:
+    free, inodes = disk["free_bytes"], disk["free_inodes"]
+    found = f"{size(free)} free at {plain(disk['path'])}" + (f", {inodes} inodes" if inodes is not None else "")
+    if not disk["writable"]:
+        return Check("disk", "fail", f"{plain(disk['path'])} cannot be written", "set another `workdir`")
+    if free < _DISK_FAIL or (inodes is not None and inodes < _INODES_FAIL):
+        return Check("disk", "fail", found, "free some, see nsa-pod prune, or set another `workdir`")
+    if free < _DISK_WARN or (inodes is not None and inodes < _INODES_WARN):
+        return Check("disk", "warn", found, "an environment with CUDA takes about 10 GiB")
+    return Check("disk", "ok", found)
+
+
+def _rsync(programs: Mapping[str, str | None]) -> Check:
+    if programs["rsync"]:
+        return Check("rsync", "ok", plain(programs["rsync"]))
+    return Check("rsync", "warn", "not on the pod: trees travel whole, as tar", "install rsync")
+
+
+def _installer(facts: PodFacts) -> Check:
+    if facts.raw["programs"]["uv"]:
+        return Check("installer", "ok", f"uv ({plain(facts.raw['programs']['uv'])})")
+    able = [python for python in facts.raw["pythons"] if {"venv", "ensurepip"} <= set(python["has"])]
+    if able:
+        return Check("installer", "ok", f"venv and pip of {plain(able[0]['path'])}")
+    advice = "install uv, or python3-venv"
+    return Check("installer", "warn", "neither uv nor a Python with venv and ensurepip", advice)
+
+
+def _lock(agent: Agent) -> Check:
+    holder = agent.call("runs", agent.workdir)["holder"]
+    if holder is None:
+        return Check("lock", "ok", "free")
+    who, since, run = (plain(holder.get(key, "unknown")) for key in ("holder", "since", "run_id"))
+    return Check("lock", "warn", f"held by {who} since {since} for run {run}", "wait for it, or nsa-pod cancel")
