@@ -1,7 +1,8 @@
 """The one table of launch configurations, keyed by kernel, architecture and width.
 
-Rows come from measurements made offline; nothing is tuned at a user's first call. A width is the larger head
-dimension in units of half precision (fp32 counts twice), because it decides how much shared memory a tile takes.
+Rows come from measurements made offline; nothing is tuned at a user's first call. A row holds a tile for each width
+(the larger head dimension) in half precision, and one for fp32, whose IEEE products take no tensor cores and many
+registers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-WIDTHS = (64, 128, 192, 256, 512)
+WIDTHS = (64, 128, 192, 256)
+FP32 = "fp32"
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
 
 SHARED_MEMORY = {"sm_80": 163 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024}
@@ -34,12 +36,12 @@ class Tile:
         return {**asdict(self), "BM": max(self.BM, group)}
 
 
-Rows = dict[int, Tile]
-"""Tile for each width of WIDTHS."""
+Rows = dict[int | str, Tile]
+"""Tile for each width of WIDTHS, and for FP32."""
 
 
 def _rows(*tiles: tuple[int, int, int, int]) -> Rows:
-    return {width: Tile(*tile) for width, tile in zip(WIDTHS, tiles, strict=True)}
+    return {key: Tile(*tile) for key, tile in zip((*WIDTHS, FP32), tiles, strict=True)}
 
 
 TABLE: dict[str, dict[str, Rows]] = {
@@ -86,16 +88,21 @@ TABLE: dict[str, dict[str, Rows]] = {
     "selected_dkv": {
         "sm_80": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 4, 1), (16, 16, 4, 1)),
         "sm_89": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 4, 2), (16, 32, 4, 1), (16, 16, 4, 1)),
-        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 1), (64, 64, 8, 1), (16, 32, 4, 1)),
+        "sm_90": _rows((64, 64, 4, 2), (32, 64, 4, 3), (32, 64, 4, 3), (64, 64, 8, 1), (16, 32, 4, 1)),
+    },
+    "selected_dkv_dq": {
+        "sm_80": _rows((32, 64, 4, 2), (32, 64, 4, 2), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 4, 1)),
+        "sm_89": _rows((32, 64, 4, 2), (32, 64, 4, 1), (16, 64, 4, 1), (16, 64, 8, 1), (16, 64, 4, 1)),
+        "sm_90": _rows((32, 64, 4, 3), (32, 64, 4, 3), (32, 64, 4, 2), (32, 64, 8, 2), (16, 64, 4, 1)),
     },
     "selected_token_forward_tma": {
-        "sm_90": _rows((16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 2, 2), (16, 32, 4, 1)),
+        "sm_90": _rows((16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 2, 2), (16, 64, 2, 2), (16, 32, 4, 1)),
     },
     "selected_tile_forward_tma": {
         "sm_90": _rows((64, 64, 4, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 1)),
     },
     "selected_token_dq_tma": {
-        "sm_90": _rows((16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 1, 2), (16, 64, 2, 2), (16, 32, 4, 1)),
+        "sm_90": _rows((16, 64, 2, 2), (16, 64, 2, 2), (16, 64, 2, 2), (16, 64, 4, 2), (16, 32, 4, 1)),
     },
     "selected_tile_dq_tma": {
         "sm_90": _rows((64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)),
@@ -111,22 +118,21 @@ INTERPRETED = Tile(BM=32, BN=16, num_warps=1, num_stages=1)
 """Small tiles, so that small shapes of a test still take several of them."""
 
 
-def width_of(dk: int, dv: int, dtype: torch.dtype) -> int:
-    """The row of WIDTHS for these head dimensions.
+def row_key(dk: int, dv: int, dtype: torch.dtype) -> int | str:
+    """The key of a row for these head dimensions.
 
     Raises:
         ValueError: wider than every row.
     """
-    need = max(dk, dv) * max(1, dtype.itemsize // 2)
-    for width in WIDTHS:
-        if need <= width:
-            return width
-    raise ValueError(f"head dimensions {dk} and {dv} in {dtype} are wider than the kernels' {WIDTHS[-1]} halves")
+    widest = max(dk, dv)
+    if widest > WIDTHS[-1]:
+        raise ValueError(f"head dimensions {dk} and {dv} are wider than the kernels' {WIDTHS[-1]}")
+    return FP32 if dtype == torch.float32 else next(width for width in WIDTHS if widest <= width)
 
 
 def lookup(kernel: str, architecture: str, dk: int, dv: int, dtype: torch.dtype) -> Tile:
     """The configuration of `kernel` on one of ARCHITECTURES."""
-    return TABLE[kernel][architecture][width_of(dk, dv, dtype)]
+    return TABLE[kernel][architecture][row_key(dk, dv, dtype)]
 
 
 @lru_cache
@@ -142,11 +148,15 @@ COMPILING_FOR: ContextVar[str | None] = ContextVar("nsa_kernels_compiling_for", 
 """The architecture that `nsa.kernels.compile` compiles for, whatever this machine has."""
 
 
+def architecture_for(x: Tensor) -> str | None:
+    """The architecture whose kernels run on this tensor: that of its device or the one compiled for; None on a CPU."""
+    wanted = COMPILING_FOR.get()
+    return architecture_of(x.device) if wanted is None and x.device.type == "cuda" else wanted
+
+
 def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
     """The configuration of `kernel` for these tensors."""
-    architecture = COMPILING_FOR.get()
-    if architecture is None and q.device.type == "cuda":
-        architecture = architecture_of(q.device)
+    architecture = architecture_for(q)
     if architecture is None:
         return INTERPRETED
     return lookup(kernel, architecture, q.shape[-1], v.shape[-1], q.dtype)

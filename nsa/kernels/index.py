@@ -150,9 +150,9 @@ def _bin(queries, n, start, N, L_SEL: tl.constexpr, live):
     return first // L_SEL + (start - first) // L_SEL + sequence
 
 
-@triton.jit(do_not_specialize=["N", "M", "HKV", "BINS", "chunk", "rest_keys", "dense_from"])
+@triton.jit(do_not_specialize=["N", "M", "HKV", "BINS", "chunk", "rest_keys", "dense_from", "most"])
 def _union_kernel(
-    indices, queries, starts, members, count, keys, N, M, HKV, BINS, chunk, rest_keys, dense_from, i_t, i_h,
+    indices, queries, starts, members, count, keys, N, M, HKV, BINS, chunk, rest_keys, dense_from, most, i_t, i_h,
     SLOTS: tl.constexpr, TB: tl.constexpr, U: tl.constexpr, L_SEL: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """One tile of TB queries, one KV head: sort the blocks, number the distinct ones, set their members' bits."""
@@ -187,11 +187,12 @@ def _union_kernel(
         tl.store(starts + base + run, e, mask=new)
         tl.debug_barrier()
         begin = tl.load(starts + base + run, mask=valid, other=0)
-        last = run + 1 >= tl.sum(new.to(tl.int32), 0)
+        distinct = tl.sum(new.to(tl.int32), 0)
+        last = run + 1 >= distinct
         end = tl.load(starts + base + run + 1, mask=valid & (last == 0), other=0)
         tl.debug_barrier()
         shared = tl.where(last, tl.sum(valid.to(tl.int32), 0), end) - begin
-        kept = valid & ((shared >= dense_from) | (start + L_SEL > lowest + 1))
+        kept = valid & ((distinct <= most) | (shared >= dense_from) | (start + L_SEL > lowest + 1))
         n = tile * TB + tok
         pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
         bin_key = _bin(queries, n, start, N, L_SEL, valid) + h * BINS
@@ -205,7 +206,9 @@ def _union_kernel(
     tl.store(count + h * tl.num_programs(0) + tile, tl.sum(new.to(tl.int32), 0))
 
 
-def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, chunk: int = 0) -> Union:
+def union(
+    indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0
+) -> Union:
     """The union of each tile of `tokens` neighbouring queries.
 
     Args:
@@ -214,6 +217,7 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, chun
         tokens: queries of one tile, at most 64.
         dense_from: if not 0, only blocks that this many of a tile's queries share (or that some of them may not
             see whole) stay in the union, and `keys` is made for all pairs.
+        most: with `dense_from`, a union of at most so many blocks stays as it is.
         chunk: queries whose pairs are neighbours among those left out.
     """
     rows, heads, slots = indices.shape
@@ -226,7 +230,7 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, chun
     keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=device) if dense_from else None
     _union_kernel[(tiles, heads)](
         indices, where.queries, starts, members, count, keys,
-        rows, where.keys, heads, where.bins, chunk, rest_keys, dense_from, indices.stride(0), indices.stride(1),
+        rows, where.keys, heads, where.bins, chunk, rest_keys, dense_from, most, indices.stride(0), indices.stride(1),
         SLOTS=slots, TB=tokens, U=width, L_SEL=where.l_sel, REST=dense_from > 0,
         WIDE=(where.keys + 2) * tokens * slots >= 1 << 31, num_warps=1 if width <= 256 else 4,
     )  # fmt: skip

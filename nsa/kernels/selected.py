@@ -21,9 +21,14 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels import index
 from nsa.kernels.common import LOG2E, dot_precision, pad_group, row_dot, rows_last, split_dim
-from nsa.kernels.configs import config_for
+from nsa.kernels.configs import architecture_for, config_for
 from nsa.kernels.selected_bwd import dkv_kernel, dq_kernel, reduce_kernel
 from nsa.kernels.selected_fwd import forward_kernel, gather_kernel
+
+try:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+except ImportError:  # Triton before 3.4: pointer loads only
+    TensorDescriptor = None
 
 ALWAYS = 1 << 30
 """A union limit that every tile meets."""
@@ -32,15 +37,18 @@ NEVER = -1
 """A union limit that no tile meets: no union is built."""
 
 
+NO_DESCRIPTORS = (None, None, None, None)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How the queries are shared among programs.
 
     Attributes:
-        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; the queries
-            of the others one by one. Unused with `dense_from`.
-        dense_from: 0, or: blocks that at least so many queries of a tile share are read by the tile, the others by
-            runs of the queries that chose them (schedule `gather`).
+        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; the others
+            query by query, or as `dense_from` says.
+        dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
+            read by the tile, and the rest by runs of the queries that chose them.
         chunk: queries whose partial results are held at once by `gather`.
         pairs: (query, block) pairs of one run.
     """
@@ -51,22 +59,29 @@ class Schedule:
     pairs: int = 128
 
 
+RUNS_WANTED = 4096
+"""Runs of the gradient of k and v that fill the card with even work (measured on an H200)."""
+
 GATHER_LARGEST_BLOCK = 128
 """The gather kernel keeps a whole block of keys and values on chip."""
 
 
-def choose_schedule(group: int, slots: int, config: NSAConfig) -> Schedule:
-    """The schedule for these shapes; where the overlap of neighbours matters, the device decides by tile.
+def choose_schedule(group: int, slots: int, config: NSAConfig, dk: int, backward: bool = False) -> Schedule:
+    """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
 
-    The limits are from H200 measurements (docs/kernels.md): at group size 16 the tile kernel wins below a union of
-    about 42 of 64 blocks; from group size 8 down the gathered schedule wins at any overlap.
+    The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
+    the tile kernel beats the token kernel below a union of about 52 of 64 blocks, and gathering wins in the gradient
+    only, while its tiles fit into registers (dk <= 128); with 4 heads gathering wins above about 40 of 256 blocks.
     """
     tokens = max(1, 64 // pad_group(group))
     if tokens == 1:
         return Schedule(most=NEVER)
-    if group <= 8 and config.l_sel <= GATHER_LARGEST_BLOCK:
-        return Schedule(dense_from=max(2, tokens // 4))
-    return Schedule(most=int(tokens * slots * 0.65))
+    if config.l_sel <= GATHER_LARGEST_BLOCK:
+        if group <= 8:
+            return Schedule(most=tokens * slots * 5 // 32, dense_from=max(2, tokens // 2), chunk=16384 if backward else 8192)
+        if backward and dk <= 128:
+            return Schedule(most=tokens * slots // 2, dense_from=2)
+    return Schedule(most=tokens * slots * 13 // 16)
 
 
 @dataclass(frozen=True)
@@ -93,9 +108,9 @@ class _Problem:
         """Token and head strides of q, k and v."""
         return (*self.q.stride()[:2], *self.k.stride()[:2], *self.v.stride()[:2])
 
-    def launch(self, kernel: str) -> dict[str, Any]:
+    def launch(self, kernel: str, tma: bool = False) -> dict[str, Any]:
         """Compile-time arguments that all kernels share, with the tile and the warps of `kernel`."""
-        tile = config_for(kernel, self.q, self.v).launch(pad_group(self.group))
+        tile = config_for(kernel + "_tma" if tma else kernel, self.q, self.v).launch(pad_group(self.group))
         (dk0, dk1), (dv0, dv1) = split_dim(self.q.shape[-1]), split_dim(self.v.shape[-1])
         block = max(16, triton.next_power_of_2(self.where.l_sel))
         return {
@@ -104,6 +119,30 @@ class _Problem:
             "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype),
             **tile, "BN": min(tile["BN"], block),
         }  # fmt: skip
+
+    def descriptors(self, rows: int) -> tuple[Any, ...]:
+        """Tiles of `rows` keys for the copy engine: the two parts of k and of v, None for a part that is empty."""
+        return (*_tiles_of(self.k, rows), *_tiles_of(self.v, rows))
+
+
+def _tiles_of(x: Tensor, rows: int) -> tuple[Any, Any]:
+    first, second = split_dim(x.shape[-1])
+    flat = x.as_strided((x.shape[0], x.shape[1] * x.shape[2]), (x.stride(0), 1))
+    return tuple(TensorDescriptor.from_tensor(flat, [rows, width]) if width else None for width in (first, second))
+
+
+def copy_engine(k: Tensor, v: Tensor) -> bool:
+    """Whether this Triton and this card can load tiles of k, v [M,Hkv,D] by descriptor."""
+    if TensorDescriptor is None or architecture_for(k) != "sm_90":
+        return False
+    return all(_describable(x) for x in (k, v))
+
+
+def _describable(x: Tensor) -> bool:
+    """Heads side by side, and rows that begin at multiples of 16 bytes."""
+    bytes_of = x.element_size()
+    aligned = x.data_ptr() % 16 == 0 and x.stride(0) * bytes_of % 16 == 0
+    return aligned and x.stride(1) == x.shape[-1] and x.shape[-1] * bytes_of % 16 == 0
 
 
 def _problem(
@@ -147,7 +186,7 @@ def forward(
     if not block_indices.shape[-1]:
         return o.zero_(), lse.fill_(float("-inf"))
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
-    schedule = schedule or choose_schedule(problem.group, block_indices.shape[-1], config)
+    schedule = schedule or choose_schedule(problem.group, block_indices.shape[-1], config, q.shape[-1])
     if schedule.dense_from:
         _forward_gather(problem, schedule, o, lse)
     else:
@@ -157,52 +196,58 @@ def forward(
 
 def _forward_mixed(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> None:
     """Tiles with small unions by the tile kernel, the queries of the others by the token kernel."""
-    tile = p.launch("selected_tile_forward")
+    tma = copy_engine(p.k, p.v)
+    tile = p.launch("selected_tile_forward", tma)
     tokens, union = tile["BM"] // tile["GP"], None
     if schedule.most != NEVER:
         union = index.union(p.indices, p.where, tokens)
-        _launch_forward(p, tile, union, tokens, o, lse, most=schedule.most)
+        _launch_forward(p, tile, union, tokens, o, lse, most=schedule.most, tma=tma)
     if schedule.most != ALWAYS:
-        token = p.launch("selected_token_forward")
-        _launch_forward(p, token, union, tokens, o, lse, most=schedule.most, tile=False)
+        token = p.launch("selected_token_forward", tma)
+        _launch_forward(p, token, union, tokens, o, lse, most=schedule.most, tile=False, tma=tma)
 
 
 def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> None:
     """Widely shared blocks by the tile kernel; the others by the gather kernel, chunk of queries by chunk."""
-    tile, gather = p.launch("selected_tile_forward"), p.launch("selected_gather_forward")
+    tma = copy_engine(p.k, p.v)
+    tile, gather = p.launch("selected_tile_forward", tma), p.launch("selected_gather_forward")
     gather["BN"] = max(16, triton.next_power_of_2(p.where.l_sel))
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
-    union = index.union(p.indices, p.where, tokens, schedule.dense_from, chunk)
+    union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
     runs = index.runs(union.keys, union.rest_keys, schedule.pairs)
     held = chunk * p.heads * slots
     part = p.v.new_empty(held * p.group, p.v.shape[-1])
     part_lse = torch.empty(held * p.group, dtype=torch.float32, device=part.device)
     most_runs = held // schedule.pairs + min(held, p.heads * p.where.bins)
+    keys = p.heads * p.where.bins
     for i, first in enumerate(range(0, rows, chunk)):
         gather_kernel[(most_runs,)](
             p.q, p.k, p.v, part, part_lse, runs.order, runs.edges, runs.run_edges, runs.run_key, p.where.blocks,
-            p.where.keys, first, i, p.where.bins, *p.strides, p.scale * LOG2E.value, PAIRS=schedule.pairs, **gather,
+            p.where.keys, first, i * keys, (i + 1) * keys, p.where.bins, *p.strides, p.scale * LOG2E.value, PAIRS=schedule.pairs, **gather,
         )  # fmt: skip
-        _launch_forward(p, tile, union, tokens, o, lse, part=(part, part_lse), span=(first, min(chunk, rows - first)))
+        span = (first, min(chunk, rows - first))
+        _launch_forward(p, tile, union, tokens, o, lse, part=(part, part_lse), span=span, tma=tma)
 
 
 def _launch_forward(
     p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, o: Tensor, lse: Tensor, *,
     most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None, span: tuple[int, int] | None = None,
+    tma: bool = False,
 ) -> None:  # fmt: skip
     """The tile kernel or the token kernel over the queries `span` = (first, count), all unless given."""
     first, rows = span or (0, p.indices.shape[0])
-    tokens = union_tokens if tile else 1
+    together = union_tokens if union else 1
     blocks, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
     slots, members, count = sizes["SLOTS"], blocks if union is None else union.members, blocks if union is None else union.count
     held, held_lse = part or (o, lse)
-    forward_kernel[(triton.cdiv(rows, tokens), p.heads)](
-        p.q, p.k, p.v, o, lse, blocks, members, count, p.where.queries, blocks if part is None else union.keys, held, held_lse,
+    forward_kernel[(triton.cdiv(rows, together), p.heads)](
+        p.q, p.k, p.v, *(p.descriptors(sizes["BN"]) if tma else NO_DESCRIPTORS),
+        o, lse, blocks, members, count, p.where.queries, blocks if part is None else union.keys, held, held_lse,
         p.indices.shape[0], p.where.keys, first, count.shape[-1], most, 0 if part is None else union.rest_keys,
         *p.strides, *strides, p.scale * LOG2E.value,
-        TB=tokens, UT=union_tokens, U=blocks.shape[-1], SP=triton.next_power_of_2(slots), TILE=tile, MERGE=part is not None,
-        **sizes,
+        TB=together if tile else 1, UT=together, U=blocks.shape[-1], SP=triton.next_power_of_2(slots), TILE=tile, MERGE=part is not None,
+        TMA=tma, **sizes,
     )  # fmt: skip
 
 
@@ -242,71 +287,145 @@ def backward(
         return (torch.zeros_like(q) if dq is None else dq), dk.zero_(), dv.zero_()
     dq = q.new_empty(q.shape) if dq is None else dq
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
-    schedule = schedule or choose_schedule(problem.group, block_indices.shape[-1], config)
-    gating = (lse, 0) if gate is None else (gate, gate.stride(-1))
-    upstream = (do.contiguous(), lse, delta, gating[0])
-    flags = {"GATED": gate is not None}
-    _backward_q(problem, schedule, upstream, gating[1], dq, flags | {"ADD": added})
-    _backward_kv(problem, schedule, upstream, gating[1], dk, dv, flags)
+    schedule = schedule or choose_schedule(problem.group, block_indices.shape[-1], config, q.shape[-1], backward=True)
+    down = _Upstream(do.contiguous(), lse, delta, lse if gate is None else gate, 0 if gate is None else gate.stride(-1))
+    if schedule.dense_from:
+        _backward_gather(problem, schedule, down, dq, dk, dv, gated=gate is not None, add=added)
+    else:
+        _backward_q(problem, schedule, down, dq, gated=gate is not None, add=added)
+        _backward_kv(problem, down, dk, dv, gated=gate is not None)
     return dq, dk, dv
 
 
-def _backward_q(
-    p: _Problem, schedule: Schedule, upstream: tuple[Tensor, ...], s_gate: int, dq: Tensor, flags: dict[str, bool]
-) -> None:
+@dataclass(frozen=True)
+class _Upstream:
+    """What comes back into the operation: do [N,Hq,Dv], the forward's lse, delta and gates [N,Hq] with their stride."""
+
+    do: Tensor
+    lse: Tensor
+    delta: Tensor
+    gate: Tensor
+    s_gate: int
+
+    @property
+    def pointers(self) -> tuple[Tensor, ...]:
+        return self.do, self.lse, self.delta, self.gate
+
+
+def _backward_q(p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, **flags: bool) -> None:
     """dq by the tile kernel where unions are small, else by the token kernel."""
-    sizes = p.launch("selected_tile_dq")
-    rows, tokens, union = p.indices.shape[0], sizes["BM"] // sizes["GP"], None
+    tma = copy_engine(p.k, p.v)
+    sizes = p.launch("selected_tile_dq", tma)
+    tokens, union = sizes["BM"] // sizes["GP"], None
     if schedule.most != NEVER:
         union = index.union(p.indices, p.where, tokens)
-        _launch_dq(p, sizes, union, tokens, upstream, s_gate, dq, schedule.most, True, flags)
+        _launch_dq(p, sizes, union, tokens, up, dq, most=schedule.most, tma=tma, **flags)
     if schedule.most != ALWAYS:
-        sizes = p.launch("selected_token_dq")
-        _launch_dq(p, sizes, union, tokens, upstream, s_gate, dq, schedule.most, False, flags)
+        sizes = p.launch("selected_token_dq", tma)
+        _launch_dq(p, sizes, union, tokens, up, dq, most=schedule.most, tile=False, tma=tma, **flags)
 
 
 def _launch_dq(
-    p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, upstream: tuple[Tensor, ...],
-    s_gate: int, dq: Tensor, most: int, tile: bool, flags: dict[str, bool],
+    p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, up: _Upstream, dq: Tensor, *,
+    gated: bool, add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None,
+    span: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
-    do, lse, delta, gate = upstream
-    rows, tokens = p.indices.shape[0], union_tokens if tile else 1
+    """The dq kernel over the queries `span` = (first, count), all unless given, tile by tile or one by one."""
+    first, rows = span or (0, p.indices.shape[0])
+    together = union_tokens if union else 1
     blocks, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
     members, count = (blocks, blocks) if union is None else (union.members, union.count)
-    dq_kernel[(triton.cdiv(rows, tokens), p.heads)](
-        p.q, p.k, p.v, do, lse, delta, gate, dq, blocks, members, count, p.where.queries,
-        rows, p.where.keys, count.shape[-1], most, *p.strides, *strides, s_gate, p.scale,
-        TB=tokens, UT=union_tokens, U=blocks.shape[-1], TILE=tile, **flags, **sizes,
+    keys, rest_keys = (blocks, 0) if part is None else (union.keys, union.rest_keys)
+    dq_kernel[(triton.cdiv(rows, together), p.heads)](
+        p.q, p.k, p.v, *(p.descriptors(sizes["BN"]) if tma else NO_DESCRIPTORS), *up.pointers, dq, blocks, members, count,
+        p.where.queries, keys, dq if part is None else part,
+        p.indices.shape[0], p.where.keys, first, count.shape[-1], most, rest_keys, *p.strides, *strides, up.s_gate, p.scale,
+        TB=together if tile else 1, UT=together, U=blocks.shape[-1], SP=triton.next_power_of_2(sizes["SLOTS"]), TILE=tile,
+        MERGE=part is not None, GATED=gated, ADD=add, TMA=tma, **sizes,
     )  # fmt: skip
 
 
-def _backward_kv(
-    p: _Problem, schedule: Schedule, upstream: tuple[Tensor, ...], s_gate: int, dk: Tensor, dv: Tensor, flags: dict[str, bool]
-) -> None:
-    """dk and dv by runs of the queries of each block, then the sum of the runs."""
-    do, lse, delta, gate = upstream
-    sizes = p.launch("selected_dkv")
-    pairs = sizes["BM"] // sizes["GP"] * 64
-    n_keys = p.heads * p.where.bins
-    runs = index.runs(index.pair_keys(p.indices, p.where), n_keys, pairs)
-    sub = triton.cdiv(p.where.l_sel, sizes["BN"])
-    rows = sub * sizes["BN"]
-    part_k, part_v = (
-        torch.empty(runs.run_key.numel(), rows, x.shape[-1], dtype=torch.float32, device=x.device) for x in (dk, dv)
-    )
-    dkv_kernel[(runs.run_key.numel(), sub)](
-        p.q, p.k, p.v, do, lse, delta, gate, part_k, part_v,
-        runs.order, runs.edges, runs.run_edges, runs.run_key, p.where.blocks, p.where.queries,
-        p.indices.shape[0], p.where.keys, p.where.bins, n_keys, *p.strides, s_gate, p.scale,
-        PAIRS=pairs, **flags, **sizes,
+def _run_pairs(p: _Problem, tile_rows: int) -> int:
+    """Pairs of one run: long runs, so that few partial sums are written, but enough runs to fill the card."""
+    tokens = tile_rows // pad_group(p.group)
+    tiles = triton.next_power_of_2(max(1, p.indices.numel() // (tokens * RUNS_WANTED)))
+    return tokens * min(256, max(16, tiles))
+
+
+@dataclass(frozen=True)
+class _Partials:
+    """fp32 partial sums of dk and dv for each run, `rows` keys each, and the runs that they belong to."""
+
+    runs: index.Runs
+    k: Tensor
+    v: Tensor
+    rows: int
+
+
+def _partials(p: _Problem, runs: index.Runs) -> _Partials:
+    rows = triton.next_power_of_2(max(16, p.where.l_sel))
+    shapes = ((runs.run_key.numel(), rows, x.shape[-1]) for x in (p.k, p.v))
+    return _Partials(runs, *(torch.empty(shape, dtype=torch.float32, device=p.k.device) for shape in shapes), rows)
+
+
+def _launch_dkv(
+    p: _Problem, partials: _Partials, up: _Upstream, keys: tuple[int, int], most_runs: int, *, gated: bool,
+    part: Tensor | None = None, first: int = 0,
+) -> None:  # fmt: skip
+    """Partial sums of the runs of `keys` = (first, past the last); with `part`, also each pair's dq."""
+    sizes = p.launch("selected_dkv" if part is None else "selected_dkv_dq")
+    if part is not None:
+        sizes["BN"] = partials.rows
+    runs = partials.runs
+    dkv_kernel[(most_runs, partials.rows // sizes["BN"])](
+        p.q, p.k, p.v, *up.pointers, partials.k, partials.v, runs.order, runs.edges, runs.run_edges, runs.run_key,
+        p.where.blocks, p.where.queries, partials.k if part is None else part,
+        p.indices.shape[0], p.where.keys, first, *keys, p.where.bins, *p.strides, up.s_gate, p.scale,
+        PAIRS=runs.pairs, GATED=gated, DQ=part is not None, **sizes,
     )  # fmt: skip
-    for part, x in ((part_k, dk), (part_v, dv)):
-        width = x.shape[-1]
-        columns = min(64, triton.next_power_of_2(width))
-        reduce_kernel[(p.where.bins, p.heads, triton.cdiv(p.where.l_sel, sizes["BN"]) * triton.cdiv(width, columns))](
-            part, x, runs.run_edges, p.where.blocks, p.where.bins, 1,
-            H=p.heads, D=width, LB=p.where.l_sel, ROWS=rows, BN=sizes["BN"], BD=columns,
+
+
+def _reduce(p: _Problem, partials: _Partials, groups: int, dk: Tensor, dv: Tensor) -> None:
+    """Add up the runs of each block; `groups` sets of keys, one after the other, name the same blocks."""
+    for part, x in ((partials.k, dk), (partials.v, dv)):
+        keys, columns = min(64, partials.rows), min(64, triton.next_power_of_2(x.shape[-1]))
+        pieces = partials.rows // keys * triton.cdiv(x.shape[-1], columns)
+        reduce_kernel[(p.where.bins, p.heads, pieces)](
+            part, x, partials.runs.run_edges, p.where.blocks, p.where.bins, groups,
+            H=p.heads, D=x.shape[-1], LB=p.where.l_sel, ROWS=partials.rows, BN=keys, BD=columns,
         )  # fmt: skip
+
+
+def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor, *, gated: bool) -> None:
+    """dk and dv by runs of the queries of each block, then the sum of the runs."""
+    keys = p.heads * p.where.bins
+    pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
+    partials = _partials(p, index.runs(index.pair_keys(p.indices, p.where), keys, pairs))
+    _launch_dkv(p, partials, up, (0, keys), partials.runs.run_key.numel(), gated=gated)
+    _reduce(p, partials, 1, dk, dv)
+
+
+def _backward_gather(
+    p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, dk: Tensor, dv: Tensor, *, gated: bool, add: bool
+) -> None:
+    """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks."""
+    tma = copy_engine(p.k, p.v)
+    tile, rows, keys = p.launch("selected_tile_dq", tma), p.indices.shape[0], p.heads * p.where.bins
+    tokens = tile["BM"] // tile["GP"]
+    chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
+    union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
+    pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
+    partials = _partials(p, index.runs(union.keys, union.rest_keys + keys, pairs))
+    held = chunk * p.heads * p.indices.shape[-1]
+    part = p.q.new_empty(held * p.group, p.q.shape[-1])
+    most_runs = held // pairs + min(held, keys)
+    for i, first in enumerate(range(0, rows, chunk)):
+        _launch_dkv(p, partials, up, (i * keys, (i + 1) * keys), most_runs, gated=gated, part=part, first=first)
+        span = (first, min(chunk, rows - first))
+        _launch_dq(p, tile, union, tokens, up, dq, gated=gated, add=add, tma=tma, part=part, span=span)
+    last = (union.rest_keys, union.rest_keys + keys)
+    _launch_dkv(p, partials, up, last, p.indices.numel() // pairs + min(p.indices.numel(), keys), gated=gated)
+    _reduce(p, partials, union.rest_keys // keys + 1, dk, dv)
 
 
 # --- autograd ---

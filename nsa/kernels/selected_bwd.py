@@ -1,8 +1,9 @@
 """Backward kernels of selected attention; the vocabulary and the schedules are those of `selected_fwd`.
 
-dq goes query by query, token by token or tile by tile, as the forward does. dk and dv go block by block over the
-runs of `index.Runs`: each run gathers its queries and writes fp32 partial sums, which a second kernel adds in the
-order of the runs. Nothing is added atomically, so every run of the program gives the same bits.
+dk and dv go block by block over the runs of `index.Runs`: each run gathers its queries and writes fp32 partial sums,
+which a second kernel adds in the order of the runs. dq goes query by query or tile by tile, as the forward does; in
+the schedule `gather` the pairs that are not in the tile's union get their part of dq from the run that computes their
+dk and dv, which saves a third of the products. Nothing is added atomically, so every call gives the same bits.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common import LOG2E, store_tile
+from nsa.kernels.common import LOG2E, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR
-from nsa.kernels.selected_fwd import key_rows, run_of
-from nsa.kernels.spans import _load_pair as load_pair
-from nsa.kernels.spans import _scores as dot_rows
+from nsa.kernels.selected_fwd import MERGE_STAGES, key_rows, load_block, rest_of, run_of
 
 
 @triton.jit
@@ -24,26 +23,34 @@ def load_lse(p_lse, o_row, m_row):
     return tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)
 
 
-@triton.jit(do_not_specialize=["N", "M", "n_tiles", "most"])
-def dq_kernel(
-    p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_count, p_queries,
-    N, M, n_tiles, most, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+@triton.jit
+def add_dq(
+    b_dq0, b_dq1, p_keys, p_part, rest_keys, o_pair, o_part, o_g, m_row,
+    G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
+):  # fmt: skip
+    """Add the gathered parts of dq: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
+    _, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
+    for i in tl.range(0, n_slots, num_stages=MERGE_STAGES):
+        m_i = tl.load(p_keys + o_pair + i, mask=m_row, other=rest_keys) < rest_keys  # [BM]
+        o_i = ((o_part + i) * G + o_g) * DK
+        b_dq0 += load_tile(p_part, o_i, m_i, 0, DK0, DK, True).to(tl.float32)
+        if DK1 > 0:
+            b_dq1 += load_tile(p_part, o_i, m_i, DK0, DK1, DK, True).to(tl.float32)
+    return b_dq0, b_dq1
+
+
+@triton.jit
+def dq_rows(
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members,
+    p_queries, p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+    i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
-    U: tl.constexpr, TILE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
+    U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+    ADD: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """dq of TB queries of one KV head; who computes what is decided as in `selected_fwd.forward_kernel`."""
-    i_tile, i_h = tl.program_id(0), tl.program_id(1)
-    o_union = i_h * n_tiles + i_tile * TB // UT
-    n_blocks = SLOTS
-    if TILE:
-        n_blocks = tl.load(p_count + o_union)
-        if n_blocks > most:
-            return
-    elif most >= 0:
-        if tl.load(p_count + o_union) <= most:
-            return
+    """dq of TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
     o_r = tl.arange(0, BM)
     o_tok, o_g = o_r // GP, o_r % GP
     o_n = i_tile * TB + o_tok
@@ -73,8 +80,9 @@ def dq_kernel(
             start = tl.where(block < 0, FAR, first + block * LB)
             b_last = b_limit
         o_key, o_at = key_rows(start, M - 1, i % SUB, BN, LB)
-        b_k0, b_k1 = load_pair(p_k + i_h * s_kh, o_at * s_kt, o_at >= 0, DK, DK0, DK1, False)
-        b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_at * s_vt, o_at >= 0, DV, DV0, DV1, False)
+        first_row = start + i % SUB * BN
+        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_at, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
+        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_at, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
         b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * (scale * LOG2E) - b_lse[:, None])  # [BM, BN]
         b_p = tl.where(o_key[None, :] <= b_last[:, None], b_p, 0.0)
         b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])
@@ -85,30 +93,81 @@ def dq_kernel(
     b_f = tl.full([BM], 1.0, tl.float32) * scale
     if GATED:
         b_f *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)
-    store_tile(p_dq, o_row * DK, m_row, b_dq0 * b_f[:, None], 0, DK0, DK, ADD)
+    b_dq0 = b_dq0 * b_f[:, None]
     if DK1 > 0:
-        store_tile(p_dq, o_row * DK, m_row, b_dq1 * b_f[:, None], DK0, DK1, DK, ADD)
+        b_dq1 = b_dq1 * b_f[:, None]
+    if MERGE:
+        o_pair = (o_n * H + i_h) * SLOTS
+        o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
+        b_dq0, b_dq1 = add_dq(
+            b_dq0, b_dq1, p_keys, p_part, rest_keys, o_pair, o_part, o_g, m_row, G, SLOTS, SP, DK, DK0, DK1
+        )
+    store_tile(p_dq, o_row * DK, m_row, b_dq0, 0, DK0, DK, ADD)
+    if DK1 > 0:
+        store_tile(p_dq, o_row * DK, m_row, b_dq1, DK0, DK1, DK, ADD)
 
 
-@triton.jit(do_not_specialize=["N", "M", "BINS", "n_keys"])
+@triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
+def dq_kernel(
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_count,
+    p_queries, p_keys, p_part, N, M, i_first, n_tiles, most, rest_keys,
+    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
+    U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+    ADD: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """dq of UT queries of one KV head; who computes what is decided as in `selected_fwd.forward_kernel`."""
+    i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
+    o_union = i_h * n_tiles + i_union
+    if TILE:
+        n_blocks = tl.load(p_count + o_union)
+        if not MERGE:
+            if n_blocks > most:
+                return
+        i_tile = i_union
+        dq_rows(
+            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_queries,
+            p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+            i_tile, i_h, o_union, n_blocks, H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE,
+            PREC, GATED, ADD, TMA,
+        )  # fmt: skip
+    else:
+        n_blocks = SLOTS
+        if most >= 0:
+            if tl.load(p_count + o_union) <= most:
+                return
+        for i in range(tl.minimum(UT, N - i_union * UT)):
+            i_tile = i_union * UT + i
+            dq_rows(
+                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_queries,
+                p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+                i_tile, i_h, o_union, n_blocks, H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE,
+                PREC, GATED, ADD, TMA,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["N", "M", "i_first", "first_key", "last_key", "BINS"])
 def dkv_kernel(
     p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
-    p_queries, N, M, BINS, n_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_gate, scale,
+    p_queries, p_part, N, M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_gate, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
-    GATED: tl.constexpr,
+    GATED: tl.constexpr, DQ: tl.constexpr,
 ):  # fmt: skip
-    """One run and BN keys of its block: fp32 partial sums p_dk [R,SUB*BN,DK], p_dv [R,SUB*BN,DV].
+    """One run of the keys [first_key, last_key) and BN keys of its block: fp32 sums p_dk [R,SUB*BN,DK], p_dv [R,SUB*BN,DV].
 
-    Keys are the rows of the tiles, so that p and ds stay in registers as left operands.
+    Keys are the rows of the tiles, so that p and ds stay in registers as left operands. With DQ the queries belong to
+    the chunk that begins at i_first and see the whole block, BN covers it, and each pair's dq goes to p_part.
     """
     TB: tl.constexpr = BM // GP
     SUB: tl.constexpr = (LB + BN - 1) // BN
-    i_run, i_sub = tl.program_id(0), tl.program_id(1)
-    i_key = tl.load(p_run_key + i_run)
-    if i_key >= n_keys:
+    i_run, i_sub = tl.load(p_run_edges + first_key) + tl.program_id(0), tl.program_id(1)
+    if i_run >= tl.load(p_run_edges + last_key):
         return
+    i_key = tl.load(p_run_key + i_run)
     i_h = i_key // BINS % H
     p_list, n_pairs = run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS)
     o_key, o_at = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, i_sub, BN, LB)
@@ -120,9 +179,12 @@ def dkv_kernel(
     b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
+    o_next = tl.load(p_list + tl.minimum(o_r // GP, n_pairs - 1))  # [BM], read one step ahead of its use
     for i in range(tl.cdiv(n_pairs, TB)):
         o_pos = i * TB + o_r // GP
-        o_n = tl.load(p_list + tl.minimum(o_pos, n_pairs - 1)) // (H * SLOTS)  # [BM]
+        o_pair = o_next
+        o_next = tl.load(p_list + tl.minimum(o_pos + TB, n_pairs - 1))
+        o_n = o_pair // (H * SLOTS)
         m_row = (o_pos < n_pairs) & (o_g < G)
         o_head = i_h * G + tl.minimum(o_g, G - 1)
         o_row = o_n * (H * G) + o_head
@@ -130,9 +192,12 @@ def dkv_kernel(
         b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, False)  # [BM, DV]
         b_lse = load_lse(p_lse, o_row, m_row)
         b_delta = tl.load(p_delta + o_row)
-        b_limit = tl.load(p_queries + 2 * N + o_n)
         b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
-        b_p = tl.where(o_key[:, None] <= b_limit[None, :], b_p, 0.0)
+        if not DQ:
+            b_limit = tl.load(p_queries + 2 * N + o_n)
+            b_p = tl.where(o_key[:, None] <= b_limit[None, :], b_p, 0.0)
+        elif LB % BN != 0:
+            b_p = tl.where(o_key[:, None] < FAR, b_p, 0.0)
         if GATED:
             b_p *= tl.load(p_gate + o_row * s_gate).to(tl.float32)[None, :]
         b_pt = b_p.to(b_do0.dtype)
@@ -144,6 +209,13 @@ def dkv_kernel(
         b_dk0 = tl.dot(b_ds, b_q0, b_dk0, input_precision=PREC)
         if DK1 > 0:
             b_dk1 = tl.dot(b_ds, b_q1, b_dk1, input_precision=PREC)
+        if DQ:  # transposed, because BM is smaller than the 64 rows that the matrix units take
+            o_part = ((o_pair - i_first.to(tl.int64) * (H * SLOTS)) * G + o_g) * DK
+            b_dq = tl.trans(tl.dot(tl.trans(b_k0), b_ds, input_precision=PREC)) * scale  # [BM, DK0]
+            store_tile(p_part, o_part, m_row, b_dq, 0, DK0, DK, False)
+            if DK1 > 0:
+                b_dq = tl.trans(tl.dot(tl.trans(b_k1), b_ds, input_precision=PREC)) * scale
+                store_tile(p_part, o_part, m_row, b_dq, DK0, DK1, DK, False)
     o_out = i_run.to(tl.int64) * (SUB * BN) + i_sub * BN + tl.arange(0, BN)
     store_tile(p_dk, o_out * DK, o_key >= 0, b_dk0 * scale, 0, DK0, DK, False)
     store_tile(p_dv, o_out * DV, o_key >= 0, b_dv0, 0, DV0, DV, False)

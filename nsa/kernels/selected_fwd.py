@@ -18,10 +18,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common import LN2, LOW, load_tile, store_tile
+from nsa.kernels.common import LN2, LOW, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR
-from nsa.kernels.spans import _load_pair as load_pair
-from nsa.kernels.spans import _scores as dot_rows
+
+
+MERGE_STAGES = tl.constexpr(4)
+"""Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
 
 
 @triton.jit
@@ -33,6 +35,21 @@ def key_rows(start, last_key, i_sub, BN: tl.constexpr, LB: tl.constexpr):
     if LB % BN != 0:
         o_key = tl.where(o_c < LB, o_key, FAR)
     return o_key, o_row
+
+
+@triton.jit
+def load_block(
+    p_x, d_0, d_1, start, o_row, i_h, s_t, s_h, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, TMA: tl.constexpr
+):
+    """Rows of keys or values of one KV head [BN,D]: by the copy engine from `start` (0 past the end), or from o_row."""
+    if TMA:
+        b_0 = d_0.load([start, i_h * D])
+        b_1 = b_0
+        if D1 > 0:
+            b_1 = d_1.load([start, i_h * D + D0])
+    else:
+        b_0, b_1 = load_pair(p_x + i_h * s_h, o_row * s_t, o_row >= 0, D, D0, D1, False)
+    return b_0, b_1
 
 
 @triton.jit
@@ -50,22 +67,29 @@ def softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1: tl.constexpr, PREC:
 
 
 @triton.jit
+def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.constexpr):
+    """Which slots of each row were left to runs, [BM,SP]; and SLOTS, or 0 if none was (to skip their loop)."""
+    o_slot = tl.arange(0, SP)
+    m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
+    m_slot = tl.load(p_keys + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=rest_keys) < rest_keys
+    return m_slot, tl.max(tl.max(m_slot.to(tl.int32), 1), 0) * SLOTS
+
+
+@triton.jit
 def add_partials(
-    b_m, b_l, b_o0, b_o1, p_rest, p_part, p_part_lse, past, o_pair, o_part, o_g, m_row,
+    b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
     G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
 ):  # fmt: skip
     """Merge the gathered partial results of each row: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
-    o_slot = tl.arange(0, SP)
-    m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
-    m_slot = tl.load(p_rest + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=past) < past  # [BM, SP]
-    o_lse = (o_part[:, None] + o_slot[None, :]) * G + o_g[:, None]
+    m_slot, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
+    o_lse = (o_part[:, None] + tl.arange(0, SP)[None, :]) * G + o_g[:, None]
     b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
     b_a = tl.exp2(b_m - b_new)
     b_l, b_o0 = b_l * b_a, b_o0 * b_a[:, None]
     if DV1 > 0:
         b_o1 = b_o1 * b_a[:, None]
-    for i in range(SLOTS):
-        m_i = tl.load(p_rest + o_pair + i, mask=m_row, other=past) < past  # [BM]
+    for i in tl.range(0, n_slots, num_stages=MERGE_STAGES):
+        m_i = tl.load(p_keys + o_pair + i, mask=m_row, other=rest_keys) < rest_keys  # [BM]
         o_i = (o_part + i) * G + o_g
         b_w = tl.load(p_part_lse + o_i, mask=m_i, other=LOW)
         b_w = tl.where(m_i, tl.exp2(b_w - b_new), 0.0)
@@ -76,32 +100,17 @@ def add_partials(
     return b_new, b_l, b_o0, b_o1
 
 
-@triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "past"])
-def forward_kernel(
-    p_q, p_k, p_v, p_o, p_lse, p_blocks, p_members, p_count, p_queries, p_rest, p_part, p_part_lse,
-    N, M, i_first, n_tiles, most, past, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+@triton.jit
+def attend_rows(
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
+    N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr,
     SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
+    TMA: tl.constexpr,
 ):  # fmt: skip
-    """TB neighbouring queries and one KV head: over the union of their blocks (TILE), or one query's own (TB = 1).
-
-    The union of UT queries decides who computes a query: the tile kernel if it has at most `most` blocks, else the
-    token kernel; most = -1 leaves everything to the token kernel, and the tile kernel always works with MERGE.
-    p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
-    """
-    i_tile, i_h = tl.program_id(0) + i_first // TB, tl.program_id(1)
-    o_union = i_h * n_tiles + i_tile * TB // UT
-    n_blocks = SLOTS
-    if TILE:
-        n_blocks = tl.load(p_count + o_union)
-        if not MERGE:
-            if n_blocks > most:
-                return
-    elif most >= 0:
-        if tl.load(p_count + o_union) <= most:
-            return
+    """TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
     o_r = tl.arange(0, BM)
     o_tok, o_g = o_r // GP, o_r % GP
     o_n = i_tile * TB + o_tok
@@ -130,8 +139,9 @@ def forward_kernel(
             start = tl.where(block < 0, FAR, first + block * LB)
             b_last = b_limit
         o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
-        b_k0, b_k1 = load_pair(p_k + i_h * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)
-        b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)
+        first_row = start + i % SUB * BN
+        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
+        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
         b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
         b_s = tl.where(o_key[None, :] <= b_last[:, None], b_s, LOW)
         b_m, b_l, b_o0, b_o1 = softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1, PREC)
@@ -140,7 +150,7 @@ def forward_kernel(
         o_pair = (o_n * H + i_h) * SLOTS
         o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
         b_m, b_l, b_o0, b_o1 = add_partials(
-            b_m, b_l, b_o0, b_o1, p_rest, p_part, p_part_lse, past, o_pair, o_part, o_g, m_row,
+            b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
             G, SLOTS, SP, DV, DV0, DV1,
         )  # fmt: skip
     m_seen = b_m > LOW
@@ -153,6 +163,49 @@ def forward_kernel(
     tl.store(p_lse + o_out, tl.where(m_seen, (b_m + tl.log2(b_sum)) * LN2, float("-inf")), mask=m_row)
 
 
+@triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
+def forward_kernel(
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse,
+    N, M, i_first, n_tiles, most, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
+
+    The size of the union decides who computes the queries: the tile kernel if it has at most `most` blocks, else the
+    token kernel; most = -1 leaves everything to the token kernel, and the tile kernel always works with MERGE.
+    p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
+    """
+    i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
+    o_union = i_h * n_tiles + i_union
+    if TILE:
+        n_blocks = tl.load(p_count + o_union)
+        if not MERGE:
+            if n_blocks > most:
+                return
+        i_tile = i_union
+        attend_rows(
+            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
+            N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA,
+        )  # fmt: skip
+    else:
+        n_blocks = SLOTS
+        if most >= 0:
+            if tl.load(p_count + o_union) <= most:
+                return
+        for i in range(tl.minimum(UT, N - i_union * UT)):
+            i_tile = i_union * UT + i
+            attend_rows(
+                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
+                N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA,
+            )  # fmt: skip
+
+
 @triton.jit
 def run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS: tl.constexpr):
     """Where run i_run of key i_key begins in the order, and how many pairs it holds."""
@@ -160,18 +213,21 @@ def run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS: tl.constexpr):
     return p_order + begin, tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
 
 
-@triton.jit(do_not_specialize=["M", "i_first", "i_chunk", "BINS"])
+@triton.jit(do_not_specialize=["M", "i_first", "first_key", "last_key", "BINS"])
 def gather_kernel(
     p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
-    M, i_first, i_chunk, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
+    M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """One run of a chunk of queries: all see the whole block, so nothing is causal here. BN covers the block."""
+    """One run of the keys [first_key, last_key), which belong to the chunk of queries that begins at i_first.
+
+    All its queries see the whole block, so nothing is causal here. BN covers the block.
+    """
     TB: tl.constexpr = BM // GP
-    i_run = tl.load(p_run_edges + i_chunk * H * BINS) + tl.program_id(0)
-    if i_run >= tl.load(p_run_edges + (i_chunk + 1) * H * BINS):
+    i_run = tl.load(p_run_edges + first_key) + tl.program_id(0)
+    if i_run >= tl.load(p_run_edges + last_key):
         return
     i_key = tl.load(p_run_key + i_run)
     i_h = i_key // BINS % H
@@ -181,9 +237,11 @@ def gather_kernel(
     b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
+    o_next = tl.load(p_list + tl.minimum(o_r // GP, n_pairs - 1))  # [BM], read one step ahead of its use
     for i in range(tl.cdiv(n_pairs, TB)):
         o_at = i * TB + o_r // GP
-        o_pair = tl.load(p_list + tl.minimum(o_at, n_pairs - 1))  # [BM]
+        o_pair = o_next
+        o_next = tl.load(p_list + tl.minimum(o_at + TB, n_pairs - 1))
         m_row = (o_at < n_pairs) & (o_g < G)
         o_q = o_pair // (H * SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)) * s_qh
         b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, False)  # [BM, DK]

@@ -18,7 +18,7 @@ SCHEDULES = {
     "token": Schedule(most=NEVER, pairs=16),
     "tile": Schedule(most=ALWAYS),
     "mixed": Schedule(most=6),
-    "gather": Schedule(dense_from=3, chunk=16, pairs=8),
+    "gather": Schedule(most=4, dense_from=3, chunk=16, pairs=8),
 }
 
 
