@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
+from hypothesis import configuration
 from hypothesis import strategies as st
 
 from nsa.config import NSAConfig
 from nsa.testing import Problem
+
+# A run must leave nothing behind in the tree that it validates.
+configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "nsa-hypothesis")
 
 CONFIGS = (
     NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20),
