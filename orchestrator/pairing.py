@@ -204,7 +204,7 @@ def _parse(spec: EnvironmentSpec) -> _Wanted:
     required: set[str] = set()
     others: list[str] = []
     for text in (*spec.requires, *spec.optional, *spec.extra):
-        requirement = _requirement(text)
+        requirement = parse_requirement(text)
         name = canonicalize_name(requirement.name)
         if name in _PAIRED:
             paired[name] = paired.get(name, SpecifierSet()) & requirement.specifier
@@ -218,7 +218,8 @@ def _parse(spec: EnvironmentSpec) -> _Wanted:
     return _Wanted(paired, frozenset(required), tuple(others))
 
 
-def _requirement(text: str) -> Requirement:
+def parse_requirement(text: str) -> Requirement:
+    """A package that a runbook names; InputError for what is none."""
     try:
         return Requirement(text)
     except InvalidRequirement as e:
@@ -336,9 +337,7 @@ def _no_python(facts: Facts, fitting: Sequence[str]) -> str:
     return f"it needs Python {' or '.join(fitting)} (with headers for Triton), the pod has {have}"
 
 
-def _environment(
-    table: Table, fit: _Fit, facts: Facts, wanted: _Wanted, rejected: tuple[str, ...]
-) -> Environment:
+def _environment(table: Table, fit: _Fit, facts: Facts, wanted: _Wanted, rejected: tuple[str, ...]) -> Environment:
     pair, flash, python = fit.pair, fit.flash, fit.python
     if python is None:
         raise ValueError("an environment is made of a pair that fits")

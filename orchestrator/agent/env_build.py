@@ -17,8 +17,9 @@ from .env_fetch import NotThere, sha256
 from .env_lock import Lock, Wheel, cuda_packages, expand, make_lock, parse_lock
 from .env_progress import Progress, complaint, run
 from .env_record import differences, installed, site_packages
-from .env_store import Store, find, identity, locked, platform
-from .env_tools import Installer, Settings, find_installer, find_uv
+from .env_settings import Settings
+from .env_store import Store, identity, locked, look_at, platform
+from .env_tools import Installer, find_installer, find_uv
 from .failure import Failure
 from .files import write_atomically
 from .fingerprint import fingerprint
@@ -29,6 +30,11 @@ _VERIFY_LIMIT_S = 900
 _COMPILE_LIMIT_S = 1800
 _VERIFIERS = ("env_verify.py", "env_kernel.py")
 _GIB = 2**30
+# Packages carry templates and sources for other Pythons, which do not compile; and tests, which nobody imports.
+_COMPILE = """
+import compileall, re, sys
+compileall.compile_dir(sys.argv[1], quiet=2, workers=0, rx=re.compile("/tests?/"))
+"""
 
 
 class Builder:
@@ -49,13 +55,12 @@ class Builder:
         places = (self._store.tools, self._store.cache)
         installer = find_installer(self._request.get("installer", "auto"), python, *places, settings, self._progress)
         lock, local = self._lock(installer, python, settings)
-        text = lock.text()
         with locked(self._store.key_lock(lock.key)):
-            self._store.remember(self._id, lock.key, text)
-            if find(self._store, self._request)["state"] == "ready":
+            if look_at(self._store, lock.key)["state"] == "ready":
                 self._progress.say(f"environment {lock.key} is here already")
-                return
-            self._make(installer, python, settings, lock, local)
+            else:
+                self._make(installer, python, settings, lock, local)
+            self._store.remember(self._id, lock.key, lock.text())
 
     def _sweep(self) -> None:
         """Remove what builders that died have left."""
@@ -176,7 +181,10 @@ class Builder:
                 self._install(installer, python, settings, lock, local, aside)
                 damaged = self._damaged(aside)
             if damaged:
-                raise Failure(f"what was installed is not what its wheels hold: {_files(damaged)}")
+                raise Failure(
+                    f"what was installed is not what its wheels hold: {_files(damaged)}: "
+                    f"remove {self._store.cache} and try again"
+                )
             self._progress.enter("compile", "compiling to bytecode")
             _compile(aside, self._progress)
             self._progress.enter("verify", "trying what was installed")
@@ -268,12 +276,8 @@ def _files(entries: Sequence[tuple[str, str]]) -> str:
 
 def _compile(root: Path, progress: Progress) -> None:
     """Stages run with PYTHONDONTWRITEBYTECODE: without this, each would compile all that it imports."""
-    command = [str(root / "bin" / "python"), "-I", "-m", "compileall", "-qq", "-j", "0", "-x", "/tests?/"]
-    try:
-        run([*command, str(site_packages(root))], os.environ, progress, _COMPILE_LIMIT_S, answers=False)
-    except Failure as e:
-        # Packages carry templates and sources for other Pythons; they cannot be imported here either.
-        progress.say(f"not everything compiles: {e}")
+    command = [str(root / "bin" / "python"), "-I", "-c", _COMPILE, str(site_packages(root))]
+    run(command, os.environ, progress, _COMPILE_LIMIT_S, answers=False)
 
 
 def _move_scripts(root: Path, target: Path) -> None:

@@ -126,7 +126,7 @@ def _watch(
     try:
         for raw in process.stderr or process.stdout or ():
             text = plain(masked(raw.decode("utf-8", "replace")))
-            if text:
+            if text and not text.startswith("+ "):  # uv lists all that it installed; so does the lock
                 last.append(text)
                 progress.say(text)
         code = process.wait()

@@ -34,14 +34,14 @@ def canonical(name: str) -> str:
 
 def installed(root: Path) -> dict[str, str]:
     """Name -> version of every distribution, from the names of their dist-info directories."""
-    found = (_DIST_INFO.match(folder.name) for folder in site_packages(root).glob("*.dist-info"))
-    return {canonical(match["name"]): match["version"] for match in found if match}
+    return {name: version for name, version, _ in _distributions(root)}
 
 
 def differences(root: Path) -> list[tuple[str, str]]:
     """(package, file) of each file that is missing or whose content is not what its package's RECORD says."""
     site = site_packages(root)
-    entries = [(name, file, digest) for name, folder in _folders(root) for file, digest in _recorded(folder) if digest]
+    recorded = ((name, *entry) for name, _, folder in _distributions(root) for entry in _recorded(folder))
+    entries = [entry for entry in recorded if entry[2]]
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
         wrong = pool.map(lambda entry: _sha256(site / entry[1]) != entry[2], entries)
         return [entries[i][:2] for i, is_wrong in enumerate(wrong) if is_wrong]
@@ -49,15 +49,17 @@ def differences(root: Path) -> list[tuple[str, str]]:
 
 def strangers(root: Path) -> list[str]:
     """Files below site-packages that no package's RECORD lists, but for bytecode."""
-    owned = {file for _, folder in _folders(root) for file, _ in _recorded(folder)}
+    owned = {file for _, _, folder in _distributions(root) for file, _ in _recorded(folder)}
     found = (name for name, _ in walk(site_packages(root)) if not name.endswith(".pyc"))
     return sorted(name for name in found if name not in owned and name not in _OF_THE_ENVIRONMENT)
 
 
-def _folders(root: Path) -> Iterator[tuple[str, Path]]:
-    """(name, dist-info directory) of every distribution."""
+def _distributions(root: Path) -> Iterator[tuple[str, str, Path]]:
+    """(name, version, dist-info directory)."""
     for folder in sorted(site_packages(root).glob("*.dist-info")):
-        yield canonical(folder.name.rsplit("-", 1)[0]), folder
+        match = _DIST_INFO.match(folder.name)
+        if match:
+            yield canonical(match["name"]), match["version"], folder
 
 
 def _recorded(folder: Path) -> Iterator[tuple[str, str]]:

@@ -113,8 +113,11 @@ def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     Quick: files are listed, none is read and nothing is imported. The environment counts as used now.
     """
     key = store.remembered(identity(request)).get("key")
-    if key is None:
-        return {"state": "absent", "reason": "it was not built here yet"}
+    return look_at(store, key) if key else {"state": "absent", "reason": "it was not built here yet"}
+
+
+def look_at(store: Store, key: str) -> dict[str, Any]:
+    """As `find`, of the environment called `key`."""
     root = store.environment(key)
     record = read_json(root / "env.json")
     if not record:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from .env_fetch import Web, fetch_uv
+from .ask import ask
+from .env_fetch import fetch_uv
 from .env_lock import Wheel, from_pylock, from_report
 from .env_progress import Progress, run
+from .env_settings import Settings
 from .failure import Failure
 
 _UV_LEAST = (0, 7)  # writes pylock.toml
@@ -25,79 +24,6 @@ _RESOLVE_LIMIT_S = 1800
 _INSTALL_LIMIT_S = 7200
 _ASK_LIMIT_S = 120
 _WHEELS_ONLY = ("--only-binary", ":all:")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Where packages come from on this pod, as its pip is set up, and what a request adds to it."""
-
-    options: Mapping[str, str] = field(default_factory=dict)
-    indexes: tuple[str, ...] = ()
-    wheelhouse: str | None = None
-
-    @classmethod
-    def of_pod(cls, python: str) -> Settings:
-        """What `pip config` says; where there is no pip, what PIP_* variables say."""
-        listing = _output([python, "-m", "pip", "config", "list"]) or ""
-        variables = {n[4:].lower().replace("_", "-"): v for n, v in os.environ.items() if n.startswith("PIP_")}
-        return cls({**_options(listing), **variables})
-
-    def adding(self, indexes: Sequence[str]) -> Settings:
-        return Settings(self.options, tuple(indexes), self.wheelhouse)
-
-    @classmethod
-    def of_wheelhouse(cls, folder: str) -> Settings:
-        """Nothing but the wheels in that directory."""
-        return cls(wheelhouse=folder)
-
-    def in_wheelhouse(self, filename: str) -> Path | None:
-        """The wheelhouse's file of that name, if there is one."""
-        path = Path(self.wheelhouse, filename) if self.wheelhouse else None
-        return path if path and path.is_file() else None
-
-    @property
-    def extra_indexes(self) -> list[str]:
-        return [*self._all("extra-index-url"), *self.indexes]
-
-    @property
-    def find_links(self) -> list[str]:
-        return [self.wheelhouse] if self.wheelhouse else self._all("find-links")
-
-    def for_uv(self) -> dict[str, str]:
-        """As uv's environment variables, since an address may carry a password and arguments are public."""
-        found = {
-            "UV_DEFAULT_INDEX": self.options.get("index-url", ""),
-            "UV_INDEX": " ".join(self.extra_indexes),
-            "UV_FIND_LINKS": ",".join(self.find_links),
-            "UV_NO_INDEX": "1" if self._offline else "",
-            "SSL_CERT_FILE": self.options.get("cert", ""),
-            "ALL_PROXY": self.options.get("proxy", ""),
-            "UV_INSECURE_HOST": " ".join(self._all("trusted-host")),
-            "UV_HTTP_TIMEOUT": self.options.get("timeout", self.options.get("default-timeout", "")),
-            # pip takes the best version from all indexes together. Where a pod has more than one, uv's own rule, the
-            # first index that knows the name, would find less than the pod's owner has set up.
-            "UV_INDEX_STRATEGY": "unsafe-best-match" if self.extra_indexes else "",
-        }
-        return {name: value for name, value in found.items() if value}
-
-    def for_pip(self) -> dict[str, str]:
-        """As pip's environment variables; some settings are of one Python's pip only."""
-        found = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in self.options.items()}
-        found["PIP_EXTRA_INDEX_URL"] = " ".join(self.extra_indexes)
-        found["PIP_FIND_LINKS"] = " ".join(self.find_links)
-        found["PIP_NO_INDEX"] = "1" if self._offline else ""
-        return {name: value for name, value in found.items() if value}
-
-    def web(self) -> Web:
-        """For downloads of the agent's own."""
-        return Web(self.options.get("cert", ""), self.options.get("proxy", ""))
-
-    @property
-    def _offline(self) -> bool:
-        return bool(self.wheelhouse) or self.options.get("no-index", "").lower() in ("1", "true", "yes", "on")
-
-    def _all(self, option: str) -> list[str]:
-        return self.options.get(option, "").split()
 
 
 class Installer(ABC):
@@ -173,8 +99,8 @@ class Pip(Installer):
 
     name = "pip"
 
-    def __init__(self, python: str, version: str) -> None:
-        self._python, self.version = python, version
+    def __init__(self, python: str, version: str, cache: Path) -> None:
+        self._python, self.version, self._cache = python, version, cache
 
     def make_environment(self, python: str, root: Path, progress: Progress) -> None:
         # Without pip: Debian leaves out what would put one in, and this one can work from outside.
@@ -196,8 +122,9 @@ class Pip(Installer):
 
     def _run(self, command: Sequence[str], settings: Settings, progress: Progress, limit_s: float) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        variables = {**inherited, **settings.for_pip(), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-        variables.update(PIP_PROGRESS_BAR="off", PIP_ROOT_USER_ACTION="ignore")
+        own = {"PIP_CACHE_DIR": str(self._cache), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+        own.update(PIP_PROGRESS_BAR="off", PIP_ROOT_USER_ACTION="ignore")
+        variables = {**inherited, **settings.for_pip(), **own}
         run([self._python, "-m", "pip", *command], variables, progress, limit_s, answers=False)
 
 
@@ -212,52 +139,30 @@ def find_installer(
         except Failure as e:
             why_not = str(e)
             progress.say(f"no uv ({why_not}): using pip")
-    version = _version(_output([python, "-m", "pip", "--version"]))
+    version = _version(ask([python, "-m", "pip", "--version"], _ASK_LIMIT_S))
     if which == "uv" or version is None or version < _PIP_LEAST:
         has = "no pip" if version is None else f"pip {_dotted(version)}"
         raise Failure(f"{python} has {has}, expected {_dotted(_PIP_LEAST)} or newer; and there is no uv ({why_not})")
-    return Pip(python, _dotted(version))
+    return Pip(python, _dotted(version), cache / "pip")
 
 
 def find_uv(tools: Path, cache: Path, settings: Settings, progress: Progress) -> Uv:
     """The pod's uv, or one that is fetched below `tools`. Failure if there is none to be had."""
-    usual = [shutil.which("uv"), *(str(Path.home() / place / "uv") for place in (".local/bin", ".cargo/bin"))]
+    usual = [shutil.which("uv"), *map(os.path.expanduser, ("~/.local/bin/uv", "~/.cargo/bin/uv"))]
     for place in filter(None, [*usual, str(tools / "uv")]):
-        version = _version(_output([place, "--version"]))
+        version = _version(ask([place, "--version"], _ASK_LIMIT_S))
         if version and version >= _UV_LEAST:
             return Uv(place, _dotted(version), cache / "uv")
     index = settings.options.get("index-url", "")
     fetched = str(fetch_uv(settings.web(), index, settings.find_links, tools, progress))
-    version = _version(_output([fetched, "--version"]))
+    version = _version(ask([fetched, "--version"], _ASK_LIMIT_S))
     if version is None:
         raise Failure("the fetched one does not run on this pod")
     return Uv(fetched, _dotted(version), cache / "uv")
 
 
-def _options(listing: str) -> dict[str, str]:
-    """`pip config list` -> option: value; a command's section beats the global one, a variable beats both."""
-    found: dict[str, tuple[int, str]] = {}
-    ranks = {"global": 0, "install": 1, ":env:": 2}
-    for line in listing.splitlines():
-        match = re.match(r"^(global|install|:env:)\.([a-z-]+)=(.*)$", line)
-        if match and ranks[match[1]] >= found.get(match[2], (0, ""))[0]:
-            found[match[2]] = ranks[match[1]], " ".join(str(ast.literal_eval(match[3])).split())
-    return {option: value for option, (_, value) in found.items()}
-
-
 def _python(root: Path) -> str:
     return str(root / "bin" / "python")
-
-
-def _output(command: Sequence[str]) -> str | None:
-    """What a command prints; None if it cannot be run or fails."""
-    try:
-        done = subprocess.run(
-            command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_ASK_LIMIT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode("utf-8", "replace")
 
 
 def _dotted(version: Sequence[int]) -> str:

@@ -1,0 +1,104 @@
+"""Where packages come from on a pod: what its pip is set up with, for pip and for uv."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .ask import ask
+from .env_fetch import Web
+
+# Of pip's settings, those that say where packages come from; others may say where they go, which is not theirs to say.
+_SOURCES = "index-url extra-index-url find-links no-index cert client-cert proxy trusted-host timeout retries".split()
+_ASK_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where packages come from on this pod, as its pip is set up, and what a request adds to it."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    indexes: tuple[str, ...] = ()
+    wheelhouse: str | None = None
+
+    @classmethod
+    def of_pod(cls, python: str) -> Settings:
+        """What `pip config` says; where there is no pip, what PIP_* variables say."""
+        listing = ask([python, "-m", "pip", "config", "list"], _ASK_LIMIT_S) or ""
+        variables = {n[4:].lower().replace("_", "-"): v for n, v in os.environ.items() if n.startswith("PIP_")}
+        known = {**_options(listing), **variables}
+        known.setdefault("timeout", known.get("default-timeout", ""))
+        return cls({name: known[name] for name in _SOURCES if known.get(name)})
+
+    def adding(self, indexes: Sequence[str]) -> Settings:
+        return Settings(self.options, tuple(indexes), self.wheelhouse)
+
+    @classmethod
+    def of_wheelhouse(cls, folder: str) -> Settings:
+        """Nothing but the wheels in that directory."""
+        return cls(wheelhouse=folder)
+
+    def in_wheelhouse(self, filename: str) -> Path | None:
+        """The wheelhouse's file of that name, if there is one."""
+        path = Path(self.wheelhouse, filename) if self.wheelhouse else None
+        return path if path and path.is_file() else None
+
+    @property
+    def extra_indexes(self) -> list[str]:
+        return [*self._all("extra-index-url"), *self.indexes]
+
+    @property
+    def find_links(self) -> list[str]:
+        return [self.wheelhouse] if self.wheelhouse else self._all("find-links")
+
+    def for_uv(self) -> dict[str, str]:
+        """As uv's environment variables, since an address may carry a password and arguments are public."""
+        found = {
+            "UV_DEFAULT_INDEX": self.options.get("index-url", ""),
+            "UV_INDEX": " ".join(self.extra_indexes),
+            "UV_FIND_LINKS": ",".join(self.find_links),
+            "UV_NO_INDEX": "1" if self._offline else "",
+            "SSL_CERT_FILE": self.options.get("cert", ""),
+            "ALL_PROXY": self.options.get("proxy", ""),
+            "UV_INSECURE_HOST": " ".join(self._all("trusted-host")),
+            "UV_HTTP_TIMEOUT": self.options.get("timeout", ""),
+            # pip takes the best version from all indexes together. Where a pod has more than one, uv's own rule, the
+            # first index that knows the name, would find less than the pod's owner has set up.
+            "UV_INDEX_STRATEGY": "unsafe-best-match" if self.extra_indexes else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def for_pip(self) -> dict[str, str]:
+        """As pip's environment variables; some settings are of one Python's pip only."""
+        found = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in self.options.items()}
+        found["PIP_EXTRA_INDEX_URL"] = " ".join(self.extra_indexes)
+        found["PIP_FIND_LINKS"] = " ".join(self.find_links)
+        found["PIP_NO_INDEX"] = "1" if self._offline else ""
+        found["PIP_CONFIG_FILE"] = os.devnull
+        return {name: value for name, value in found.items() if value}
+
+    def web(self) -> Web:
+        """For downloads of the agent's own."""
+        return Web(self.options.get("cert", ""), self.options.get("proxy", ""))
+
+    @property
+    def _offline(self) -> bool:
+        return bool(self.wheelhouse) or self.options.get("no-index", "").lower() in ("1", "true", "yes", "on")
+
+    def _all(self, option: str) -> list[str]:
+        return self.options.get(option, "").split()
+
+
+def _options(listing: str) -> dict[str, str]:
+    """`pip config list` -> option: value; a command's section beats the global one, a variable beats both."""
+    found: dict[str, tuple[int, str]] = {}
+    ranks = {"global": 0, "install": 1, ":env:": 2}
+    for line in listing.splitlines():
+        match = re.match(r"^(global|install|:env:)\.([a-z-]+)=(.*)$", line)
+        if match and ranks[match[1]] >= found.get(match[2], (0, ""))[0]:
+            found[match[2]] = ranks[match[1]], " ".join(str(ast.literal_eval(match[3])).split())
+    return {option: value for option, (_, value) in found.items()}

@@ -1,0 +1,238 @@
+"""Give a pod the environment that a runbook needs: choose it, and have it found, built or rebuilt there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, InputError, Unreachable
+from orchestrator.files import sha256
+from orchestrator.inventory import Pod
+from orchestrator.pairing import SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
+from orchestrator.pairing_table import table
+from orchestrator.runbook import EnvironmentSpec
+from orchestrator.tasks.probe import Agent, PodFacts
+from orchestrator.text import listing, plain, seconds
+from orchestrator.ui import Progress
+
+_POLL_S = 10.0
+_ANSWER_S = 60.0
+_BUILDS = 3
+_GIVE_UP_S = 300.0
+_RETRY_S = 2.0
+_COMPILERS = ("gcc", "cc", "clang")
+# Asked of a pod's own Python beside what the runbook names, for the record.
+_ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an environment is built; none of it changes which one it is.
+
+    `fresh` resolves anew instead of keeping the last lock; `wheelhouse` is a directory of wheels that is carried to the
+    pod, which then asks no network; `installer` "auto" is uv where it can be had, else pip.
+    """
+
+    fresh: bool = False
+    wheelhouse: Path | None = None
+    installer: Literal["auto", "uv", "pip"] = "auto"
+
+
+def bootstrap(
+    agent: Agent, facts: PodFacts, spec: EnvironmentSpec, progress: Progress, options: Options | None = None
+) -> dict[str, Any]:
+    """The plan's `environment`: the environment for `spec` on the pod, built if it is not there or was changed.
+
+    Raises EnvironmentFailed when none fits or it cannot be built, InputError for a pin or requirement that cannot be.
+    """
+    if is_system(agent.pod, spec):
+        return _system(agent, spec)
+    chosen = explain(agent, facts, spec)
+    for line in chosen.reasons:
+        progress.detail(line)
+    options = options or Options()
+    request = {**chosen.request(), **_how(agent, options)}
+    found = _find(agent, request)
+    if found["state"] == "changed":
+        progress.warn(f"pod {agent.pod.name!r}: {plain(found['reason'], 1000)}; it is rebuilt")
+    if found["state"] != "ready" or options.fresh:
+        found = _build(agent, request, progress)
+    for note in found["environment"]["notes"]:
+        progress.warn(note)
+    return dict(found["environment"])
+
+
+def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec) -> Environment:
+    """Which environment fits the pod and why; nothing is installed."""
+    pod = agent.pod
+    try:
+        return choose(table(), facts_for_pairing(facts.raw, pod, agent.python), spec, pod.environment)
+    except EnvironmentFailed as e:
+        raise EnvironmentFailed(f"pod {pod.name!r}: {e}") from e
+
+
+def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
+    """Whether the pod's own Python is used as it is."""
+    return SYSTEM in (spec.python, pod.environment)
+
+
+def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Facts:
+    """What the choice depends on, out of the probe's facts; `agent_python` is the pod's `python`, if it names one."""
+    gpus = tuple(Gpu(str(gpu["name"]), _sm(gpu)) for gpu in raw["gpus"])
+    libc, version = (*raw["libc"], "", "")[:2]
+    pythons = [p for p in raw["pythons"] if _is_cpython(p) and (not pod.python or p["executable"] == agent_python)]
+    compilers = [raw["programs"][name] for name in _COMPILERS if name in raw["programs"]]
+    return Facts(
+        system=raw["os"],
+        machine=raw["arch"],
+        glibc=version if libc == "glibc" else None,
+        pythons=tuple(Interpreter(p["executable"], p["version"], p.get("headers")) for p in pythons),
+        managed=not pod.python,
+        driver=next((gpu["driver"] for gpu in raw["gpus"]), None),
+        gpus=gpus,
+        compiler=any(compilers) if any(compilers) or len(compilers) == len(_COMPILERS) else None,
+    )
+
+
+def _sm(gpu: Mapping[str, Any]) -> int:
+    """From the driver, else by the GPU's name; 0, which no build serves, for one that nobody knows."""
+    if gpu["compute_cap"]:
+        return round(float(gpu["compute_cap"]) * 10)
+    return table().sm_of(str(gpu["name"])) or 0
+
+
+def _is_cpython(python: Mapping[str, Any]) -> bool:
+    """CPython with the usual ABI; free-threaded builds have wheels of their own."""
+    return python["implementation"] == "cpython" and not re.match(r"cpython-\d+t", str(python["soabi"]))
+
+
+def _how(agent: Agent, options: Options) -> dict[str, Any]:
+    """What does not change which environment it is."""
+    wheelhouse = _carry(agent, options.wheelhouse) if options.wheelhouse else None
+    return {
+        "fresh": options.fresh,
+        "wheelhouse": wheelhouse,
+        "installer": options.installer,
+        "variables": dict(agent.pod.env),
+    }
+
+
+def _carry(agent: Agent, wheelhouse: Path) -> str:
+    """Bring a directory of wheels to the pod, unless it is there; where it lies."""
+    wheels = sorted(wheelhouse.glob("*.whl"))
+    if not wheels:
+        raise InputError(f"wheelhouse {wheelhouse}: expected a directory with wheels")
+    content = "\n".join(f"{wheel.name} {sha256(wheel)}" for wheel in wheels)
+    remote = f"{agent.workdir}/wheelhouses/{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    if agent.transport.run(["test", "-d", remote]).exit_code != 0:
+        incoming = f"{remote}.incoming"
+        agent.transport.check(["rm", "-rf", incoming])
+        agent.transport.check(["mkdir", "-p", incoming])
+        agent.transport.push_tree(wheelhouse, incoming)
+        agent.transport.check(["sh", "-c", '[ -d "$2" ] || mv "$1" "$2"', "sh", incoming, remote])
+    return remote
+
+
+def _find(agent: Agent, request: Mapping[str, Any]) -> dict[str, Any]:
+    return agent.call("env", "check", "--workdir", agent.workdir, input=json.dumps(request).encode())
+
+
+def _build(agent: Agent, request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Start the build, or join the one under way, and wait for its end."""
+    for _ in range(_BUILDS):
+        started = agent.call("env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode())
+        if not started["started"]:
+            progress.say("the same environment is being built for someone else: waiting for it")
+        ended = _Watch(agent, started["job"], progress).to_end()
+        if ended["state"] == "failed":
+            raise EnvironmentFailed(f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}")
+        found = _find(agent, request)
+        if found["state"] == "ready":
+            return found
+        progress.say("the build was cut off: starting it again")
+    raise EnvironmentFailed(f"pod {agent.pod.name!r}: the build of the environment was cut off {_BUILDS} times")
+
+
+@dataclass
+class _Watch:
+    """Follows a build on the pod, which goes on whether or not anybody follows."""
+
+    agent: Agent
+    job: str
+    progress: Progress
+    offset: int = 0
+    phase: str = ""
+    lost_at: float | None = field(default=None, init=False)
+
+    def to_end(self) -> dict[str, Any]:
+        """{"state": "built" | "failed" | "lost", ...}"""
+        while True:
+            told = self._ask()
+            self.offset = told["offset"]
+            for line in told["progress"]:
+                self._show(line)
+            if told["state"] != "running":
+                return told
+
+    def _show(self, line: Mapping[str, Any]) -> None:
+        text = plain(line["text"])
+        if line["phase"] != self.phase:
+            self.phase = line["phase"]
+            self.progress.say(f"environment: {text}")
+        else:
+            self.progress.detail(text)
+        self.progress.busy(f"environment · {self.phase} · {seconds(float(line['t']))} · {text}")
+
+    def _ask(self) -> dict[str, Any]:
+        place = ["--workdir", self.agent.workdir, self.job, "--offset", str(self.offset), "--wait", str(_POLL_S)]
+        while True:
+            try:
+                told = self.agent.call("env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
+                self.lost_at = None
+                return told
+            except (ContactLost, CommandTimeout, Unreachable) as e:
+                self._reconnect(e)
+
+    def _reconnect(self, error: Exception) -> None:
+        now = time.monotonic()
+        self.lost_at = self.lost_at or now
+        if now - self.lost_at > _GIVE_UP_S:
+            raise ContactLost(
+                f"no contact for {_GIVE_UP_S:.0f} s: {error}; the build goes on: bootstrap again joins it"
+            )
+        self.progress.say(f"contact lost: {error}; the build goes on, trying to reach it again")
+        time.sleep(_RETRY_S)
+        self.agent.transport.close()
+        try:
+            self.agent.transport.connect()
+        except (ContactLost, CommandTimeout, Unreachable):
+            return  # the next question fails in the same way, and counts
+
+
+def _system(agent: Agent, spec: EnvironmentSpec) -> dict[str, Any]:
+    """The pod's own Python with what it has; EnvironmentFailed for what is missing or another version."""
+    wanted = [parse_requirement(text) for text in (*spec.requires, *spec.extra)]
+    names = {canonicalize_name(r.name) for r in (*wanted, *map(parse_requirement, spec.optional))}
+    python = ["--python", agent.python] if agent.pod.python else []
+    found = agent.call("env", "system", *python, *sorted({*names, *_ALWAYS_ASKED}))
+    packages: dict[str, str] = found["packages"]
+    lacking = [str(r) for r in wanted if not _meets(packages.get(canonicalize_name(r.name)), r)]
+    if lacking:
+        raise EnvironmentFailed(
+            f"pod {agent.pod.name!r}: its own Python {found['python']} does not have {listing(lacking)}: "
+            f"install it there, or have an environment built (with `environment` other than system)"
+        )
+    return found
+
+
+def _meets(version: str | None, wanted: Requirement) -> bool:
+    return version is not None and wanted.specifier.contains(version, prereleases=True)
