@@ -1,0 +1,1 @@
+"""Measurements: `python -m nsa.bench COMMAND`, each with its device, versions, repetitions, spread and limits."""

@@ -1,0 +1,36 @@
+"""`python -m nsa.bench COMMAND [options]`; `python -m nsa.bench COMMAND --help` shows its options."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+COMMANDS = {
+    "decode": "one decode step and each branch alone, through a filled cache",
+    "prefill": "the whole operation and each branch alone, against dense attention",
+    "selection": "block selection and selected attention on every backend",
+    "window": "window (--mode win) or compressed (--mode cmp) attention: FA-2 and the others against SDPA",
+    "kernels": "each kernel against the best known implementations",
+    "train": "a byte-level language model, sparse against dense",
+    "summarize": "the table of a decode CSV",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run a command; 2 for wrong usage."""
+    if not argv or argv[0] not in COMMANDS:
+        wanted = argv and argv[0] in ("-h", "--help")
+        lines = [f"  {name:<10} {meaning}" for name, meaning in COMMANDS.items()]
+        text = "\n".join(["usage: python -m nsa.bench COMMAND [options]", *lines])
+        print(text, file=sys.stdout if wanted else sys.stderr)
+        return 0 if wanted else 2
+    module = import_module(f"nsa.bench.{argv[0]}")  # only what is asked for: `kernels` imports Triton
+    try:
+        return int(module.main(argv[1:]) or 0)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

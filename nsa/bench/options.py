@@ -1,0 +1,109 @@
+"""The command-line options that the benches share: the seeds' names."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from nsa.config import NSAConfig
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is measured: B, model width, Hq, Hkv, Dk, Dv, the sizes of the branches."""
+
+    batch: int
+    dim: int
+    heads: int
+    kv_heads: int
+    dk: int
+    dv: int
+    config: NSAConfig
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where it runs, in which dtype, with which seed."""
+
+    device: torch.device
+    dtype: torch.dtype
+    seed: int
+
+
+def parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """An argument parser whose help shows the defaults."""
+    return argparse.ArgumentParser(
+        prog=f"python -m nsa.bench {command}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+
+
+def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
+    """--B --dim --heads --groups --dk --dv --l --d --l_sel --n_sel --w"""
+    values = {
+        **{"B": 1, "dim": 256, "heads": 8, "groups": 2, "dk": 32, "dv": 32},
+        **{"l": 32, "d": 16, "l_sel": 64, "n_sel": 16, "w": 512},
+        **defaults,
+    }
+    meanings = {
+        "B": "sequences", "dim": "model width", "heads": "query heads", "groups": "KV heads", "dk": "key dimension",
+        "dv": "value dimension", "l": "span of a compressed token", "d": "stride of compressed tokens",
+        "l_sel": "selection block", "n_sel": "selected blocks", "w": "window",
+    }  # fmt: skip
+    for name, meaning in meanings.items():
+        to.add_argument(f"--{name}", type=int, default=values[name], help=meaning)
+
+
+def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
+    """--device --dtype --seed --threads"""
+    to.add_argument("--device", default=None, help="default: cuda where there is one, else cpu")
+    to.add_argument("--dtype", choices=DTYPES, default=None, help="default: bf16 on cuda, fp32 on a CPU")
+    to.add_argument("--seed", type=int, default=0, help="of everything random")
+    to.add_argument("--threads", type=_positive, default=threads, help="CPU threads; default: as PyTorch finds")
+
+
+def add_measure(to: argparse.ArgumentParser, lengths: str = "512,1024,2048,4096") -> None:
+    """--S_list --iters --warmup --csv --jsonl"""
+    to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
+    to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
+    to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
+    to.add_argument("--csv", type=Path, default=None, help="write the rows there")
+    to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
+
+
+def shape_of(args: argparse.Namespace) -> Shape:
+    """The shape that was asked for."""
+    config = NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
+    return Shape(args.B, args.dim, args.heads, args.groups, args.dk, args.dv, config)
+
+
+def where_of(args: argparse.Namespace) -> Where:
+    """The device, dtype and seed that were asked for; sets the number of threads.
+
+    Raises:
+        ValueError: a CUDA device where there is none.
+    """
+    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {args.device}: there is no CUDA device")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    dtype = args.dtype or ("bf16" if device.type == "cuda" else "fp32")
+    return Where(device, DTYPES[dtype], args.seed)
+
+
+def _integers(text: str) -> list[int]:
+    return [_positive(part) for part in text.split(",")]
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value

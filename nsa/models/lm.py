@@ -1,0 +1,122 @@
+"""A small decoder-only language model on bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from nsa.cache import NSACache
+from nsa.config import NSAConfig
+from nsa.models.dense import DenseAttention
+from nsa.module import NativeSparseAttention
+
+ATTENTIONS = ("nsa", "dense")
+
+
+@dataclass(frozen=True)
+class LMConfig:
+    """Sizes of the model.
+
+    Attributes:
+        dim, depth: width and number of layers.
+        n_heads, n_kv_heads, dk: heads of the attention and their dimension (keys and values).
+        hidden: units of the feed-forward layer.
+        vocabulary: number of tokens; 256 for bytes.
+        attention: `nsa` or `dense`.
+        nsa: sizes of the sparse branches.
+        phi, gate, shared_kv, rope_base: see `nsa.NativeSparseAttention`.
+    """
+
+    dim: int = 128
+    depth: int = 2
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    dk: int = 32
+    hidden: int = 256
+    vocabulary: int = 256
+    attention: str = "nsa"
+    nsa: NSAConfig = field(default_factory=lambda: NSAConfig(l=16, d=8, l_sel=32, n_sel=4, w=64))
+    phi: str = "mlp"
+    gate: str = "sigmoid"
+    shared_kv: bool = False
+    rope_base: float = 10000.0
+
+    def __post_init__(self) -> None:
+        if self.attention not in ATTENTIONS:
+            raise ValueError(f"LMConfig: attention must be one of {', '.join(ATTENTIONS)}, got {self.attention!r}")
+
+    def make_attention(self) -> nn.Module:
+        """One attention layer."""
+        shape = (self.dim, self.n_heads, self.n_kv_heads)
+        if self.attention == "dense":
+            return DenseAttention(*shape, self.dk, self.rope_base)
+        return NativeSparseAttention(
+            *shape, self.nsa, dk=self.dk, phi=self.phi, gate=self.gate, shared_kv=self.shared_kv,
+            rope_base=self.rope_base,
+        )  # fmt: skip
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward layer, each on normalised input and added to it."""
+
+    def __init__(self, config: LMConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.dim)
+        self.attention = config.make_attention()
+        self.feed_norm = nn.LayerNorm(config.dim)
+        self.feed = nn.Sequential(nn.Linear(config.dim, config.hidden), nn.GELU(), nn.Linear(config.hidden, config.dim))
+
+    def forward(self, x: Tensor, cache: NSACache | None, **where: object) -> Tensor:
+        """x [B,T,dim] -> [B,T,dim]; `where` goes to the attention."""
+        x = x + self.attention(self.attention_norm(x), cache, **where)
+        return x + self.feed(self.feed_norm(x))
+
+
+class ByteLM(nn.Module):
+    """Tokens [B,T] -> logits [B,T,vocabulary] of the next ones; input and output embedding are one."""
+
+    def __init__(self, config: LMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocabulary, config.dim)
+        nn.init.normal_(self.embed.weight, std=config.dim**-0.5)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.dim)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        caches: Sequence[NSACache] | None = None,
+        *,
+        counts: Sequence[int] | Tensor | None = None,
+    ) -> Tensor:
+        """Logits of every token's successor.
+
+        Args:
+            tokens: integers [B,T]; with caches, those that follow what they hold.
+            caches: of `new_caches`, one for each layer.
+            counts: with caches, integers [B]: of entry b only the first counts[b] tokens are real.
+        """
+        where = {} if counts is None else {"counts": counts}
+        x = self.embed(tokens)
+        for index, block in enumerate(self.blocks):
+            x = block(x, None if caches is None else caches[index], **where)
+        return self.norm(x) @ self.embed.weight.T
+
+    def new_caches(self, batch: int, capacity: int = 1024) -> list[NSACache]:
+        """An empty cache for each layer.
+
+        Raises:
+            ValueError: the attention is dense.
+        """
+        if self.config.attention != "nsa":
+            raise ValueError("ByteLM: dense attention has no cache; generate with use_cache=False")
+        return [block.attention.new_cache(batch, capacity) for block in self.blocks]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.embed.weight.device
