@@ -111,9 +111,14 @@ def _run_reporting(run_dir: Path, report: int) -> None:
     """Run the plan; tell the launcher through `report` that it began, or why not."""
     from . import lock, run
 
+    answered = False
+
     def answer(said: Mapping[str, Any]) -> None:
-        os.write(report, json.dumps(said).encode() + b"\n")
-        os.close(report)
+        nonlocal answered
+        if not answered:
+            os.write(report, json.dumps(said).encode() + b"\n")
+            os.close(report)
+            answered = True
 
     try:
         run.execute(run_dir, started=lambda: answer({"pid": os.getpid(), "run_id": run_dir.name}))
@@ -121,8 +126,9 @@ def _run_reporting(run_dir: Path, report: int) -> None:
         answer({"error": str(e), "busy": e.holder})
     except Failure as e:
         answer({"error": str(e)})
-    except BaseException:
+    except BaseException as e:
         traceback.print_exc()  # into agent.log: the journal may not be there, or the disk be full
+        answer({"error": f"the agent cannot start: {e}"})
         raise
 
 
@@ -254,7 +260,7 @@ def _parser(name: str, *positionals: str) -> argparse.ArgumentParser:
 
 
 def _directory(text: str) -> Path:
-    path = Path(text).absolute()
+    path = Path(text).resolve()  # pytest and the guard compare paths as they are when links are followed
     if not path.is_dir():
         raise Failure(f"there is no directory {path}")
     return path

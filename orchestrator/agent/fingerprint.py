@@ -47,4 +47,6 @@ def _digest(tops: Iterable[tuple[Path, Path]], skip: Callable[[str], bool] = lam
 
 def _line(name: str, path: str, status: os.stat_result) -> str:
     target = os.readlink(path) if stat.S_ISLNK(status.st_mode) else ""
-    return f"{name}\0{status.st_mode}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}\0{target}"
+    # Environments share files with the installer's cache by hard links: each link made or removed changes that time.
+    changed = status.st_ctime_ns if status.st_nlink == 1 else 0
+    return f"{name}\0{status.st_mode}\0{status.st_size}\0{status.st_mtime_ns}\0{changed}\0{target}"

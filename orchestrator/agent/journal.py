@@ -35,7 +35,12 @@ class Journal:
         self._size = 0
         self._seq = 0
         self.head = GENESIS
-        self._reserve.write_bytes(b"\0" * _RESERVE_BYTES)
+        try:
+            self._reserve.write_bytes(b"\0" * _RESERVE_BYTES)
+        except OSError:  # a disk that is full already: as if there had been no launch
+            self.close()
+            path.unlink()
+            raise
 
     def append(self, event: str, **fields: Any) -> None:
         """Write one event; OSError if not even the reserve is enough."""

@@ -8,6 +8,7 @@ from typing import BinaryIO, Dict, List
 from xml.parsers import expat
 
 _MAX_BYTES = 256 << 20
+_MAX_DEPTH = 20
 _OUTCOMES = {"failure": "failed", "error": "error", "skipped": "skipped"}
 # A testcase with several children is what the worst of them says.
 _SEVERITY = ("passed", "skipped", "failed", "error")
@@ -34,6 +35,8 @@ def parse(f: BinaryIO) -> list[Case]:
     def start(tag: str, attributes: dict[str, str]) -> None:
         if not open_tags and tag not in ("testsuites", "testsuite"):
             raise Malformed("is not JUnit XML")
+        if len(open_tags) == _MAX_DEPTH:
+            raise Malformed(f"is nested more than {_MAX_DEPTH} deep")
         open_tags.append(tag)
         if tag == "testcase":
             name = f"{attributes.get('classname', '')}.{attributes.get('name', '')}"

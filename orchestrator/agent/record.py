@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
 # What a status depends on. Types, literals, {key: shape}, [shape of each item]; a tuple lists alternatives.
 _SHAPE = {
@@ -47,6 +47,19 @@ def blank(stray_before: Sequence[str]) -> Dict[str, Any]:
         "files": [],
         "refused": [],  # what it left that is no regular file
     }
+
+
+def by_stage(events: Iterable[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    """The record of each stage that ended, with the files that went ahead of it in `stage_files` events."""
+    ahead: Dict[str, List[Any]] = {}
+    records: Dict[str, Dict[str, Any]] = {}
+    for event in events:
+        if event["event"] == "stage_files":
+            ahead.setdefault(str(event["stage"]), []).extend(event["files"])
+        elif event["event"] == "stage_ended":
+            name = str(event["stage"])
+            records[name] = {**event, "files": [*ahead.get(name, ()), *event["files"]]}
+    return records
 
 
 def misfit(record: Any) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import evidence, fingerprint, journal, planfile, tree
+from orchestrator.agent import evidence, fingerprint, journal, planfile, record, tree
 
 COMMIT = "4106f1b2c3d4e5f60718293a4b5c6d7e8f901234"
 LIMITS = {"wall": 60.0, "silence": 60.0, "grace": 2.0, "log_bytes": 1 << 20}
@@ -41,6 +41,11 @@ def artifact(path: str, **over: Any) -> dict[str, Any]:
     """An artifact that a stage owes."""
     own = {"from": None, "kind": "text", "columns": [], "min_rows": 1, "checks": [], "keys": []}
     return {"path": path, **own, **{key.rstrip("_"): value for key, value in over.items()}}
+
+
+def said(name: str, argv: Sequence[str], **over: Any) -> dict[str, Any]:
+    """A stage that owes nothing but its stdout, not blank."""
+    return stage(name, argv, expect={"artifacts": [artifact(f"{name}.txt", from_="stdout")]}, **over)
 
 
 def script(text: str) -> list[str]:
@@ -84,7 +89,7 @@ class Run:
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
-        return {e["stage"]: e for e in self.events if e["event"] == "stage_ended"}
+        return record.by_stage(self.events)
 
     @property
     def ending(self) -> str | None:
@@ -92,16 +97,14 @@ class Run:
 
     def judge(self) -> dict[str, evidence.Judgement]:
         """What the laptop's judge says of every stage that ended; it must be what the agent said."""
-        records, judged, statuses = self.records, {}, {}
-        for planned in self.plan["stages"]:
-            record = records.get(planned["name"])
-            if record is not None:
-                judged[planned["name"]] = evidence.judge_stage(planned, record, self.path, statuses)
-                statuses[planned["name"]] = judged[planned["name"]].status
-                assert (judged[planned["name"]].status, judged[planned["name"]].reason) == (
-                    record["status"],
-                    record["reason"],
-                )
+        records = self.records
+        judged: dict[str, evidence.Judgement] = {}
+        for planned in (p for p in self.plan["stages"] if p["name"] in records):
+            name = planned["name"]
+            statuses = {known: j.status for known, j in judged.items()}
+            judged[name] = evidence.judge_stage(planned, records[name], self.path, statuses)
+            assert judged[name].status == records[name]["status"]
+            assert judged[name].reason == records[name]["reason"]
         return judged
 
     def only(self) -> evidence.Judgement:
@@ -123,7 +126,7 @@ class Run:
             time.sleep(0.02)
         raise AssertionError(f"no {event} in {limit} s: {self.trouble()}")
 
-    def wait(self, limit: float = 60.0) -> Run:
+    def wait(self, limit: float = 200.0) -> Run:
         self.wait_for("run_ended", limit)
         return self
 

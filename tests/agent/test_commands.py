@@ -1,0 +1,135 @@
+"""The commands that the laptop calls, and the zipapp that they come in."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import orchestrator.agent
+from orchestrator.agent import bundle, gpu, planfile
+from tests.agent.pod import Pod, said
+from tests.test_results import make_run
+
+SOURCES = sorted(p for p in Path(orchestrator.agent.__file__).parent.glob("*.py") if not p.name.startswith("env_"))
+
+
+def test_the_zipapp_is_deterministic() -> None:
+    data, digest = bundle.build()
+    assert bundle.build() == (data, digest) and len(digest) == 16
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_the_agent_is_python_3_8_and_standard_library(source: Path) -> None:
+    parsed = ast.parse(source.read_text(), feature_version=(3, 8))
+    imported = [a.name for node in ast.walk(parsed) if isinstance(node, ast.Import) for a in node.names]
+    imported += [n.module or "" for n in ast.walk(parsed) if isinstance(n, ast.ImportFrom) and n.level == 0]
+    allowed = {*sys.stdlib_module_names, *(["pytest"] if source.name == "pytest_plugin.py" else [])}
+    assert {name.partition(".")[0] for name in imported} <= allowed
+
+
+def test_usage(pod: Pod) -> None:
+    done = pod.call("no-such-command", check=False)
+    assert done.returncode == 2 and b"usage" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("command", ["launch", "status", "cancel", "tail", "export", "tree-hash"])
+def test_a_directory_that_is_not_there(pod: Pod, command: str) -> None:
+    done = pod.call(command, "/nowhere/run", check=False)
+    assert done.returncode == 1 and "/nowhere/run" in json.loads(done.stdout)["error"]
+
+
+def test_tail_waits_for_more_and_gives_up(pod: Pod) -> None:
+    run = pod.run({}, said("s", ["echo", "1"]))
+    whole = (run.path / "journal.jsonl").read_bytes()
+    assert pod.call("tail", str(run.path)).stdout == whole
+    assert pod.call("tail", str(run.path), "--offset", "10", "--limit", "7").stdout == whole[10:17]
+    start = time.monotonic()
+    assert pod.call("tail", str(run.path), "--offset", str(len(whole)), "--wait", "0.4").stdout == b""
+    assert time.monotonic() - start >= 0.4
+
+
+def test_tail_returns_as_soon_as_there_is_more(pod: Pod) -> None:
+    run = pod.prepare({}, [said("s", ["echo", "1"])])
+    argv = [sys.executable, str(pod.agent), "tail", str(run.path), "--wait", "30"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as waiting:
+        time.sleep(0.3)
+        pod.ask("launch", str(run.path))
+        assert waiting.communicate(timeout=10)[0].startswith(b'{"seq":0')
+    run.wait()
+
+
+def members(data: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {m.name: archive.extractfile(m).read() for m in archive if m.isreg()}  # type: ignore[union-attr]
+
+
+def test_export(pod: Pod) -> None:
+    run = pod.run({}, said("s", ["echo", "hello"]))
+    os.symlink("/etc/passwd", run.path / "artifacts" / "out")
+    asked = ["stages/s/stdout", "artifacts/s.txt", "artifacts/out", "../../lock", "gone", "journal.jsonl"]
+    done = pod.call("export", str(run.path), "--files-from", "-", input=json.dumps(asked).encode())
+    found = members(done.stdout)
+    assert sorted(found) == ["artifacts/s.txt", "journal.jsonl", "stages/s/stdout"]
+    assert found["stages/s/stdout"] == b"hello\n" == found["artifacts/s.txt"]
+    assert all(name in done.stderr for name in (b"artifacts/out", b"lock", b"gone"))
+    whole = members(pod.call("export", str(run.path)).stdout)
+    assert {"plan.json", "journal.jsonl", "stages/s/stderr"} <= set(whole) and "tree/README.md" not in whole
+
+
+def test_runs(pod: Pod) -> None:
+    older = pod.run({}, said("s", ["echo", "1"]))
+    (pod.workdir / "runs" / "rubbish").mkdir()
+    (pod.workdir / "runs" / "rubbish" / "plan.json").write_text("{")
+    listed = {r["run_id"]: r for r in pod.ask("runs", str(pod.workdir))["runs"]}
+    assert listed[older.run_id]["state"] == "ended" and listed[older.run_id]["runbook"] == "tiny"
+    assert listed["rubbish"]["state"] == "lost" and listed["rubbish"]["commit"] is None
+    assert pod.ask("runs", str(pod.workdir / "nothing")) == {"runs": [], "holder": None}
+
+
+def test_the_plans_hash_is_the_laptops(tmp_path: Path) -> None:
+    _, plan = make_run(tmp_path, {"s": True})
+    assert plan.run_id.endswith("-" + planfile.plan_hash(json.loads(plan.to_json()))[:8])
+
+
+def test_probe(pod: Pod) -> None:
+    facts = pod.ask("probe", "--workdir", "~/no/such/place")
+    assert facts["workdir"] == str(Path.home() / "no/such/place") and not Path(facts["workdir"]).exists()
+    assert facts["disk"]["free_bytes"] > 0 and facts["cpus"] >= 1 and facts["memory_bytes"] > 1 << 28
+    assert any(p["version"] == ".".join(map(str, sys.version_info[:3])) for p in facts["pythons"])
+    assert len({p["executable"] for p in facts["pythons"]}) == len(facts["pythons"])
+    assert facts["programs"]["git"] and facts["boot_id"] and isinstance(facts["pip_config"], dict)
+
+
+SMI = """#!/bin/sh
+case "$*" in
+*compute_cap*) [ -n "$OLD" ] && exit 2; echo "0, GPU-1, NVIDIA H200, 550.90.07, 143771, 4, 0, 9.0" ;;
+*query-gpu*) echo "0, GPU-1, Tesla V100, 470.1, 16384, [N/A], 0" ;;
+*) echo "| NVIDIA-SMI 550.90.07    Driver Version: 550.90.07    CUDA Version: 12.4     |" ;;
+esac
+"""
+
+
+def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (card,) = gpu.list_gpus()
+    assert (card["name"], card["driver"], card["compute_cap"], card["memory_total_mib"]) == (
+        "NVIDIA H200", "550.90.07", "9.0", 143771,
+    )  # fmt: skip
+    assert gpu.driver_cuda() == "12.4"
+    monkeypatch.setenv("OLD", "1")
+    (old,) = gpu.list_gpus()
+    assert old["compute_cap"] is None and old["memory_used_mib"] is None and old["uuid"] == "GPU-1"

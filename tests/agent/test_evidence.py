@@ -1,0 +1,183 @@
+"""The judge alone: hostile files and records, and the parts that it is made of."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.agent import evidence, junit, outcomes
+from orchestrator.agent.record import blank, misfit
+from tests.agent.pod import artifact, pytest_stage, stage
+
+STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}
+
+
+def events(*lines: dict[str, Any]) -> outcomes.Session:
+    return outcomes.read(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
+
+
+def phases(id_: str, *phases: tuple[str, str], **over: Any) -> list[dict[str, Any]]:
+    return [{"event": "phase", "id": id_, "when": when, "outcome": outcome, **over} for when, outcome in phases]
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome"),
+    [
+        ([("setup", "passed"), ("call", "passed"), ("teardown", "passed")], "passed"),
+        ([("setup", "passed"), ("call", "failed"), ("teardown", "passed")], "failed"),
+        ([("setup", "failed"), ("teardown", "passed")], "error"),
+        ([("setup", "passed"), ("call", "passed"), ("teardown", "failed")], "error"),
+        ([("setup", "skipped"), ("teardown", "passed")], "skipped"),
+        ([("setup", "passed"), ("call", "skipped"), ("teardown", "passed")], "skipped"),
+        ([("setup", "passed"), ("teardown", "passed")], "unfinished"),
+        ([("setup", "passed"), ("call", "rerun"), ("teardown", "passed")], "unfinished"),
+    ],
+)
+def test_outcomes(seen: list[tuple[str, str]], outcome: str) -> None:
+    assert events(*phases("t", *seen)).tests["t"].outcome == outcome
+
+
+def test_a_repeated_test_counts_by_its_last_run() -> None:
+    first = phases("t", ("setup", "passed"), ("call", "rerun"), ("teardown", "passed"))
+    second = phases("t", ("setup", "passed"), ("call", "passed"), ("teardown", "passed"))
+    assert events(*first, *second).tests["t"].outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"[]\n", b"{}\n", b'{"event": "nonsense"}\n', b'{"event": "end"}\n', b'{"event": "selected", "ids": 3}\n'],
+)
+def test_lines_that_are_not_the_plugins(line: bytes) -> None:
+    with pytest.raises(outcomes.Malformed, match="line 2"):
+        outcomes.read(io.BytesIO(b'{"event": "start"}\n' + line))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is not whole XML"),
+        ("<testsuites>", "is not whole XML"),
+        ("<html/>", "is not JUnit XML"),
+        ("<!DOCTYPE a><testsuites/>", "has a document type declaration"),
+        ('<!DOCTYPE a [<!ENTITY b "b"><!ENTITY c "&b;&b;">]><testsuites>&c;</testsuites>', "document type"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><testsuites/>', "document type"),
+        ("<testsuites>&nbsp;</testsuites>", "is not whole XML"),
+    ],
+)
+def test_hostile_junit(text: str, sentence: str) -> None:
+    with pytest.raises(junit.Malformed, match=sentence):
+        junit.parse(io.BytesIO(text.encode()))
+
+
+def test_junit_cases() -> None:
+    text = """<testsuites><testsuite>
+      <testcase classname="a.test_b.TestC" name="test_d[x-1]"><properties>
+        <property name="route.selected" value="triton@cpu:interpreted"/><property name="other" value="1"/>
+      </properties></testcase>
+      <testcase classname="" name="a.test_e"><skipped message="collection skipped"/></testcase>
+      <testcase classname="a.f" name="g"><failure/><error/></testcase></testsuite></testsuites>"""
+    cases = junit.parse(io.BytesIO(text.encode()))
+    assert [(c.key, c.outcome) for c in cases] == [
+        (junit.case_key("a/test_b.py::TestC::test_d[x-1]"), "passed"),
+        (junit.case_key("a/test_e.py"), "skipped"),
+        (junit.case_key("a/f.py::g"), "error"),
+    ]
+    assert cases[0].routes == {"route.selected": ["triton@cpu:interpreted"]}
+
+
+def test_junit_that_is_deep_or_long() -> None:
+    with pytest.raises(junit.Malformed, match="nested more than 20 deep"):
+        junit.parse(io.BytesIO(b"<testsuites>" + b"<testsuite>" * 100_000))
+    many = b'<testcase classname="a" name="b"/>' * 50_000
+    assert len(junit.parse(io.BytesIO(b"<testsuites>" + many + b"</testsuites>"))) == 50_000
+
+
+# Records come from a pod ------------------------------------------------------------------------------------------
+
+
+def test_the_blank_record_fits() -> None:
+    assert misfit(blank([])) is None
+    assert misfit(json.loads(json.dumps(blank(["x"])))) is None
+
+
+@pytest.mark.parametrize("key", sorted(set(blank([])) - {"seconds", "leftovers", "refused"}))
+@pytest.mark.parametrize("value", ["gone", 3.5, [[]], [1], {}, {"ok": 1}], ids=repr)
+def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> None:
+    record = {**blank([]), "started": True, "exit_code": 0, key: value}
+    judgement = evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {})
+    if misfit(record) is None:  # a text is well-formed where a text may be
+        assert judgement.status in STATUSES
+    else:
+        assert (judgement.status, judgement.reason) == (
+            "invalid",
+            f"the record of this stage is malformed: {misfit(record)}",
+        )
+
+
+def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
+    for key in set(blank([])) - {"seconds", "leftovers", "refused"}:
+        record = {k: v for k, v in blank([]).items() if k != key}
+        assert evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        ({"ended_by": "cancel", "signal": "SIGTERM", "blocked": "x"}, "cancelled"),
+        ({"blocked": "x", "ended_by": "wall"}, "blocked"),
+        ({"ended_by": "wall", "signal": "SIGKILL"}, "timed_out"),
+        ({"ended_by": "silence", "signal": "SIGKILL"}, "stalled"),
+        ({"signal": "SIGSEGV", "exit_code": None}, "crashed"),
+        ({"exit_code": 1, "environment_ok": False}, "failed"),
+        ({"exit_code": None}, "failed"),
+        ({"environment_ok": False}, "invalid"),
+        ({"guarded": False}, "invalid"),
+        ({"started": False}, "blocked"),
+        ({}, "passed"),
+    ],
+)
+def test_the_first_rule_that_matches_decides(tmp_path: Path, facts: dict[str, Any], status: str) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/a.txt").write_text("1")
+    file = {"path": "artifacts/a.txt", "bytes": 1, "sha256": "0" * 64}
+    delivered = {"path": "a.txt", "existed_before": False, "problem": None}
+    record = {**blank([]), "started": True, "exit_code": 0, "files": [file], "artifacts": [delivered], **facts}
+    planned = stage("s", ["true"], expect={"artifacts": [artifact("a.txt")]})
+    assert evidence.judge_stage(planned, record, tmp_path, {}).status == status
+
+
+def test_the_plans_word_counts_and_not_the_pods(tmp_path: Path) -> None:
+    record = {**blank([]), "started": True, "exit_code": 0, "status": "passed", "reason": ""}
+    judge = evidence.judge_stage
+    assert judge(stage("s", ["true"], blocked="requires cuda"), record, tmp_path, {}).status == "blocked"
+    assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {}).status == "blocked"
+    assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {"a": "skipped"}).status == "blocked"
+    assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {"a": "passed"}).status == "invalid"
+
+
+def test_files_that_the_record_does_not_list_are_no_evidence(tmp_path: Path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/a.txt").write_text("1")
+    delivered = {"path": "a.txt", "existed_before": False, "problem": None}
+    record = {**blank([]), "started": True, "exit_code": 0, "artifacts": [delivered]}
+    judgement = evidence.judge_stage(stage("s", [], expect={"artifacts": [artifact("a.txt")]}), record, tmp_path, {})
+    assert (judgement.status, judgement.reason) == ("invalid", "artifact a.txt is missing")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(plugin=st.binary(max_size=300), xml=st.binary(max_size=300), exit_code=st.sampled_from([0, 1, 4, 5]))
+def test_no_file_raises_and_no_garbage_passes(tmp_path: Path, plugin: bytes, xml: bytes, exit_code: int) -> None:
+    folder = tmp_path / "stages/s"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pytest.jsonl").write_bytes(plugin)
+    (folder / "junit.xml").write_bytes(xml)
+    files = [{"path": f"stages/s/{n}", "bytes": 0, "sha256": ""} for n in ("pytest.jsonl", "junit.xml")]
+    record = {**blank([]), "started": True, "exit_code": exit_code, "files": files}
+    judgement = evidence.judge_stage(pytest_stage("s"), record, tmp_path, {})
+    assert judgement.status in ("failed", "invalid") and judgement.reason.isprintable()
