@@ -84,6 +84,8 @@ def judge(pod: Pod, offered: HostKey, trust: Trust) -> None:
             f"{name} offers the host key {offered}, and its inventory entry pins {pod.host_key}: it is another machine,"
             " or `host_key` is to be changed"
         )
+    if old == offered:  # somebody else has answered for it meanwhile
+        return
     if old and not trust.accept_new:
         raise HostKeyError(
             f"{name} changed its host key: pinned is {old}, offered is {offered}; it is another machine, or someone in"

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from orchestrator.agent import tree as on_disk
 from orchestrator.errors import InputError
 from orchestrator.text import plain
 from orchestrator.yamlfile import nearest
 
 _LIMIT_S = 600
 _CHUNK = 1 << 20
-_FILE, _EXECUTABLE, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
+_EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _HEX = re.compile(r"[0-9a-fA-F]{4,40}\Z")
 _MAX_BASES = 8
@@ -105,9 +106,14 @@ class Repository:
     def resolve(self, revision: str) -> Revision:
         """Whatever git resolves to a commit: a branch, a tag, HEAD~2, an abbreviated hash. Raises InputError."""
         done = self._git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
-        commit = done.stdout.decode(errors="replace").strip()
-        if done.returncode != 0 or not _COMMIT.match(commit):
-            raise InputError(self._unresolved(revision, done.stderr.decode(errors="replace")))
+        if done.returncode != 0:  # `:/text` takes the suffix for a part of the text
+            named = (
+                self._git("rev-parse", "--verify", "--end-of-options", revision).stdout.decode(errors="replace").strip()
+            )
+            if not self.has_commit(named):
+                raise InputError(self._unresolved(revision, done.stderr.decode(errors="replace")))
+            return Revision(named, self._tree_of(named))
+        commit = done.stdout.decode().strip()
         return Revision(commit, self._tree_of(commit))
 
     def has_commit(self, commit: str) -> bool:
@@ -141,6 +147,7 @@ class Repository:
         submodules: list[Submodule] = []
         self._collect(tree, "", files, submodules)
         _refuse_dangerous(files, [s.path for s in submodules])
+        _refuse_inexact(tree, files, submodules)
         return Contents(files, tuple(submodules))
 
     def nearest(self, tree: str, candidates: Iterable[str]) -> str | None:
@@ -168,12 +175,8 @@ class Repository:
         for mode, blob, path in self._list(tree):
             if mode == _SUBMODULE:
                 links[path] = blob
-            elif mode in (_FILE, _EXECUTABLE, _LINK):
-                files[prefix + path] = Entry(mode, blob, self)
             else:
-                raise InputError(
-                    f"{plain(prefix + path)} has the mode {mode} in the commit: expected a mode that git writes"
-                )
+                files[prefix + path] = Entry(mode, blob, self)
         names = self._submodule_names(tree) if links else {}
         for path, commit in links.items():
             store = self._submodule(prefix, path, commit, names.get(path))
@@ -221,7 +224,7 @@ class Repository:
     def _unresolved(self, revision: str, said: str) -> str:
         what = f"revision {plain(revision)!r} in {self.root}"
         if "is ambiguous" in said:
-            begin = [line.split()[0] for line in self._disambiguated(revision)]
+            begin = [line[:12] for line in self._disambiguated(revision)]
             return f"{what} is ambiguous: expected more digits of one of {', '.join(begin)}"
         if self._git("rev-parse", "--verify", "HEAD").returncode != 0 and revision.startswith("HEAD"):
             return f"{self.root} has no commit yet: commit what is to be validated"
@@ -235,7 +238,7 @@ class Repository:
 
     def _disambiguated(self, revision: str) -> list[str]:
         hashes = self._check("rev-parse", f"--disambiguate={re.split('[~^@:]', revision)[0]}")
-        lines = self._check("cat-file", "--batch-check=%(objectname:short=12) %(objecttype)", stdin=hashes).decode()
+        lines = self._check("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=hashes).decode()
         return [line for line in lines.splitlines() if line.endswith((" commit", " tag"))]
 
     @contextmanager
@@ -331,3 +334,12 @@ def _refuse_dangerous(files: Mapping[str, Entry], folders: Sequence[str]) -> Non
             raise InputError(f"the commit has the path {plain(path)!r}, which cannot be written safely")
         if any("/".join(parts[:n]) in files for n in range(1, len(parts))):
             raise InputError(f"the commit has {plain(path)!r} below a file or a link")
+
+
+def _refuse_inexact(tree: str, files: Mapping[str, Entry], submodules: Sequence[Submodule]) -> None:
+    """What git can store and a directory cannot: empty directories, modes of old (git shows 100664 as 100644)."""
+    manifest = {path: (entry.mode, entry.blob) for path, entry in files.items()}
+    if on_disk.wrong_hash(manifest, tree, [on_disk.Submodule(s.path, s.commit, s.tree) for s in submodules]):
+        raise InputError(
+            f"the tree {tree} holds empty directories or file modes that no directory can give back exactly"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,8 +83,9 @@ class LocalTransport(Transport):
             what = f"pod {self.pod.name!r}"
             full = full_disk(what, str(error).encode())
             raise full or PodError(f"{what}: files cannot be copied to {remote}: {error}") from error
-        files = [Path(folder, name) for folder, _, names in os.walk(local) for name in names]
-        return PushStats(len(files), sum(path.lstat().st_size for path in files))
+        found = [os.lstat(os.path.join(folder, name)) for folder, _, names in os.walk(local) for name in names]
+        sizes = [file.st_size for file in found if stat.S_ISREG(file.st_mode)]
+        return PushStats(len(sizes), sum(sizes))
 
 
 def _copy(source: str, target: str) -> None:
