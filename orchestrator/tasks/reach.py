@@ -27,6 +27,8 @@ class Door:
     def open(self) -> Iterator[Agent]:
         """A connection with the agent at its end."""
         with open_transport(self.pod, Trust(self.ask, self.accept_new_host_key)) as transport:
+            if self.accept_new_host_key:
+                self.progress.warn(f"the host key of pod {self.pod.name!r} is {transport.fingerprint}, and is accepted")
             yield arrive(transport)
 
     def facts(self, agent: Agent) -> PodFacts:
