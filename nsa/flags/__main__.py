@@ -1,4 +1,4 @@
-"""`python -m nsa.flags [--json]`: every flag with its effective value and where it comes from."""
+"""`python -m nsa.flags [--json]`: every flag and threshold with its effective value and where it comes from."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from nsa import flags
+import torch
+
+from nsa import flags, profiles
+from nsa.profiles import Profile
+
+THRESHOLDS = {
+    "fa2_min_len_win": "fa2_min_len_win",
+    "fa2_min_len_cmp": "fa2_min_len_cmp",
+    "sel_triton_min_L": "sel_triton_min_l",
+}
+"""Profile key -> the flag that overrules it."""
 
 
-def table() -> list[dict[str, Any]]:
+def flag_rows(effective: flags.Flags) -> list[dict[str, Any]]:
     """One row for each flag."""
-    effective = flags.read(os.environ)
     return [
         {
             "name": name,
@@ -28,10 +37,30 @@ def table() -> list[dict[str, Any]]:
     ]
 
 
+def threshold_rows(effective: flags.Flags, profile: Profile) -> list[dict[str, Any]]:
+    """One row for each threshold of the profile, overruled by its flag where that is set."""
+    rows = []
+    for key, flag in THRESHOLDS.items():
+        measured, overruled = getattr(profile, key), getattr(effective, flag)
+        value, source = (
+            (overruled, "environment") if overruled is not None else (measured.value, f"profile {profile.name}")
+        )
+        rows.append({"name": key, "type": "int", "value": value, "source": source, "meaning": measured.source})
+    return rows
+
+
+def configuration() -> list[dict[str, Any]]:
+    """The effective configuration of this process on this machine."""
+    effective = flags.read(os.environ)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    profile = profiles.load(effective.profile) if effective.profile else profiles.for_device(device)
+    return [*flag_rows(effective), *threshold_rows(effective, profile)]
+
+
 def render(rows: list[dict[str, Any]]) -> str:
     """The rows as aligned text."""
     shown = [[r["name"], r["type"], _value(r["value"]), r["source"], r["meaning"]] for r in rows]
-    shown.insert(0, ["variable", "type", "value", "source", "meaning"])
+    shown.insert(0, ["name", "type", "value", "source", "meaning"])
     widths = [max(len(row[column]) for row in shown) for column in range(4)]
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in shown]
     return "\n".join(lines)
@@ -51,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            rows = table()
-    except flags.FlagError as error:
+            rows = configuration()
+    except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for warning in caught:

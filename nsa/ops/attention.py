@@ -6,13 +6,13 @@ from typing import TypedDict
 
 from torch import Tensor
 
-from nsa import blocks, routing
+from nsa import blocks, reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.compression import compress
-from nsa.ops.requests import Where, attention_request, default_scale
+from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
@@ -93,6 +93,11 @@ def nsa_attention(
         ),
         backend=choice,
         strict=strict,
+        judge=lambda rows: reference.nsa_attention(
+            widened(q), _widened(keys), _widened(values), widened(gates), config, **where,
+            compressed=compressed and (widened(compressed[0]), widened(compressed[1])),
+            block_indices=block_indices, rows=rows,
+        ),
     )  # fmt: skip
     if whole is not None:
         return whole
@@ -135,6 +140,11 @@ def _triple(name: str, x: Tensor | Triple) -> Triple:
     if len(x) != 3:
         raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
     return x
+
+
+def _widened(branches: Triple) -> Triple:
+    cmp, sel, win = branches
+    return widened(cmp), widened(sel), widened(win)
 
 
 def _check(

@@ -69,10 +69,11 @@ def run_whole(
     *,
     backend: BackendChoice = None,
     strict: bool = False,
+    judge: debug.Judge | None = None,
 ) -> Result | None:
     """Run the fused operation where a backend has it and may; None leaves it to the separate operations."""
     decision = decide(request, backend, flags.current())
-    return None if decision is None else _execute(request, decision, call, strict, None)
+    return None if decision is None else _execute(request, decision, call, strict, judge)
 
 
 def prefers_dense(request: Request) -> bool:

@@ -114,9 +114,17 @@ def per_operation(choice: BackendChoice) -> dict[str, str]:
     if choice is None:
         return {}
     if not isinstance(choice, str):
-        return dict(choice)
+        return dict(_named(choice))
     backends.check_name(choice)
     return {name: choice for name in backends.OPERATIONS if backends.implements(choice, name)}
+
+
+def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
+    """The mapping, if each of its keys is an operation."""
+    for name in choice:
+        if name not in backends.OPERATIONS:
+            raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(backends.OPERATIONS)}")
+    return choice
 
 
 def _incapable(name: str, request: Request) -> str | None:
@@ -132,7 +140,7 @@ def _incapable(name: str, request: Request) -> str | None:
 
 def requested_backend(operation: str, choice: BackendChoice, flags: Flags) -> tuple[str | None, bool]:
     """The backend asked for, and whether an argument did (which no threshold overrules)."""
-    argument = choice.get(operation) if isinstance(choice, Mapping) else choice
+    argument = _named(choice).get(operation) if isinstance(choice, Mapping) else choice
     if argument is not None:
         backends.check_name(argument)
         return argument, True

@@ -79,8 +79,10 @@ def test_table_shows_effective_values(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert flags_command.main(["--json"]) == 0
     printed = capsys.readouterr()
     rows = {row["name"]: row for row in json.loads(printed.out)}
-    assert rows.keys() == flags.REGISTRY.keys()
+    assert rows.keys() == {*flags.REGISTRY, "fa2_min_len_win", "fa2_min_len_cmp", "sel_triton_min_L"}
     assert (rows["NSA_SEL_TRITON_MIN_L"]["value"], rows["NSA_SEL_TRITON_MIN_L"]["source"]) == (128, "environment")
+    assert rows["sel_triton_min_L"]["value"] == 128
+    assert rows["fa2_min_len_win"]["source"].startswith("profile ")
     assert "NSA_SPEELING is set" in printed.err
 
 

@@ -61,6 +61,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q, (K, K), V, GATES, CONFIG), "one tensor or a triple"),
     (lambda: nsa_attention(Q, (K, K, K[:, :, :1]), V, GATES, CONFIG), "must agree"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend="cuda13"), "unknown backend 'cuda13'"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend={"windw": "torch"}), "unknown operation 'windw'"),
     (lambda: ops.compress(K, CONFIG, phi=WeightedPhi(torch.ones(2, 9))), r"phi.weight must have the shape \[2, 8\]"),
 ]
 

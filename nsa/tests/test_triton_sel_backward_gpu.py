@@ -24,11 +24,11 @@ def forced() -> Iterator[None]:
         yield
 
 
-def selected(function: Callable[..., Tensor], problem: Problem, indices: Tensor, **options: object) -> Callable[..., Tensor]:
+def selected(
+    function: Callable[..., Tensor], problem: Problem, indices: Tensor, **options: object
+) -> Callable[..., Tensor]:
     """`function`, a selected attention, of q, k_sel and v_sel."""
-    return lambda q, k_sel, v_sel: function(
-        q, k_sel, v_sel, indices, CONFIG, cu_seqlens=problem.cu_seqlens, **options
-    )
+    return lambda q, k_sel, v_sel: function(q, k_sel, v_sel, indices, CONFIG, cu_seqlens=problem.cu_seqlens, **options)
 
 
 def inputs(problem: Problem) -> dict[str, Tensor]:
