@@ -15,12 +15,13 @@ from rich.markup import escape
 
 from orchestrator import __version__
 from orchestrator.errors import InputError, NsaPodError
-from orchestrator.inventory import Inventory, load_inventory
+from orchestrator.inventory import Inventory, Pod, load_inventory
 from orchestrator.report import markdown, terminal
 from orchestrator.results import Result
 from orchestrator.rundir import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import doctor as doctor_task
+from orchestrator.tasks import envs as envs_task
 from orchestrator.tasks import init as init_task
 from orchestrator.tasks import runs as runs_task
 from orchestrator.tasks import validate as validate_task
@@ -28,6 +29,7 @@ from orchestrator.tasks.reach import Door
 from orchestrator.ui import Progress
 
 _INTERRUPTED = 130
+_PIPE_WIDTH = 240
 _SHELLS = ("bash", "zsh", "fish")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,9 +114,7 @@ def cli() -> None:
 def validate(**given: Any) -> int:
     """Run a runbook on a pod, on exactly one commit, and judge what really ran."""
 
-    asked = validate_task.request(
-        _the_inventory(given).pod(given["pod"]), given["repo"], given["commit"], given["runbook"], given["artifacts"]
-    )
+    asked = validate_task.request(_the_pod(given), given["repo"], given["commit"], given["runbook"], given["artifacts"])
     if given["dry_run"]:
         click.echo(validate_task.preview(asked).to_json(), nl=False)
         return 0
@@ -128,17 +128,17 @@ def validate(**given: Any) -> int:
 @_repo
 @_gpu
 @click.option("--runbook", metavar="R", help="Whose packages are installed [default: the pod's runbook].")
-@click.option(
-    "--explain", is_flag=True, help="Say which environment fits and why the newer ones do not; install nothing."
-)
+@click.option("--explain", is_flag=True, help="Say which environment fits, and why others do not; install nothing.")
+@click.option("--fresh", is_flag=True, help="Resolve the packages anew instead of keeping the last lock.")
+@click.option("--wheelhouse", type=_folder, help="Carry this directory of wheels to the pod and ask no network there.")
 def bootstrap(**given: Any) -> int:
     """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
-
+    spec = validate_task.runbook_for(_the_pod(given), given["repo"], given["runbook"]).environment
+    options = bootstrap_task.Options(fresh=given["fresh"], wheelhouse=given["wheelhouse"])
     with _progress(given) as progress:
-        environment = bootstrap_task.command(
-            _door(given, progress), given["repo"], given["runbook"], progress, explain=given["explain"]
-        )
-    _print(environment, given, terminal.facts)
+        door = _door(given, progress)
+        told = envs_task.reasons(door, spec) if given["explain"] else envs_task.set_up(door, spec, progress, options)
+    _print(told, given, terminal.facts)
     return 0
 
 
@@ -235,6 +235,35 @@ def report(**given: Any) -> int:
     return _show(result, given)
 
 
+@cli.command(epilog=_examples("nsa-pod envs --pod pi-4090"))
+@_reaching
+def envs(**given: Any) -> int:
+    """List the environments on a pod, the last used first."""
+    with _progress(given) as progress:
+        listed = envs_task.on_pod(_door(given, progress))
+    _print(listed, given, terminal.environments)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod prune --pod pi-4090 --days 14", "nsa-pod prune --pod pi-4090 --keep 20"))
+@_reaching
+@click.option("--days", type=click.FloatRange(min=0), help="Remove environments that were not used for so long.")
+@click.option(
+    "--keep", type=click.FloatRange(min=0), metavar="GIB", help="Then the longest unused until the rest fits."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+def prune(**given: Any) -> int:
+    """Remove environments from a pod, never one that is in use."""
+    if given["days"] is None and given["keep"] is None:
+        raise InputError("prune: expected --days or --keep, or both")
+    keep_bytes = None if given["keep"] is None else round(given["keep"] * 2**30)
+    with _progress(given) as progress:
+        door = _door(given, progress)
+        pruned = envs_task.prune(door, days=given["days"], keep_bytes=keep_bytes, dry_run=given["dry_run"])
+    _print(pruned, given, terminal.facts)
+    return 0
+
+
 @cli.command(epilog=_examples("nsa-pod init"))
 @click.argument("folder", type=_folder, default=".")
 def init(folder: Path) -> int:
@@ -289,9 +318,13 @@ def _the_inventory(given: dict[str, Any]) -> Inventory:
     return load_inventory(given["inventory"])
 
 
+def _the_pod(given: dict[str, Any]) -> Pod:
+    return _the_inventory(given).pod(given["pod"])
+
+
 def _door(given: dict[str, Any], progress: Progress) -> Door:
     return Door(
-        _the_inventory(given).pod(given["pod"]),
+        _the_pod(given),
         progress,
         accept_new_host_key=given["accept_new_host_key"],
         allow_different_gpu=given.get("allow_different_gpu", False),
@@ -312,7 +345,7 @@ def _show(result: Result, given: dict[str, Any]) -> int:
     if given["as_json"]:
         click.echo(result.to_json(), nl=False)
     else:
-        terminal.show(result, Console(highlight=False))
+        terminal.show(result, _stdout())
     return result.exit_code
 
 
@@ -320,4 +353,10 @@ def _print(value: Any, given: dict[str, Any], render: Callable[[Any], Renderable
     if given["as_json"]:
         click.echo(json.dumps(value, indent=1))
     else:
-        Console(highlight=False).print(render(value))
+        _stdout().print(render(value))
+
+
+def _stdout() -> Console:
+    """Wide where nobody looks: a file or a pipe has no width to wrap at."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)

@@ -18,7 +18,6 @@ from orchestrator.inventory import Pod
 from orchestrator.runbook import Expect, Limits, Runbook, RunbookFile, Stage, Tests, named_paths
 from orchestrator.state import who
 
-FORMAT = 1
 _HASH_DIGITS = 8
 
 
@@ -69,7 +68,7 @@ class PlannedStage(_Model):
 class Plan(_Model):
     """plan.json. The run id ends with the hash of all the rest."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     run_id: str = ""
     created: str
     nonce: str

@@ -53,8 +53,10 @@ class RunDirectory:
     def rejudge(self) -> Result:
         """Judge again from the evidence; the manifest only tells how far the run had come when it was last seen."""
         file = self.path / "manifest.json"
-        manifest = json.loads(file.read_text()) if file.exists() else {"state": "running", "refused": []}
-        return judge(self.path, state=manifest["state"], path=self.shown, refused=manifest["refused"])
+        seen_last: dict[str, Any] = (
+            json.loads(file.read_text()) if file.exists() else {"state": "running", "refused": []}
+        )
+        return judge(self.path, state=seen_last["state"], path=self.shown, refused=seen_last["refused"])
 
     def _files(self) -> Iterator[dict[str, Any]]:
         for path in sorted(p for p in self.path.rglob("*") if p.is_file() and not p.is_symlink()):

@@ -32,7 +32,7 @@ def make_run(tmp_path: Path, stages: dict[str, bool], extra: str = "") -> tuple[
         tree,
         {"kind": "system", "packages": {"torch": "2.8.0"}},
         Capabilities(sm=None, packages=frozenset()),
-        facts={"hostname": "h<b>", "cpu": "c|d"},
+        facts={"hostname": "h<b>", "cpu_model": "c|d"},
         workdir="/w",
         committed=False,
     )

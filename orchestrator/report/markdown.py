@@ -60,7 +60,7 @@ def _where(result: Result, environment: Mapping[str, Any]) -> str:
 
 def _host(environment: Mapping[str, Any]) -> str:
     gpus = environment.get("gpus") or []
-    gpu = markdown(gpus[0]["name"]) if gpus else f"no GPU, {markdown(environment.get('cpu', 'CPU unknown'))}"
+    gpu = markdown(gpus[0]["name"]) if gpus else f"no GPU, {markdown(environment.get('cpu_model') or 'CPU unknown')}"
     driver = markdown(environment.get("driver") or "none")
     ceiling = environment.get("driver_cuda")
     return f"{markdown(environment.get('hostname', '-'))} / {gpu} / driver {driver}" + (

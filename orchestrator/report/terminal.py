@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.results import Result
-from orchestrator.text import plain, seconds
+from orchestrator.text import plain, seconds, size
 from orchestrator.ui import coloured
 
 
@@ -60,11 +61,36 @@ def pods(found: Sequence[Mapping[str, object]]) -> Table:
 
 
 def runs(found: Sequence[Mapping[str, object]]) -> Table:
-    """Runs, kept here or on a pod."""
-    keys = list(found[0]) if found else ["no runs"]
-    return table(keys, [[str(run[key]) for key in keys] for run in found])
+    """Runs, kept here (with their verdict) or on a pod."""
+    return _columns(found, ("run_id", "pod", "state", "verdict", "runbook", "who"))
+
+
+def environments(found: Sequence[Mapping[str, Any]]) -> Table:
+    """The environments on a pod."""
+    shown = [
+        {
+            **environment,
+            **environment["packages"],
+            "size": size(environment["bytes"]),
+            "unused for": seconds(environment["age_s"]),
+            "in use": "yes" if environment["in_use"] else "",
+        }
+        for environment in found
+    ]
+    return _columns(shown, ("key", "profile", "python_version", "torch", "triton", "size", "unused for", "in use"))
+
+
+def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Table:
+    """Those of the columns that any row has."""
+    there = [key for key in keys if any(key in row for row in found)]
+    return table(there or ["none"], [[str(row.get(key, "")) for key in there] for row in found])
 
 
 def facts(found: Mapping[str, object]) -> Table:
-    """Any flat mapping."""
-    return table(("", ""), [(key, str(value)) for key, value in found.items()])
+    """Any mapping, a line for each item of its lists."""
+    lines = [
+        (key if first else "", str(item))
+        for key, value in found.items()
+        for first, item in ((n == 0, x) for n, x in enumerate(value if isinstance(value, list) else [value]))
+    ]
+    return table(("", ""), lines)

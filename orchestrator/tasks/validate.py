@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.errors import InputError
 from orchestrator.inventory import Pod
 from orchestrator.plan import Capabilities, Plan, PlannedSubmodule, Tree, make_plan, unmet
 from orchestrator.repo import Contents, Repository, Revision
@@ -71,12 +72,21 @@ def request(pod: Pod, repo_dir: Path, commit: str, runbook: str | None, artifact
     """Resolve revision and runbook; InputError for what does not exist."""
     repo = Repository.open(repo_dir)
     revision = repo.resolve(commit)
-    file = find_runbook(runbook or default_runbook(pod), repo.root)
+    file = find_runbook(runbook or _default_runbook(pod), repo.root)
     contents = repo.contents(revision)
     return Request(pod, repo, revision, contents, repo.dirty(), file, artifacts or repo.root / "artifacts")
 
 
-def default_runbook(pod: Pod) -> str:
+def runbook_for(pod: Pod, folder: Path, runbook: str | None) -> Runbook:
+    """The runbook that a validation from `folder` would use; outside a repository, the folder's or a packaged one."""
+    try:
+        root = Repository.open(folder).root
+    except InputError:
+        root = folder
+    return find_runbook(runbook or _default_runbook(pod), root).runbook
+
+
+def _default_runbook(pod: Pod) -> str:
     """The pod's own; else the whole matrix for a promised GPU, the smoke run without one."""
     return pod.runbook or (_GPU_RUNBOOK if pod.gpu else _CPU_RUNBOOK)
 
