@@ -1,0 +1,245 @@
+"""Each part of Native Sparse Attention and the whole, forward and backward, against dense attention and peers.
+
+Example: python -m nsa.bench kernels --shapes P128,L128 --tokens 8192,65536 --json kernels.json
+
+Every case is first judged by the oracle on sampled queries; nothing is timed that is wrong. Times are medians of CUDA
+events around each call, with the L2 cache emptied before it; `floor` is the larger of the least arithmetic and the
+least traffic over the card's measured ceilings, `roofline` is floor over median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nsa.bench import rows as table_rows
+from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
+from nsa.bench.kernels_check import check
+from nsa.bench.kernels_parts import Part, Tensors, Work, our_parts, peers, prepare
+
+CEILINGS = {"NVIDIA H200": (800e12, 4.28e12)}
+"""bf16 products in FLOP/s and copies in bytes/s, as measured on the card (docs/kernels.md)."""
+
+COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "floor", "roofline", "peak_gb")
+PASSES = ("fwd", "bwd", "fwd+bwd")
+Row = dict[str, Any]
+
+
+# --- timing ---
+
+
+class Timer:
+    """Milliseconds of calls on a device, each after the L2 cache was emptied by reading 256 MB."""
+
+    def __init__(self, device: torch.device, repeats: int) -> None:
+        self._device, self._repeats = device, repeats
+        self._sweep = torch.zeros(64 << 20, device=device) if device.type == "cuda" else torch.zeros(1)
+
+    def __call__(self, call: Callable[[], object]) -> list[float]:
+        """The repetitions' times, after two calls that compile and warm up."""
+        call()
+        call()
+        return [self._cuda(call) if self._device.type == "cuda" else self._cpu(call) for _ in range(self._repeats)]
+
+    def _cuda(self, call: Callable[[], object]) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._sweep.sum()
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize(self._device)
+        return float(start.elapsed_time(end))
+
+    def _cpu(self, call: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        call()
+        return 1e3 * (time.perf_counter() - start)
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> float:
+    """Device memory that one call takes at most, beyond what is there; 0 on a CPU, where it is not measured."""
+    if device.type != "cuda":
+        return 0.0
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return float(torch.cuda.max_memory_allocated(device) - before)
+
+
+# --- what is called ---
+
+
+def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], Work]]:
+    """The passes of a part that can be timed: their names, calls and least work."""
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return part.call(x)
+
+    yield "fwd", forward, part.forward
+    if not part.leaves:
+        return
+    leaves = {name: x[name].detach().clone().requires_grad_() for name in part.leaves}
+    mine, wanted = {**x, **leaves}, list(leaves.values())
+    if part.part == "whole":
+        yield (
+            "fwd+bwd",
+            lambda: torch.autograd.grad(part.call(mine), wanted, x["do"], allow_unused=True),
+            part.forward + part.backward,
+        )
+    else:
+        o = part.call(mine)
+        yield "bwd", lambda: torch.autograd.grad(o, wanted, x["do"], retain_graph=True), part.backward
+
+
+def measure(case: Case, part: Part, x: Tensors, timer: Timer, device: torch.device, args: argparse.Namespace) -> Iterator[Row]:
+    """A row for each wanted pass; a peer that refuses the shape gives one row that says why."""
+    base: Row = {"case": case.name, "shape": case.shape, "tokens": case.tokens, "regime": case.regime}
+    try:
+        for name, call, work in passes(part, x):
+            if name in args.passes.split(","):
+                times = timer(call)
+                yield {**base, **_figures(part, name, times, work, device), "peak_gb": peak_bytes(call, device) / 1e9}
+    except (RuntimeError, ValueError, TypeError) as error:
+        if part.by == args.backend:
+            raise
+        yield {**base, "part": part.part, "by": part.by, "pass": "-", "failed": str(error).splitlines()[0][:200]}
+
+
+def _figures(part: Part, name: str, times: list[float], work: Work, device: torch.device) -> Row:
+    median = statistics.median(times)
+    ceilings = CEILINGS.get(table_rows.device_name(device))
+    floor = max(1e3 * work.flops / ceilings[0], 1e3 * work.bytes / ceilings[1]) if ceilings else None
+    return {
+        "part": part.part, "by": part.by, "pass": name, "ms": median, "min": min(times), "max": max(times), "n": len(times),
+        "flops": work.flops, "bytes": work.bytes, "floor": floor, "roofline": floor and floor / median,
+    }  # fmt: skip
+
+
+def mean_union(case: Case, x: Tensors) -> tuple[float, int]:
+    """Distinct blocks of a 64-row tile of neighbouring queries, on average; and how many there can be."""
+    tokens = max(1, 64 * case.kv_heads // case.heads)
+    chosen = x["indices"][0, : case.tokens // tokens * tokens].unflatten(0, (-1, tokens)).transpose(1, 2).flatten(2)
+    ordered = chosen.sort(-1).values
+    distinct = ((ordered[..., 1:] != ordered[..., :-1]) & (ordered[..., 1:] >= 0)).sum(-1) + (ordered[..., 0] >= 0)
+    return float(distinct.double().mean()), chosen.shape[-1]
+
+
+# --- the command ---
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m nsa.bench kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shapes",
+        default="P128,P192,L128",
+        help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv (default: %(default)s)",
+    )
+    parser.add_argument("--tokens", default="8192,16384,65536", help="sequence lengths (default: %(default)s)")
+    parser.add_argument("--regimes", default=",".join(REGIMES), help="default: %(default)s")
+    parser.add_argument(
+        "--parts", default="whole,compressed,select,selected,window,combine", help="default: %(default)s"
+    )
+    parser.add_argument("--passes", default=",".join(PASSES), help="default: %(default)s")
+    parser.add_argument("--backend", default="triton", help="of ours (default: %(default)s)")
+    parser.add_argument("--no-peers", action="store_true", help="ours only")
+    parser.add_argument(
+        "--check-rows",
+        type=int,
+        default=64,
+        help="queries judged by the oracle; 0 times unjudged (default: %(default)s)",
+    )
+    parser.add_argument("--repeats", type=int, default=7, help="timed calls (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
+    parser.add_argument("--device", default=None, help="default: cuda where there is one")
+    parser.add_argument(
+        "--dtype", choices=("bf16", "fp16", "fp32"), default=None, help="default: bf16 on cuda, fp32 on a CPU"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, default=None, help="write everything there")
+    return parser.parse_args(argv)
+
+
+def run_case(case: Case, args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> tuple[list[Row], Row]:
+    """Judge a case and time its parts: the rows, and what was found out about the case."""
+    x = prepare(case, inputs(case, device, dtype, args.seed), args.backend)
+    union, most = mean_union(case, x)
+    facts: Row = {"case": case.name, "union": union, "union_most": most}
+    if args.check_rows:
+        facts["check"] = check(case, x, args.backend, args.check_rows, args.seed).as_row()
+    _say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
+    if args.check_rows and not facts["check"]["passed"]:
+        return [], facts
+    ours = our_parts(case, x, args.backend)
+    every = ours + ([] if args.no_peers else peers(case, x, ours))
+    timer = Timer(device, args.repeats)
+    chosen = [part for part in every if part.part in args.parts.split(",")]
+    rows = [row for part in chosen for row in measure(case, part, x, timer, device, args)]
+    return rows, facts
+
+
+def _verdict(facts: Row) -> str:
+    if "check" not in facts:
+        return "not judged"
+    found = facts["check"]
+    ratios = {name: found["errors"][name] / max(found["plain"][name], 1e-30) for name in found["errors"]}
+    worst = max(ratios, key=lambda name: ratios[name])
+    said = f"worst error {ratios[worst]:.2f} of plain PyTorch's ({worst}), regret {found['regret']:.1e}"
+    return ("right: " if found["passed"] else "WRONG: ") + said
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def main(argv: list[str]) -> int:
+    """Run the bench; 1 if a case was judged wrong."""
+    args = parse(argv)
+    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[
+        args.dtype or ("bf16" if device.type == "cuda" else "fp32")
+    ]
+    _say(table_rows.headline(device, dtype))
+    cases = [
+        case_of(shape, int(tokens), regime)
+        for tokens in args.tokens.split(",")
+        for shape in args.shapes.split(",")
+        for regime in args.regimes.split(",")
+    ]
+    began, rows, facts = time.monotonic(), [], []
+    for case in cases:
+        if time.monotonic() - began > args.seconds:
+            _say(f"{case.name}: left out, {args.seconds:.0f} s are over")
+            continue
+        found, fact = run_case(case, args, device, dtype)
+        rows, facts = rows + found, [*facts, fact]
+        if args.json is not None:
+            args.json.write_text(
+                json.dumps({"context": table_rows.context(device, dtype), "cases": facts, "rows": rows}, indent=1)
+            )
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    shown = [{name: _cell(row.get(name)) for name in COLUMNS} for row in rows if "ms" in row]
+    if shown:
+        print(table_rows.table(shown, COLUMNS))
+    for row in rows:
+        if "failed" in row:
+            print(f"{row['case']} {row['part']} by {row['by']}: {row['failed']}")
+    return 0 if all(fact.get("check", {"passed": True})["passed"] for fact in facts) else 1

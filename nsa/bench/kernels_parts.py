@@ -1,0 +1,171 @@
+"""The operations that the kernel bench times, ours and others', and what each must compute and move at least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nsa import blocks, ops
+from nsa.bench.kernels_cases import Case
+from nsa.ops import nsa_attention
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that one call must do: floating-point operations, and bytes through device memory."""
+
+    flops: float
+    bytes: float
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operation by one implementation.
+
+    Attributes:
+        part, by: what is computed, and whose code does it.
+        call: from tensors to the output whose gradient is taken.
+        leaves: names of the tensors that get gradients; none means there is no backward pass.
+        forward, backward: the least work of each pass.
+    """
+
+    part: str
+    by: str
+    call: Callable[[Tensors], Tensor]
+    leaves: tuple[str, ...]
+    forward: Work
+    backward: Work
+
+
+# --- least work ---
+
+
+def _size(*tensors: Tensor) -> float:
+    return float(sum(x.numel() * x.element_size() for x in tensors))
+
+
+def attention_work(pairs: float, case: Case, read: float, written: float) -> tuple[Work, Work]:
+    """Forward and backward of attention over `pairs` (query, key) pairs of each query head.
+
+    Two products forward; five backward: the logits again, dp, dv, dq, dk. Backward reads o and do beside the inputs
+    and writes their gradients: `read` bytes are inputs, `written` bytes are o.
+    """
+    products = 2.0 * pairs * case.heads
+    forward = Work(products * (case.dk + case.dv), read + written)
+    return forward, Work(products * (3 * case.dk + 2 * case.dv), 2 * read + 2 * written)
+
+
+def pair_counts(case: Case, indices: Tensor) -> dict[str, float]:
+    """(query, key) pairs of one head in each branch, and of dense causal attention."""
+    config, t = case.config, torch.arange(case.tokens, dtype=torch.float64)
+    visible = ((t + 1 - config.l).div(config.d, rounding_mode="floor") + 1).clamp(min=0)
+    at = blocks.token_positions(1, case.tokens).to(indices.device)[:, :, None, None]
+    first = indices.to(torch.int64) * config.l_sel
+    seen = (torch.minimum(first + config.l_sel, at + 1) - first).masked_fill(indices < 0, 0)
+    return {
+        "compressed": float(visible.sum()),
+        "selected": float(seen.sum()) / case.kv_heads,
+        "window": float((t + 1).clamp(max=config.w).sum()),
+        "dense": float((t + 1).sum()),
+    }
+
+
+# --- ours ---
+
+
+def prepare(case: Case, x: Tensors, backend: str) -> Tensors:
+    """The inputs with what the parts need of each other: compressed keys and values, lse, blocks, branch outputs."""
+    config, how = case.config, {"backend": backend, "strict": True}
+    with torch.no_grad():
+        k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
+        o_cmp, lse = ops.compressed_attention(x["q"], k_cmp, v_cmp, config, **how)
+        indices = ops.select_blocks(x["q"], k_cmp, config, lse=lse, **how)
+    made = {"k_cmp": k_cmp, "v_cmp": v_cmp, "lse": lse, "indices": indices, "o_cmp": o_cmp}
+    return {**x, **made, "o_sel": torch.randn_like(o_cmp), "o_win": torch.randn_like(o_cmp)}
+
+
+def our_parts(case: Case, x: Tensors, backend: str) -> list[Part]:
+    """Every operation of the library on `backend`; x comes from `prepare`."""
+    config, how = case.config, {"backend": backend, "strict": True}
+    pairs = pair_counts(case, x["indices"])
+    q, o, kv, kv_cmp = _size(x["q"]), _size(x["o_cmp"]), _size(x["k"], x["v"]), _size(x["k_cmp"], x["v_cmp"])
+    cmp_work = attention_work(pairs["compressed"], case, q + kv_cmp, o)
+    sel_work = attention_work(pairs["selected"], case, q + kv, o)
+    win_work = attention_work(pairs["window"], case, q + kv, o)
+    scores = Work(2.0 * pairs["compressed"] * case.heads * case.dk, q + _size(x["k_cmp"], x["indices"]))
+    none, gated = Work(0, 0), Work(0, 4 * o + _size(x["gates"]))
+    whole = (cmp_work[0] + scores + sel_work[0] + win_work[0], cmp_work[1] + sel_work[1] + win_work[1])
+    names = "q", "k", "v"
+    return [
+        Part("whole", backend, lambda t: nsa_attention(t["q"], t["k"], t["v"], t["gates"], config, **how), (*names, "gates"), *whole),
+        Part("compressed", backend, lambda t: ops.compressed_attention(t["q"], t["k_cmp"], t["v_cmp"], config, **how)[0],
+             ("q", "k_cmp", "v_cmp"), *cmp_work),
+        Part("select", backend, lambda t: ops.select_blocks(t["q"], t["k_cmp"], config, lse=t["lse"], **how), (), scores, none),
+        Part("selected", backend, lambda t: ops.selected_attention(t["q"], t["k"], t["v"], t["indices"], config, validate=False, **how),
+             names, *sel_work),
+        Part("window", backend, lambda t: ops.sliding_window_attention(t["q"], t["k"], t["v"], config.w, **how), names, *win_work),
+        Part("combine", backend, lambda t: ops.gated_combine(t["o_cmp"], t["o_sel"], t["o_win"], t["gates"], **how),
+             ("o_cmp", "o_sel", "o_win", "gates"), gated, Work(0, 8 * o + 2 * _size(x["gates"]))),
+    ]  # fmt: skip
+
+
+# --- others ---
+
+
+def dense(case: Case, x: Tensors, by: str) -> Part:
+    """Causal attention to all keys by one of PyTorch's backends; values are padded where it wants Dv = Dk."""
+    backend = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION}[by]
+    padding = case.dk - case.dv if by == "sdpa-flash" else 0
+
+    def call(t: Tensors) -> Tensor:
+        q, k, v = (t[name].transpose(1, 2) for name in ("q", "k", "v"))
+        with sdpa_kernel(backend):
+            o = F.scaled_dot_product_attention(q, k, F.pad(v, (0, padding)), is_causal=True, enable_gqa=True)
+        return o[..., : case.dv].transpose(1, 2)
+
+    pairs = pair_counts(case, x["indices"])["dense"]
+    return Part(
+        "whole",
+        by,
+        call,
+        ("q", "k", "v"),
+        *attention_work(pairs, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"])),
+    )
+
+
+def fla(case: Case, x: Tensors, whole: Part) -> Part:
+    """flash-linear-attention's NSA, whose compression takes blocks of l_sel without overlap: less work than ours."""
+    from fla.ops.nsa import parallel_nsa
+
+    config = case.config
+
+    def call(t: Tensors) -> Tensor:
+        gates = t["gates"].unbind(-1)
+        return parallel_nsa(
+            t["q"], t["k"], t["v"], *gates, block_counts=config.n_sel, block_size=config.l_sel, window_size=config.w
+        )
+
+    return Part("whole", "fla", call, whole.leaves, whole.forward, whole.backward)
+
+
+def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
+    """What runs beside ours: dense attention, FlashAttention's window, and `fla` where it is installed."""
+    whole, window = (next(part for part in ours if part.part == name) for name in ("whole", "window"))
+    found = [dense(case, x, "sdpa-flash"), dense(case, x, "sdpa-cudnn")]
+    if case.dk == case.dv:
+        flash = lambda t: ops.sliding_window_attention(
+            t["q"], t["k"], t["v"], case.config.w, backend="fa2", strict=True
+        )
+        found.append(Part("window", "fa2", flash, window.leaves, window.forward, window.backward))
+    return found + ([fla(case, x, whole)] if find_spec("fla") else [])
