@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 
 from orchestrator.errors import NsaPodError, PodError, Unreachable
 from orchestrator.transports.base import PUSH_LIMIT_S, Completed, PushStats, full_disk
-from orchestrator.transports.children import child, streaming, tail
+from orchestrator.transports.children import Background, child, streaming, tail
 from orchestrator.transports.failures import ssh_failed
 from orchestrator.transports.remote import RemoteCommand
 
@@ -37,31 +37,39 @@ class OpenSsh:
 
     def __init__(self, what: str, config: Path, alias: str) -> None:
         self._what, self._config, self._alias = what, config, alias
-        self._started = False
+        self._master: Background | None = None
         self._pod_has_rsync = True
 
     def start(self) -> None:
-        """Start the master connection that the others share, in the background, if it is not there."""
-        if self._started:
-            return
-        if shutil.which("ssh") is None:
-            raise PodError(f"{self._what}: files travel by the OpenSSH client, and there is no `ssh` on this machine")
-        code, _, err = self._finish(self._ssh("-fN", self._alias), _MASTER_LIMIT_S)
-        if code != 0:
-            raise ssh_failed(self._what, err)
-        self._started = True
+        """Start the master connection that all the others share; it comes up while other things are done."""
+        if self._master is None and shutil.which("ssh"):
+            self._master = Background(self._ssh("-fN", self._alias))
 
     def stop(self) -> None:
         """End the master connection."""
-        if self._started:
-            self._started = False
+        if self._master is None:
+            return
+        if self._master.code(0) == 0:
             with suppress(Unreachable):  # it then ends by itself: ServerAlive, ControlPersist
                 self._finish(self._ssh("-O", "exit", self._alias), 5)
+        self._master.end()
+        self._master = None
+
+    def _ready(self) -> None:
+        """Wait for the master connection."""
+        self.start()
+        if self._master is None:
+            raise PodError(f"{self._what}: files travel by the OpenSSH client, and there is no `ssh` on this machine")
+        code = self._master.code(_MASTER_LIMIT_S)
+        if code != 0:
+            said = self._master.said()
+            self.stop()
+            raise ssh_failed(self._what, said, Unreachable)
 
     @contextmanager
     def stream(self, command: RemoteCommand, input: bytes, silence: float, what: str) -> Iterator[BinaryIO]:
         """The stdout of `command`."""
-        self.start()
+        self._ready()
 
         def failed(code: int, stderr: bytes) -> NsaPodError:
             if code == _SSH_FAILED:
@@ -77,7 +85,7 @@ class OpenSsh:
 
     def push_tree(self, local: Path, remote: str, base: str | None, removed: Sequence[str]) -> PushStats:
         """rsync where both sides have it, else tar."""
-        self.start()
+        self._ready()
         begin = _begin(remote, base, removed)
         stats = self._rsync(local, remote, begin) if self._pod_has_rsync and _rsync_here() else None
         return stats or self._tar(local, remote, begin)

@@ -49,6 +49,29 @@ def child(
             process.stdout.close()
 
 
+class Background:
+    """A child that works beside us, until `end`; what it says on stderr is kept."""
+
+    def __init__(
+        self, argv: Sequence[str], *, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.DEVNULL
+    ) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        self._process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=self._stderr, start_new_session=True)
+
+    def code(self, limit: float) -> int | None:
+        """The exit code, or None if the child has not ended after `limit` seconds."""
+        return self._process.returncode if ended(self._process, limit) else None
+
+    def said(self) -> bytes:
+        """What the child has written to stderr."""
+        return tail(self._stderr)
+
+    def end(self) -> None:
+        """End the child, if it is still there."""
+        end_group(self._process)
+        self._stderr.close()
+
+
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM, a grace, SIGKILL to the process's group; nothing if the process has ended."""
     for sign in (signal.SIGTERM, signal.SIGKILL):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-import tempfile
 
-from orchestrator.transports.children import GRACE_S, end_group, ended, tail
+from orchestrator.transports.children import GRACE_S, Background
 from orchestrator.transports.endpoint import Endpoint
 
 
@@ -17,25 +15,18 @@ class Proxy:
     def __init__(self, command: str, endpoint: Endpoint, alias: str) -> None:
         ours, theirs = socket.socketpair()
         self.socket = ours
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         with theirs:
-            self._process = subprocess.Popen(
-                ["sh", "-c", f"exec {_expand(command, endpoint, alias)}"],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=self._stderr,
-                start_new_session=True,
-            )
+            argv = ["sh", "-c", f"exec {_expand(command, endpoint, alias)}"]
+            self._child = Background(argv, stdin=theirs.fileno(), stdout=theirs.fileno())
 
     def complaint(self) -> bytes:
         """What the command said, if it has failed; a broken connection shows a moment before the command's end."""
-        return tail(self._stderr) if ended(self._process, GRACE_S / 4) and self._process.returncode else b""
+        return self._child.said() if self._child.code(GRACE_S / 4) else b""
 
     def close(self) -> None:
         """End the command."""
         self.socket.close()
-        end_group(self._process)
-        self._stderr.close()
+        self._child.end()
 
 
 def _expand(command: str, endpoint: Endpoint, alias: str) -> str:

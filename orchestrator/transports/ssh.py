@@ -79,6 +79,7 @@ class SshTransport(Transport):
             raise
         self._heartbeat = Heartbeat(self._connection.transport)
         self._bulk = OpenSsh(f"pod {self.pod.name!r}", self.config, self._alias)
+        self._bulk.start()
 
     def close(self) -> None:
         if self._heartbeat:
