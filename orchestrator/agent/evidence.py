@@ -369,7 +369,7 @@ def _tests(case: _Case) -> dict[str, Any]:
         "errors": len(session.with_outcome("error")) + len(session.collect_errors),
         **{outcome: short[outcome] for outcome in ("skipped", "xfailed", "xpassed", "deselected")},
         "allowed_skips": sum(s.allowed for s in listed),
-        "not_passed": [s._asdict() for s in listed[:_MOST_LISTED]],
+        "not_passed": [{**s._asdict(), "id": plain(s.id), "reason": plain(s.reason)} for s in listed[:_MOST_LISTED]],
     }
 
 
@@ -377,8 +377,8 @@ def _routes(case: _Case) -> dict[str, dict[str, int]]:
     found: Dict[str, Dict[str, int]] = {}
     for test in case.session.with_outcome("passed"):
         for name, values in test.routes.items():
-            counts = found.setdefault(name[len("route.") :], {})
-            for value in set(values):
+            counts = found.setdefault(plain(name[len("route.") :], 80), {})
+            for value in {plain(value, 80) for value in values}:
                 counts[value] = counts.get(value, 0) + 1
     return found
 

@@ -1,7 +1,8 @@
 """Installed beside a run as `nsa_pod_guard`, and loaded by every Python of a stage through `sitecustomize`.
 
 It notes modules that were imported from outside the tree although the tree holds a module of that name, and lets the
-agent ask for a stack dump by SIGUSR1. It must stay cheap, and importable by any Python from 3.8 on.
+agent ask for a stack dump by SIGUSR1. Every start of a Python pays for what it imports, so it imports little; any
+Python from 3.8 on can.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from types import ModuleType
-from typing import Any, Iterable, Optional, Set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
+    from types import ModuleType
+    from typing import Sequence
 
 CONFIG_VARIABLE = "NSA_POD_GUARD"
 _STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 _HIGH_FD = 100
 
 
-def config_text(report: str, tree: str, roots: Iterable[str], names: Iterable[str]) -> str:
+def config_text(report: str, tree: str, roots: list[str], names: set[str]) -> str:
     """The guard's configuration: where it reports, the tree, its import roots, the top-level names to watch."""
     return "\n".join([report, os.path.realpath(tree), os.pathsep.join(roots), *sorted(names)])
 
@@ -30,12 +34,12 @@ class Guard:
             report, self._tree, roots, *names = f.read().split("\n")
         self._roots = roots.split(os.pathsep)
         self._names = frozenset(names)
-        self._seen: Set[str] = set()
+        self._seen: set[str] = set()
         self._fd = _move_up(os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644))
         if os.fstat(self._fd).st_size == 0:
             os.write(self._fd, b'{"loaded": true}\n')
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
         """Look up `name` as the finders after this one will; report it if it comes from elsewhere."""
         if name.partition(".")[0] not in self._names:
             return
@@ -53,7 +57,7 @@ class Guard:
             if name.partition(".")[0] in self._names and isinstance(own.get("__file__"), str):
                 self._check(name, own["__file__"])
 
-    def _check(self, name: str, file: Optional[str]) -> None:
+    def _check(self, name: str, file: str | None) -> None:
         if name in self._seen or file is None:
             return
         self._seen.add(name)
@@ -73,7 +77,7 @@ class Guard:
         os.write(self._fd, json.dumps({"name": name, "file": path}).encode("ascii") + b"\n")
 
 
-def install() -> Optional[Guard]:
+def install() -> Guard | None:
     """Install the guard that the environment asks for, then run the sitecustomize that this one has displaced."""
     config = os.environ.get(CONFIG_VARIABLE)
     guard = Guard(config) if config else None
@@ -118,10 +122,10 @@ def _move_up(fd: int) -> int:
 
 def _run_displaced_sitecustomize() -> None:
     from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
 
     own = os.path.dirname(os.path.realpath(__file__))
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.realpath(p) != own])
     if spec is not None and spec.loader is not None:
-        module: ModuleType = module_from_spec(spec)
-        spec.loader.exec_module(module)
+        from importlib.util import module_from_spec
+
+        spec.loader.exec_module(module_from_spec(spec))

@@ -8,9 +8,10 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
-from . import gpu, host
+from . import gpu, host, lock
 from .ask import ask
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))
@@ -18,8 +19,8 @@ _PROGRAMS = ("git", "rsync", "tar", "uv", "gcc", "ninja", "nvidia-smi")
 _ABOUT_PYTHON = """
 import importlib.util, json, platform, sys, sysconfig
 print(json.dumps({"version": platform.python_version(), "implementation": sys.implementation.name,
-    "soabi": sysconfig.get_config_var("SOABI"), "executable": sys.executable, "base": sys.base_prefix,
-    "is_venv": sys.prefix != sys.base_prefix,
+    "soabi": sysconfig.get_config_var("SOABI"), "executable": sys.executable, "prefix": sys.prefix,
+    "base": sys.base_prefix, "is_venv": sys.prefix != sys.base_prefix,
     "has": [n for n in ("venv", "ensurepip", "pip") if importlib.util.find_spec(n)]}))
 """
 
@@ -28,7 +29,7 @@ def probe(workdir: str) -> dict[str, Any]:
     """All facts; `workdir` (with ~) is where the runs are to be. What cannot be told is None or empty."""
     expanded = os.path.abspath(os.path.expanduser(workdir))
     with ThreadPoolExecutor(max_workers=8) as pool:
-        gpus, cuda, pip = pool.submit(gpu.list_gpus), pool.submit(gpu.driver_cuda), pool.submit(_pip_config)
+        gpus, cuda = pool.submit(gpu.list_gpus), pool.submit(gpu.driver_cuda)
         pythons = pool.map(_about, dict.fromkeys([sys.executable, *filter(None, map(shutil.which, _PYTHONS))]))
         return {
             "now": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -40,7 +41,7 @@ def probe(workdir: str) -> dict[str, Any]:
             "driver_cuda": cuda.result(),
             "programs": {name: shutil.which(name) for name in _PROGRAMS},
             "pythons": _distinct([python for python in pythons if python]),
-            "pip_config": pip.result(),
+            "holder": lock.holder(Path(expanded)),
         }
 
 
@@ -55,14 +56,8 @@ def _about(python: str) -> dict[str, Any] | None:
 
 def _distinct(pythons: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry for each interpreter, under the first name that it was found by."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for python in pythons:
-        found.setdefault(python["executable"], python)
+        found.setdefault((os.path.realpath(python["executable"]), python["prefix"]), python)
     return list(found.values())
 
-
-def _pip_config() -> dict[str, str]:
-    """`pip config list`: index, find-links and proxy settings as pip on this pod has them."""
-    lines = (ask([sys.executable, "-m", "pip", "config", "list"]) or "").splitlines()
-    pairs = (line.partition("=") for line in lines if "=" in line)
-    return {key.strip(): value.strip().strip("'\"") for key, _, value in pairs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -25,8 +26,9 @@ class Reaper:
 
     def dismiss(self) -> None:
         """The agent ends by itself: nothing is left to do."""
-        os.write(self._write_end, b".")
-        os.waitpid(self.pid, 0)
+        with contextlib.suppress(BrokenPipeError, ChildProcessError):  # it was killed, perhaps by a stage
+            os.write(self._write_end, b".")
+            os.waitpid(self.pid, 0)
         os.close(self._write_end)
 
 

@@ -310,3 +310,11 @@ def test_pytest_timeouts_show_where_it_hung(pod: Pod) -> None:
     run = pod.run({"test_h.py": hang}, pytest_stage("s", "test_h.py", limits={"silence": 1.0}))
     assert run.only().status == "stalled"
     assert "in test_hangs" in run.text("stages/s/stderr"), "though pytest captures the output"
+
+
+def test_a_stage_that_kills_the_agents_helper(pod: Pod) -> None:
+    """The run still ends by itself; only the sweep after a killed agent is lost."""
+    kill = "for p in $(pgrep -P $PPID); do [ $p != $$ ] && kill -9 $p; done; echo done"
+    run = pod.run({}, said("s", ["sh", "-c", kill]), said("next", ["echo", "1"]))
+    assert [j.status for j in run.judge().values()] == ["passed", "passed"]
+    wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
