@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nsa import blocks, ops, routing
-from nsa.cache import NSACache
+from nsa.cache import NSACache, Triple
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.rope import rotate
@@ -131,9 +131,7 @@ class NativeSparseAttention(nn.Module):
         positions = blocks.token_positions(
             *x.shape[:2], cu_seqlens=cu_seqlens, q_start=None if cache is None else cache.lengths
         )
-        q = self._rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions)
-        k, v = self._keys(x, positions), self._split(self.to_v(x), self.dv)
-        gates = self.gates(x).to(q.dtype)
+        q, k, v, gates = self.project(x, positions)
         if cache is not None:
             o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
         else:
@@ -152,6 +150,14 @@ class NativeSparseAttention(nn.Module):
             dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=self._compress,
         )  # fmt: skip
 
+    def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Triple, Triple, Tensor]:
+        """q [B,T,Hq,dk], the branches' k and v [B,T,Hkv,d*] and gates [B,T,Hq,3] of x [B,T,dim] at positions [B,T].
+
+        The selected and window keys are rotated, the compressed branch's are not.
+        """
+        q = self._rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions)
+        return q, self._keys(x, positions), self._split(self.to_v(x), self.dv), self.gates(x).to(q.dtype)
+
     def gates(self, x: Tensor) -> Tensor:
         """The activated gates [B,T,Hq,3] of x [B,T,dim]."""
         logits = self.to_gates(x).unflatten(-1, (-1, 3))
@@ -159,13 +165,13 @@ class NativeSparseAttention(nn.Module):
             return logits.sigmoid()
         return logits.softmax(-1).repeat_interleave(self.n_heads // self.n_kv_heads, dim=2)
 
-    def _keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _keys(self, x: Tensor, positions: Tensor) -> Triple:
         """The keys of the branches: unrotated for compression, rotated for the others."""
         k_cmp, k_sel, k_win = self._split(self.to_k(x), self.dk)
         rotated = self._rotate(k_sel, positions)
         return k_cmp, rotated, rotated if self.shared_kv else self._rotate(k_win, positions)
 
-    def _split(self, projected: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _split(self, projected: Tensor, dim: int) -> Triple:
         """A projection as the branches' tensors [B,T,Hkv,dim]."""
         parts = projected.unflatten(-1, (-1, self.n_kv_heads, dim)).unbind(2)
         return parts * 3 if self.shared_kv else parts

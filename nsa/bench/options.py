@@ -25,6 +25,14 @@ class Shape:
     dv: int
     config: NSAConfig
 
+    def columns(self) -> dict[str, int]:
+        """The sizes under the names of their options."""
+        config = self.config
+        return {
+            "B": self.batch, "dim": self.dim, "heads": self.heads, "groups": self.kv_heads, "dk": self.dk,
+            "dv": self.dv, "l": config.l, "d": config.d, "l_sel": config.l_sel, "n_sel": config.n_sel, "w": config.w,
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Where:

@@ -77,8 +77,8 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _shown(value: Value) -> Value:
-    return f"{value:.6g}" if isinstance(value, float) else value
+def _shown(value: Value, digits: int = 6) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
@@ -88,3 +88,8 @@ def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     return "\n".join(
         "  ".join(cell.rjust(widths[name]) for cell, name in zip(line, columns, strict=True)) for line in lines
     )
+
+
+def shown(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """The columns of the rows as a table, four digits each."""
+    return table([{name: _shown(row[name], 4) for name in columns} for row in rows], columns)

@@ -1,0 +1,46 @@
+"""The same call on every backend that can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from nsa import backends, routing
+from nsa.bench import rows
+from nsa.bench.options import Shape, Where
+from nsa.bench.roofline import Work, clocks
+from nsa.bench.timing import Timing
+
+
+def on_backends(operation: str, call: Callable[[str], object]) -> Iterator[tuple[str, str | None]]:
+    """(backend, None) for each that runs `call(backend)`, (backend, reason) for each that cannot.
+
+    `call` must be strict: it runs once for each backend, and a `routing.RoutingError` is the reason.
+    """
+    for name in backends.REGISTRY:
+        if backends.implements(name, operation):
+            yield name, backends.missing(name) or _interpreted(name) or _refused(name, call)
+
+
+def _interpreted(name: str) -> str | None:
+    return "its kernels would be interpreted, which is no measurement" if backends.interpreted(name) else None
+
+
+def _refused(name: str, call: Callable[[str], object]) -> str | None:
+    try:
+        call(name)
+    except routing.RoutingError as error:
+        return str(error)
+    return None
+
+
+def row(facts: rows.Row, timing: Timing, shape: Shape, where: Where, work: Work) -> rows.Row:
+    """The row of one candidate: `facts` first, then sizes, times and context."""
+    return {
+        **facts,
+        "ms": timing.ms,
+        "ms_iqr": timing.iqr,
+        **shape.columns(),
+        **clocks(timing, where, work),
+        "iters": len(timing.wall),
+        **rows.context(where.device, where.dtype),
+    }

@@ -1,0 +1,154 @@
+"""One decode step of a NativeSparseAttention layer at each length S, and each branch alone on the same frozen cache.
+
+The cache is filled by a real prefill of S-1 tokens; every repetition appends token S and is undone before the next.
+cmp is compressed attention with the choice of blocks, sel is attention to blocks chosen before, win the window. Ends
+with 1 where the rows contradict themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from nsa import blocks, ops, routing
+from nsa.bench import options, rows
+from nsa.bench.roofline import Work, clocks
+from nsa.bench.summarize import problems, summary
+from nsa.bench.timing import Timing, measure
+from nsa.module import NativeSparseAttention
+
+BRANCHES = ("cmp", "sel", "win")
+PREFILL = 4096
+"""Tokens of a prefill chunk."""
+
+
+class Case:
+    """A layer whose cache holds S tokens, and the step that appended the last of them."""
+
+    def __init__(self, shape: options.Shape, where: options.Where, length: int) -> None:
+        torch.manual_seed(where.seed)
+        self.shape, self.length = shape, length
+        self.layer = NativeSparseAttention(
+            shape.dim, shape.heads, shape.kv_heads, shape.config, dk=shape.dk, dv=shape.dv
+        ).to(where.device, where.dtype)
+        tokens = torch.randn(shape.batch, length, shape.dim, device=where.device).to(where.dtype)
+        self.cache = self.layer.new_cache(shape.batch, length)
+        for first in range(0, length - 1, PREFILL):
+            self.layer(tokens[:, first : min(first + PREFILL, length - 1)], self.cache)
+        self.last = tokens[:, -1:]
+        self.counted: list[Tensor] = []
+        self.step()
+
+    def step(self) -> Tensor:
+        """The decode step."""
+        return self.layer(self.last, self.cache)
+
+    def again(self) -> None:
+        """Remember what the step read, and undo it."""
+        if self.cache.reads is not None:
+            self.counted.append(self.cache.reads)
+        self.cache.undo()
+
+    def expected_reads(self) -> int:
+        """Key rows of one step, by the formula."""
+        return self.shape.batch * blocks.reads_expected(self.length - 1, self.shape.config)
+
+    def work(self) -> Work:
+        """What a step must read at least: its keys and values, and the layer's weights."""
+        row = (self.shape.dk + self.shape.dv) * self.shape.kv_heads
+        weights = sum(p.numel() for p in self.layer.parameters())
+        return Work((int(self.counted[-1].sum()) * row + weights) * self.last.element_size())
+
+
+@torch.inference_mode()
+def run(shape: options.Shape, where: options.Where, length: int, iters: int, warmup: int) -> rows.Row:
+    """The row of one length."""
+    case = Case(shape, where, length)
+    timed = partial(measure, device=where.device, iters=iters, warmup=warmup)
+    with routing.record() as recording:
+        total = timed(case.step, reset=case.again)
+    branches = _branches(case, timed)
+    alone = sum(timing.ms for timing in branches.values())
+    return {
+        "S": length,
+        **shape.columns(),
+        "ms_total": total.ms,
+        "ms_total_iqr": total.iqr,
+        **{f"ms_{name}": timing.ms for name, timing in branches.items()},
+        **{f"ms_{name}_iqr": timing.iqr for name, timing in branches.items()},
+        **{f"{name}_pct": 100 * timing.ms / alone for name, timing in branches.items()},
+        "branches_over_total": alone / total.ms,
+        **_reads(case),
+        **clocks(total, where, case.work()),
+        "iters": iters,
+        "warmup": warmup,
+        "route": " ".join(sorted(recording.backends("decode"))),
+        **rows.context(where.device, where.dtype),
+    }
+
+
+def _branches(case: Case, timed: partial[Timing]) -> dict[str, Timing]:
+    """Each branch alone: the cache holds the last token, and nothing changes it."""
+    q, _, _, gates = case.layer.project(case.last, case.cache.lengths[:, None] - 1)
+    _, chosen = ops.cached_attention(q, gates, case.cache)
+    given = {"cmp": None, "sel": chosen, "win": chosen}
+    return {
+        name: timed(partial(ops.cached_attention, q, gates, case.cache, branches=(name,), block_indices=given[name]))
+        for name in BRANCHES
+    }
+
+
+def _reads(case: Case) -> rows.Row:
+    """Of one step over all sequences, and of all steps that were made."""
+    expected, counted = case.expected_reads(), torch.stack(case.counted)
+    return {
+        "reads_actual": int(counted[-1].sum()),
+        "reads_expected": expected,
+        "reads_total_actual": int(counted.sum()),
+        "reads_total_expected": expected * len(counted),
+    }
+
+
+def _said(row: Mapping[str, rows.Value]) -> str:
+    """A line of the log."""
+    times = " ".join(f"{name} {row[f'ms_{name}']:.3f}" for name in BRANCHES)
+    waits = "  host-bound: the GPU waited for the host" if row.get("host_bound") else ""
+    return f"S={row['S']}: step {row['ms_total']:.3f} ms (iqr {row['ms_total_iqr']:.3f}), alone {times}{waits}"
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = options.parser("decode", __doc__)
+    options.add_shape(parser)
+    options.add_where(parser)
+    options.add_measure(parser)
+    parser.add_argument(
+        "--branch_force_mode",
+        choices=("alone", "env", "gate"),
+        default="alone",
+        help="accepted for old command lines: every branch is timed alone (forced gates re-timed the whole step)",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """`python -m nsa.bench decode`."""
+    args = _parse(argv)
+    shape, where = options.shape_of(args), options.where_of(args)
+    print(rows.headline(where.device, where.dtype), flush=True)
+    found = []
+    for length in args.S_list:
+        found.append(run(shape, where, length, args.iters, args.warmup))
+        print(_said(found[-1]), flush=True)
+    rows.write(found, args.csv, args.jsonl)
+    as_text = [{name: str(value) for name, value in row.items()} for row in found]
+    print(summary(as_text))
+    return 1 if problems(as_text) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""What a GPU can do at most, and how near to it a measurement comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from nsa import blocks
+from nsa.bench.options import Shape, Where
+from nsa.bench.rows import Row
+from nsa.bench.timing import Timing, measure
+
+DATA_SHEETS = {
+    # part of the name: (GB/s, TFLOP/s in half precision with fp32 sums, TFLOP/s in TF32), without sparsity
+    "H200": (4800, 989, 495),
+    "H100 PCIe": (2039, 756, 378),
+    "H100 NVL": (3938, 835, 418),
+    "H100": (3352, 989, 495),
+    "A100-SXM4-80GB": (2039, 312, 156),
+    "A100 80GB PCIe": (1935, 312, 156),
+    "A100": (1555, 312, 156),
+    "RTX 4090": (1008, 165, 83),
+    "RTX 3090 Ti": (1008, 80, 40),
+    "RTX 3090": (936, 71, 36),
+}
+"""From the vendor's data sheets; the first match counts."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call must do at least: bytes between GPU memory and chip, floating-point operations."""
+
+    bytes: float
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes and floating-point operations in a second at most, and how that is known."""
+
+    bytes_per_s: float
+    flops: float
+    source: str
+
+    def fraction(self, work: Work, ms: float) -> float:
+        """The least possible time over the measured one; above 1 the measurement is wrong."""
+        return max(work.bytes / self.bytes_per_s, work.flops / self.flops) * 1e3 / ms
+
+
+@lru_cache
+def peak(device: torch.device, dtype: torch.dtype) -> Peak | None:
+    """The peak of a GPU for a dtype: the data sheet's, or measured where the card is not listed; None for a CPU."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    for part, (gigabytes, half, tf32) in DATA_SHEETS.items():
+        if part in name:
+            return Peak(gigabytes * 1e9, (tf32 if dtype == torch.float32 else half) * 1e12, "data sheet")
+    return _measured(device, dtype)
+
+
+def _measured(device: torch.device, dtype: torch.dtype) -> Peak:
+    """By a copy of 512 MiB and a product of 8192 x 8192 matrices."""
+    source = torch.zeros(2**29, dtype=torch.int8, device=device)
+    target = torch.empty_like(source)
+    copy = measure(lambda: target.copy_(source), device, iters=10, warmup=3)
+    factor = torch.zeros(8192, 8192, dtype=dtype, device=device)
+    product = measure(lambda: factor @ factor, device, iters=10, warmup=3)
+    return Peak(2 * source.numel() / min(copy.gpu) * 1e3, 2 * 8192**3 / min(product.gpu) * 1e3, "measured")
+
+
+def clocks(timing: Timing, where: Where, work: Work) -> Row:
+    """The wall clock's columns; on a GPU its own time, whether it waited for the host, and the roofline's share."""
+    found: Row = {"wall_ms": timing.wall_ms}
+    limit = peak(where.device, where.dtype)
+    if limit is not None:
+        found |= {
+            "gpu_ms": timing.ms,
+            "host_bound": int(timing.host_bound),
+            "roofline_frac": limit.fraction(work, timing.ms),
+            "roofline_source": limit.source,
+        }
+    return found
+
+
+def pairs(length: int, shape: Shape) -> dict[str, int]:
+    """Pairs of a query and a key in each branch of one head, over a sequence of that length."""
+    config = shape.config
+    compressed = sum(blocks.visible_compressed(t, config) for t in range(length))
+    window = sum(min(config.w, t + 1) for t in range(length))
+    whole = sum(blocks.reads_expected(t, config) for t in range(length))
+    return {"cmp": compressed, "sel": whole - compressed - window, "win": window}
+
+
+def attention_work(length: int, shape: Shape, where: Where, pair_count: int, keys: int) -> Work:
+    """Forward attention over that many pairs of each head: reads q, and k and v of `keys` tokens, writes o."""
+    features = shape.dk + shape.dv
+    numbers = shape.batch * features * (length * shape.heads + keys * shape.kv_heads)
+    return Work(numbers * where.dtype.itemsize, 2.0 * shape.batch * pair_count * shape.heads * features)

@@ -1,0 +1,104 @@
+"""Time of a call: by the wall clock, and on a GPU also the time that the GPU itself was busy."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+HOST_BOUND = 0.5
+"""Below this share of the wall time the GPU mostly waited for the host."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of each repetition; `gpu` is empty without a GPU."""
+
+    wall: tuple[float, ...]
+    gpu: tuple[float, ...] = ()
+
+    @property
+    def ms(self) -> float:
+        """The median: of the GPU's own time if there is one, else of the wall clock's."""
+        return statistics.median(self.gpu or self.wall)
+
+    @property
+    def iqr(self) -> float:
+        """The spread: distance between the quartiles of what `ms` is the median of."""
+        samples = self.gpu or self.wall
+        if len(samples) < 2:
+            return 0.0
+        first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+        return third - first
+
+    @property
+    def wall_ms(self) -> float:
+        """The median by the wall clock."""
+        return statistics.median(self.wall)
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the GPU waited for the host most of the time."""
+        return bool(self.gpu) and self.ms < HOST_BOUND * self.wall_ms
+
+
+def _nothing() -> None:
+    return None
+
+
+def measure(
+    call: Callable[[], object],
+    device: torch.device,
+    *,
+    iters: int,
+    warmup: int,
+    reset: Callable[[], None] = _nothing,
+) -> Timing:
+    """Time `call` again and again, with `reset` (not timed) before each.
+
+    On a GPU each repetition for the GPU's time begins with an empty L2 cache and with all launches queued behind a
+    pause, so that the host does not show in it (unless the call itself waits for the device).
+    """
+    for _ in range(warmup):
+        reset()
+        call()
+    wall = tuple(_wall(call, device, reset) for _ in range(iters))
+    if device.type != "cuda":
+        return Timing(wall)
+    return Timing(wall, _gpu(call, device, reset, iters, statistics.median(wall)))
+
+
+def _wall(call: Callable[[], object], device: torch.device, reset: Callable[[], None]) -> float:
+    reset()
+    _wait(device)
+    start = time.perf_counter()
+    call()
+    _wait(device)
+    return (time.perf_counter() - start) * 1e3
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _gpu(
+    call: Callable[[], object], device: torch.device, reset: Callable[[], None], iters: int, wall_ms: float
+) -> tuple[float, ...]:
+    flush = torch.empty(256 * 2**20, dtype=torch.int8, device=device)
+    pause = int(2e6 * (2 * wall_ms + 0.1))  # cycles, at about 2 GHz
+    events = []
+    for _ in range(iters):
+        reset()
+        flush.zero_()
+        torch.cuda._sleep(pause)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        events.append((start, end))
+    torch.cuda.synchronize(device)
+    return tuple(start.elapsed_time(end) for start, end in events)
