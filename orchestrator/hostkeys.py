@@ -72,14 +72,14 @@ def pinned(pod: Pod) -> HostKey | None:
     """The pod's pin; one that contradicts the inventory's `host_key` is none."""
     name = host_key_alias(pod.name)
     key = next((HostKey(*words[1:3]) for words in _entries() if words[0] == name), None)
-    return key if key and _allowed(pod, key) else None
+    return key if key and is_allowed(pod, key) else None
 
 
 def judge(pod: Pod, offered: HostKey, trust: Trust) -> None:
     """Pin the key that the pod offers if somebody answers for it; else HostKeyError."""
     name = f"pod {pod.name!r}"
     old = pinned(pod)
-    if not _allowed(pod, offered):
+    if not is_allowed(pod, offered):
         raise HostKeyError(
             f"{name} offers the host key {offered}, and its inventory entry pins {pod.host_key}: it is another machine,"
             " or `host_key` is to be changed"
@@ -102,7 +102,8 @@ def judge(pod: Pod, offered: HostKey, trust: Trust) -> None:
     _pin(host_key_alias(pod.name), offered, by)
 
 
-def _allowed(pod: Pod, key: HostKey) -> bool:
+def is_allowed(pod: Pod, key: HostKey) -> bool:
+    """Whether the inventory pins no other key."""
     return pod.host_key is None or pod.host_key.rstrip("=") == key.fingerprint
 
 

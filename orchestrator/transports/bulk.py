@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from orchestrator.errors import NsaPodError, PodError, Unreachable
+from orchestrator.errors import CommandTimeout, NsaPodError, PodError, Unreachable
 from orchestrator.transports.base import PUSH_LIMIT_S, Completed, PushStats, full_disk
 from orchestrator.transports.children import Background, child, streaming, tail
 from orchestrator.transports.failures import ssh_failed
@@ -50,7 +50,7 @@ class OpenSsh:
         if self._master is None:
             return
         if self._master.code(0) == 0:
-            with suppress(Unreachable):  # it then ends by itself: ServerAlive, ControlPersist
+            with suppress(CommandTimeout):  # it then ends by itself: ServerAlive, ControlPersist
                 self._finish(self._ssh("-O", "exit", self._alias), 5)
         self._master.end()
         self._master = None
@@ -99,7 +99,7 @@ class OpenSsh:
                 try:
                     code = process.wait(limit)
                 except subprocess.TimeoutExpired:
-                    raise Unreachable(f"{self._what}: `{argv[0]}` did not end within {limit:g} s") from None
+                    raise CommandTimeout(f"{self._what}: {argv[0]} did not end within {limit:g} s") from None
             return code, tail(out), tail(err)
 
     def _rsync(self, local: Path, remote: str, begin: str) -> PushStats | None:

@@ -95,7 +95,10 @@ class PinnedConnection(fabric.Connection):  # type: ignore[misc]
         finally:
             if self.transport is None:
                 client.close()  # Fabric closes only what was opened to the end
-        self.transport.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        sock = self.transport.sock
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        if sock.family != socket.AF_UNIX:  # or each command waits 40 ms for a delayed acknowledgement
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _transport(key_types: tuple[str, ...], sock: socket.socket, **options: Any) -> paramiko.Transport:

@@ -23,6 +23,11 @@ _SSH_SAYS: Sequence[tuple[str, type[NsaPodError], str]] = (
         HostKeyError,
         "a host key is not the known one; for a jump host, connect to it once with ssh to verify it",
     ),
+    (
+        r"UNPROTECTED PRIVATE KEY FILE|bad permissions",
+        Unreachable,
+        "ssh does not use a private key that others can read: chmod 600 the identity file",
+    ),
     (r"Permission denied \(|Too many authentication failures", Unreachable, "the server accepts none of the keys"),
     (r"Connection refused", Unreachable, _REFUSED),
     (r"Could not resolve hostname", Unreachable, _UNRESOLVED),

@@ -156,13 +156,13 @@ class SshTransport(Transport):
 
     def _wanted_key(self, endpoint: Endpoint, first: hostkeys.HostKey) -> hostkeys.HostKey:
         """The offered key that the inventory names, if the server has it; else the one that it offered first."""
-        if self.pod.host_key in (None, first.fingerprint):
+        if hostkeys.is_allowed(self.pod, first):
             return first
         for types in _KEY_TYPES:
             try:
                 self._open(endpoint, None, types)
             except KeyRefused as refused:
-                if refused.offered.fingerprint == self.pod.host_key:
+                if hostkeys.is_allowed(self.pod, refused.offered):
                     return refused.offered
             except NsaPodError:
                 continue  # it has no key of this type

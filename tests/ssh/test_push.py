@@ -119,6 +119,14 @@ def test_a_pod_without_rsync_gets_only_what_differs_too(pushing: str, sshd: Sshd
     assert not (tmp_path / "target" / "d0").exists() and (tmp_path / "target" / "d1").exists()
 
 
+def test_a_key_that_others_can_read_is_named_as_the_cause(sshd: Sshd, tree: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    shutil.copy(sshd.key, key)
+    key.chmod(0o644)
+    with SshTransport(sshd.pod(identity_file=str(key))) as ssh, pytest.raises(Unreachable, match="chmod 600"):
+        ssh.push_tree(tree, str(tmp_path / "target"))
+
+
 def test_equal_sizes_and_times_do_not_mix(pushing: str, sshd: Sshd, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder, text in ((one, "aaaa"), (two, "bbbb")):
