@@ -90,12 +90,13 @@ class Agent:
         except ValueError:
             raise PodError(f"pod {self.pod.name!r}: the agent's {command} failed: {done.complaint()}") from None
         if "busy" in answer:
-            raise self._busy(answer["busy"])
+            raise self.busy(answer["busy"])
         if done.exit_code != 0:
             raise PodError(f"pod {self.pod.name!r}: {plain(answer.get('error', command + ' failed'))}")
         return dict(answer)
 
-    def _busy(self, holder: Mapping[str, Any]) -> PodBusy:
+    def busy(self, holder: Mapping[str, Any]) -> PodBusy:
+        """The error that names who holds the pod, and the run to follow."""
         run, by, since = (plain(holder.get(key, "unknown")) for key in ("run_id", "holder", "since"))
         name = self.pod.name
         return PodBusy(f"pod {name!r} is held by {by} since {since} for run {run}: nsa-pod follow --pod {name} {run}")
@@ -107,12 +108,6 @@ class Agent:
     def run_directory(self, run_id: str) -> str:
         """Where the run lies on the pod."""
         return f"{self.workdir}/runs/{run_id}"
-
-    def refuse_if_busy(self) -> None:
-        """PodBusy if a run holds the pod now; only `launch` takes hold of it."""
-        holder = self.call("runs", self.workdir)["holder"]
-        if holder:
-            raise self._busy(holder)
 
     def launch(self, run_id: str, plan: bytes) -> None:
         """Put the plan and start the run, detached; PodBusy, with the holder named, if another one goes on."""

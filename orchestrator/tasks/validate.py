@@ -106,8 +106,9 @@ def validate(asked: Request, door: Door, progress: Progress) -> Result:
     if not asked.runbook_is_committed:
         progress.warn(f"the runbook {asked.file.path} is not as in {asked.revision.commit[:7]}")
     with door.open() as agent:
-        agent.refuse_if_busy()
         facts = door.facts(agent)
+        if facts.raw["holder"]:  # only the launch takes hold of the pod, but there is much to do before it
+            raise agent.busy(facts.raw["holder"])
         plan = _prepare(asked, agent, facts, progress)
         progress.expect_stages([stage.name for stage in plan.stages])
         run = start(agent, plan, asked.artifacts, asked.repo.root)
