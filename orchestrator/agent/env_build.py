@@ -32,8 +32,9 @@ _VERIFIERS = ("env_verify.py", "env_kernel.py")
 _GIB = 2**30
 # Packages carry templates and sources for other Pythons, which do not compile; and tests, which nobody imports.
 _COMPILE = """
-import compileall, re, sys
-compileall.compile_dir(sys.argv[1], quiet=2, workers=0, rx=re.compile("/tests?/"))
+import compileall, pathlib, re, sys
+many = sum(1 for _ in pathlib.Path(sys.argv[1]).rglob("*.py")) > 500
+compileall.compile_dir(sys.argv[1], quiet=2, workers=0 if many else 1, rx=re.compile("/tests?/"))
 """
 
 
@@ -281,8 +282,8 @@ def _compile(root: Path, progress: Progress) -> None:
 
 
 def _move_scripts(root: Path, target: Path) -> None:
-    """Scripts name the Python that they were installed for: make it the one in `target`."""
-    before, after = str(root).encode(), str(target).encode()
+    """Scripts name the directory that they were installed in: make it `target`, beside it."""
+    before, after = root.name.encode(), target.name.encode()
     for path in sorted((root / "bin").iterdir()):
         if path.is_file() and not path.is_symlink():
             content = path.read_bytes()

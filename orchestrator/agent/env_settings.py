@@ -61,7 +61,6 @@ class Settings:
             "UV_DEFAULT_INDEX": self.options.get("index-url", ""),
             "UV_INDEX": " ".join(self.extra_indexes),
             "UV_FIND_LINKS": ",".join(self.find_links),
-            "UV_NO_INDEX": "1" if self._offline else "",
             "SSL_CERT_FILE": self.options.get("cert", ""),
             "ALL_PROXY": self.options.get("proxy", ""),
             "UV_INSECURE_HOST": " ".join(self._all("trusted-host")),
@@ -77,7 +76,7 @@ class Settings:
         found = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in self.options.items()}
         found["PIP_EXTRA_INDEX_URL"] = " ".join(self.extra_indexes)
         found["PIP_FIND_LINKS"] = " ".join(self.find_links)
-        found["PIP_NO_INDEX"] = "1" if self._offline else ""
+        found["PIP_NO_INDEX"] = "1" if self.offline else ""
         found["PIP_CONFIG_FILE"] = os.devnull
         return {name: value for name, value in found.items() if value}
 
@@ -86,7 +85,8 @@ class Settings:
         return Web(self.options.get("cert", ""), self.options.get("proxy", ""))
 
     @property
-    def _offline(self) -> bool:
+    def offline(self) -> bool:
+        """No index at all, only directories of wheels. uv knows this as an argument only."""
         return bool(self.wheelhouse) or self.options.get("no-index", "").lower() in ("1", "true", "yes", "on")
 
     def _all(self, option: str) -> list[str]:

@@ -63,11 +63,12 @@ class Uv(Installer):
 
     def resolve(self, python: str, wanted: Sequence[str], settings: Settings, progress: Progress) -> list[Wheel]:
         command = ["pip", "compile", "-", "--format", "pylock.toml", "--no-header", "--no-annotate", *_WHEELS_ONLY]
-        command += ["--python", python]
+        command += ["--python", python, *_offline(settings)]
         return from_pylock(self._run(command, settings, progress, _RESOLVE_LIMIT_S, "\n".join(wanted)))
 
     def install(self, root: Path, lock: Path, settings: Settings, progress: Progress) -> None:
         command = ["pip", "install", "--no-deps", "--require-hashes", "--python", _python(root), "-r", str(lock)]
+        command += _offline(settings)
         self._run(command, settings, progress, _INSTALL_LIMIT_S)
 
     def forget(self, packages: Sequence[str], progress: Progress) -> None:
@@ -159,6 +160,10 @@ def find_uv(tools: Path, cache: Path, settings: Settings, progress: Progress) ->
     if version is None:
         raise Failure("the fetched one does not run on this pod")
     return Uv(fetched, _dotted(version), cache / "uv")
+
+
+def _offline(settings: Settings) -> list[str]:
+    return ["--no-index"] if settings.offline else []
 
 
 def _python(root: Path) -> str:

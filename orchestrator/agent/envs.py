@@ -22,7 +22,8 @@ from .env_store import Store, find, identity, locked, read_json
 from .failure import Failure
 from .files import write_atomically
 
-_POLL_S = 0.1
+_POLL_S = 0.05
+_NEWS_S = 1.0
 _RECENT_S = 900.0
 _ASK_LIMIT_S = 60
 _DAY_S = 86400.0
@@ -66,9 +67,9 @@ def build(argv: Sequence[str]) -> int:
 
 
 def wait(argv: Sequence[str]) -> int:
-    """`env wait --workdir W JOB --offset N --wait S`: progress from byte N on, as soon as there is any.
+    """`env wait --workdir W JOB --offset N --wait S`: progress from byte N on, or the end, within S seconds.
 
-    Prints {"state", "offset", "progress"}; state is running, built, failed (with "error") or lost: its process died.
+    The end is told at once, progress at most once a second. Prints {"state", "offset", "progress"}; state is running, built, failed (with "error") or lost: its process died.
     """
     parser = _parser("env wait")
     parser.add_argument("job")
@@ -78,12 +79,13 @@ def wait(argv: Sequence[str]) -> int:
     folder = Store(options.workdir).job(options.job)
     if not folder.is_dir():
         raise Failure(f"no build {options.job} is known here")
-    end = time.monotonic() + options.wait
+    began = time.monotonic()
     while True:
         # The state first: a builder writes its last progress before its result.
         state = _state(folder)
         lines, offset = read_progress(folder / "progress.jsonl", options.offset)
-        if lines or state["state"] != "running" or time.monotonic() >= end:
+        elapsed = time.monotonic() - began
+        if state["state"] != "running" or elapsed >= (min(options.wait, _NEWS_S) if lines else options.wait):
             return _say({**state, "offset": offset, "progress": lines})
         time.sleep(_POLL_S)
 

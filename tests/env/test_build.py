@@ -1,0 +1,256 @@
+"""Environments are built by the agent as it is shipped, with the real installers, and are what their locks say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.env_store import identity
+from tests.env.pod import EnvPod, request
+from tests.env.wheels import make_index, make_wheel
+
+REAL = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or name.endswith("_PROXY")}
+
+
+@pytest.fixture(params=["uv", "pip"])
+def either(request: pytest.FixtureRequest) -> EnvPod:
+    """A pod with uv, and one without, which uses pip."""
+    found: EnvPod = request.getfixturevalue("pod" if request.param == "uv" else "pod_without_uv")
+    return found
+
+
+def python(environment: dict[str, object], code: str) -> str:
+    return subprocess.check_output([str(environment["python"]), "-I", "-c", code], text=True).strip()
+
+
+def test_uv_and_pip_come_to_the_same_environment(pod: EnvPod, pod_without_uv: EnvPod) -> None:
+    by_uv, by_pip = pod.build(request("tool<2")), pod_without_uv.build(request("tool<2"))
+    assert (by_uv["key"], by_uv["lock"]) == (by_pip["key"], by_pip["lock"])
+    for environment, installer in ((by_uv, "uv"), (by_pip, "pip")):
+        assert environment["installer"].split()[0] == installer
+        assert environment["packages"] == {"part": "1.5", "tool": "1.0"}
+        assert python(environment, "import tool, part; print(tool.__version__)") == "1.0"
+        assert environment["verified"]["checks"] == ["versions"]
+    assert pod.leftovers() == pod_without_uv.leftovers() == []
+
+
+def test_the_lock_names_every_wheel_with_address_and_hash(pod: EnvPod, index: str) -> None:
+    environment = pod.build(request("tool"))
+    lines = [line for line in environment["lock"].splitlines() if not line.startswith("#")]
+    assert [line.split(" ")[0] for line in lines] == ["part", "tool"]
+    for line in lines:
+        match = re.fullmatch(r"\S+ @ file://(\S+\.whl) --hash=sha256:([0-9a-f]{64})", line)
+        assert match and hashlib.sha256(Path(match[1]).read_bytes()).hexdigest() == match[2]
+    assert hashlib.sha256(environment["lock"].encode()).hexdigest() == environment["lock_sha256"]
+
+
+def test_console_scripts_work_where_the_environment_ends_up(either: EnvPod) -> None:
+    environment = either.build(request("tool"))
+    assert subprocess.check_output([f"{environment['root']}/bin/tool"], text=True).strip() == "tool runs"
+    for script in Path(environment["root"], "bin").iterdir():
+        assert b".building-" not in script.read_bytes()
+
+
+def test_imports_need_no_bytecode_to_be_written(pod: EnvPod) -> None:
+    root = Path(pod.build(request("tool"))["root"])
+    sources = sorted(p for p in root.glob("lib/python*/site-packages/tool/*.py"))
+    compiled = sorted(p.name.split(".")[0] for p in root.glob("lib/python*/site-packages/tool/__pycache__/*.pyc"))
+    assert compiled == [p.stem for p in sources]
+
+
+def test_real_packages_from_the_machines_own_index(pod: EnvPod) -> None:
+    pod.variables = REAL
+    environment = pod.build(request("pytest", "pyyaml"))
+    assert {"pytest", "pyyaml", "pluggy"} <= set(environment["packages"])
+    shown = subprocess.check_output([f"{environment['root']}/bin/pytest", "--version"], text=True)
+    assert environment["packages"]["pytest"] in shown
+
+
+def test_a_second_time_asks_no_network_and_no_installer(pod: EnvPod) -> None:
+    pod.build(request("tool"))
+    cut_off = EnvPod(pod.workdir, pod.agent, None, {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"})
+    assert cut_off.check(request("tool"))["state"] == "ready"
+
+
+def test_another_request_that_comes_to_the_same_wheels_uses_the_same_environment(pod: EnvPod) -> None:
+    first = pod.build(request("tool"))
+    built = (Path(first["root"]) / "env.json").read_bytes()
+    assert pod.build(request("tool>=2", "part"))["root"] == first["root"]
+    assert (Path(first["root"]) / "env.json").read_bytes() == built
+
+
+def test_environments_share_files_and_do_not_disturb_each_other(pod: EnvPod) -> None:
+    first = pod.build(request("tool"))
+    pod.build(request("part"))
+    module = next(Path(first["root"]).glob("lib/python*/site-packages/part/inner.py"))
+    assert module.stat().st_nlink >= 3, "one link each for two environments and the cache"
+    assert pod.check(request("tool"))["state"] == "ready"
+
+
+def test_the_pods_find_links_are_uvs_too(pod: EnvPod, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "links", "local-only", "3.0")
+    make_wheel(tmp_path / "more links", "more-local", "4.0")
+    pod.variables["PIP_FIND_LINKS"] = f"{tmp_path / 'links'}"
+    assert pod.build(request("local-only", "tool"))["packages"]["local-only"] == "3.0"
+
+
+def test_the_pods_pip_configuration_file_is_uvs_too(pod: EnvPod, tmp_path: Path, index: str) -> None:
+    extra = make_index(tmp_path / "extra", [make_wheel(tmp_path / "files", "tool", "9.0")])
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nindex-url = {index}\nextra-index-url =\n    {extra}\n[install]\nuser = true\n")
+    pod.variables = {"PIP_CONFIG_FILE": str(config)}
+    # As pip would: the best version from all indexes, not from the first that knows the name.
+    assert pod.build(request("tool", "part"))["packages"] == {"part": "1.5", "tool": "9.0"}
+
+
+def test_the_tables_index_is_asked_only_for_what_the_pods_own_lacks(either: EnvPod, tmp_path: Path) -> None:
+    builds = make_index(tmp_path / "builds", [make_wheel(tmp_path / "files", "special", "2.0+cpu")])
+    asked = request("special==2.0+cpu", "tool", indexes=[builds])
+    ended = either.wait(either.start(asked))
+    assert ended["state"] == "built"
+    assert any("adding " + builds in line["text"] for line in ended["progress"])
+    assert either.check(asked)["environment"]["packages"] == {"part": "1.5", "special": "2.0+cpu", "tool": "2.0"}
+
+
+def test_a_cuda_build_for_a_pod_without_cuda_is_refused_before_it_is_installed(either: EnvPod, tmp_path: Path) -> None:
+    runtime = make_wheel(tmp_path / "files", "nvidia-cuda-runtime", "13.0")
+    torch = make_wheel(tmp_path / "files", "torch", "2.13.0", requires=["nvidia-cuda-runtime"])
+    either.variables["PIP_EXTRA_INDEX_URL"] = make_index(tmp_path / "cuda", [runtime, torch])
+    sentence = either.refused(request("torch==2.13.0", pins={"torch": "2.13.0"}))
+    assert "serves a CUDA build of torch for an environment without CUDA" in sentence
+    assert "nvidia-cuda-runtime" in sentence
+    assert either.leftovers() == []
+
+
+def test_what_does_not_exist_is_named(pod: EnvPod) -> None:
+    sentence = pod.refused(request("tool==7"))
+    assert sentence.startswith("nothing fits: ")
+    assert "tool==7" in sentence
+    assert pod.leftovers() == []
+
+
+def test_an_index_that_cannot_be_reached_is_named(pod: EnvPod) -> None:
+    pod.variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0"}
+    sentence = pod.refused(request("tool"))
+    assert "127.0.0.1:9" in sentence or "No matching distribution" in sentence
+
+
+def test_passwords_in_addresses_stay_out_of_locks_progress_and_sentences(pod: EnvPod, server: str) -> None:
+    with_password = server.replace("://", "://me:secret@")
+    pod.variables["PIP_EXTRA_INDEX_URL"] = f"{with_password}/simple"
+    environment = pod.build(request("served"))
+    assert "served @ http://127.0.0.1" in environment["lock"]
+    ended = pod.wait(pod.start(request("served==9")))
+    assert "secret" not in json.dumps([environment, ended])
+
+
+def test_a_wheel_outside_the_index_is_locked_by_its_hash(pod: EnvPod, server: str) -> None:
+    asked = request(
+        "tool",
+        wheels=[
+            {
+                "name": "flash-attn",
+                "version": "2.8.3",
+                "url": f"{server}/flash_attn-2.8.3-py3-none-any.whl",
+                "required": False,
+            }
+        ],
+    )
+    environment = pod.build(asked)
+    assert environment["packages"]["flash-attn"] == "2.8.3"
+    assert re.search(r"flash-attn @ http://\S+ --hash=sha256:[0-9a-f]{64}", environment["lock"])
+    assert environment["notes"] == []
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_wheel_that_is_not_there_is_left_out_or_refused(pod: EnvPod, server: str, required: bool) -> None:
+    missing = {
+        "name": "flash-attn",
+        "version": "9",
+        "url": f"{server}/flash_attn-9-py3-none-any.whl",
+        "required": required,
+    }
+    asked = request("tool", wheels=[missing])
+    if required:
+        assert "flash-attn 9: its project has no such wheel: HTTP 404" in pod.refused(asked)
+    else:
+        environment = pod.build(asked)
+        assert "flash-attn" not in environment["packages"]
+        assert environment["notes"] == [f"flash-attn is left out: HTTP 404 for {missing['url']}"]
+
+
+def test_a_wheelhouse_needs_no_network(either: EnvPod, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "house", "tool", "1.0", requires=["part"], script=True)
+    make_wheel(tmp_path / "house", "part", "0.1")
+    either.variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    installer = "uv" if either.uv else "pip"
+    environment = either.build(request("tool", wheelhouse=str(tmp_path / "house"), installer=installer))
+    assert environment["packages"] == {"part": "0.1", "tool": "1.0"}
+
+
+def test_too_little_room_is_said_before_anything_is_fetched(pod: EnvPod) -> None:
+    sentence = pod.refused(request("tool", disk_bytes=1 << 60))
+    assert sentence.startswith("the environment needs 1073741824 GiB of disk below")
+
+
+def test_a_python_that_does_not_run_or_is_another_is_named(pod: EnvPod, tmp_path: Path) -> None:
+    shim = tmp_path / "python3.9"
+    shim.write_text("#!/bin/sh\necho 'command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    assert "command not found" in pod.refused(request("tool", python={"version": "3.9", "path": str(shim)}))
+    assert "cannot be run" in pod.refused(request("tool", python={"version": "3.9", "path": "/nowhere/python"}))
+    assert "expected 3.9" in pod.refused(request("tool", python={"version": "3.9", "path": sys.executable}))
+
+
+def test_a_download_that_is_not_what_the_lock_says_is_refused(pod: EnvPod, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "files", "fickle", "1.0")
+    pod.variables["PIP_EXTRA_INDEX_URL"] = make_index(tmp_path / "fickle", [wheel])
+    asked = request("fickle")
+    environment = pod.build(asked)
+    make_wheel(tmp_path / "files", "fickle", "1.0", files={"fickle/evil.py": "1\n"})
+    (Path(environment["root"]) / "bin" / "fickle").write_text("touched")
+    assert pod.check(asked)["state"] == "changed"
+    assert "a download is not what the lock says" in pod.refused(asked)
+
+
+def test_a_request_is_known_by_what_it_asks_not_by_where_things_lie() -> None:
+    moved = {**request("tool"), "python": {**request()["python"], "path": "/elsewhere/python"}, "disk_bytes": 5}
+    assert identity(moved) == identity(request("tool"))
+    assert identity(request("tool", pins={"torch": "1"})) != identity(request("tool"))
+
+
+def test_an_empty_request_is_a_bare_environment(pod: EnvPod) -> None:
+    environment = pod.build(request())
+    assert environment["packages"] == {}
+    assert python(environment, "print(1)") == "1"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An HTTP server with a wheel of flash-attn, and an index of `served`."""
+    folder = tmp_path_factory.mktemp("server")
+    make_wheel(folder, "flash-attn", "2.8.3", requires=["tool"])
+    wheel = make_wheel(folder / "simple" / "served", "served", "1.0")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (wheel.parent / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">{wheel.name}</a>')
+    handler = partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the tests' output is for the tests."""
