@@ -17,8 +17,8 @@ from torch import Tensor
 from nsa import NSAConfig, blocks, ops, reference, routing
 
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-CONFIG = NSAConfig(l=32, d=16, l_sel=64, n_sel=4, w=100)
-TOKENS, HEADS, KV_HEADS, DK, DV = 300, 4, 2, 32, 16
+CONFIG = NSAConfig(l=32, d=16, l_sel=64, n_sel=3, w=70)
+TOKENS, HEADS, KV_HEADS, DK, DV = 200, 4, 2, 32, 16
 
 
 @dataclass(frozen=True)
