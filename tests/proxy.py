@@ -75,8 +75,8 @@ class Proxy:
         self._open |= pair
         try:
             await asyncio.gather(self._pump(reader, there), self._pump(there_reader, writer))
-        except OSError:
-            pass  # one side has hung up
+        except (OSError, asyncio.CancelledError):
+            pass  # one side has hung up, or the proxy ends
         finally:
             self._open -= pair
             for side in pair:

@@ -26,7 +26,7 @@ _LINE_LIMIT = 1 << 16
 _SSH_FAILED = 255
 # rsync's own exit codes (its manual, "EXIT VALUES"): 10 socket, 12 protocol stream, 30 timeout.
 _RSYNC_CONTACT = (_SSH_FAILED, 10, 12, 30)
-_RSYNC_ABSENT = re.compile(rb"rsync: (command )?not found|command not found: rsync")
+_RSYNC_ABSENT = re.compile(rb"rsync: (command )?not found|(command not found|Unknown command): rsync")
 # rsync takes the failure of what runs before it on the pod for a broken connection.
 _NOT_BEGUN = b"nsa-pod:not-begun"
 _RSYNC_SILENCE_S = 120  # checksums of large files take a while; a stalled connection is noticed by ssh, and earlier

@@ -8,6 +8,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.errors import InputError
+from orchestrator.text import plain
+
 # $0 is a token that nobody else can print: what a login script says before it is not the command's output. The shell
 # stays as the leader of the process group, so that its pid names the group and a signal becomes an exit code.
 _START = 'echo "$0"; echo "$0 $$" >&2; "$@"; exit $?'
@@ -48,7 +51,9 @@ class RemoteCommand:
             return b""
         wrong = [name for name, value in self.env.items() if not _NAME.match(name) or "\0" in value]
         if wrong:
-            raise ValueError(f"not environment variables: {', '.join(map(repr, wrong))}")
+            raise InputError(
+                f"{plain(wrong[0])!r} cannot be an environment variable: expected a name of letters, digits, _"
+            )
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
         return f"{exports}{self.token}\n".encode()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import CommandTimeout, ContactLost, PodError, Unreachable
+from orchestrator.errors import CommandTimeout, ContactLost, InputError, PodError, Unreachable
 from orchestrator.hostkeys import Trust
 from orchestrator.inventory import Pod
 from orchestrator.transports import open_transport
@@ -53,6 +53,12 @@ def test_the_environment_arrives_as_it_is(transport: Transport, sshd: Sshd) -> N
     for n, value in enumerate(NASTY):
         assert transport.run(["printenv", f"V{n}"], env=env).stdout.decode() == f"{value}\n"
     assert not list(sshd.home.rglob("pwned"))
+
+
+def test_what_is_no_variable_is_refused(ssh: SshTransport) -> None:
+    for env in ({"A B": "x"}, {"A;touch pwned": "x"}, {"": "x"}, {"A": "nul\0"}):
+        with pytest.raises(InputError, match="cannot be an environment variable"):
+            ssh.run(["true"], env=env)
 
 
 def test_the_environment_does_not_show_in_the_process_list(ssh: SshTransport) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, run
+from subprocess import DEVNULL, CompletedProcess, Popen, run
 
 import pytest
 
 from orchestrator import hostkeys
 from orchestrator.errors import HostKeyError, InputError, Unreachable
 from orchestrator.hostkeys import Trust
+from orchestrator.inventory import Pod
 from orchestrator.transports.ssh import SshTransport
 from tests.sshd import Sshd, new_sshd
 
@@ -173,3 +177,49 @@ def test_a_key_that_the_server_does_not_know_is_named(sshd: Sshd, own_sshd: Sshd
 def test_a_missing_key_file_is_bad_input(sshd: Sshd) -> None:
     with pytest.raises(InputError, match="identity_file /no/such/key does not exist"):
         connect(sshd, identity_file="/no/such/key")
+
+
+@pytest.fixture
+def locked_key(sshd: Sshd, tmp_path: Path) -> Path:
+    """The server's user key, under a passphrase."""
+    key = tmp_path / "locked"
+    shutil.copy(sshd.key, key)
+    shutil.copy(f"{sshd.key}.pub", f"{key}.pub")
+    run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(key)], check=True, capture_output=True)
+    return key
+
+
+def test_a_locked_key_is_never_asked_for(sshd: Sshd, locked_key: Path) -> None:
+    with pytest.raises(Unreachable, match="locked: locked by a passphrase and not in the agent"):
+        connect(sshd, Trust(accept_new=True), identity_file=str(locked_key))
+
+
+def test_a_locked_key_works_through_the_agent(
+    sshd: Sshd, own_sshd: Sshd, locked_key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    agent = Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=DEVNULL)
+    try:
+        while not (tmp_path / "agent").exists():
+            time.sleep(0.01)
+        run(["ssh-add", "-q", str(own_sshd.key), str(sshd.key)], check=True)
+        transport = connect(sshd, Trust(accept_new=True), identity_file=str(locked_key))
+        with transport, transport.stream(["echo", "x"]) as out:
+            assert out.read() == b"x\n"
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_pins_made_at_once_are_all_kept() -> None:
+    keys = {f"pod{n}": hostkeys.HostKey("ssh-ed25519", base64.b64encode(bytes([n]) * 51).decode()) for n in range(20)}
+    pods = {name: Pod(name=name, host="h") for name in keys}
+    threads = [
+        threading.Thread(target=hostkeys.judge, args=(pods[name], key, Trust(accept_new=True)))
+        for name, key in keys.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {name: hostkeys.pinned(pod) for name, pod in pods.items()} == keys
