@@ -14,6 +14,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from orchestrator.errors import EnvironmentFailed, InputError
 from orchestrator.pairing_table import CPU, Pair, Table, newer
@@ -250,14 +251,15 @@ def _examine(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Fit:
     flash = _flash(table, pair, facts, wanted)
     pythons = pair.row.pythons if isinstance(flash, str) else flash.pythons
     # Triton compiles its launchers in C, against Python's headers.
-    python = _python(facts, pythons, headers=pair.cuda is not None and wanted.triton)
+    headers = pair.cuda is not None and wanted.triton
+    python = _python(facts, pythons, headers)
     problems = [_other_versions(pair, wanted), *_wrong_platform(pair, facts, wanted)]
     if pair.cuda:
         problems += _wrong_gpu(table, pair, pair.cuda, facts, wanted)
     if FLASH in wanted.required and isinstance(flash, str):
         problems.append(flash)
     if python is None:
-        problems.append(_no_python(facts, pythons))
+        problems.append(_no_python(facts, pythons, headers))
     return _Fit(pair, flash, python, next(filter(None, problems), None))
 
 
@@ -332,9 +334,9 @@ def _python(facts: Facts, fitting: Sequence[str], headers: bool = False) -> _Pyt
     return next((_Python(minor, None) for minor in _MANAGED if facts.managed and minor in fitting), None)
 
 
-def _no_python(facts: Facts, fitting: Sequence[str]) -> str:
+def _no_python(facts: Facts, fitting: Sequence[str], headers: bool = False) -> str:
     have = ", ".join(f"{p.minor} ({p.path})" for p in facts.pythons) or "none"
-    return f"it needs Python {' or '.join(fitting)} (with headers for Triton), the pod has {have}"
+    return f"it needs Python {' or '.join(fitting)}{' with its C headers' if headers else ''}, the pod has {have}"
 
 
 def _environment(table: Table, fit: _Fit, facts: Facts, wanted: _Wanted, rejected: tuple[str, ...]) -> Environment:
@@ -380,7 +382,8 @@ def _reasons(table: Table, pair: Pair, facts: Facts, wanted: _Wanted, flash: _Fl
     if isinstance(flash, _Flash):
         yield f"{FLASH} {flash.version} has a wheel for it"
     elif wanted.flash is not None:
-        yield f"{FLASH} is left out: {flash}"
+        own = Version(pair.torch) >= Version(table.torch_varlen.since) and pair.cuda is not None
+        yield f"{FLASH} is left out: {flash}{'; torch.nn.attention.varlen can stand in' if own else ''}"
 
 
 def _gpu_reasons(table: Table, cuda: str, facts: Facts) -> Iterator[str]:

@@ -1,88 +1,137 @@
-"""Compare pairing.yaml with the wheels' own metadata, as uv resolves it for each row.
+"""Ask a package index about the pairing table: compare its rows, or lock one of its profiles. Needs uv and the index.
 
-Only a machine with uv and a package index can do it, so it is a command and no part of a bootstrap:
-`python -m orchestrator.pairing --check [VERSION ...]`.
+python -m orchestrator.pairing --check [VERSION ...]
+python -m orchestrator.pairing --lock rtx4090-torch24 --python 3.10
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.pairing_table import CPU, Pair, TorchRow, table
+from orchestrator.agent.env_lock import Wheel, from_pylock, make_lock
+from orchestrator.agent.env_settings import Settings
+from orchestrator.errors import EnvironmentFailed, NsaPodError
+from orchestrator.pairing import FLASH, Environment, Facts, Gpu, Interpreter, choose
+from orchestrator.pairing_table import CPU, MACHINES, Pair, TorchRow, table
+from orchestrator.runbook import EnvironmentSpec
+from orchestrator.text import plain
 
-_LIMIT_S = 120
+_LIMIT_S = 300
 _RUNTIME = re.compile(r"^nvidia-cuda-runtime(?:-cu\d+)?$")
-_PLATFORM = "{machine}-manylinux_2_28"
+_GLIBC = "2.28"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every row agrees, 1 when one does not, 2 when nothing could be asked."""
-    parser = argparse.ArgumentParser(prog="python -m orchestrator.pairing", description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", required=True, help="compare the table with the index"
+    """0; 1 when a row does not agree with the index; 4 when nothing could be asked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m orchestrator.pairing", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help="only these torch releases")
-    wanted = parser.parse_args(argv).versions
-    uv = shutil.which("uv")
-    if uv is None:
-        print("uv is not on the PATH: the index cannot be asked", file=sys.stderr)
-        return 2
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--check", nargs="*", metavar="VERSION", help="compare all rows, or those of these torch releases"
+    )
+    what.add_argument("--lock", metavar="PROFILE", help="print the full lock of a profile; nothing is installed")
+    parser.add_argument("--python", default="3.12", help="the lock's Python [default: %(default)s]")
+    parser.add_argument("--machine", default=MACHINES[0], choices=MACHINES, help="the lock's machine")
+    given = parser.parse_args(argv)
+    try:
+        if given.lock:
+            print(lock(given.lock, given.python, given.machine), end="")
+            return 0
+        return check(given.check)
+    except NsaPodError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return e.exit_code
+
+
+def check(versions: Sequence[str]) -> int:
+    """Compare rows with what plain PyPI says; print a line for each release."""
     problems = 0
     for row in table().torch:
         for torch in row.releases:
-            if not wanted or torch in wanted:
-                found = list(_check_release(uv, row, torch))
+            if not versions or torch in versions:
+                found = list(_check_release(row, torch))
                 problems += len(found)
-                print(f"torch {torch}: {'; '.join(found) or 'as in the table'}")
+                print(f"torch {torch}: {'; '.join(found) or 'as in the table'}", flush=True)
     return 1 if problems else 0
 
 
-def _check_release(uv: str, row: TorchRow, torch: str) -> Iterator[str]:
+def lock(profile: str, python: str, machine: str) -> str:
+    """The lock of a profile for a pod that it fits, with this machine's own package indexes.
+
+    Wheels outside the index come last and without a hash: a pod takes it when it fetches them.
+    """
+    chosen = _chosen(profile, python, machine)
+    own = Settings.of_pod(sys.executable)
+    try:
+        wheels = _resolve(chosen.requirements, machine, python, own.for_uv())
+    except EnvironmentFailed:
+        if not chosen.indexes:
+            raise
+        wheels = _resolve(chosen.requirements, machine, python, own.adding(chosen.indexes).for_uv())
+    text = make_lock(wheels, python, f"linux-{machine}").text()
+    return text + "".join(f"{wheel.name} @ {wheel.url}\n" for wheel in chosen.wheels)
+
+
+def _chosen(profile: str, python: str, machine: str) -> Environment:
+    """What the profile comes to on a pod with a fitting driver, GPU and Python."""
+    cuda = table().profile(profile).cuda if profile in table().profiles else None
+    facts = Facts("Linux", machine, _GLIBC, (Interpreter("python", python),), managed=False)
+    if cuda:
+        gpu = Gpu("any", max(sm for names in table().architectures.values() for sm in names if sm <= 90))
+        own = table().runtime(cuda).own_driver
+        facts = Facts("Linux", machine, _GLIBC, facts.pythons, managed=False, driver=own, gpus=(gpu,))
+    return choose(table(), facts, EnvironmentSpec(requires=["torch", "triton"], optional=[FLASH]), profile)
+
+
+def _check_release(row: TorchRow, torch: str) -> Iterator[str]:
     for machine, build in row.pypi.items():
-        cuda = None if build == CPU else build
-        pair = Pair(torch, torch, row.releases[torch], cuda, row)
-        for python in {row.pythons[0], row.pythons[-1]}:
-            yield from (f"{machine}, Python {python}: {p}" for p in _check_wheels(uv, pair, machine, python))
+        pair = Pair(torch, torch, row.releases[torch], None if build == CPU else build, row)
+        for python in dict.fromkeys((row.pythons[0], row.pythons[-1])):
+            yield from (f"{machine}, Python {python}: {p}" for p in _check_wheels(pair, machine, python))
 
 
-def _check_wheels(uv: str, pair: Pair, machine: str, python: str) -> Iterator[str]:
-    """What the plain index says of torch's triton and CUDA runtime, against the pair."""
-    packages = resolve(uv, [f"torch=={pair.torch}"], machine, python)
-    if isinstance(packages, str):
-        yield packages
-        return
-    runtime = next((v for name, v in packages.items() if _RUNTIME.match(name)), None)
-    shown = ".".join(runtime.split(".")[:2]) if runtime else None
-    if shown != pair.cuda:
-        yield f"plain torch brings CUDA {shown}, the table says {pair.cuda}"
-    if pair.cuda and packages.get("triton") != pair.triton:
-        both = resolve(uv, [f"torch=={pair.torch}", f"triton=={pair.triton}"], machine, python)
-        if isinstance(both, str):
-            yield f"it requires triton {packages.get('triton')}, the table says {pair.triton}"
+def _check_wheels(pair: Pair, machine: str, python: str) -> Iterator[str]:
+    """What plain PyPI says of torch's triton and CUDA runtime, against the pair."""
+    plain_torch = f"torch=={pair.torch}"
+    try:
+        packages = {wheel.name: wheel.version for wheel in _resolve([plain_torch], machine, python, {})}
+        runtime = next((version for name, version in packages.items() if _RUNTIME.match(name)), None)
+        shown = ".".join(runtime.split(".")[:2]) if runtime else None
+        if shown != pair.cuda:
+            yield f"plain torch brings CUDA {shown}, the table says {pair.cuda}"
+        if pair.cuda and packages.get("triton") != pair.triton:
+            _resolve([plain_torch, f"triton=={pair.triton}"], machine, python, {})
+    except EnvironmentFailed as e:
+        yield str(e)
 
 
-def resolve(uv: str, requirements: Sequence[str], machine: str, python: str) -> dict[str, str] | str:
-    """Name -> version of what `requirements` resolve to, wheels only, or uv's complaint."""
-    command = [uv, "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:"]
+def _resolve(wanted: Sequence[str], machine: str, python: str, variables: Mapping[str, str]) -> list[Wheel]:
+    """The wheels that `wanted` comes to; EnvironmentFailed with uv's complaint. `variables` set uv up."""
+    uv = shutil.which("uv")
+    if uv is None:
+        raise EnvironmentFailed("uv is not on the PATH: the package index cannot be asked")
+    command = [uv, "pip", "compile", "-", "--quiet", "--format", "pylock.toml", "--only-binary", ":all:"]
     command += ["--no-python-downloads", "--python-version", python]
-    command += ["--python-platform", _PLATFORM.format(machine=machine)]
+    command += ["--python-platform", f"{machine}-manylinux_{_GLIBC.replace('.', '_')}"]
     try:
         done = subprocess.run(
             command,
-            input="\n".join(requirements),
+            input="\n".join(wanted),
             capture_output=True,
             text=True,
             timeout=_LIMIT_S,
             check=False,
+            env={**os.environ, **variables},
         )
-    except subprocess.TimeoutExpired:
-        return f"the index did not answer within {_LIMIT_S} s"
+    except subprocess.TimeoutExpired as e:
+        raise EnvironmentFailed(f"the package index did not answer within {_LIMIT_S} s") from e
     if done.returncode != 0:
-        return " ".join(line.strip() for line in done.stderr.splitlines() if line.strip())[:300]
-    pins = (line.split(";")[0].strip() for line in done.stdout.splitlines() if "==" in line)
-    return dict(pin.split("==") for pin in pins)
+        raise EnvironmentFailed(f"uv: {plain(done.stderr)}")
+    return from_pylock(done.stdout)

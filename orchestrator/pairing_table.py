@@ -73,6 +73,13 @@ class FlashTable(_Row):
     releases: list[FlashRelease]
 
 
+class TorchVarlen(_Row):
+    """From which torch minor version on torch has a varlen attention of its own."""
+
+    since: Dotted
+    source: Source
+
+
 class Profile(_Row):
     """A named pair; `cuda: null` is the build without CUDA."""
 
@@ -115,6 +122,7 @@ class Table(_Row):
     cuda: list[CudaRow]
     torch: list[TorchRow]
     flash_attn: FlashTable
+    torch_varlen: TorchVarlen
     preference: list[str]
     profiles: dict[str, Profile]
     gpus: list[GpuRow]

@@ -69,7 +69,8 @@ def build(argv: Sequence[str]) -> int:
 def wait(argv: Sequence[str]) -> int:
     """`env wait --workdir W JOB --offset N --wait S`: progress from byte N on, or the end, within S seconds.
 
-    The end is told at once, progress at most once a second. Prints {"state", "offset", "progress"}; state is running, built, failed (with "error") or lost: its process died.
+    The end is told at once, progress at most once a second. Prints {"state", "offset", "progress"}; state is running,
+    built, failed (with "error") or lost: its process died.
     """
     parser = _parser("env wait")
     parser.add_argument("job")
