@@ -15,3 +15,4 @@ if not torch.cuda.is_available():
 
 def pytest_configure(config: pytest.Config) -> None:
     testing.install(config)
+    torch.set_num_threads(1)  # the tensors are small: a second thread only spins, ten times slower on a busy machine
