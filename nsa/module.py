@@ -21,7 +21,12 @@ class WeightedCompression(nn.Module):
 
     def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
         super().__init__()
-        self.weight = nn.Parameter(torch.full((n_kv_heads, l), 1.0 / l))
+        self.weight = nn.Parameter(torch.empty(n_kv_heads, l))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The mean."""
+        nn.init.constant_(self.weight, 1.0 / self.weight.shape[1])
 
     def phi(self, dtype: torch.dtype) -> Phi:
         """The map in the dtype of its inputs."""
@@ -33,11 +38,20 @@ class MlpCompression(nn.Module):
 
     def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
         super().__init__()
-        self.position = nn.Parameter(torch.randn(n_kv_heads, l, dim) * 0.02)
-        self.w_in = nn.Parameter(torch.randn(n_kv_heads, l * dim, dim) * (l * dim) ** -0.5)
-        self.b_in = nn.Parameter(torch.zeros(n_kv_heads, dim))
-        self.w_out = nn.Parameter(torch.randn(n_kv_heads, dim, dim) * dim**-0.5)
-        self.b_out = nn.Parameter(torch.zeros(n_kv_heads, dim))
+        self.position = nn.Parameter(torch.empty(n_kv_heads, l, dim))
+        self.w_in = nn.Parameter(torch.empty(n_kv_heads, l * dim, dim))
+        self.b_in = nn.Parameter(torch.empty(n_kv_heads, dim))
+        self.w_out = nn.Parameter(torch.empty(n_kv_heads, dim, dim))
+        self.b_out = nn.Parameter(torch.empty(n_kv_heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Outputs as large as the inputs."""
+        nn.init.normal_(self.position, std=0.02)
+        for weight in (self.w_in, self.w_out):
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+        for bias in (self.b_in, self.b_out):
+            nn.init.zeros_(bias)
 
     def phi(self, dtype: torch.dtype) -> Phi:
         """The map in the dtype of its inputs."""

@@ -75,14 +75,21 @@ class Block(nn.Module):
         return x + self.feed(self.feed_norm(x))
 
 
+class ByteEmbedding(nn.Embedding):
+    """An embedding that also scores outputs, so its rows begin with length one."""
+
+    def reset_parameters(self) -> None:
+        """Independent normals."""
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
+
 class ByteLM(nn.Module):
     """Tokens [B,T] -> logits [B,T,vocabulary] of the next ones; input and output embedding are one."""
 
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed = nn.Embedding(config.vocabulary, config.dim)
-        nn.init.normal_(self.embed.weight, std=config.dim**-0.5)
+        self.embed = ByteEmbedding(config.vocabulary, config.dim)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim)
 

@@ -1,0 +1,199 @@
+"""The language model as a Hugging Face model: saves, loads, trains, generates with its cache.
+
+Needs `transformers` (the extra `hf`). Importing this module registers the classes with AutoConfig and
+AutoModelForCausalLM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from nsa.cache import NSACache
+from nsa.config import NSAConfig
+from nsa.models.lm import ByteLM, LMConfig
+
+NAME = "NSAForCausalLM"
+NOT_A_TARGET = -100
+"""The label that Hugging Face gives to positions without a loss."""
+
+
+class NSALanguageConfig(PretrainedConfig):
+    """Sizes under Hugging Face's names; the sparse branches' under the paper's (see `nsa.NSAConfig`)."""
+
+    model_type = "nsa_lm"
+    keys_to_ignore_at_inference = ("past_key_values",)
+
+    def __init__(
+        self,
+        vocab_size: int = 256,
+        hidden_size: int = 128,
+        num_hidden_layers: int = 2,
+        num_attention_heads: int = 4,
+        num_key_value_heads: int = 2,
+        head_dim: int = 32,
+        intermediate_size: int = 256,
+        l: int = 16,  # noqa: E741  the paper's symbol
+        d: int = 8,
+        l_sel: int = 32,
+        n_sel: int = 4,
+        w: int = 64,
+        init_blocks: int = 1,
+        local_blocks: int = 2,
+        phi: str = "mlp",
+        gate: str = "sigmoid",
+        shared_kv: bool = False,
+        rope_base: float = 10000.0,
+        **others: Any,
+    ) -> None:
+        self.vocab_size, self.hidden_size = vocab_size, hidden_size
+        self.num_hidden_layers, self.intermediate_size = num_hidden_layers, intermediate_size
+        self.num_attention_heads, self.num_key_value_heads = num_attention_heads, num_key_value_heads
+        self.head_dim = head_dim
+        self.l, self.d, self.l_sel, self.n_sel, self.w = l, d, l_sel, n_sel, w
+        self.init_blocks, self.local_blocks = init_blocks, local_blocks
+        self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
+        super().__init__(**others)
+
+    def to_lm(self) -> LMConfig:
+        """The same sizes as the library's own configuration."""
+        sparse = NSAConfig(self.l, self.d, self.l_sel, self.n_sel, self.w, self.init_blocks, self.local_blocks)
+        return LMConfig(
+            dim=self.hidden_size, depth=self.num_hidden_layers, n_heads=self.num_attention_heads,
+            n_kv_heads=self.num_key_value_heads, dk=self.head_dim, hidden=self.intermediate_size,
+            vocabulary=self.vocab_size, nsa=sparse, phi=self.phi, gate=self.gate, shared_kv=self.shared_kv,
+            rope_base=self.rope_base,
+        )  # fmt: skip
+
+
+class LayerCaches:
+    """An `NSACache` for each layer, as `generate` expects of a cache."""
+
+    is_compileable = False
+
+    def __init__(self, layers: list[NSACache]) -> None:
+        self.layers = layers
+        self._columns = 0
+
+    def advance(self, columns: int) -> None:
+        """Note that columns of input, padding included, were taken in."""
+        self._columns += columns
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Columns of input so far, padding included."""
+        return self._columns
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Sequence i becomes a copy of sequence beam_idx[i]."""
+        for layer in self.layers:
+            layer.reorder(beam_idx)
+
+
+class NSAForCausalLM(PreTrainedModel, GenerationMixin):
+    """`nsa.models.ByteLM` with Hugging Face's interface."""
+
+    config_class = NSALanguageConfig
+    base_model_prefix = "model"
+    _is_stateful = True  # its cache cannot go back several tokens, as assisted decoding would need
+
+    def __init__(self, config: NSALanguageConfig) -> None:
+        super().__init__(config)
+        self.model = ByteLM(config.to_lm())
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Each layer knows how it begins."""
+        reset = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding, which scores the outputs too."""
+        return self.model.embed
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace it."""
+        self.model.embed = value
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        past_key_values: Any = None,
+        attention_mask: Tensor | None = None,
+        use_cache: bool | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
+        """What `generate` gives to `forward`: the columns that the cache has not seen."""
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        return {
+            "input_ids": input_ids[:, seen:],
+            "attention_mask": attention_mask,
+            "past_key_values": past_key_values,
+            "use_cache": use_cache,
+            "logits_to_keep": 1,
+        }
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        return_dict: bool | None = None,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits of each token's successor. Positions count the tokens that are not padding.
+
+        Args:
+            input_ids: [B,T]; with a filled cache, the tokens that follow.
+            attention_mask: [B,>=T], 0 for padding, on either side; its last T columns are those of input_ids.
+            past_key_values: from an earlier output; an empty cache of another kind is replaced.
+            labels: [B,T], -100 where there is no loss; shifted here.
+            use_cache: give a cache back; default: while no labels are given and no gradients are computed.
+            logits_to_keep: the last so many positions only; 0 keeps all.
+            return_dict: False gives a tuple.
+        """
+        if use_cache is None:
+            use_cache = labels is None and not torch.is_grad_enabled()
+        caches = self._caches(past_key_values, len(input_ids)) if use_cache else None
+        logits = self._logits(input_ids, attention_mask, caches)
+        loss = None if labels is None else _loss(logits, labels)
+        output = CausalLMOutputWithPast(loss=loss, logits=logits[:, -logits_to_keep:], past_key_values=caches)
+        return output if return_dict is not False else output.to_tuple()
+
+    def _caches(self, given: Any, batch: int) -> LayerCaches:
+        if isinstance(given, LayerCaches):
+            return given
+        if given is not None and given.get_seq_length() > 0:
+            raise ValueError(f"{NAME}: past_key_values must come from this model, got {type(given).__name__}")
+        return LayerCaches(self.model.new_caches(batch))
+
+    def _logits(self, input_ids: Tensor, attention_mask: Tensor | None, caches: LayerCaches | None) -> Tensor:
+        """Logits [B,T,vocabulary]; tokens move before padding for the model, and back after it."""
+        columns = input_ids.shape[1]
+        layers = None if caches is None else caches.layers
+        if caches is not None:
+            caches.advance(columns)
+        real = None if attention_mask is None else attention_mask[:, -columns:].bool()
+        if real is None or bool(real.all()):
+            return self.model(input_ids, layers)
+        order = (~real).long().argsort(dim=1, stable=True)
+        counts = None if caches is None else real.sum(1)
+        logits = self.model(input_ids.gather(1, order), layers, counts=counts)
+        back = order.argsort(dim=1)[..., None].expand_as(logits)
+        return logits.gather(1, back)
+
+
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of each token's successor."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=NOT_A_TARGET)
+
+
+AutoConfig.register(NSALanguageConfig.model_type, NSALanguageConfig)
+AutoModelForCausalLM.register(NSALanguageConfig, NSAForCausalLM)

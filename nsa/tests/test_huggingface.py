@@ -1,0 +1,110 @@
+"""The Hugging Face model: saves, loads, trains, generates with its cache (needs the extra `hf`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (the extra hf)")
+
+from nsa.models.huggingface import LayerCaches, NSAForCausalLM, NSALanguageConfig  # noqa: E402
+
+SIZES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "intermediate_size": 32, "l": 8, "d": 4, "l_sel": 8, "n_sel": 4, "w": 13,
+}  # fmt: skip
+GREEDY = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
+
+
+def model(**changes: object) -> NSAForCausalLM:
+    torch.manual_seed(0)
+    return NSAForCausalLM(NSALanguageConfig(**{**SIZES, **changes})).double().eval()
+
+
+def prompt(length: int = 30, batch: int = 2) -> torch.Tensor:
+    return torch.randint(1, 256, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def test_it_generates_the_same_with_and_without_its_cache() -> None:
+    lm, text = model(), prompt()
+    with_cache, without = (lm.generate(text, use_cache=use, **GREEDY) for use in (True, False))
+    assert torch.equal(with_cache, without) and with_cache.shape == (2, 50)
+    output = lm.generate(text, return_dict_in_generate=True, **GREEDY)
+    assert isinstance(output.past_key_values, LayerCaches), "the sparse cache must be the one that was used"
+    assert output.past_key_values.layers[0].lengths.tolist() == [49, 49]
+
+
+def test_padded_prompts_generate_as_apart() -> None:
+    lm, text = model(), prompt()
+    mask = torch.ones_like(text)
+    mask[1, :17] = 0
+    padded = lm.generate(text * mask, attention_mask=mask, **GREEDY)
+    assert torch.equal(padded[:1], lm.generate(text[:1], **GREEDY))
+    assert torch.equal(padded[1:, 17:], lm.generate(text[1:, 17:], **GREEDY))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_no_logits(side: str) -> None:
+    lm, text = model(), prompt()
+    real = slice(9, None) if side == "left" else slice(None, -9)
+    mask = torch.zeros_like(text)
+    mask[:, real] = 1
+    for use_cache in (True, False):
+        found = lm(text, attention_mask=mask, use_cache=use_cache).logits[:, real]
+        torch.testing.assert_close(found, lm(text[:, real]).logits, rtol=0, atol=1e-11)
+
+
+def test_beam_search_reorders_the_cache() -> None:
+    lm, text = model(), prompt()
+    found = [lm.generate(text, num_beams=3, use_cache=use, **GREEDY) for use in (True, False)]
+    assert torch.equal(*found)
+
+
+def test_it_saves_and_loads(tmp_path: Path) -> None:
+    lm, text = model(phi="weighted", gate="softmax"), prompt()
+    lm.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    assert isinstance(loaded, NSAForCausalLM) and loaded.config.to_lm() == lm.config.to_lm()
+    assert torch.equal(loaded(text).logits, lm(text).logits)
+    assert torch.equal(loaded.generate(text, **GREEDY), lm.generate(text, **GREEDY))
+
+
+def test_a_missing_weight_begins_anew(tmp_path: Path) -> None:
+    """A checkpoint that lacks a compression loads; what it lacks begins as the mean."""
+    lm = model(phi="mean")
+    lm.save_pretrained(tmp_path)
+    config = NSALanguageConfig.from_pretrained(tmp_path)
+    config.phi = "weighted"
+    loaded = NSAForCausalLM.from_pretrained(tmp_path, config=config, dtype=torch.float64).eval()
+    torch.testing.assert_close(loaded(prompt()).logits, lm(prompt()).logits)
+
+
+def test_it_trains_from_labels() -> None:
+    lm, text = model().train(), prompt()
+    labels = text.clone()
+    labels[:, :10] = -100
+    output = lm(text, labels=labels)
+    logits = output.logits[:, 9:-1].flatten(0, 1)
+    torch.testing.assert_close(output.loss, torch.nn.functional.cross_entropy(logits.float(), text[:, 10:].flatten()))
+    output.loss.backward()
+    assert not [name for name, p in lm.named_parameters() if p.grad is None]
+    assert output.past_key_values is None
+
+
+def test_logits_to_keep_and_tuples() -> None:
+    lm, text = model(), prompt()
+    with torch.no_grad():
+        whole = lm(text)
+        assert torch.equal(lm(text, logits_to_keep=2).logits, whole.logits[:, -2:])
+        logits, caches = lm(text, return_dict=False)
+    assert torch.equal(logits, whole.logits) and caches.get_seq_length() == 30
+
+
+def test_a_foreign_cache_is_refused() -> None:
+    lm, text = model(), prompt()
+    foreign = transformers.DynamicCache()
+    foreign.update(torch.zeros(2, 2, 3, 8), torch.zeros(2, 2, 3, 8), 0)
+    with torch.no_grad(), pytest.raises(ValueError, match="must come from this model, got DynamicCache"):
+        lm(text, past_key_values=foreign, use_cache=True)
