@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import triton
@@ -95,17 +96,34 @@ def places(
     q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None
 ) -> Places:
     """Places of the queries of q [B,T,Hq,D] and of the blocks of k [B,Tk,Hkv,D]."""
-    batch, tokens, device = q.shape[0], q.shape[1], q.device
+    if cu_seqlens is None and q_start is None:
+        return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
     if cu_seqlens is None:
-        counts = torch.arange(batch + 1, dtype=torch.int32, device=device)
-        q_borders, k_borders = counts * tokens, counts * k.shape[1]
-    else:
-        q_borders = k_borders = cu_seqlens.to(device=device, dtype=torch.int32)
-    sequences, keys = q_borders.numel() - 1, k.shape[0] * k.shape[1]
+        return _places(*_dense_borders(*q.shape[:2], k.shape[1], q.device), q.shape[:2].numel(), k.shape[:2].numel(), l_sel, q_start)
+    borders = cu_seqlens.to(device=q.device, dtype=torch.int32)
+    return _places(borders, borders, q.shape[1], k.shape[1], l_sel, None)
+
+
+@lru_cache(maxsize=16)
+def _dense_places(batch: int, tokens: int, keys: int, l_sel: int, device: torch.device) -> Places:
+    """Depends on sizes alone, so a layer that is called again finds it made."""
+    return _places(*_dense_borders(batch, tokens, keys, device), batch * tokens, batch * keys, l_sel, None)
+
+
+def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    counts = torch.arange(batch + 1, dtype=torch.int32, device=device)
+    return counts * tokens, counts * keys
+
+
+def _places(
+    q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: int, q_start: Tensor | None
+) -> Places:
+    """Places of `rows` queries and `keys` keys in the sequences that the int32 borders [S+1] name."""
+    sequences, device = q_borders.numel() - 1, q_borders.device
     steps = max(1, math.ceil(math.log2(sequences + 1)))
-    queries = torch.empty(3, batch * tokens, dtype=torch.int32, device=device)
-    _query_places_kernel[(triton.cdiv(batch * tokens, 1024),)](
-        q_borders, k_borders, q_start, queries, batch * tokens, sequences, steps, STARTED=q_start is not None, BLOCK=1024
+    queries = torch.empty(3, rows, dtype=torch.int32, device=device)
+    _query_places_kernel[(triton.cdiv(rows, 1024),)](
+        q_borders, k_borders, q_start, queries, rows, sequences, steps, STARTED=q_start is not None, BLOCK=1024
     )
     first_bins = k_borders[:-1] // l_sel + torch.arange(sequences, dtype=torch.int32, device=device)
     bins = keys // l_sel + sequences
@@ -287,11 +305,15 @@ def runs(keys: Tensor, last_key: int, pairs: int) -> Runs:
     """Runs of at most `pairs` pairs. keys: int32 bin keys; those >= last_key belong to no run."""
     narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
     ordered, order = torch.sort(keys.to(narrow), stable=True)
-    borders = torch.arange(last_key + 1, dtype=narrow, device=keys.device)
-    edges = torch.searchsorted(ordered, borders, out_int32=True)
-    needed = torch.div(edges.diff() + pairs - 1, pairs, rounding_mode="floor")
-    run_edges = torch.nn.functional.pad(needed.cumsum(0, dtype=torch.int32), (1, 0))
+    edges = torch.searchsorted(ordered, _numbers(last_key + 1, narrow, keys.device), out_int32=True)
+    run_edges = torch.zeros(last_key + 1, dtype=torch.int32, device=keys.device)
+    torch.cumsum((edges.diff() + (pairs - 1)) // pairs, 0, dtype=torch.int32, out=run_edges[1:])
     most = keys.numel() // pairs + min(last_key, keys.numel())
-    ids = torch.arange(most, dtype=torch.int32, device=keys.device)
+    ids = _numbers(most, torch.int32, keys.device)
     run_key = torch.searchsorted(run_edges[1:], ids, right=True, out_int32=True)
     return Runs(order, edges, run_edges, run_key, pairs)
+
+
+@lru_cache(maxsize=16)
+def _numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.arange(count, dtype=dtype, device=device)

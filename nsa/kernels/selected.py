@@ -66,21 +66,28 @@ GATHER_LARGEST_BLOCK = 128
 """The gather kernel keeps a whole block of keys and values on chip."""
 
 
-def choose_schedule(group: int, slots: int, config: NSAConfig, dk: int, backward: bool = False) -> Schedule:
+def choose_schedule(group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool) -> Schedule:
     """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
 
     The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
     the tile kernel beats the token kernel below a union of about 52 of 64 blocks, and gathering wins in the gradient
-    only, while its tiles fit into registers (dk <= 128); with 4 heads gathering wins above about 40 of 256 blocks.
+    only; with 4 heads gathering wins above about 40 of 256 blocks. Wider heads than 128 do not leave the gathered
+    gradient enough registers.
+
+    Args:
+        group: query heads of a KV head.
+        tokens: neighbouring queries of a tile.
+        slots, l_sel: blocks of a query and tokens of a block.
+        widest: the larger head dimension.
+        backward: for the gradient.
     """
-    tokens = max(1, 64 // pad_group(group))
     if tokens == 1:
         return Schedule(most=NEVER)
-    if config.l_sel <= GATHER_LARGEST_BLOCK:
+    if l_sel <= GATHER_LARGEST_BLOCK and (widest <= 128 or not backward):
         if group <= 8:
-            return Schedule(most=tokens * slots * 5 // 32, dense_from=max(2, tokens // 2), chunk=16384 if backward else 8192)
-        if backward and dk <= 128:
-            return Schedule(most=tokens * slots // 2, dense_from=2)
+            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=16384 if backward else 8192)
+        if backward:
+            return Schedule(tokens * slots // 2, dense_from=2)
     return Schedule(most=tokens * slots * 13 // 16)
 
 
@@ -119,6 +126,12 @@ class _Problem:
             "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype),
             **tile, "BN": min(tile["BN"], block),
         }  # fmt: skip
+
+    def schedule(self, kernel: str, backward: bool) -> Schedule:
+        """What `choose_schedule` names for this problem and the tiles of `kernel`."""
+        tokens = self.launch(kernel)["BM"] // pad_group(self.group)
+        widest = max(self.q.shape[-1], self.v.shape[-1])
+        return choose_schedule(self.group, tokens, self.indices.shape[-1], self.where.l_sel, widest, backward)
 
     def descriptors(self, rows: int) -> tuple[Any, ...]:
         """Tiles of `rows` keys for the copy engine: the two parts of k and of v, None for a part that is empty."""
@@ -186,7 +199,7 @@ def forward(
     if not block_indices.shape[-1]:
         return o.zero_(), lse.fill_(float("-inf"))
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
-    schedule = schedule or choose_schedule(problem.group, block_indices.shape[-1], config, q.shape[-1])
+    schedule = schedule or problem.schedule("selected_tile_forward", backward=False)
     if schedule.dense_from:
         _forward_gather(problem, schedule, o, lse)
     else:
@@ -210,7 +223,7 @@ def _forward_mixed(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> N
 def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> None:
     """Widely shared blocks by the tile kernel; the others by the gather kernel, chunk of queries by chunk."""
     tma = copy_engine(p.k, p.v)
-    tile, gather = p.launch("selected_tile_forward", tma), p.launch("selected_gather_forward")
+    tile, gather = p.launch("selected_merge_forward", tma), p.launch("selected_gather_forward")
     gather["BN"] = max(16, triton.next_power_of_2(p.where.l_sel))
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
@@ -287,7 +300,7 @@ def backward(
         return (torch.zeros_like(q) if dq is None else dq), dk.zero_(), dv.zero_()
     dq = q.new_empty(q.shape) if dq is None else dq
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
-    schedule = schedule or choose_schedule(problem.group, block_indices.shape[-1], config, q.shape[-1], backward=True)
+    schedule = schedule or problem.schedule("selected_tile_dq", backward=True)
     down = _Upstream(do.contiguous(), lse, delta, lse if gate is None else gate, 0 if gate is None else gate.stride(-1))
     if schedule.dense_from:
         _backward_gather(problem, schedule, down, dq, dk, dv, gated=gate is not None, add=added)
@@ -410,7 +423,7 @@ def _backward_gather(
 ) -> None:
     """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks."""
     tma = copy_engine(p.k, p.v)
-    tile, rows, keys = p.launch("selected_tile_dq", tma), p.indices.shape[0], p.heads * p.where.bins
+    tile, rows, keys = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.heads * p.where.bins
     tokens = tile["BM"] // tile["GP"]
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
