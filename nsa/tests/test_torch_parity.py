@@ -20,14 +20,14 @@ PROBLEM = Problem(CONFIG, tokens=75, batch=2, kv_heads=2, group_size=2, dk=8, dv
 PACKED = replace(PROBLEM, batch=1, lengths=(0, 21, 1, 53, 0))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems())
 def test_attention_equals_the_oracle(problem: Problem) -> None:
     with expect_route(compressed="torch", selected="torch", window="torch", combine="torch"):
         assert_parity(problem)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems())
 def test_selection_equals_the_oracle(problem: Problem) -> None:
     x = problem.tensors()
