@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from .files import Refused, copy_inside, describe, is_plain_name, open_inside, snapshot
+from .files import Refused, copy_inside, describe, open_inside, snapshot
 from .layout import Layout
 from .text import plain
 from .tree import Manifest, entry_of
@@ -72,7 +72,7 @@ def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[dict[str, 
     refused: list[dict[str, str]] = []
     for name in names:
         try:
-            if not is_plain_name(name):
+            if not name.isprintable():
                 raise Refused("has a name that cannot be shown")
             files.append(describe(run_dir, name))
         except (Refused, OSError) as e:

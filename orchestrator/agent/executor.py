@@ -104,19 +104,19 @@ class Executor:
 
     def _run(self, stage: Mapping[str, Any], command: Command) -> Ending:
         """Run the command to its end; CannotStart if it, or the place for it, cannot be had."""
-        limits = stage["limits"]
-        own = inherited()
         try:
             self._prepare_places(stage, command)
-            told = {"argv": list(command.argv), "env": dict(command.env), "inherited": sorted(own)}
-            self._journal.append("stage_started", stage=stage["name"], **told)
-            return self._supervisor.run(
-                dataclasses.replace(command, env={**own, **command.env}),
-                Limits(limits["wall"], limits["silence"], limits["grace"]),
-                lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
-            )
         except OSError as e:  # the disk is full, say
-            raise CannotStart(f"the pod has no place for the stage: {e.strerror}: {e.filename}") from e
+            raise CannotStart(f"the pod has no place for the stage: {e}") from e
+        limits = stage["limits"]
+        own = inherited()
+        told = {"argv": list(command.argv), "env": dict(command.env), "inherited": sorted(own)}
+        self._journal.append("stage_started", stage=stage["name"], **told)
+        return self._supervisor.run(
+            dataclasses.replace(command, env={**own, **command.env}),
+            Limits(limits["wall"], limits["silence"], limits["grace"]),
+            lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
+        )
 
     def _prepare_places(self, stage: Mapping[str, Any], command: Command) -> None:
         self._places.stage(stage["name"]).mkdir(parents=True)

@@ -8,12 +8,11 @@ import hashlib
 import os
 import shutil
 import stat
-import unicodedata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterator
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_UNPLAIN = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
+_PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
 _LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 
@@ -32,7 +31,7 @@ def open_inside(root: Path, relative: str) -> Iterator[BinaryIO]:
 
 
 def _descend(root: Path, relative: str) -> int:
-    parts = PurePosixPath(relative).parts
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
     if not parts or relative.startswith("/") or ".." in parts or "\0" in relative:
         raise Refused("would lie outside its directory")
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -67,7 +66,7 @@ def digest_of(f: BinaryIO) -> tuple[str, int]:
     """SHA-256 in hex and size of what is left to read in `f`."""
     digest = hashlib.sha256()
     size = 0
-    for piece in iter(lambda: f.read(1 << 20), b""):
+    for piece in iter(lambda: f.read(_PIECE), b""):
         digest.update(piece)
         size += len(piece)
     return digest.hexdigest(), size
@@ -111,11 +110,6 @@ def copy_inside(source_root: Path, source: str, target_root: Path, target: str) 
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as out:
             shutil.copyfileobj(f, out, 1 << 20)
-
-
-def is_plain_name(name: str) -> bool:
-    """Whether a file name can be shown and sent as it is: printable text, valid Unicode."""
-    return not any(unicodedata.category(c) in _UNPLAIN for c in name)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from .interpreter import Interpreter
 from .layout import Layout
 
 PYTEST_PLUGIN = "nsa_pod_pytest_plugin"
-_PYTHON = re.compile(r"\{python\}|python(?:\d+(?P<minor>\.\d+)?)?")
+_PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
 _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
 
@@ -102,7 +102,7 @@ def _obstacles(
 
 def _wrong_python(program: str, interpreter: Interpreter) -> str | None:
     match = _PYTHON.fullmatch(program)
-    if match and match["minor"] and not interpreter.version.startswith(program[len("python") :] + "."):
+    if match and match["version"] and not interpreter.version.startswith(match["version"] + "."):
         return f"{program} is not the environment's Python, which is {interpreter.version}"
     return None
 

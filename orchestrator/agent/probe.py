@@ -60,4 +60,3 @@ def _distinct(pythons: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for python in pythons:
         found.setdefault((os.path.realpath(python["executable"]), python["prefix"]), python)
     return list(found.values())
-

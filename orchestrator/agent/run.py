@@ -26,7 +26,6 @@ from .supervise import Supervisor
 CANCEL_FILE = "cancel.json"
 _SITECUSTOMIZE = "import nsa_pod_guard\n\nguard = nsa_pod_guard.install()\n"
 
-
 Plan = Mapping[str, Any]
 
 
@@ -70,7 +69,10 @@ def execute(run_dir: Path, started: Callable[[], None]) -> None:
 
 
 def _run_and_record(plan: Plan, places: Layout, journal: Journal, cancellation: Cancellation) -> None:
-    """Run with every ending written down: completed, cancelled, or the agent's own error."""
+    """Run with every ending written down: completed, cancelled, or the agent's own error.
+
+    After an error a stage may still be running: then the reaper is left to its work, as after the agent's death.
+    """
     processes.become_subreaper()
     reaper = Reaper(plan["run_id"])
     try:
@@ -83,7 +85,8 @@ def _run_and_record(plan: Plan, places: Layout, journal: Journal, cancellation: 
         reason = "agent error"
     journal.append("run_ended", reason=reason)
     journal.close()
-    reaper.dismiss()
+    if reason != "agent error":
+        reaper.dismiss()
 
 
 def _run(plan: Plan, places: Layout, journal: Journal, cancellation: Cancellation, reaper_pid: int) -> str:

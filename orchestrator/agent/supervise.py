@@ -77,9 +77,13 @@ class Supervisor:
     def run(self, command: Command, limits: Limits, on_output: Callable[[str, float, Log], None]) -> Ending:
         """Run `command` to its end. `on_output(stream, elapsed, log)` is called at most once a second.
 
-        CannotStart if the program does not start.
+        CannotStart if the program, or its logs, cannot be. What `on_output` raises ends the command.
         """
-        with _Running(command, limits, self._wakeup_fd, self._own) as running:
+        try:
+            running = _Running(command, limits, self._wakeup_fd, self._own)
+        except OSError as e:
+            raise CannotStart(f"the stage's logs cannot be written: {e}") from e
+        with running:
             return running.to_end(self._cancelled, on_output)
 
 
@@ -104,6 +108,11 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            processes.send_to_group(signal.SIGKILL, self._process.pid)
+        self._close_all()
+
+    def _close_all(self) -> None:
         for fd in list(self._stage_fds):
             self._close(fd)
         self._selector.close()
@@ -156,7 +165,7 @@ class _Running:
                 preexec_fn=_as_stage,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as e:
-            self.__exit__()
+            self._close_all()
             raise CannotStart(f"{command.argv[0]} cannot be started: {getattr(e, 'strerror', None) or e}") from e
         finally:
             for fd in writers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Iterable
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -11,7 +10,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 def plain(text: object, limit: int = 300) -> str:
     """One printable line of at most `limit` characters: no escape codes, control, format or surrogate characters."""
-    line = "".join(_printable(c) for c in _ESCAPES.sub("", str(text)))
+    line = "".join(c if c.isprintable() else " " for c in _ESCAPES.sub("", str(text)))
     line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
@@ -35,7 +34,3 @@ def listing(names: Iterable[str], most: int = 3) -> str:
 def count(number: int, noun: str) -> str:
     """'1 test', '2 tests'."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _printable(char: str) -> str:
-    return " " if unicodedata.category(char)[0] in "CZ" else char

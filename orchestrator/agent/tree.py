@@ -162,7 +162,7 @@ def _hash_object(kind: str, content: bytes) -> str:
 def _hash_file(path: str | Path) -> str:
     with open(path, "rb") as f:
         digest = hashlib.sha1(b"blob %d\0" % os.fstat(f.fileno()).st_size, **_SHA1_OPTIONS)
-        for piece in iter(lambda: f.read(1 << 20), b""):
+        for piece in iter(lambda: f.read(1 << 16), b""):
             digest.update(piece)
     return digest.hexdigest()
 

@@ -202,6 +202,7 @@ OTHERS = [
     runs("no_module", "blocked", "no_such_module is neither in the commit nor", "python", "-m", "no_such_module"),
     runs("no_submodule", "blocked", "honest.bench is not in the commit", "python", "-m", "honest.bench"),
     runs("other_python", "blocked", "python2.7 is not the environment's Python", "python2.7", "-c", ""),
+    runs("ancient_python", "blocked", "python2 is not the environment's Python", "python2", "-c", ""),
     runs("needs_a_skip", "blocked", "needs all_skip, which is skipped", "true", needs=["all_skip"]),
     runs("blocked_by_plan", "blocked", "requires cuda", "true", blocked="requires cuda: the pod has no CUDA GPU"),
 ]  # fmt: skip

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.logs import Log
+from orchestrator.agent.supervise import Command, Limits, Supervisor
 from tests.agent.pod import Pod, Run, said, script
 
 MARK = "nsa-pod-test-daemon"
@@ -152,3 +154,25 @@ def test_a_file_that_is_no_program(pod: Pod) -> None:
     judged = run.judge()
     assert [j.status for j in judged.values()] == ["blocked", "blocked"]
     assert "./run.sh cannot be started: Exec format error" in judged["a"].reason
+
+
+def test_a_failing_observer_ends_the_command(tmp_path: Path) -> None:
+    """The agent's own failure (its journal cannot be written) must not leave the stage running."""
+
+    def fail(stream: str, elapsed: float, log: Log) -> None:
+        raise RuntimeError(f"{stream} at {elapsed}, {log.total} bytes")
+
+    wakeup, _ = os.pipe()
+    command = Command(
+        ["sh", "-c", f"echo 1; sleep 300 #{MARK}"], tmp_path, os.environ, tmp_path / "o", tmp_path / "e", 99
+    )
+    with pytest.raises(RuntimeError, match="stdout at"):
+        Supervisor(wakeup, lambda: False, own=[]).run(command, Limits(9, 9, 1), fail)
+    assert not living(MARK)
+
+
+def test_a_place_that_is_taken_blocks_the_stage(pod: Pod) -> None:
+    code = "import os; os.makedirs(os.path.dirname(os.environ['NSA_POD_ARTIFACTS']) + '/stages/second'); print(1)"
+    judged = pod.run({}, said("first", script(code)), said("second", ["echo", "1"]), NEXT).judge()
+    assert [j.status for j in judged.values()] == ["passed", "blocked", "passed"]
+    assert "no place for the stage" in judged["second"].reason

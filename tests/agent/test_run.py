@@ -318,3 +318,10 @@ def test_a_stage_that_kills_the_agents_helper(pod: Pod) -> None:
     run = pod.run({}, said("s", ["sh", "-c", kill]), said("next", ["echo", "1"]))
     assert [j.status for j in run.judge().values()] == ["passed", "passed"]
     wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
+
+
+def test_a_stage_that_removes_the_runs_directory(pod: Pod) -> None:
+    code = "import os, shutil; shutil.rmtree(os.path.dirname(os.environ['NSA_POD_ARTIFACTS'])); print(1)"
+    run = pod.launch({}, [said("s", script(code)), said("next", ["echo", "1"])])
+    wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
+    assert not run.events and not (run.path / "journal.jsonl").exists(), "nothing is left to be believed"
