@@ -1,0 +1,236 @@
+"""From the laptop: the pod's facts become a choice, the choice an environment, and a lost connection loses nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import EnvironmentFailed, InputError
+from orchestrator.hostkeys import Trust
+from orchestrator.inventory import Pod
+from orchestrator.runbook import EnvironmentSpec
+from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
+from orchestrator.tasks.probe import Agent, PodFacts, arrive
+from orchestrator.transports import open_transport
+from orchestrator.ui import Progress
+from tests.env.wheels import make_wheel
+from tests.sshd import Sshd
+
+TOOL = EnvironmentSpec(extra=["tool<2"])
+
+
+class Told(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.warnings: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def detail(self, text: str) -> None:
+        self.lines.append(text)
+
+    def busy(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def raw_facts(**other: Any) -> dict[str, Any]:
+    """What the agent's probe says of a plain machine; `other` replaces parts of it."""
+    python = {
+        "path": sys.executable,
+        "executable": sys.executable,
+        "version": sys.version.split()[0],
+        "implementation": "cpython",
+        "soabi": "cpython-311-x86_64-linux-gnu",
+    }
+    plain = {"os": "Linux", "arch": "x86_64", "libc": ["glibc", "2.36"], "gpus": [], "driver_cuda": None}
+    return {**plain, "programs": {"gcc": "/usr/bin/gcc"}, "pythons": [python], **other}
+
+
+def gpu(cap: str | None, name: str = "NVIDIA GeForce RTX 4090") -> dict[str, Any]:
+    return {"name": name, "compute_cap": cap, "driver": "550.163.01"}
+
+
+@pytest.fixture
+def variables(uv: Path, index: str) -> dict[str, str]:
+    """A pod's `env`: its package index, and the directory of its uv."""
+    return {"PIP_INDEX_URL": index, "PATH": f"{uv.parent}:/usr/bin:/bin"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, variables: dict[str, str]) -> Pod:
+    return Pod(name="here", transport="local", workdir=str(tmp_path / "w"), env=variables)
+
+
+@contextmanager
+def agent_on(pod: Pod) -> Iterator[Agent]:
+    with open_transport(pod, Trust(None, False)) as transport:
+        yield arrive(transport)
+
+
+def test_facts_become_what_the_choice_depends_on() -> None:
+    facts = facts_for_pairing(raw_facts(gpus=[gpu("8.9"), gpu("8.9")], driver_cuda="12.4"), Pod(transport="local"), "p")
+    assert (facts.system, facts.machine, facts.glibc, facts.driver) == ("Linux", "x86_64", "2.36", "550.163.01")
+    assert [g.sm for g in facts.gpus] == [89, 89]
+    assert [p.path for p in facts.pythons] == [sys.executable]
+    assert (facts.managed, facts.compiler) == (True, True)
+
+
+def test_a_gpu_whose_driver_does_not_tell_its_capability_is_known_by_name() -> None:
+    raw = raw_facts(gpus=[gpu(None, "NVIDIA A100-PCIE-40GB"), gpu(None, "Voodoo 2")])
+    assert [g.sm for g in facts_for_pairing(raw, Pod(transport="local"), "p").gpus] == [80, 0]
+
+
+def test_only_usual_cpythons_count_and_a_named_python_is_the_only_one() -> None:
+    plain = raw_facts()["pythons"][0]
+    free = {**plain, "executable": "/usr/bin/python3.13t", "soabi": "cpython-313t-x86_64-linux-gnu"}
+    pypy = {**plain, "executable": "/usr/bin/pypy3", "implementation": "pypy"}
+    other = {**plain, "executable": "/opt/python", "version": "3.10.1"}
+    raw = raw_facts(pythons=[free, pypy, plain, other], libc=["", ""])
+    facts = facts_for_pairing(raw, Pod(transport="local"), "p")
+    assert [p.path for p in facts.pythons] == [sys.executable, "/opt/python"]
+    assert facts.glibc is None
+    pinned = facts_for_pairing(raw, Pod(transport="local", python="/opt/python"), "/opt/python")
+    assert ([p.path for p in pinned.pythons], pinned.managed) == (["/opt/python"], False)
+
+
+@pytest.mark.parametrize(
+    ("programs", "known"),
+    [
+        ({"gcc": None}, None),
+        ({"gcc": None, "cc": None, "clang": None}, False),
+        ({"gcc": None, "cc": None, "clang": "/usr/bin/clang"}, True),
+    ],
+)
+def test_no_compiler_is_only_said_where_all_were_looked_for(
+    programs: dict[str, str | None], known: bool | None
+) -> None:
+    assert facts_for_pairing(raw_facts(programs=programs), Pod(transport="local"), "p").compiler is known
+
+
+def test_an_environment_is_built_once_and_then_found(here: Pod) -> None:
+    with agent_on(here) as agent:
+        told = Told()
+        first = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
+        assert first["kind"] == "managed"
+        assert first["python"] == f"{first['root']}/bin/python" and os.access(first["python"], os.X_OK)
+        assert first["packages"]["tool"] == "1.0"
+        assert [line for line in told.lines if line.startswith("environment: installing 2 packages with uv")]
+        again = Told()
+        assert bootstrap(agent, PodFacts(raw_facts()), TOOL, again) == first
+        assert again.warnings == [] and not [line for line in again.lines if line.startswith("environment")]
+
+
+def test_a_changed_environment_is_said_and_rebuilt(here: Pod) -> None:
+    with agent_on(here) as agent:
+        first = bootstrap(agent, PodFacts(raw_facts()), TOOL, Told())
+        next(Path(first["root"]).glob("lib/python*/site-packages/tool/__init__.py")).unlink()
+        told = Told()
+        second = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
+    assert second["key"] == first["key"]
+    assert len(told.warnings) == 1
+    assert "pod 'here'" in told.warnings[0] and "tool/__init__.py" in told.warnings[0] and "rebuilt" in told.warnings[0]
+
+
+def test_a_build_that_fails_is_one_sentence_that_names_the_pod(here: Pod) -> None:
+    with agent_on(here) as agent, pytest.raises(EnvironmentFailed) as failed:
+        bootstrap(agent, PodFacts(raw_facts()), EnvironmentSpec(extra=["tool==7"]), Told())
+    assert str(failed.value).startswith("pod 'here': environment: nothing fits: ")
+    assert failed.value.exit_code == 4
+
+
+def test_a_pin_that_means_nothing_is_bad_input(here: Pod) -> None:
+    pod = here.model_copy(update={"environment": "torch82"})
+    with agent_on(pod) as agent, pytest.raises(InputError, match="did you mean torch28"):
+        bootstrap(agent, PodFacts(raw_facts()), EnvironmentSpec(requires=["torch"]), Told())
+
+
+def test_a_wheelhouse_is_carried_once(here: Pod, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "house", "tool", "0.5")
+    pod = here.model_copy(update={"env": {**here.env, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}})
+    options = Options(wheelhouse=tmp_path / "house")
+    with agent_on(pod) as agent:
+        assert bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), options)["packages"] == {"tool": "0.5"}
+        bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), options)
+        assert len(list(Path(here.workdir, "wheelhouses").iterdir())) == 1
+        with pytest.raises(InputError, match="expected a directory with wheels"):
+            bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path))
+
+
+def test_the_pods_own_python_is_used_as_it_is_or_refused(here: Pod) -> None:
+    pod = here.model_copy(update={"environment": "system", "python": sys.executable})
+    with agent_on(pod) as agent:
+        found = bootstrap(agent, PodFacts(raw_facts()), EnvironmentSpec(extra=["pytest>=7"]), Told())
+        assert (found["kind"], found["packages"]["pytest"]) == ("system", pytest.__version__)
+        with pytest.raises(EnvironmentFailed, match=r"does not have pytest<1, no-such-thing"):
+            bootstrap(agent, PodFacts(raw_facts()), EnvironmentSpec(extra=["pytest<1", "no-such-thing"]), Told())
+    assert not Path(here.workdir, "envs").exists()
+
+
+def slow_uv(folder: Path, uv: Path, seconds: float) -> str:
+    """A PATH whose uv takes its time to install."""
+    folder.mkdir()
+    script = folder / "uv"
+    script.write_text(f'#!/bin/sh\n[ "$2" = install ] && sleep {seconds}\nexec {uv} "$@"\n')
+    script.chmod(0o755)
+    return f"{folder}:/usr/bin:/bin"
+
+
+def test_a_lost_connection_loses_no_build(own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]) -> None:
+    path = slow_uv(tmp_path / "slow", uv, 3)
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), env={**variables, "PATH": path})
+    told = Told()
+
+    def cut() -> None:
+        while not any("installing" in line for line in told.lines):
+            time.sleep(0.05)
+        own_sshd.stop()
+        own_sshd.start()
+
+    saboteur = threading.Thread(target=cut)
+    saboteur.start()
+    with agent_on(pod) as agent:
+        found = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
+    saboteur.join()
+    assert found["packages"]["tool"] == "1.0"
+    assert any("contact lost" in line for line in told.lines)
+
+
+def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv: Path) -> None:
+    path = slow_uv(tmp_path / "slow", uv, 1)
+    pod = here.model_copy(update={"env": {**here.env, "PATH": path}})
+    told = Told()
+
+    def kill() -> None:
+        while not any("installing" in line for line in told.lines):
+            time.sleep(0.05)
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"build" in command and pod.workdir.encode() in command:
+                os.kill(int(folder.name), signal.SIGKILL)
+
+    saboteur = threading.Thread(target=kill)
+    saboteur.start()
+    with agent_on(pod) as agent:
+        found = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
+    saboteur.join()
+    assert found["packages"]["tool"] == "1.0"
+    assert "the build was cut off: starting it again" in told.lines

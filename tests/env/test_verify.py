@@ -1,0 +1,104 @@
+"""What is asked of an environment before it counts: run by its own Python, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent import env_verify
+from orchestrator.inventory import Pod
+from orchestrator.runbook import EnvironmentSpec
+from orchestrator.tasks.bootstrap import bootstrap
+from orchestrator.tasks.probe import probe
+from tests.env.test_bootstrap import Told, agent_on
+
+SCRIPT = Path(env_verify.__file__)
+# The tests' own torch, which is a CPU build.
+PACKAGES = {name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")}
+
+
+def verify(**asked: Any) -> dict[str, Any]:
+    """What the script prints for this Python's packages."""
+    question = {"packages": PACKAGES, "pins": {"torch": PACKAGES["torch"]}, "cuda": None, **asked}
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", str(SCRIPT)],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_a_cpu_pair_is_tried_with_a_matmul_and_a_kernel() -> None:
+    found = verify()["ok"]
+    assert found["torch_cuda"] is None
+    assert found["checks"][-3:] == ["matmul", "triton is torch's own", "Triton kernel in the interpreter"]
+
+
+def test_a_build_without_cuda_does_not_pass_for_one_with() -> None:
+    assert "is built for CUDA None, expected 12.8" in verify(cuda="12.8")["error"]
+
+
+@pytest.mark.parametrize(
+    ("packages", "says"),
+    [
+        ({**PACKAGES, "triton": "3.0.0"}, f"triton is {PACKAGES['triton']}, expected 3.0.0"),
+        ({"no-such-package": "1"}, "no-such-package is not installed"),
+    ],
+)
+def test_other_packages_than_the_locks_are_named(packages: dict[str, str], says: str) -> None:
+    assert verify(packages=packages)["error"] == says
+
+
+@pytest.mark.parametrize(
+    ("requirement", "triton", "fits"),
+    [
+        ('triton==3.4.0; platform_system == "Linux"', "3.4.0", True),
+        ("triton (==3.4.0)", "3.0.0", False),
+        ('triton~=3.9.0; platform_system == "Linux"', "3.9.2", True),
+        ("triton~=3.9.0", "3.10.0", False),
+        ("tritonclient==2.0", "3.0.0", True),
+    ],
+)
+def test_triton_is_held_against_torchs_own_requirement(
+    monkeypatch: pytest.MonkeyPatch, requirement: str, triton: str, fits: bool
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: [requirement])
+    if fits:
+        env_verify._triton_pin(triton)
+    else:
+        with pytest.raises(env_verify.Wrong, match=f"triton is {triton}, torch requires triton"):
+            env_verify._triton_pin(triton)
+
+
+def test_an_undefined_symbol_is_shown_as_it_is_with_its_likely_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    symbol = "flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs"
+    (tmp_path / "flash_broken.py").write_text(f"raise ImportError({symbol!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(env_verify.Wrong) as wrong:
+        env_verify._import("flash_broken")
+    assert symbol in str(wrong.value)
+    assert "another C++ ABI" in str(wrong.value)
+
+
+@pytest.mark.slow
+def test_a_cpu_pod_gets_a_real_torch_and_triton(tmp_path: Path) -> None:
+    pod = Pod(name="here", transport="local", workdir=str(tmp_path / "w"))
+    spec = EnvironmentSpec(requires=["torch", "triton"], optional=["flash-attn"], extra=["pytest", "numpy<2.4"])
+    with agent_on(pod) as agent:
+        found = bootstrap(agent, probe(agent), spec, Told())
+        assert bootstrap(agent, probe(agent), spec, Told()) == found
+    assert (found["profile"], found["torch_cuda"]) == ("cpu", None)
+    assert found["packages"]["torch"].endswith("+cpu")
+    assert not [name for name in found["packages"] if name.startswith("nvidia-")]
+    assert "Triton kernel in the interpreter" in found["verified"]["checks"]
