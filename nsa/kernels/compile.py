@@ -29,7 +29,8 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, configs, topk, window
+from nsa.kernels import combine, compressed, compression, configs, selected, topk, window
+from nsa.kernels.geometry import compressed_spans
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
@@ -144,14 +145,29 @@ def _compressed(shape: Shape) -> None:
     topk.select(q, k, config, 1.0, None, row)
 
 
+def _selected(shape: Shape) -> None:
+    q, k, v, do, row = _attention(shape)
+    config = NSAConfig()
+    indices = torch.empty(1, TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
+    selected.forward(q, k, v, indices, config, 1.0)
+    selected.backward(do, q, k, v, row, row, indices, config, 1.0, gate=row, dq=torch.empty_like(q))
+
+
 def _combine(shape: Shape) -> None:
-    do = _attention(shape)[3]
+    k, do = _attention(shape)[1], _attention(shape)[3]
+    spans = compressed_spans(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
+    compression.backward(compression.forward(k, NSAConfig(), spans), TOKENS, NSAConfig(), spans, None)
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
     combine.deltas(do, (do, do, do), gates)
 
 
-PARTS: dict[str, Callable[[Shape], None]] = {"window": _window, "compressed": _compressed, "combine": _combine}
+PARTS: dict[str, Callable[[Shape], None]] = {
+    "window": _window,
+    "compressed": _compressed,
+    "selected": _selected,
+    "combine": _combine,
+}
 """What is compiled: each part launches all of its kernels for a shape."""
 
 

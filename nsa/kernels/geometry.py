@@ -55,7 +55,7 @@ def _window(tokens: int, window: int, owner: Segments) -> Spans:
     t = torch.arange(tokens, device=owner.start.device, dtype=torch.int32)
     reach = min(window, tokens)
     lo, q_hi = torch.maximum(t - reach + 1, owner.start), torch.minimum(t + reach, owner.end)
-    return Spans(lo, t + 1, t, q_hi, _parts(reach))
+    return Spans("window", lo, t + 1, t, q_hi, _parts(reach))
 
 
 def compressed_spans(
@@ -70,7 +70,7 @@ def compressed_spans(
     segment = _segment_of(borders, keys)
     i = torch.arange(keys, device=device, dtype=torch.int32) - borders[segment]
     q_lo = cu_seqlens[segment] + i * config.d + config.l - 1
-    return Spans(first, first + _visible(owner, config), q_lo, cu_seqlens[segment + 1], _parts(tokens))
+    return Spans("compressed", first, first + _visible(owner, config), q_lo, cu_seqlens[segment + 1], _parts(tokens))
 
 
 @lru_cache(maxsize=16)
@@ -78,7 +78,7 @@ def _whole_compressed(tokens: int, keys: int, config: NSAConfig, device: torch.d
     owner = segments(tokens, None, device)
     i = torch.arange(keys, device=device, dtype=torch.int32)
     q_lo, q_hi = i * config.d + config.l - 1, torch.full_like(i, tokens)
-    return Spans(owner.start, _visible(owner, config), q_lo, q_hi, _parts(tokens))
+    return Spans("compressed", owner.start, _visible(owner, config), q_lo, q_hi, _parts(tokens))
 
 
 def _visible(owner: Segments, config: NSAConfig) -> Tensor:

@@ -36,19 +36,18 @@ class Spans:
     """Which keys each query reads, the same in every batch entry.
 
     Attributes:
+        branch: names the rows of the configuration table.
         lo, hi: int32 [T], the keys of each query.
         q_lo, q_hi: int32 [S], the queries of each key.
         parts: how many programs share one key tile's queries in the gradient of k and v.
     """
 
+    branch: str
     lo: Tensor
     hi: Tensor
     q_lo: Tensor
     q_hi: Tensor
     parts: int
-
-
-_scores, _load_pair = dot_rows, load_pair
 
 
 # --- forward ---
@@ -346,7 +345,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> tupl
     batch, tokens, heads = q.shape[:3]
     o = q.new_empty(batch, tokens, heads, v.shape[-1])
     lse = torch.empty(batch, tokens, heads, dtype=torch.float32, device=q.device)
-    sizes = _sizes(q, k, v, config_for("span_forward", q, v))
+    sizes = _sizes(q, k, v, config_for(f"{spans.branch}_forward", q, v))
     n = triton.cdiv(tokens, sizes["BM"] // sizes["GP"])
     if o.numel():
         _forward[(n * k.shape[2] * batch,)](
@@ -387,7 +386,7 @@ def backward(
 
 def _launch_q(qkv, do, lse, delta, gating, dq, spans, scale, **flags):  # type: ignore[no-untyped-def]
     q, k, v = qkv
-    sizes = _sizes(q, k, v, config_for("span_backward_q", q, v))
+    sizes = _sizes(q, k, v, config_for(f"{spans.branch}_backward_q", q, v))
     n = triton.cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
     if dq.numel():
         _backward_q[(n * k.shape[2] * q.shape[0],)](
@@ -398,7 +397,7 @@ def _launch_q(qkv, do, lse, delta, gating, dq, spans, scale, **flags):  # type: 
 
 def _launch_kv(qkv, do, lse, delta, gating, spans, scale, **flags):  # type: ignore[no-untyped-def]
     q, k, v = qkv
-    sizes = _sizes(q, k, v, config_for("span_backward_kv", q, v))
+    sizes = _sizes(q, k, v, config_for(f"{spans.branch}_backward_kv", q, v))
     batch, keys, heads = k.shape[:3]
     parts, wide = spans.parts, k.dtype if spans.parts == 1 else torch.float32
     dk, dv = (torch.empty(parts, *x.shape, dtype=wide, device=x.device) for x in (k, v))

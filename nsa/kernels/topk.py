@@ -41,8 +41,8 @@ def _probabilities_step(
     if MASKED:
         b_p = tl.where((o_s[:, None] >= b_lo[None, :]) & (o_s[:, None] < b_hi[None, :]), b_p, 0.0)
     b_sum = tl.sum(tl.reshape(b_p, [BN, TB, GP]), 2)  # [BN, TB]
-    p_out = p_scratch + tl.arange(0, TB).to(tl.int64)[None, :] * LENGTH + (o_s - i_lo)[:, None]
-    tl.store(p_out, b_sum, mask=m_s[:, None])
+    o_out = tl.arange(0, TB)[None, :] * LENGTH + (o_s - i_lo)[:, None]
+    tl.store(p_scratch + o_out, b_sum, mask=m_s[:, None])
 
 
 @triton.jit
@@ -52,13 +52,13 @@ def _block_scores(
 ):  # fmt: skip
     """Scores [TB, BJ] of blocks o_b [BJ]: overlap-weighted sums over the o_seen [TB] visible compressed tokens."""
     b_score = tl.zeros([TB, BJ], tl.float32)
-    p_row = p_scratch + tl.arange(0, TB).to(tl.int64) * LENGTH + o_first  # [TB]
+    o_row = tl.arange(0, TB) * LENGTH + o_first  # [TB]
     o_start = tl.maximum(o_b * LS - L + D, 0) // D  # [BJ], the first compressed token that reaches into the block
     for k in tl.static_range(WIDTH):
         o_i = o_start + k  # [BJ]
         b_shared = tl.minimum(o_i * D + L, (o_b + 1) * LS) - tl.maximum(o_i * D, o_b * LS)
         m_i = (o_i[None, :] < o_seen[:, None]) & (b_shared > 0)[None, :]
-        b_p = tl.load(p_row[:, None] + o_i[None, :], mask=m_i, other=0.0)
+        b_p = tl.load(p_scratch + (o_row[:, None] + o_i[None, :]), mask=m_i, other=0.0)
         b_score += b_p * b_shared.to(tl.float32)[None, :]
     return b_score
 

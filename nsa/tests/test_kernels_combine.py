@@ -19,7 +19,12 @@ def test_matches_the_oracle(dv: int, dtype: torch.dtype) -> None:
     problem = Problem(SMALL, tokens=13, batch=2, group_size=3, dk=dv, dv=dv, dtype=dtype, device=DEVICE)
     found = problem.tensors()
     branches = {f"o_{name}": torch.randn_like(found["q"]) for name in ("cmp", "sel", "win")}
-    judge(problem, {**branches, "gates": found["gates"]}, GatedCombine.apply, reference.gated_combine)
+    judge(
+        problem,
+        {**branches, "gates": found["gates"]},
+        lambda o_cmp, o_sel, o_win, gates: GatedCombine.apply(o_cmp, o_sel, o_win, gates),
+        reference.gated_combine,
+    )
 
 
 def test_deltas_do_not_hold_the_gates() -> None:
