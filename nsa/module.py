@@ -142,14 +142,14 @@ class NativeSparseAttention(nn.Module):
         """
         if cache is not None and cu_seqlens is not None:
             raise ValueError("NativeSparseAttention: give a cache or cu_seqlens, not both")
-        positions = blocks.token_positions(
-            *x.shape[:2], cu_seqlens=cu_seqlens, q_start=None if cache is None else cache.lengths
-        )
+        start = torch.zeros(len(x), dtype=torch.int64, device=x.device) if cache is None else cache.lengths
+        where = {"q_start": start} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
+        positions = blocks.token_positions(*x.shape[:2], **where)
         q, k, v, gates = self.project(x, positions)
         if cache is not None:
             o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
         else:
-            compressed = self._compress(k[0], v[0], positions.new_zeros(1), cu_seqlens)
+            compressed = self._compress(k[0], v[0], start[:1], cu_seqlens)
             o = ops.nsa_attention(
                 q, k, v, gates, self.config, compressed=compressed, cu_seqlens=cu_seqlens,
                 backend=self.backend, strict=self.strict, deterministic=self.deterministic,
@@ -203,8 +203,11 @@ class NativeSparseAttention(nn.Module):
             )
             for x, learned in ((k, self.compress_k), (v, self.compress_v))
         )  # fmt: skip
-        borders = None if cu_seqlens is None else blocks.cu_seqlens_cmp(cu_seqlens, self.config)
-        index = blocks.token_positions(1, k_cmp.shape[1], cu_seqlens=borders).to(first.device)
+        if cu_seqlens is None:
+            index = torch.arange(k_cmp.shape[1], device=first.device)[None]
+        else:
+            borders = blocks.cu_seqlens_cmp(cu_seqlens, self.config)
+            index = blocks.token_positions(1, k_cmp.shape[1], cu_seqlens=borders)
         return self._rotate(k_cmp, first[:, None] + index * self.config.d), v_cmp
 
     def extra_repr(self) -> str:

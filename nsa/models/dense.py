@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nsa import blocks
 from nsa.rope import rotate
 
 
@@ -24,7 +24,7 @@ class DenseAttention(nn.Module):
         """Attention of x [B,T,dim] to itself; there is no cache."""
         if cache is not None:
             raise ValueError("DenseAttention has no cache: generate with use_cache=False")
-        positions = blocks.token_positions(*x.shape[:2])
+        positions = torch.arange(x.shape[1], device=x.device)[None]
         q = rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions, self.rope_base)
         k = rotate(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), positions, self.rope_base)
         v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dk))
