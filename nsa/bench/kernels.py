@@ -25,6 +25,7 @@ from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_check import check
 from nsa.bench.kernels_parts import Part, Tensors, Work, our_parts, peers, prepare
+from nsa.bench.options import Where, add_where, parser, where_of
 
 CEILINGS = {"NVIDIA H200": (800e12, 4.28e12)}
 """bf16 products in FLOP/s and copies in bytes/s, as measured on the card (docs/kernels.md)."""
@@ -103,7 +104,9 @@ def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], 
         yield "bwd", lambda: torch.autograd.grad(o, wanted, x["do"], retain_graph=True), part.backward
 
 
-def measure(case: Case, part: Part, x: Tensors, timer: Timer, device: torch.device, args: argparse.Namespace) -> Iterator[Row]:
+def measure(
+    case: Case, part: Part, x: Tensors, timer: Timer, device: torch.device, args: argparse.Namespace
+) -> Iterator[Row]:
     """A row for each wanted pass; a peer that refuses the shape gives one row that says why."""
     base: Row = {"case": case.name, "shape": case.shape, "tokens": case.tokens, "regime": case.regime}
     try:
@@ -122,7 +125,8 @@ def _figures(part: Part, name: str, times: list[float], work: Work, device: torc
     ceilings = CEILINGS.get(table_rows.device_name(device))
     floor = max(1e3 * work.flops / ceilings[0], 1e3 * work.bytes / ceilings[1]) if ceilings else None
     return {
-        "part": part.part, "by": part.by, "pass": name, "ms": median, "min": min(times), "max": max(times), "n": len(times),
+        "part": part.part, "by": part.by, "pass": name,
+        "ms": median, "min": min(times), "max": max(times), "n": len(times),
         "flops": work.flops, "bytes": work.bytes, "floor": floor, "roofline": floor and floor / median,
     }  # fmt: skip
 
@@ -140,54 +144,38 @@ def mean_union(case: Case, x: Tensors) -> tuple[float, int]:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m nsa.bench kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--shapes",
-        default="P128,P192,L128",
-        help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv (default: %(default)s)",
-    )
-    parser.add_argument("--tokens", default="8192,16384,65536", help="sequence lengths (default: %(default)s)")
-    parser.add_argument("--regimes", default=",".join(REGIMES), help="default: %(default)s")
-    parser.add_argument(
-        "--parts", default="whole,compressed,select,selected,window,combine", help="default: %(default)s"
-    )
-    parser.add_argument("--passes", default=",".join(PASSES), help="default: %(default)s")
-    parser.add_argument("--backend", default="triton", help="of ours (default: %(default)s)")
-    parser.add_argument("--no-peers", action="store_true", help="ours only")
-    parser.add_argument(
-        "--check-rows",
-        type=int,
-        default=64,
-        help="queries judged by the oracle; 0 times unjudged (default: %(default)s)",
-    )
-    parser.add_argument("--repeats", type=int, default=7, help="timed calls (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
-    parser.add_argument("--device", default=None, help="default: cuda where there is one")
-    parser.add_argument(
-        "--dtype", choices=("bf16", "fp16", "fp32"), default=None, help="default: bf16 on cuda, fp32 on a CPU"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=None, help="write everything there")
-    return parser.parse_args(argv)
+    """The options; lists are written with commas."""
+    to = parser("kernels", __doc__)
+    to.add_argument("--shapes", default="P128,P192,L128", help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
+    to.add_argument("--tokens", default="8192,16384,65536", help="sequence lengths")
+    to.add_argument("--regimes", default=",".join(REGIMES), help="of neighbouring queries")
+    to.add_argument("--parts", default="whole,compressed,select,selected,window,combine", help="what is timed")
+    to.add_argument("--passes", default=",".join(PASSES), help="which passes; fwd+bwd is of the whole only")
+    to.add_argument("--backend", default="triton", help="of ours")
+    to.add_argument("--no-peers", action="store_true", help="ours only")
+    to.add_argument("--check-rows", type=int, default=64, help="queries judged by the oracle; 0 times unjudged")
+    to.add_argument("--repeats", type=int, default=7, help="timed calls")
+    to.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
+    to.add_argument("--json", type=Path, default=None, help="write everything there")
+    add_where(to)
+    return to.parse_args(argv)
 
 
-def run_case(case: Case, args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> tuple[list[Row], Row]:
+def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[Row], Row]:
     """Judge a case and time its parts: the rows, and what was found out about the case."""
-    x = prepare(case, inputs(case, device, dtype, args.seed), args.backend)
+    x = prepare(case, inputs(case, where.device, where.dtype, where.seed), args.backend)
     union, most = mean_union(case, x)
     facts: Row = {"case": case.name, "union": union, "union_most": most}
     if args.check_rows:
-        facts["check"] = check(case, x, args.backend, args.check_rows, args.seed).as_row()
+        facts["check"] = check(case, x, args.backend, args.check_rows, where.seed).as_row()
     _say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
     ours = our_parts(case, x, args.backend)
     every = ours + ([] if args.no_peers else peers(case, x, ours))
-    timer = Timer(device, args.repeats)
+    timer = Timer(where.device, args.repeats)
     chosen = [part for part in every if part.part in args.parts.split(",")]
-    rows = [row for part in chosen for row in measure(case, part, x, timer, device, args)]
+    rows = [row for part in chosen for row in measure(case, part, x, timer, where.device, args)]
     return rows, facts
 
 
@@ -212,11 +200,8 @@ def _cell(value: object) -> str:
 def main(argv: list[str]) -> int:
     """Run the bench; 1 if a case was judged wrong."""
     args = parse(argv)
-    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[
-        args.dtype or ("bf16" if device.type == "cuda" else "fp32")
-    ]
-    _say(table_rows.headline(device, dtype))
+    where = where_of(args)
+    _say(table_rows.headline(where.device, where.dtype))
     cases = [
         case_of(shape, int(tokens), regime)
         for tokens in args.tokens.split(",")
@@ -228,13 +213,12 @@ def main(argv: list[str]) -> int:
         if time.monotonic() - began > args.seconds:
             _say(f"{case.name}: left out, {args.seconds:.0f} s are over")
             continue
-        found, fact = run_case(case, args, device, dtype)
+        found, fact = run_case(case, args, where)
         rows, facts = rows + found, [*facts, fact]
         if args.json is not None:
-            args.json.write_text(
-                json.dumps({"context": table_rows.context(device, dtype), "cases": facts, "rows": rows}, indent=1)
-            )
-        if device.type == "cuda":
+            everything = {"context": table_rows.context(where.device, where.dtype), "cases": facts, "rows": rows}
+            args.json.write_text(json.dumps(everything, indent=1))
+        if where.device.type == "cuda":
             torch.cuda.empty_cache()
     shown = [{name: _cell(row.get(name)) for name in COLUMNS} for row in rows if "ms" in row]
     if shown:

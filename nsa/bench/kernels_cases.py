@@ -31,7 +31,7 @@ class Case:
     dv: int
     tokens: int
     regime: str
-    config: NSAConfig = NSAConfig()
+    config: NSAConfig
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ def case_of(shape: str, tokens: int, regime: str) -> Case:
         raise ValueError(f"shape {shape!r}: expected one of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
     if regime not in REGIMES:
         raise ValueError(f"regime {regime!r}: expected one of {', '.join(REGIMES)}")
-    return Case(shape, *(int(size) for size in sizes.groups()), tokens, regime)
+    return Case(shape, *(int(size) for size in sizes.groups()), tokens, regime, NSAConfig())
 
 
 def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> dict[str, Tensor]:

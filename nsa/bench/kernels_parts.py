@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa import blocks, ops
 from nsa.bench.kernels_cases import Case
+from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
 Tensors = dict[str, Tensor]
@@ -106,18 +107,49 @@ def our_parts(case: Case, x: Tensors, backend: str) -> list[Part]:
     scores = Work(2.0 * pairs["compressed"] * case.heads * case.dk, q + _size(x["k_cmp"], x["indices"]))
     none, gated = Work(0, 0), Work(0, 4 * o + _size(x["gates"]))
     whole = (cmp_work[0] + scores + sel_work[0] + win_work[0], cmp_work[1] + sel_work[1] + win_work[1])
-    names = "q", "k", "v"
-    return [
-        Part("whole", backend, lambda t: nsa_attention(t["q"], t["k"], t["v"], t["gates"], config, **how), (*names, "gates"), *whole),
-        Part("compressed", backend, lambda t: ops.compressed_attention(t["q"], t["k_cmp"], t["v_cmp"], config, **how)[0],
-             ("q", "k_cmp", "v_cmp"), *cmp_work),
-        Part("select", backend, lambda t: ops.select_blocks(t["q"], t["k_cmp"], config, lse=t["lse"], **how), (), scores, none),
-        Part("selected", backend, lambda t: ops.selected_attention(t["q"], t["k"], t["v"], t["indices"], config, validate=False, **how),
-             names, *sel_work),
-        Part("window", backend, lambda t: ops.sliding_window_attention(t["q"], t["k"], t["v"], config.w, **how), names, *win_work),
-        Part("combine", backend, lambda t: ops.gated_combine(t["o_cmp"], t["o_sel"], t["o_win"], t["gates"], **how),
-             ("o_cmp", "o_sel", "o_win", "gates"), gated, Work(0, 8 * o + 2 * _size(x["gates"]))),
-    ]  # fmt: skip
+    work = {
+        "whole": whole,
+        "compressed": cmp_work, "select": (scores, none), "selected": sel_work, "window": win_work,
+        "combine": (gated, Work(0, 8 * o + 2 * _size(x["gates"]))),
+    }  # fmt: skip
+    return [Part(name, backend, call, leaves, *work[name]) for name, (call, leaves) in _calls(config, how).items()]
+
+
+def _calls(config: NSAConfig, how: dict[str, object]) -> dict[str, tuple[Callable[[Tensors], Tensor], tuple[str, ...]]]:
+    """Each operation on tensors by name, and the names that get gradients."""
+
+    def whole(t: Tensors) -> Tensor:
+        return nsa_attention(t["q"], t["k"], t["v"], t["gates"], config, **how)
+
+    def compressed(t: Tensors) -> Tensor:
+        return ops.compressed_attention(t["q"], t["k_cmp"], t["v_cmp"], config, **how)[0]
+
+    def select(t: Tensors) -> Tensor:
+        return ops.select_blocks(t["q"], t["k_cmp"], config, lse=t["lse"], **how)
+
+    def selected(t: Tensors) -> Tensor:
+        return ops.selected_attention(t["q"], t["k"], t["v"], t["indices"], config, validate=False, **how)
+
+    def combine(t: Tensors) -> Tensor:
+        return ops.gated_combine(t["o_cmp"], t["o_sel"], t["o_win"], t["gates"], **how)
+
+    return {
+        "whole": (whole, ("q", "k", "v", "gates")),
+        "compressed": (compressed, ("q", "k_cmp", "v_cmp")),
+        "select": (select, ()),
+        "selected": (selected, ("q", "k", "v")),
+        "window": (window_of(config, how), ("q", "k", "v")),
+        "combine": (combine, ("o_cmp", "o_sel", "o_win", "gates")),
+    }
+
+
+def window_of(config: NSAConfig, how: dict[str, object]) -> Callable[[Tensors], Tensor]:
+    """The sliding window routed as `how` says."""
+
+    def window(t: Tensors) -> Tensor:
+        return ops.sliding_window_attention(t["q"], t["k"], t["v"], config.w, **how)
+
+    return window
 
 
 # --- others ---
@@ -164,8 +196,6 @@ def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
     whole, window = (next(part for part in ours if part.part == name) for name in ("whole", "window"))
     found = [dense(case, x, "sdpa-flash"), dense(case, x, "sdpa-cudnn")]
     if case.dk == case.dv:
-        flash = lambda t: ops.sliding_window_attention(
-            t["q"], t["k"], t["v"], case.config.w, backend="fa2", strict=True
-        )
+        flash = window_of(case.config, {"backend": "fa2", "strict": True})
         found.append(Part("window", "fa2", flash, window.leaves, window.forward, window.backward))
     return found + ([fla(case, x, whole)] if find_spec("fla") else [])

@@ -99,9 +99,10 @@ def places(
     if cu_seqlens is None and q_start is None:
         return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
     if cu_seqlens is None:
-        return _places(*_dense_borders(*q.shape[:2], k.shape[1], q.device), q.shape[:2].numel(), k.shape[:2].numel(), l_sel, q_start)
-    borders = cu_seqlens.to(device=q.device, dtype=torch.int32)
-    return _places(borders, borders, q.shape[1], k.shape[1], l_sel, None)
+        borders = _dense_borders(*q.shape[:2], k.shape[1], q.device)
+        return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), l_sel, q_start)
+    packed = cu_seqlens.to(device=q.device, dtype=torch.int32)
+    return _places(packed, packed, q.shape[1], k.shape[1], l_sel, None)
 
 
 @lru_cache(maxsize=16)

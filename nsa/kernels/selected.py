@@ -37,9 +37,6 @@ NEVER = -1
 """A union limit that no tile meets: no union is built."""
 
 
-NO_DESCRIPTORS = (None, None, None, None)
-
-
 @dataclass(frozen=True)
 class Schedule:
     """How the queries are shared among programs.
@@ -133,9 +130,9 @@ class _Problem:
         widest = max(self.q.shape[-1], self.v.shape[-1])
         return choose_schedule(self.group, tokens, self.indices.shape[-1], self.where.l_sel, widest, backward)
 
-    def descriptors(self, rows: int) -> tuple[Any, ...]:
-        """Tiles of `rows` keys for the copy engine: the two parts of k and of v, None for a part that is empty."""
-        return (*_tiles_of(self.k, rows), *_tiles_of(self.v, rows))
+    def descriptors(self, rows: int, tma: bool) -> tuple[Any, ...]:
+        """Tiles of `rows` keys for the copy engine: two parts of k and two of v, None for what there is not."""
+        return (*_tiles_of(self.k, rows), *_tiles_of(self.v, rows)) if tma else (None,) * 4
 
 
 def _tiles_of(x: Tensor, rows: int) -> tuple[Any, Any]:
@@ -237,7 +234,8 @@ def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> 
     for i, first in enumerate(range(0, rows, chunk)):
         gather_kernel[(most_runs,)](
             p.q, p.k, p.v, part, part_lse, runs.order, runs.edges, runs.run_edges, runs.run_key, p.where.blocks,
-            p.where.keys, first, i * keys, (i + 1) * keys, p.where.bins, *p.strides, p.scale * LOG2E.value, PAIRS=schedule.pairs, **gather,
+            p.where.keys, first, i * keys, (i + 1) * keys, p.where.bins, *p.strides, p.scale * LOG2E.value,
+            PAIRS=schedule.pairs, **gather,
         )  # fmt: skip
         span = (first, min(chunk, rows - first))
         _launch_forward(p, tile, union, tokens, o, lse, part=(part, part_lse), span=span, tma=tma)
@@ -245,23 +243,49 @@ def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> 
 
 def _launch_forward(
     p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, o: Tensor, lse: Tensor, *,
-    most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None, span: tuple[int, int] | None = None,
-    tma: bool = False,
+    tma: bool, most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
+    span: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
     """The tile kernel or the token kernel over the queries `span` = (first, count), all unless given."""
     first, rows = span or (0, p.indices.shape[0])
     together = union_tokens if union else 1
-    blocks, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
-    slots, members, count = sizes["SLOTS"], blocks if union is None else union.members, blocks if union is None else union.count
-    held, held_lse = part or (o, lse)
+    lists = _Lists.of(p, union, tile, merge=part is not None)
     forward_kernel[(triton.cdiv(rows, together), p.heads)](
-        p.q, p.k, p.v, *(p.descriptors(sizes["BN"]) if tma else NO_DESCRIPTORS),
-        o, lse, blocks, members, count, p.where.queries, blocks if part is None else union.keys, held, held_lse,
-        p.indices.shape[0], p.where.keys, first, count.shape[-1], most, 0 if part is None else union.rest_keys,
-        *p.strides, *strides, p.scale * LOG2E.value,
-        TB=together if tile else 1, UT=together, U=blocks.shape[-1], SP=triton.next_power_of_2(slots), TILE=tile, MERGE=part is not None,
-        TMA=tma, **sizes,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), o, lse, *lists.blocks, p.where.queries,
+        lists.keys, *(part or (o, lse)),
+        p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
+        *p.strides, *lists.strides, p.scale * LOG2E.value,
+        TB=together if tile else 1, UT=together, U=lists.width, SP=triton.next_power_of_2(sizes["SLOTS"]),
+        TILE=tile, MERGE=part is not None, TMA=tma, **sizes,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """The blocks that a kernel reads: a tile's union, or each query's own. What a kernel does not read stands in.
+
+    Attributes:
+        blocks: first keys [Hkv,tiles,U] or indices [N,Hkv,slots]; members; counts.
+        strides: of the indices; 0 for a union.
+        tiles, width: tiles of the union and its U.
+        keys, rest_keys: of the union where partial results are merged.
+    """
+
+    blocks: tuple[Tensor, Tensor, Tensor]
+    strides: tuple[int, int]
+    tiles: int
+    width: int
+    keys: Tensor
+    rest_keys: int
+
+    @classmethod
+    def of(cls, p: _Problem, union: index.Union | None, tile: bool, merge: bool) -> _Lists:
+        if union is None:
+            return cls((p.indices,) * 3, p.indices.stride()[:2], 0, 0, p.indices, 0)
+        keys, rest = (union.keys, union.rest_keys) if merge else (union.count, 0)
+        first, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
+        tiles, width = union.starts.shape[1:]
+        return cls((first, union.members, union.count), strides, tiles, width, keys, rest)
 
 
 # --- backward ---
@@ -301,7 +325,8 @@ def backward(
     dq = q.new_empty(q.shape) if dq is None else dq
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
     schedule = schedule or problem.schedule("selected_tile_dq", backward=True)
-    down = _Upstream(do.contiguous(), lse, delta, lse if gate is None else gate, 0 if gate is None else gate.stride(-1))
+    gates = (lse, 0) if gate is None else (gate, gate.stride(-1))
+    down = _Upstream(do.contiguous(), lse, delta, *gates)
     if schedule.dense_from:
         _backward_gather(problem, schedule, down, dq, dk, dv, gated=gate is not None, add=added)
     else:
@@ -346,15 +371,14 @@ def _launch_dq(
     """The dq kernel over the queries `span` = (first, count), all unless given, tile by tile or one by one."""
     first, rows = span or (0, p.indices.shape[0])
     together = union_tokens if union else 1
-    blocks, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
-    members, count = (blocks, blocks) if union is None else (union.members, union.count)
-    keys, rest_keys = (blocks, 0) if part is None else (union.keys, union.rest_keys)
+    lists = _Lists.of(p, union, tile, merge=part is not None)
     dq_kernel[(triton.cdiv(rows, together), p.heads)](
-        p.q, p.k, p.v, *(p.descriptors(sizes["BN"]) if tma else NO_DESCRIPTORS), *up.pointers, dq, blocks, members, count,
-        p.where.queries, keys, dq if part is None else part,
-        p.indices.shape[0], p.where.keys, first, count.shape[-1], most, rest_keys, *p.strides, *strides, up.s_gate, p.scale,
-        TB=together if tile else 1, UT=together, U=blocks.shape[-1], SP=triton.next_power_of_2(sizes["SLOTS"]), TILE=tile,
-        MERGE=part is not None, GATED=gated, ADD=add, TMA=tma, **sizes,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up.pointers, dq, *lists.blocks, p.where.queries,
+        lists.keys, dq if part is None else part,
+        p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
+        *p.strides, *lists.strides, up.s_gate, p.scale,
+        TB=together if tile else 1, UT=together, U=lists.width, SP=triton.next_power_of_2(sizes["SLOTS"]),
+        TILE=tile, MERGE=part is not None, GATED=gated, ADD=add, TMA=tma, **sizes,
     )  # fmt: skip
 
 

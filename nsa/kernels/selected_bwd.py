@@ -114,8 +114,8 @@ def dq_kernel(
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
-    U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
     ADD: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """dq of UT queries of one KV head; who computes what is decided as in `selected_fwd.forward_kernel`."""
@@ -123,28 +123,27 @@ def dq_kernel(
     o_union = i_h * n_tiles + i_union
     if TILE:
         n_blocks = tl.load(p_count + o_union)
-        if not MERGE:
-            if n_blocks > most:
-                return
+        if n_blocks > most:
+            return
         i_tile = i_union
         dq_rows(
-            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_queries,
-            p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
-            i_tile, i_h, o_union, n_blocks, H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE,
-            PREC, GATED, ADD, TMA,
+            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members,
+            p_queries, p_keys, p_part, N, M, i_first, rest_keys,
+            s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale, i_tile, i_h, o_union, n_blocks,
+            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, GATED, ADD, TMA,
         )  # fmt: skip
     else:
         n_blocks = SLOTS
-        if most >= 0:
+        if most >= 0:  # noqa: SIM102  without a union there is no count to load
             if tl.load(p_count + o_union) <= most:
                 return
         for i in range(tl.minimum(UT, N - i_union * UT)):
             i_tile = i_union * UT + i
             dq_rows(
-                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_queries,
-                p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
-                i_tile, i_h, o_union, n_blocks, H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE,
-                PREC, GATED, ADD, TMA,
+                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members,
+                p_queries, p_keys, p_part, N, M, i_first, rest_keys,
+                s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale, i_tile, i_h, o_union, n_blocks,
+                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, GATED, ADD, TMA,
             )  # fmt: skip
 
 
@@ -157,7 +156,7 @@ def dkv_kernel(
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
     GATED: tl.constexpr, DQ: tl.constexpr,
 ):  # fmt: skip
-    """One run of the keys [first_key, last_key) and BN keys of its block: fp32 sums p_dk [R,SUB*BN,DK], p_dv [R,SUB*BN,DV].
+    """One run of the keys [first_key, last_key), BN keys of its block: fp32 sums p_dk, p_dv [R,SUB*BN,D*].
 
     Keys are the rows of the tiles, so that p and ds stay in registers as left operands. With DQ the queries belong to
     the chunk that begins at i_first and see the whole block, BN covers it, and each pair's dq goes to p_part.

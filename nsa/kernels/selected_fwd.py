@@ -21,7 +21,6 @@ import triton.language as tl
 from nsa.kernels.common import LN2, LOW, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR
 
-
 MERGE_STAGES = tl.constexpr(4)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
 
@@ -80,7 +79,7 @@ def add_partials(
     b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
     G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
 ):  # fmt: skip
-    """Merge the gathered partial results of each row: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
+    """Merge each row's gathered results: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
     m_slot, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
     o_lse = (o_part[:, None] + tl.arange(0, SP)[None, :]) * G + o_g[:, None]
     b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
@@ -165,8 +164,9 @@ def attend_rows(
 
 @triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
 def forward_kernel(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse,
-    N, M, i_first, n_tiles, most, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_count, p_queries,
+    p_keys, p_part, p_part_lse, N, M, i_first, n_tiles, most, rest_keys,
+    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
@@ -176,32 +176,35 @@ def forward_kernel(
     """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
 
     The size of the union decides who computes the queries: the tile kernel if it has at most `most` blocks, else the
-    token kernel; most = -1 leaves everything to the token kernel, and the tile kernel always works with MERGE.
+    token kernel; most = -1 leaves everything to the token kernel.
     p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
     """
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
     o_union = i_h * n_tiles + i_union
     if TILE:
         n_blocks = tl.load(p_count + o_union)
-        if not MERGE:
-            if n_blocks > most:
-                return
+        if n_blocks > most:
+            return
         i_tile = i_union
         attend_rows(
-            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-            N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries,
+            p_keys, p_part, p_part_lse,
+            N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+            i_tile, i_h, o_union, n_blocks,
             H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA,
         )  # fmt: skip
     else:
         n_blocks = SLOTS
-        if most >= 0:
+        if most >= 0:  # noqa: SIM102  without a union there is no count to load
             if tl.load(p_count + o_union) <= most:
                 return
         for i in range(tl.minimum(UT, N - i_union * UT)):
             i_tile = i_union * UT + i
             attend_rows(
-                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-                N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries,
+            p_keys, p_part, p_part_lse,
+                N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+            i_tile, i_h, o_union, n_blocks,
                 H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA,
             )  # fmt: skip
 

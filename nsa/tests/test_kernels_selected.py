@@ -1,4 +1,4 @@
-"""The selected-attention kernels against the oracle: interpreter on a CPU (fp32), bf16 on a GPU."""
+"""The selected-attention kernels against the oracle: in the interpreter on a CPU (fp32, fp16), on a GPU (also bf16)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import index, selected
 from nsa.kernels.common import row_dot
+from nsa.kernels.configs import INTERPRETED
 from nsa.kernels.selected import ALWAYS, NEVER, Schedule
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -29,7 +30,8 @@ def random_indices(positions: torch.Tensor, heads: int, slots: int, config: NSAC
     for b, t in ((b, t) for b in range(positions.shape[0]) for t in range(positions.shape[1])):
         last = int(positions[b, t]) // config.l_sel
         for h in range(heads):
-            blocks = torch.randperm(last + 1, generator=generator)[: int(torch.randint(slots + 1, (), generator=generator))]
+            count = int(torch.randint(slots + 1, (), generator=generator))
+            blocks = torch.randperm(last + 1, generator=generator)[:count]
             if t % 7 != 3:
                 out[b, t, h, torch.randperm(slots, generator=generator)[: len(blocks)]] = blocks.to(torch.int32)
     return out
@@ -47,9 +49,12 @@ def problem(batch=1, tokens=37, heads=2, group=2, dk=16, dv=16, config=SMALL, cu
     return (q, k, v), random_indices(positions, heads, slots or config.n_sel, config, seed), cu, start
 
 
-def low(*tensors: torch.Tensor | None, dtype: torch.dtype | None = None) -> list[torch.Tensor | None]:
+MAIN = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
+OTHERS = (torch.float16, torch.float32) if DEVICE.type == "cuda" else (torch.float16,)
+
+
+def low(*tensors: torch.Tensor | None, dtype: torch.dtype = MAIN) -> list[torch.Tensor | None]:
     """The tensors on the device, floating ones in the dtype under test."""
-    dtype = dtype or (torch.bfloat16 if DEVICE.type == "cuda" else torch.float32)
     return [None if x is None else x.to(DEVICE, dtype if x.is_floating_point() else x.dtype) for x in tensors]
 
 
@@ -86,28 +91,57 @@ def oracle(qkv, indices, config, cu, start):
     return o.detach(), do, torch.autograd.grad(o, inputs, do)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_forward_and_gradients_equal_the_oracle(shape: str, schedule: str) -> None:
+def assert_equals_oracle(shape: str, schedule: str, dtype: torch.dtype = MAIN) -> None:
     config = SHAPES[shape].get("config", SMALL)
     qkv, indices, cu, start = problem(**SHAPES[shape])
-    want, do, grads = oracle([x.to(low(x)[0].dtype).double() for x in qkv], indices, config, cu, start)
-    q, k, v, idx, cu, start, do = low(*qkv, indices, cu, start, do)
+    want, do, grads = oracle([x.to(dtype).double() for x in qkv], indices, config, cu, start)
+    q, k, v, idx, cu, start, do = low(*qkv, indices, cu, start, do, dtype=dtype)
     scale = q.shape[-1] ** -0.5
     o, lse = selected.forward(q, k, v, idx, config, scale, cu, start, SCHEDULES[schedule])
     close(o, want)
     empty = (indices < 0).all(-1).repeat_interleave(q.shape[2] // k.shape[2], -1)
     assert torch.equal(lse.cpu() == float("-inf"), empty)
     assert o.cpu()[empty].count_nonzero() == 0
-    got = selected.backward(do, q, k, v, lse, row_dot(do, o), idx, config, scale, cu, start, schedule=SCHEDULES[schedule])
+    delta, how = row_dot(do, o), SCHEDULES[schedule]
+    got = selected.backward(do, q, k, v, lse, delta, idx, config, scale, cu, start, schedule=how)
     for one, expected in zip(got, grads, strict=True):
         close(one, expected)
 
 
+@pytest.mark.parametrize("schedule", ["mixed", "gather"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward_and_gradients_equal_the_oracle(shape: str, schedule: str) -> None:
+    assert_equals_oracle(shape, schedule)
+
+
+@pytest.mark.parametrize("schedule", ["token", "tile"])
+@pytest.mark.parametrize("shape", ["plain", "packed"])
+def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
+    assert_equals_oracle(shape, schedule)
+
+
+@pytest.mark.parametrize("schedule", ["mixed", "gather"])
+@pytest.mark.parametrize("dtype", OTHERS, ids=str)
+def test_other_dtypes(dtype: torch.dtype, schedule: str) -> None:
+    assert_equals_oracle("192/128 in small", schedule, dtype)
+
+
+if selected.TensorDescriptor is not None:  # Triton from 3.4 on
+
+    @pytest.mark.parametrize("schedule", ["mixed", "gather"])
+    def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The copy engine's loads, where the interpreter can stand in for it or the card has it."""
+        if DEVICE.type == "cpu":
+            monkeypatch.setattr(selected, "copy_engine", lambda k, v: True)
+            monkeypatch.setattr(selected, "config_for", lambda kernel, q, v: INTERPRETED)
+        assert_equals_oracle("packed", schedule)
+        assert_equals_oracle("192/128 in small", schedule)
+
+
 def test_gate_and_added_dq() -> None:
     """`backward` takes the gradient of gate * o, and adds to a dq that it is given."""
-    qkv, indices, cu, start = problem(tokens=30)
-    qkv = [x.to(low(x)[0].dtype).double() for x in qkv]
+    qkv, indices, _, _ = problem(tokens=30)
+    qkv = [x.to(MAIN).double() for x in qkv]
     gates = torch.rand(1, 30, 4, 3, dtype=torch.float64)
     inputs = [x.clone().requires_grad_() for x in qkv]
     o = reference.selected_attention(*inputs, indices, SMALL)
@@ -125,7 +159,7 @@ def test_gate_and_added_dq() -> None:
 
 def test_autograd_function_and_strided_inputs() -> None:
     qkv, indices, _, _ = problem(tokens=21)
-    want, do, grads = oracle([x.to(low(x)[0].dtype).double() for x in qkv], indices, SMALL, None, None)
+    want, do, grads = oracle([x.to(MAIN).double() for x in qkv], indices, SMALL, None, None)
     q, k, v, idx, do = low(*qkv, indices, do)
     inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
     o = selected.selected_attention(*inputs, idx, SMALL, 0.25)
@@ -141,7 +175,8 @@ def test_lse_is_the_natural_logarithm_of_the_sum() -> None:
     for t in range(17):
         keys = reference.selected_set(t, indices[0, t, 0].tolist(), SMALL)
         want = (0.25 * k[0, keys, 0].double() @ q[0, t, 0].double()).logsumexp(-1) if keys else torch.tensor(-torch.inf)
-        assert torch.allclose(lse[0, t, 0].double().cpu(), want.double().cpu(), atol=1e-4 if q.dtype == torch.float32 else 1e-2)
+        bound = 1e-4 if q.dtype == torch.float32 else 1e-2
+        assert torch.allclose(lse[0, t, 0].double().cpu(), want.double().cpu(), atol=bound)
 
 
 @pytest.mark.parametrize("shape", [{"tokens": 0}, {"batch": 0}, {"tokens": 5, "slots": 0}])
