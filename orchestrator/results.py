@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.agent import evidence, journal
+from orchestrator.agent import evidence, journal, record
 from orchestrator.errors import IntegrityError
 from orchestrator.files import sha256
 from orchestrator.plan import Plan, PlannedStage, read_plan
-from orchestrator.text import count
+from orchestrator.text import count, listing, plain
 
 Verdict = Literal["passed", "failed", "incomplete", "error"]
 State = Literal["running", "ended", "lost"]
@@ -47,6 +47,7 @@ class StageResult(_Model):
     tests: dict[str, Any] = {}
     routes: dict[str, str] = {}
     artifacts: list[ArtifactResult] = []
+    notes: list[str] = []
 
 
 class Result(_Model):
@@ -118,13 +119,8 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
         raise IntegrityError(f"{path}: {e}") from e
 
 
-def stage_records(events: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The record of each stage that ended, by name."""
-    return {str(event["stage"]): event for event in events if event["event"] == "stage_ended"}
-
-
 def _judge_stages(plan: Plan, events: list[dict[str, Any]], directory: Path) -> list[StageResult]:
-    records = stage_records(events)
+    records = record.by_stage(events)
     statuses: dict[str, str] = {}
     results = []
     for stage in plan.stages:
@@ -135,7 +131,7 @@ def _judge_stages(plan: Plan, events: list[dict[str, Any]], directory: Path) -> 
 
 
 def _judge_stage(
-    stage: PlannedStage, record: Mapping[str, Any] | None, directory: Path, statuses: Mapping[str, str]
+    stage: PlannedStage, facts: Mapping[str, Any] | None, directory: Path, statuses: Mapping[str, str]
 ) -> StageResult:
     result = StageResult(
         name=stage.name,
@@ -144,19 +140,20 @@ def _judge_stage(
         status="not_run",
         reason="the run ended before it",
     )
-    if record is None:
+    if facts is None:
         return result
-    judgement = evidence.judge_stage(stage.model_dump(mode="json", by_alias=True), record, directory, statuses)
+    judgement = evidence.judge_stage(stage.model_dump(mode="json", by_alias=True), facts, directory, statuses)
     status, reason = judgement.status, judgement.reason
-    wrong = _unlike_record(record, directory)
-    if wrong and status == "passed":
+    wrong = _unlike_record(facts, directory) if status == "passed" else None
+    if wrong:
         status, reason = "invalid", wrong
     return result.model_copy(
         update={
             "status": status,
             "reason": reason,
-            "seconds": record.get("seconds"),
-            "exit_code": record.get("exit_code"),
+            "seconds": _number(facts.get("seconds")),
+            "exit_code": facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
+            "notes": list(_notes(facts)),
             "tests": dict(judgement.tests),
             "routes": {op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
             "artifacts": [ArtifactResult(**a) for a in judgement.artifacts],
@@ -164,9 +161,27 @@ def _judge_stage(
     )
 
 
-def _unlike_record(record: Mapping[str, Any], directory: Path) -> str | None:
+def _notes(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader should know of the stage, whatever its status."""
+    for file in _mappings(facts.get("refused")):
+        yield f"{plain(file.get('path'))} was left out: {plain(file.get('reason'))}"
+    outlived = [str(process.get("command")) for process in _mappings(facts.get("leftovers"))]
+    if outlived:
+        yield f"processes that outlived it were ended: {listing(outlived)}"
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    """The mappings in a list; the journal is the pod's, and need not hold what the agent writes."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _unlike_record(facts: Mapping[str, Any], directory: Path) -> str | None:
     """The first file that is not here as the journal recorded it on the pod, as a sentence."""
-    for file in record.get("files", ()):
+    for file in facts["files"]:
         path = directory / str(file["path"])
         if not path.is_file() or path.is_symlink():
             return f"{file['path']} was not brought home"

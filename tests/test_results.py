@@ -159,6 +159,16 @@ def test_a_file_that_is_not_as_recorded_takes_the_pass_away(tmp_path: Path, harm
     assert run.rejudge().stages[0].status == "invalid"
 
 
+@pytest.mark.parametrize(
+    "facts", [{"seconds": "x", "exit_code": []}, {"refused": "x"}, {"leftovers": [1, {}]}, {"files": 3}]
+)
+def test_a_record_of_any_shape_gives_a_report(tmp_path: Path, facts: dict[str, Any]) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan, [record(run, "a", **facts)])
+    run.settle("ended")
+    assert "stage" in (run.path / "report.md").read_text()
+
+
 def test_the_report_shows_what_matters_and_cannot_be_steered(tmp_path: Path) -> None:
     hostile = "</table><script>x</script> | \x1b[31m [a](b) `"
     run, plan = make_run(tmp_path, {"a": True}, "  - {name: g, run: [tool], when: [cuda], expect: {}}\n")

@@ -22,7 +22,7 @@ def render(result: Result, directory: Path) -> str:
         _where(result, environment),
         _stages(result.stages),
         _attention(result),
-        _refused(result),
+        _notes(result),
         _left_out(result),
         _figures(result, directory),
         _artifacts(result),
@@ -113,9 +113,10 @@ def _attention(result: Result) -> str:
     return "## What did not pass\n\n" + "\n".join(lines) if lines else ""
 
 
-def _refused(result: Result) -> str:
-    lines = [f"- {markdown(sentence)}" for sentence in result.refused]
-    return "## Refused from the pod\n\n" + "\n".join(lines) if lines else ""
+def _notes(result: Result) -> str:
+    lines = [f"- {markdown(stage.name)}: {markdown(note)}" for stage in result.stages for note in stage.notes]
+    lines += [f"- refused from the pod: {markdown(sentence)}" for sentence in result.refused]
+    return "## Notes\n\n" + "\n".join(lines) if lines else ""
 
 
 def _left_out(result: Result) -> str:

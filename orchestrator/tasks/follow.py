@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import CommandTimeout, ContactLost, IntegrityError, Interrupted, Unreachable
-from orchestrator.results import State, stage_records
+from orchestrator.results import State
 from orchestrator.rundir import RunDirectory
 from orchestrator.tasks.fetch import missing_files, pull
 from orchestrator.tasks.probe import Agent
@@ -121,7 +121,7 @@ class Follower:
         return _parse(whole)
 
     def _pull(self, agent: Agent, remote: str, events: list[Event]) -> None:
-        files = missing_files(self.run, stage_records(events).values())
+        files = missing_files(self.run, (e for e in events if e["event"] in ("stage_files", "stage_ended")))
         if files:
             self.refused += pull(agent, remote, self.run, files)
 
