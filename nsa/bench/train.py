@@ -46,6 +46,10 @@ class Plan:
         """Rises over the first sixth, then falls to a tenth."""
         return self.rate * min(1.0, 6 * (step + 1) / self.steps) * (1 - 0.9 * step / self.steps)
 
+    def schedule(self) -> str:
+        """What two runs must share for one to go on with the other's checkpoint."""
+        return repr((self.model, self.steps, self.batch, self.length, self.rate, self.where.seed))
+
     def autocast(self) -> AbstractContextManager[Any]:
         """Low-precision arithmetic on fp32 weights, where asked for."""
         if self.where.dtype == torch.float32:
@@ -95,14 +99,25 @@ class Run:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; a reader sees the old file or the whole new one."""
-        state = {"step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state = {
+            "schedule": self.plan.schedule(),
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
         aside = path.with_suffix(".part")
         torch.save(state, aside)
         aside.replace(path)
 
     def load(self, path: Path) -> None:
-        """Go on where the checkpoint was written."""
+        """Go on where the checkpoint was written.
+
+        Raises:
+            ValueError: it belongs to another model or schedule.
+        """
         state = torch.load(path, map_location=self.plan.where.device, weights_only=True)
+        if state["schedule"] != self.plan.schedule():
+            raise ValueError(f"{path} is of another model or schedule: {state['schedule']}")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
@@ -219,7 +234,7 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
     shape, where = options.shape_of(args), options.where_of(args)
     models = [
         LMConfig(
-            dim=shape.dim, depth=args.depth, n_heads=shape.heads, n_kv_heads=shape.kv_heads, dk=shape.dk,
+            dim=shape.dim, depth=args.depth, n_heads=shape.heads, n_kv_heads=shape.kv_heads, dk=shape.dk, dv=shape.dv,
             hidden=2 * shape.dim, attention=attention, nsa=shape.config,
         )
         for attention in ("nsa", "dense")

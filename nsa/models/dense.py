@@ -12,13 +12,13 @@ from nsa.rope import rotate
 class DenseAttention(nn.Module):
     """Causal attention [B,T,dim] -> [B,T,dim] to all earlier tokens, with grouped heads and rotary positions."""
 
-    def __init__(self, dim: int, n_heads: int, n_kv_heads: int, dk: int, rope_base: float = 10000.0) -> None:
+    def __init__(self, dim: int, n_heads: int, n_kv_heads: int, dk: int, dv: int, rope_base: float) -> None:
         super().__init__()
-        self.n_heads, self.n_kv_heads, self.dk, self.rope_base = n_heads, n_kv_heads, dk, rope_base
+        self.n_heads, self.n_kv_heads, self.dk, self.dv, self.rope_base = n_heads, n_kv_heads, dk, dv, rope_base
         self.to_q = nn.Linear(dim, n_heads * dk, bias=False)
         self.to_k = nn.Linear(dim, n_kv_heads * dk, bias=False)
-        self.to_v = nn.Linear(dim, n_kv_heads * dk, bias=False)
-        self.to_out = nn.Linear(n_heads * dk, dim, bias=False)
+        self.to_v = nn.Linear(dim, n_kv_heads * dv, bias=False)
+        self.to_out = nn.Linear(n_heads * dv, dim, bias=False)
 
     def forward(self, x: Tensor, cache: None = None) -> Tensor:
         """Attention of x [B,T,dim] to itself; there is no cache."""
@@ -27,7 +27,7 @@ class DenseAttention(nn.Module):
         positions = torch.arange(x.shape[1], device=x.device)[None]
         q = rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions, self.rope_base)
         k = rotate(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), positions, self.rope_base)
-        v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dk))
+        v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dv))
         group_size = self.n_heads // self.n_kv_heads
         k, v = (y.repeat_interleave(group_size, dim=2).transpose(1, 2) for y in (k, v))
         o = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True)  # as many keys as queries

@@ -37,6 +37,7 @@ class NSALanguageConfig(PretrainedConfig):
         num_attention_heads: int = 4,
         num_key_value_heads: int = 2,
         head_dim: int = 32,
+        v_head_dim: int = 32,
         intermediate_size: int = 256,
         l: int = 16,  # noqa: E741  the paper's symbol
         d: int = 8,
@@ -54,7 +55,7 @@ class NSALanguageConfig(PretrainedConfig):
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.num_hidden_layers, self.intermediate_size = num_hidden_layers, intermediate_size
         self.num_attention_heads, self.num_key_value_heads = num_attention_heads, num_key_value_heads
-        self.head_dim = head_dim
+        self.head_dim, self.v_head_dim = head_dim, v_head_dim
         self.l, self.d, self.l_sel, self.n_sel, self.w = l, d, l_sel, n_sel, w
         self.init_blocks, self.local_blocks = init_blocks, local_blocks
         self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
@@ -65,7 +66,7 @@ class NSALanguageConfig(PretrainedConfig):
         sparse = NSAConfig(self.l, self.d, self.l_sel, self.n_sel, self.w, self.init_blocks, self.local_blocks)
         return LMConfig(
             dim=self.hidden_size, depth=self.num_hidden_layers, n_heads=self.num_attention_heads,
-            n_kv_heads=self.num_key_value_heads, dk=self.head_dim, hidden=self.intermediate_size,
+            n_kv_heads=self.num_key_value_heads, dk=self.head_dim, dv=self.v_head_dim, hidden=self.intermediate_size,
             vocabulary=self.vocab_size, nsa=sparse, phi=self.phi, gate=self.gate, shared_kv=self.shared_kv,
             rope_base=self.rope_base,
         )  # fmt: skip

@@ -22,7 +22,7 @@ class LMConfig:
 
     Attributes:
         dim, depth: width and number of layers.
-        n_heads, n_kv_heads, dk: heads of the attention and their dimension (keys and values).
+        n_heads, n_kv_heads, dk, dv: heads of the attention, and dimension of their keys and values.
         hidden: units of the feed-forward layer.
         vocabulary: number of tokens; 256 for bytes.
         attention: `nsa` or `dense`.
@@ -35,6 +35,7 @@ class LMConfig:
     n_heads: int = 4
     n_kv_heads: int = 2
     dk: int = 32
+    dv: int = 32
     hidden: int = 256
     vocabulary: int = 256
     attention: str = "nsa"
@@ -52,9 +53,9 @@ class LMConfig:
         """One attention layer."""
         shape = (self.dim, self.n_heads, self.n_kv_heads)
         if self.attention == "dense":
-            return DenseAttention(*shape, self.dk, self.rope_base)
+            return DenseAttention(*shape, self.dk, self.dv, self.rope_base)
         return NativeSparseAttention(
-            *shape, self.nsa, dk=self.dk, phi=self.phi, gate=self.gate, shared_kv=self.shared_kv,
+            *shape, self.nsa, dk=self.dk, dv=self.dv, phi=self.phi, gate=self.gate, shared_kv=self.shared_kv,
             rope_base=self.rope_base,
         )  # fmt: skip
 

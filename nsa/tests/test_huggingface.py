@@ -12,8 +12,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 from nsa.models.huggingface import LayerCaches, NSAForCausalLM, NSALanguageConfig  # noqa: E402
 
 SIZES = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-    "intermediate_size": 32, "l": 8, "d": 4, "l_sel": 8, "n_sel": 4, "w": 13,
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "v_head_dim": 6, "intermediate_size": 32, "l": 8, "d": 4, "l_sel": 8, "n_sel": 4, "w": 13,
 }  # fmt: skip
 GREEDY = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
 

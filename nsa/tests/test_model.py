@@ -11,7 +11,7 @@ from nsa import NSAConfig
 from nsa.models import ByteLM, LMConfig, generate
 
 SMALL = LMConfig(
-    dim=32, depth=2, n_heads=4, n_kv_heads=2, dk=8, hidden=32, nsa=NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13)
+    dim=32, depth=2, n_heads=4, n_kv_heads=2, dk=8, dv=6, hidden=32, nsa=NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13)
 )
 
 

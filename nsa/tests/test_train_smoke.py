@@ -15,7 +15,7 @@ TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--
 
 
 def plan(steps: int, **changes: object) -> train.Plan:
-    model = LMConfig(dim=16, depth=1, n_heads=2, n_kv_heads=1, dk=8, hidden=32, **changes)
+    model = LMConfig(dim=16, depth=1, n_heads=2, n_kv_heads=1, dk=8, dv=8, hidden=32, **changes)
     return train.Plan(model, options.Where(torch.device("cpu"), torch.float32, 0), steps, 2, 48, 5e-3, 1.0)
 
 
@@ -30,6 +30,12 @@ def test_a_checkpoint_goes_on_exactly(attention: str, tmp_path: Path) -> None:
     second.load(tmp_path / "run.pt")
     assert second.step == 2
     assert found + list(second.train(6)) == whole
+
+
+def test_a_checkpoint_of_another_schedule_is_refused(tmp_path: Path) -> None:
+    train.Run(plan(6)).save(tmp_path / "run.pt")
+    with pytest.raises(ValueError, match="of another model or schedule"):
+        train.Run(plan(7)).load(tmp_path / "run.pt")
 
 
 def test_it_learns() -> None:

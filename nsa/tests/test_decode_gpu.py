@@ -1,0 +1,61 @@
+"""Decode on a GPU: the outputs of the whole, the formula's reads, no waiting for the device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from nsa import NativeSparseAttention, NSAConfig, blocks, flags, routing
+from nsa.testing import need_cuda
+
+pytestmark = pytest.mark.cuda
+CONFIG = NSAConfig(l=16, d=8, l_sel=32, n_sel=4, w=50)
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    need_cuda(None, "")
+    yield
+
+
+def layer(dtype: torch.dtype) -> NativeSparseAttention:
+    torch.manual_seed(0)
+    return NativeSparseAttention(64, 8, 2, CONFIG, dk=32, dv=16, phi="mlp").to("cuda", dtype).requires_grad_(False)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
+def test_chunks_and_steps_equal_the_whole(dtype: torch.dtype, tolerance: float) -> None:
+    attention, x = layer(dtype), torch.randn(3, 300, 64, device="cuda", dtype=dtype)
+    cache = attention.new_cache(3, capacity=16)
+    found = [attention(x[:, :130], cache), attention(x[:, 130:240], cache)]
+    with flags.using(debug_compare=True), routing.record() as recording:
+        for t in range(240, 300):
+            found.append(attention(x[:, t : t + 1], cache))
+            assert cache.reads is not None and cache.reads.tolist() == [blocks.reads_expected(t, CONFIG)] * 3
+    torch.testing.assert_close(torch.cat(found, 1), attention(x), rtol=tolerance, atol=tolerance)
+    assert all(route.device.startswith("cuda") for route in recording)
+    assert max(route.mean_abs_error or 0.0 for route in recording.of("decode")) < tolerance
+
+
+def test_sequences_of_different_lengths_never_wait() -> None:
+    attention, x = layer(torch.float32), torch.randn(3, 200, 64, device="cuda")
+    cache, starts = attention.new_cache(3, capacity=256), [150, 40, 101]
+    padded = torch.zeros(3, 150, 64, device="cuda")
+    for b, start in enumerate(starts):
+        padded[b, :start] = x[b, :start]
+    attention(padded, cache, counts=starts)
+    tokens = [torch.stack([x[b, start + i] for b, start in enumerate(starts)])[:, None] for i in range(40)]
+    found = [attention(tokens[0], cache)]  # the first step makes tables that the others find
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        found += [attention(step, cache) for step in tokens[1:24]]
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [str(one.message) for one in caught if "called a synchronizing" in str(one.message)]
+    assert len(waits) <= 1, "only a step that reaches a new block may copy its table"
+    for b, start in enumerate(starts):
+        expected = attention(x[b : b + 1, : start + 24])[0, start:]
+        torch.testing.assert_close(torch.cat(found, 1)[b], expected, rtol=1e-5, atol=1e-5)

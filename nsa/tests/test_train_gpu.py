@@ -1,0 +1,49 @@
+"""Training on a GPU: learns in bf16, every branch runs there, and a checkpoint goes on (NSA_TEST_TRAIN=1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from nsa import NSAConfig, flags
+from nsa.bench import options, train
+from nsa.models import LMConfig
+from nsa.testing import expect_route, need_cuda
+
+pytestmark = pytest.mark.cuda
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    need_cuda(flags.current().test_train, "NSA_TEST_TRAIN")
+    yield
+
+
+def plan(dtype: torch.dtype) -> train.Plan:
+    sizes = NSAConfig(l=16, d=8, l_sel=32, n_sel=4, w=64)
+    model = LMConfig(dim=64, depth=2, n_heads=4, n_kv_heads=1, dk=16, dv=16, hidden=128, nsa=sizes)
+    return train.Plan(model, options.Where(torch.device("cuda"), dtype, 0), 40, 4, 256, 5e-3, 1.0)
+
+
+def test_it_learns_in_low_precision() -> None:
+    run = train.Run(plan(torch.bfloat16))
+    with expect_route(device="cuda") as recording:
+        before = run.held_out()
+        list(run.train(40))
+    assert run.held_out() < before - 2.0
+    for operation in ("compressed", "selected", "window"):
+        routes = recording.of(operation)
+        assert routes and all(route.device.startswith("cuda") and not route.interpreted for route in routes)
+
+
+def test_a_checkpoint_goes_on(tmp_path: Path) -> None:
+    chosen = plan(torch.float32)
+    first = train.Run(chosen)
+    list(first.train(3))
+    first.save(tmp_path / "run.pt")
+    second = train.Run(chosen)
+    second.load(tmp_path / "run.pt")
+    assert list(second.train(6)) == pytest.approx(list(first.train(6)), abs=1e-3)
