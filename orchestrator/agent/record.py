@@ -54,11 +54,11 @@ def by_stage(events: Iterable[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
     ahead: Dict[str, List[Any]] = {}
     records: Dict[str, Dict[str, Any]] = {}
     for event in events:
-        if event["event"] == "stage_files":
-            ahead.setdefault(str(event["stage"]), []).extend(event["files"])
+        name, files = str(event.get("stage")), event.get("files")
+        if event["event"] == "stage_files" and isinstance(files, list):
+            ahead.setdefault(name, []).extend(files)
         elif event["event"] == "stage_ended":
-            name = str(event["stage"])
-            records[name] = {**event, "files": [*ahead.get(name, ()), *event["files"]]}
+            records[name] = {**event, "files": [*ahead.get(name, ()), *files] if isinstance(files, list) else files}
     return records
 
 

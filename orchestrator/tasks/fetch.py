@@ -21,7 +21,9 @@ MAX_BYTES = 8 * 2**30
 
 def missing_files(run: RunDirectory, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The files that the records name and that are not here yet, or are not here as recorded."""
-    return [file for record in records for file in record.get("files", ()) if not _is_here(run.path, file)]
+    listed = (record.get("files") for record in records)
+    files = (file for some in listed if isinstance(some, list) for file in some if isinstance(file, dict))
+    return [file for file in files if not _is_here(run.path, file)]
 
 
 def pull(agent: Agent, remote: str, run: RunDirectory, files: Sequence[Mapping[str, Any]]) -> list[str]:
