@@ -12,6 +12,7 @@ from nsa import blocks
 from nsa.config import NSAConfig
 from nsa.ops import checks
 from nsa.ops.compression import compress
+from nsa.transfer import to_device
 
 NAME = "NSACache"
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -52,11 +53,6 @@ class Rows:
         self.k, self.v = change(self.k), change(self.v)
 
 
-def _on(device: torch.device, x: Tensor) -> Tensor:
-    """x of the host on the device, without waiting for the device."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
-
-
 def _grown(x: Tensor, rows: int) -> Tensor:
     larger = x.new_zeros(x.shape[0], rows, *x.shape[2:])
     larger[:, : x.shape[1]] = x
@@ -85,7 +81,7 @@ class Arrivals:
         """Write new [B,width,...] to its places in target [B,R,...]."""
         rows = target.shape[1]
         if not self.alike:
-            entry, step, row = (_on(new.device, x) for x in self._places(rows))
+            entry, step, row = (to_device(x, new.device) for x in self._places(rows))
             target[entry, row] = new[entry, step]
             return
         kept = min(self.width, rows)
@@ -113,7 +109,7 @@ class Arrivals:
         position = torch.tensor(first)[:, None] + torch.arange(length)
         start, rows = torch.tensor(self.starts)[:, None], old.shape[1]
         arrived = rows + (position - start).clamp(max=self.width - 1)
-        index = _on(new.device, torch.where(position < start, position % rows, arrived))
+        index = to_device(torch.where(position < start, position % rows, arrived), new.device)
         entry = torch.arange(len(first), device=new.device)[:, None]
         return torch.cat([old, new], dim=1)[entry, index]
 
@@ -219,7 +215,7 @@ class NSACache:
     def _set_lengths(self, lengths: list[int], undone: list[int] | None = None) -> None:
         """`undone`: the lengths that `undo` goes back to, if it may."""
         self._lengths, self._undone = lengths, undone
-        self.lengths = _on(self.selected.k.device, torch.tensor(lengths, dtype=torch.int64))
+        self.lengths = to_device(torch.tensor(lengths, dtype=torch.int64), self.selected.k.device)
         self.branch_reads: Tensor | None = None
 
     # --- growing ---
@@ -281,7 +277,7 @@ class NSACache:
         return Recent(
             arrivals.fetch(self.window.k, k, first, length),
             arrivals.fetch(self.window.v, v, first, length),
-            _on(k.device, torch.tensor(held, dtype=torch.int64)),
+            to_device(torch.tensor(held, dtype=torch.int64), k.device),
         )
 
     def _emit(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
@@ -297,7 +293,7 @@ class NSACache:
         length = (width - 1) * self.config.d + self.config.l
         slab_k = arrivals.fetch(self._pending.k, k, first, length)
         slab_v = arrivals.fetch(self._pending.v, v, first, length)
-        fresh = self._compress(slab_k, slab_v, _on(k.device, torch.tensor(first, dtype=torch.int64)))
+        fresh = self._compress(slab_k, slab_v, to_device(torch.tensor(first, dtype=torch.int64), k.device))
         self.compressed.write(Arrivals(done, made.counts, width), *fresh)
 
     # --- changing ---
@@ -317,7 +313,7 @@ class NSACache:
         chosen = [int(entry) for entry in index]
         if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
             raise ValueError(f"{NAME}: reorder needs entries from 0 to {self.batch - 1}, got {chosen}")
-        places = _on(self.lengths.device, torch.tensor(chosen))
+        places = to_device(torch.tensor(chosen), self.lengths.device)
         self._map(lambda x: x.index_select(0, places))
         self._set_lengths([self._lengths[entry] for entry in chosen])
 

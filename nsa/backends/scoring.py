@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.config import NSAConfig
+from nsa.transfer import to_device
 
 
 def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:
@@ -27,7 +28,8 @@ def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:
 def _band(count: int, config: NSAConfig, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, int]:
     """`blocks.overlap_band` on the device, and the end of its last row."""
     first, weights = blocks.overlap_band(count, config)
-    return first.to(device), weights.to(device, dtype), int(first[-1]) + weights.shape[1]
+    end = int(first[-1]) + weights.shape[1]
+    return to_device(first, device), to_device(weights.to(dtype), device), end
 
 
 def choose_blocks(scores: Tensor, t: Tensor, config: NSAConfig) -> Tensor:

@@ -48,14 +48,13 @@ def test_sequences_of_different_lengths_never_wait() -> None:
         padded[b, :start] = x[b, :start]
     attention(padded, cache, counts=starts)
     tokens = [torch.stack([x[b, start + i] for b, start in enumerate(starts)])[:, None] for i in range(40)]
-    found = [attention(tokens[0], cache)]  # the first step makes tables that the others find
+    found = [attention(tokens[0], cache)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         found += [attention(step, cache) for step in tokens[1:24]]
         torch.cuda.set_sync_debug_mode("default")
-    waits = [str(one.message) for one in caught if "called a synchronizing" in str(one.message)]
-    assert len(waits) <= 1, "only a step that reaches a new block may copy its table"
+    assert not [one for one in caught if "called a synchronizing" in str(one.message)]
     for b, start in enumerate(starts):
         expected = attention(x[b : b + 1, : start + 24])[0, start:]
         torch.testing.assert_close(torch.cat(found, 1)[b], expected, rtol=1e-5, atol=1e-5)
