@@ -30,7 +30,7 @@ class Progress:
         self._verbosity = verbosity
         self._live: Status | None = None
         self._stages: list[str] = []
-        self._last_beat = 0.0
+        self._last_beat = time.monotonic()
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal and self._verbosity >= 0:

@@ -1,4 +1,4 @@
-"""`python -m tests.bench_overhead`: what a warm validate costs beside its stages, and a warm one-file sync beside rsync.
+"""`python -m tests.bench_overhead`: a warm validate beside its stages, and a warm one-file sync beside rsync.
 
 Over a real OpenSSH server on loopback. Prints one JSON object; medians of --rounds.
 """
@@ -105,7 +105,8 @@ def _bare_rsync(project: Project, folder: Path, server: Sshd) -> float:
         (target / "src" / "f0.txt").write_text("before\n")
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(project.root, source, ignore=ignored)
-    ssh = f"ssh -F /dev/null -p {server.port} -i {server.key} -o UserKnownHostsFile={folder}/known -o StrictHostKeyChecking=no"
+    trust = f"-o UserKnownHostsFile={folder}/known -o StrictHostKeyChecking=no"
+    ssh = f"ssh -F /dev/null -p {server.port} -i {server.key} {trust}"
     command = ["rsync", "-rlpc", "-e", ssh, f"{source}/", f"127.0.0.1:{target}/"]
     began = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)

@@ -30,7 +30,8 @@ class Case:
     def runbook(self) -> str:
         return (
             f"name: r\nrequires: {self.requires}\nenvironment: {{python: system}}\nstages:\n"
-            f"  - name: s\n    run: {self.run}\n    expect: {self.expect}\n    limits: {self.limits}\n    env: {self.env}\n"
+            f"  - name: s\n    run: {self.run}\n    expect: {self.expect}\n"
+            f"    limits: {self.limits}\n    env: {self.env}\n"
         )
 
 
