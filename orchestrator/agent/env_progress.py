@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import itertools
 import json
 import re
 import signal
@@ -19,8 +20,9 @@ from typing import IO, Any
 from .failure import Failure
 from .text import plain
 
-_LAST_LINES = 6
+_LAST_LINES = 8
 _PR_SET_PDEATHSIG = 1
+_TELLING = re.compile(r"(?i)(error|cause|fatal|hint)\b")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 _CAUSES = (
     (r"No space left on device|Disk quota exceeded|os error 28", "the pod's disk is full"),
@@ -28,8 +30,9 @@ _CAUSES = (
     (
         r"dns error|Name or service not known|Temporary failure in name resolution|Connection refused|timed out|"
         r"Network is unreachable|Max retries exceeded|Failed to fetch|error sending request|Tunnel connection failed",
-        "the pod does not reach its package index",
+        "the pod does not reach where packages come from",
     ),
+    (r"No module named '?venv|ensurepip is not available", "the pod's Python cannot make environments (python3-venv)"),
     (r"[Hh]ash mismatch|DO NOT MATCH THE HASHES", "a download is not what the lock says"),
 )
 
@@ -138,8 +141,9 @@ def _watch(
 
 
 def complaint(command: Sequence[str], code: int, lines: Sequence[str]) -> str:
-    """One sentence for a tool that failed: the cause, if it is a known one, and its last words."""
-    said = " / ".join(plain(masked(line)) for line in lines) or "it said nothing"
+    """One sentence for a tool that failed: the cause, if it is a known one, and its last words that tell something."""
+    telling = [line for line in lines if _TELLING.match(line)] or lines
+    said = " / ".join(plain(masked(line)) for line in telling) or "it said nothing"
     cause = next((cause for pattern, cause in _CAUSES if re.search(pattern, said)), None)
     ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return f"{cause or ended}: {_named(command)}: {said}"
@@ -151,8 +155,9 @@ def masked(text: str) -> str:
 
 
 def _named(command: Sequence[str]) -> str:
-    """'uv pip install', 'python3 -m pip'."""
-    return " ".join([Path(command[0]).name, *(word for word in command[1:4] if not word.startswith(("/", "-I")))])
+    """'uv pip install', 'python3.11 -m pip'."""
+    words = itertools.takewhile(lambda word: not word.startswith(("--", "/")), command[1:])
+    return " ".join([Path(command[0]).name, *(word for word in words if word != "-I")])
 
 
 def _die_with_parent() -> None:

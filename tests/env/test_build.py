@@ -114,23 +114,23 @@ def test_the_pods_pip_configuration_file_is_uvs_too(pod: EnvPod, tmp_path: Path,
     assert pod.build(request("tool", "part"))["packages"] == {"part": "1.5", "tool": "9.0"}
 
 
-def test_the_tables_index_is_asked_only_for_what_the_pods_own_lacks(either: EnvPod, tmp_path: Path) -> None:
+def test_the_tables_index_is_asked_only_for_what_the_pods_own_lacks(pod: EnvPod, tmp_path: Path) -> None:
     builds = make_index(tmp_path / "builds", [make_wheel(tmp_path / "files", "special", "2.0+cpu")])
     asked = request("special==2.0+cpu", "tool", indexes=[builds])
-    ended = either.wait(either.start(asked))
+    ended = pod.wait(pod.start(asked))
     assert ended["state"] == "built"
     assert any("adding " + builds in line["text"] for line in ended["progress"])
-    assert either.check(asked)["environment"]["packages"] == {"part": "1.5", "special": "2.0+cpu", "tool": "2.0"}
+    assert pod.check(asked)["environment"]["packages"] == {"part": "1.5", "special": "2.0+cpu", "tool": "2.0"}
 
 
-def test_a_cuda_build_for_a_pod_without_cuda_is_refused_before_it_is_installed(either: EnvPod, tmp_path: Path) -> None:
+def test_a_cuda_build_for_a_pod_without_cuda_is_refused_before_it_is_installed(pod: EnvPod, tmp_path: Path) -> None:
     runtime = make_wheel(tmp_path / "files", "nvidia-cuda-runtime", "13.0")
     torch = make_wheel(tmp_path / "files", "torch", "2.13.0", requires=["nvidia-cuda-runtime"])
-    either.variables["PIP_EXTRA_INDEX_URL"] = make_index(tmp_path / "cuda", [runtime, torch])
-    sentence = either.refused(request("torch==2.13.0", pins={"torch": "2.13.0"}))
+    pod.variables["PIP_EXTRA_INDEX_URL"] = make_index(tmp_path / "cuda", [runtime, torch])
+    sentence = pod.refused(request("torch==2.13.0", pins={"torch": "2.13.0"}))
     assert "serves a CUDA build of torch for an environment without CUDA" in sentence
     assert "nvidia-cuda-runtime" in sentence
-    assert either.leftovers() == []
+    assert pod.leftovers() == []
 
 
 def test_what_does_not_exist_is_named(pod: EnvPod) -> None:
