@@ -18,7 +18,9 @@ from nsa.kernels import topk
 from nsa.kernels import window as window_kernels
 from nsa.kernels.attention import NSAAttention
 from nsa.kernels.combine import GatedCombine
+from nsa.kernels.common import pad_group
 from nsa.kernels.compression import MeanCompression
+from nsa.kernels.configs import architecture_of, most_heads
 from nsa.kernels.selected import selected_attention
 from nsa.routing import Request
 
@@ -64,11 +66,18 @@ def _dtype(request: Request) -> str | None:
 def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
-    if request.group_size > LARGEST_GROUP:
-        return f"{request.group_size} query heads share a KV head, more than {LARGEST_GROUP}"
+    if pad_group(request.group_size) > _most_heads(request):
+        return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     if request.offset and request.operation not in ("selected", "combine"):
         return f"{request.operation} has no kernel for q_start"
     return None
+
+
+def _most_heads(request: Request) -> int:
+    """Query heads of one KV head that the kernels' tiles hold."""
+    if request.device.type != "cuda" or request.operation in ("selected", "combine"):
+        return LARGEST_GROUP
+    return most_heads(architecture_of(request.device), request.dk, max(request.dk, request.dv), request.dtype)
 
 
 # --- the operations ---

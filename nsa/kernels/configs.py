@@ -8,7 +8,7 @@ registers.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -24,56 +24,64 @@ SHARED_MEMORY = {"sm_80": 163 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024}
 
 @dataclass(frozen=True)
 class Tile:
-    """BM rows (tokens x heads) against BN keys, in `num_warps` warps, with loads `num_stages` tiles ahead."""
+    """BM rows (tokens x heads) against BN keys, in `num_warps` warps, with loads `num_stages` tiles ahead.
+
+    `maxnreg` caps the registers of a thread, so that more blocks are resident; `resident` is how many blocks a kernel
+    that shares out its work itself starts on each multiprocessor.
+    """
 
     BM: int
     BN: int
     num_warps: int
     num_stages: int
+    maxnreg: int | None = None
+    resident: int = 2
 
     def launch(self, group: int) -> dict[str, int]:
         """The keyword arguments of a launch; a tile holds one token's padded group at least."""
-        return {**asdict(self), "BM": max(self.BM, group)}
+        rows = max(self.BM, group)
+        found = {"BM": rows, "BN": self.BN, "num_warps": self.num_warps, "num_stages": self.num_stages}
+        return found if self.maxnreg is None else {**found, "maxnreg": self.maxnreg}
 
 
 Rows = dict[int | str, Tile]
 """Tile for each width of WIDTHS, and for FP32."""
 
 
-def _rows(*tiles: tuple[int, int, int, int]) -> Rows:
+def _rows(*tiles: tuple[int, ...]) -> Rows:
     return {key: Tile(*tile) for key, tile in zip((*WIDTHS, FP32), tiles, strict=True)}
 
 
 TABLE: dict[str, dict[str, Rows]] = {
     "window_forward": {
-        "sm_80": _rows((128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (32, 16, 4, 1)),
-        "sm_89": _rows((128, 64, 4, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 16, 4, 2), (32, 16, 4, 1)),
-        "sm_90": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2), (32, 32, 8, 1)),
+        "sm_80": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 2), (32, 32, 8, 1)),
+        "sm_89": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (64, 32, 8, 2), (32, 32, 8, 1)),
+        "sm_90": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (32, 32, 8, 1)),
     },
     "window_backward_q": {
-        "sm_80": _rows((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 1), (16, 16, 4, 1)),
-        "sm_89": _rows((64, 64, 4, 2), (64, 32, 4, 2), (64, 16, 4, 2), (64, 16, 4, 1), (16, 16, 4, 1)),
-        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 8, 2), (32, 16, 8, 1)),
+        "sm_80": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2), (64, 32, 8, 2), (32, 16, 8, 1)),
+        "sm_89": _rows((128, 64, 8, 3), (128, 64, 8, 2), (64, 32, 4, 2), (64, 32, 4, 1), (32, 16, 8, 1)),
+        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (128, 64, 8, 2), (128, 32, 8, 2), (32, 16, 8, 1)),
     },
     "window_backward_kv": {
-        "sm_80": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 4, 1), (16, 64, 8, 1), (16, 16, 4, 1)),
-        "sm_89": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 8, 1), (16, 32, 4, 1), (16, 16, 4, 1)),
-        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 8, 1), (16, 32, 8, 1)),
+        "sm_80": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 4, 2), (32, 32, 8, 1), (32, 32, 8, 1)),
+        "sm_89": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 4, 2), (16, 64, 8, 1), (16, 32, 8, 1)),
+        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 8, 1), (32, 32, 8, 1)),
     },
     "compressed_forward": {
-        "sm_80": _rows((128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (32, 16, 4, 1)),
-        "sm_89": _rows((128, 64, 4, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 16, 4, 2), (32, 16, 4, 1)),
-        "sm_90": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2), (32, 32, 8, 1)),
+        "sm_80": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 2), (32, 32, 8, 1)),
+        "sm_89": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (64, 32, 8, 2), (32, 32, 8, 1)),
+        "sm_90": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (32, 32, 8, 1)),
     },
     "compressed_backward_q": {
-        "sm_80": _rows((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 1), (16, 16, 4, 1)),
-        "sm_89": _rows((64, 64, 4, 2), (64, 32, 4, 2), (64, 16, 4, 2), (64, 16, 4, 1), (16, 16, 4, 1)),
-        "sm_90": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (64, 32, 8, 2), (32, 16, 8, 1)),
+        "sm_80": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2), (64, 32, 8, 2), (32, 16, 8, 1)),
+        "sm_89": _rows((128, 64, 8, 3), (128, 64, 8, 2), (64, 32, 4, 2), (64, 32, 4, 1), (32, 16, 8, 1)),
+        "sm_90": _rows((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 2), (32, 16, 8, 1)),
     },
     "compressed_backward_kv": {
-        "sm_80": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 4, 1), (16, 64, 8, 1), (16, 16, 4, 1)),
-        "sm_89": _rows((64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 8, 1), (16, 32, 4, 1), (16, 16, 4, 1)),
-        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 8, 1), (16, 32, 8, 1)),
+        "sm_80": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 4, 2), (32, 32, 8, 1), (32, 32, 8, 1)),
+        "sm_89": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 4, 2), (16, 64, 8, 1), (16, 32, 8, 1)),
+        "sm_90": _rows((64, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 8, 1), (32, 32, 8, 1)),
     },
     "selected_token_forward": {
         "sm_80": _rows((16, 64, 2, 3), (16, 64, 2, 3), (16, 64, 2, 2), (16, 32, 2, 2), (16, 16, 4, 1)),
@@ -139,9 +147,11 @@ TABLE: dict[str, dict[str, Rows]] = {
         "sm_90": _rows((64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)),
     },
     "select": {
-        "sm_80": _rows((128, 64, 4, 3), (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 1), (64, 32, 4, 1)),
-        "sm_89": _rows((128, 64, 4, 3), (128, 64, 4, 2), (128, 32, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)),
-        "sm_90": _rows((128, 64, 4, 3), (128, 64, 4, 3), (128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 1)),
+        "sm_80": _rows((64, 64, 4, 3), (128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 1), (32, 32, 8, 1)),
+        "sm_89": _rows((64, 64, 4, 3), (128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 1), (32, 16, 8, 1)),
+        "sm_90": _rows(
+            (128, 64, 4, 3), (128, 64, 4, 2, 168, 3), (128, 64, 4, 2), (128, 64, 8, 1), (32, 32, 8, 1)
+        ),
     },
 }  # fmt: skip
 
@@ -164,6 +174,13 @@ def row_key(dk: int, dv: int, dtype: torch.dtype) -> int | str:
 def lookup(kernel: str, architecture: str, dk: int, dv: int, dtype: torch.dtype) -> Tile:
     """The configuration of `kernel` on one of ARCHITECTURES."""
     return TABLE[kernel][architecture][row_key(dk, dv, dtype)]
+
+
+def most_heads(architecture: str, dk: int, dv: int, dtype: torch.dtype) -> int:
+    """The largest padded group that fits the tiles of window, compressed and select for these head dimensions."""
+    key = row_key(dk, dv, dtype)
+    shared = ("window", "compressed", "select")
+    return min(rows[architecture][key].BM for name, rows in TABLE.items() if name.startswith(shared))
 
 
 @lru_cache

@@ -23,7 +23,7 @@ from nsa.kernels.common import LOG2E, dot_precision, dot_rows, load_pair, mask_f
 from nsa.kernels.configs import config_for
 from nsa.kernels.geometry import compressed_spans, segments
 
-CANDIDATES_IN_REGISTERS = 4096
+CANDIDATES_IN_REGISTERS = 2048
 """Scores of one chunk, over all queries of the tile."""
 
 
@@ -177,11 +177,12 @@ def select(
     batch, tokens, heads = q.shape[0], q.shape[1], k_cmp.shape[2]
     where = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, q.device)
     chosen = torch.empty(batch, tokens, heads, config.n_sel, dtype=torch.int32, device=q.device)
-    tile, gp = config_for("select", q, k_cmp).launch(group := q.shape[2] // heads), pad_group(group)
+    group, row = q.shape[2] // heads, config_for("select", q, k_cmp)
+    gp, tile = pad_group(group), row.launch(pad_group(group))
     if not chosen.numel():
         return chosen
     n = triton.cdiv(tokens, tile["BM"] // gp)
-    programs = min(n * heads * batch, _programs(q.device))
+    programs = min(n * heads * batch, row.resident * _multiprocessors(q.device))
     length = max(1, k_cmp.shape[1])
     scratch = torch.empty(programs, tile["BM"] // gp, length, dtype=torch.float32, device=q.device)
     start = segments(tokens, cu_seqlens, q.device).start
@@ -203,8 +204,5 @@ def _overlap_width(config: NSAConfig) -> int:
 
 
 @lru_cache
-def _programs(device: torch.device) -> int:
-    """How many programs the device can have in flight: the scratch is theirs."""
-    if device.type != "cuda":
-        return 2
-    return 2 * torch.cuda.get_device_properties(device).multi_processor_count
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

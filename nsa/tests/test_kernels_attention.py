@@ -101,7 +101,7 @@ def test_each_operation_is_routed_here() -> None:
     ("change", "words"),
     [
         ({"dk": 320}, "not both within 256"),
-        ({"heads": 256, "kv_heads": 2}, "more than 64"),
+        ({"heads": 256, "kv_heads": 2}, "more than a tile's"),
         ({"dtype": torch.float64}, "cannot compute in float64"),
         ({"offset": True}, "no kernel for q_start"),
     ],
