@@ -43,16 +43,24 @@ class Places:
             block has first >= end.
         keys: rows of the flattened k.
         l_sel: tokens in one block.
+        single: whether query n is token n of the one sequence that there is.
     """
 
     queries: Tensor
     blocks: Tensor
     keys: int
     l_sel: int
+    single: bool
 
     @property
     def bins(self) -> int:
         return self.blocks.shape[1]
+
+    def reachable(self, chunk: int) -> int:
+        """At most so many (chunk of queries, bin) have pairs: no query chooses a block that begins after it."""
+        rows = self.queries.shape[1]
+        ends = (min(first + chunk, rows) for first in range(0, rows, chunk))
+        return sum(min(self.bins, triton.cdiv(end, self.l_sel)) if self.single else self.bins for end in ends)
 
 
 @triton.jit
@@ -132,7 +140,7 @@ def _places(
     _block_places_kernel[(triton.cdiv(bins, 1024),)](
         first_bins, k_borders, blocks, bins, sequences, steps, L_SEL=l_sel, BLOCK=1024
     )
-    return Places(queries, blocks, keys, l_sel)
+    return Places(queries, blocks, keys, l_sel, sequences == 1 and q_start is None)
 
 
 # --- the union of a tile of queries ---
@@ -302,14 +310,21 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
     return keys
 
 
-def runs(keys: Tensor, last_key: int, pairs: int) -> Runs:
-    """Runs of at most `pairs` pairs. keys: int32 bin keys; those >= last_key belong to no run."""
+def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
+    """Runs of at most `pairs` pairs.
+
+    Args:
+        keys: int32 bin keys of all pairs; those >= last_key belong to no run.
+        last_key: how many keys there are.
+        pairs: the longest run.
+        used: how many keys can have pairs.
+    """
     narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
     ordered, order = torch.sort(keys.to(narrow), stable=True)
     edges = torch.searchsorted(ordered, _numbers(last_key + 1, narrow, keys.device), out_int32=True)
     run_edges = torch.zeros(last_key + 1, dtype=torch.int32, device=keys.device)
     torch.cumsum((edges.diff() + (pairs - 1)) // pairs, 0, dtype=torch.int32, out=run_edges[1:])
-    most = keys.numel() // pairs + min(last_key, keys.numel())
+    most = keys.numel() // pairs + min(used, keys.numel())
     ids = _numbers(most, torch.int32, keys.device)
     run_key = torch.searchsorted(run_edges[1:], ids, right=True, out_int32=True)
     return Runs(order, edges, run_edges, run_key, pairs)

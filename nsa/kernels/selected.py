@@ -225,7 +225,7 @@ def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> 
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
-    runs = index.runs(union.keys, union.rest_keys, schedule.pairs)
+    runs = index.runs(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
     held = chunk * p.heads * slots
     part = p.v.new_empty(held * p.group, p.v.shape[-1])
     part_lse = torch.empty(held * p.group, dtype=torch.float32, device=part.device)
@@ -437,7 +437,7 @@ def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor, *, gated: b
     """dk and dv by runs of the queries of each block, then the sum of the runs."""
     keys = p.heads * p.where.bins
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
-    partials = _partials(p, index.runs(index.pair_keys(p.indices, p.where), keys, pairs))
+    partials = _partials(p, index.runs(index.pair_keys(p.indices, p.where), keys, pairs, keys))
     _launch_dkv(p, partials, up, (0, keys), partials.runs.run_key.numel(), gated=gated)
     _reduce(p, partials, 1, dk, dv)
 
@@ -452,7 +452,8 @@ def _backward_gather(
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
-    partials = _partials(p, index.runs(union.keys, union.rest_keys + keys, pairs))
+    used = p.heads * p.where.reachable(chunk) + keys
+    partials = _partials(p, index.runs(union.keys, union.rest_keys + keys, pairs, used))
     held = chunk * p.heads * p.indices.shape[-1]
     part = p.q.new_empty(held * p.group, p.q.shape[-1])
     most_runs = held // pairs + min(held, keys)

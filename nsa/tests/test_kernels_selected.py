@@ -212,7 +212,7 @@ def test_runs_hold_each_pair_once_in_order() -> None:
     where = index.places(q, k, config.l_sel)
     flat = indices.flatten(0, 1).to(DEVICE)
     last = 2 * where.bins
-    runs = index.runs(index.pair_keys(flat, where), last, 8)
+    runs = index.runs(index.pair_keys(flat, where), last, 8, last)
     found: dict[int, list[int]] = {}
     for run, key in enumerate(runs.run_key.tolist()):
         if key < last:
@@ -227,6 +227,13 @@ def test_runs_hold_each_pair_once_in_order() -> None:
             n, h, slot = pair // 8, pair // 4 % 2, pair % 4
             start = int(flat[n, h, slot]) * config.l_sel + n // 33 * 33
             assert key // where.bins == h and int(where.blocks[0, key % where.bins]) == start
+
+
+def test_reachable_bounds_the_blocks_of_each_chunk() -> None:
+    """One sequence of 20 tokens, blocks of 8, chunks of 8 queries: 1, 2 and 3 blocks; of two sequences: all bins."""
+    one, two = (torch.zeros(batch, 20, 1, 16, device=DEVICE) for batch in (1, 2))
+    assert index.places(one, one, 8).reachable(8) == 1 + 2 + 3
+    assert index.places(two, two, 8).reachable(20) == 2 * index.places(two, two, 8).bins
 
 
 def test_gradients_repeat_bit_for_bit() -> None:
