@@ -27,7 +27,8 @@ _PAIRED = ("torch", "triton", FLASH)
 # Which managed Python, where none of the pod's fits, the best supported first.
 _MANAGED = ("3.12", "3.11", "3.10", "3.13", "3.14")
 _GIB = 2**30
-_DISK = {True: 10 * _GIB, False: 2 * _GIB}  # with CUDA (torch, its NVIDIA packages, flash-attn) and without
+# Room for torch with its NVIDIA packages and flash-attn, for torch alone, and for no torch.
+_DISK_CUDA, _DISK_CPU, _DISK_PLAIN = 10 * _GIB, 2 * _GIB, _GIB // 4
 _REASONS_SHOWN = 4
 
 
@@ -110,7 +111,7 @@ class Environment:
             "wheels": [asdict(wheel) for wheel in self.wheels],
             "pins": dict(self.pins),
             "cuda": self.cuda,
-            "disk_bytes": _DISK[self.cuda is not None],
+            "disk_bytes": _DISK_CUDA if self.cuda else _DISK_CPU if self.pins else _DISK_PLAIN,
         }
 
 

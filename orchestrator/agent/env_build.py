@@ -10,13 +10,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .env_fetch import NotThere, sha256
 from .env_lock import Lock, Wheel, cuda_packages, expand, make_lock, parse_lock
 from .env_progress import Progress, complaint, run
-from .env_record import differences, installed, site_packages
+from .env_record import canonical, differences, installed, site_packages
 from .env_settings import Settings
 from .env_store import Store, identity, locked, look_at, platform
 from .env_tools import Installer, find_installer, find_uv
@@ -38,6 +39,23 @@ compileall.compile_dir(sys.argv[1], quiet=2, workers=0 if many else 1, rx=re.com
 """
 
 
+class Unusable(Failure):
+    """One package does not work; the rest may do without it."""
+
+    def __init__(self, sentence: str, package: str) -> None:
+        super().__init__(sentence)
+        self.package = package
+
+
+@dataclass(frozen=True)
+class Means:
+    """What an environment is made with: a base Python, an installer, and where its packages come from."""
+
+    python: str
+    installer: Installer
+    settings: Settings
+
+
 class Builder:
     """One build, for one request. The caller holds the request's lock."""
 
@@ -51,17 +69,38 @@ class Builder:
         os.environ.update(self._request.get("variables", {}))
         self._sweep()
         self._require_space()
+        means = self._means()
+        lock = self._lock(means)
+        try:
+            self._provide(means, lock)
+        except Unusable as e:
+            if e.package not in self._optional():
+                raise
+            self._leave_out(e.package, e)
+            self._provide(means, lock.without(e.package))
+
+    def _means(self) -> Means:
         python = self._find_python()
         settings = self._settings(python)
         places = (self._store.tools, self._store.cache)
-        installer = find_installer(self._request.get("installer", "auto"), python, *places, settings, self._progress)
-        lock, local = self._lock(installer, python, settings)
+        which = self._request.get("installer", "auto")
+        return Means(python, find_installer(which, python, *places, settings, self._progress), settings)
+
+    def _provide(self, means: Means, lock: Lock) -> None:
+        """The environment of `lock`, as it is or made; the request is remembered to come to it."""
         with locked(self._store.key_lock(lock.key)):
             if look_at(self._store, lock.key)["state"] == "ready":
                 self._progress.say(f"environment {lock.key} is here already")
             else:
-                self._make(installer, python, settings, lock, local)
+                self._make(means, lock)
             self._store.remember(self._id, lock.key, lock.text())
+
+    def _optional(self) -> list[str]:
+        return [canonical(wheel["name"]) for wheel in self._request["wheels"] if not wheel["required"]]
+
+    def _leave_out(self, package: str, why: Failure) -> None:
+        self._notes.append(f"{package} is left out: {why}")
+        self._progress.say(self._notes[-1])
 
     def _sweep(self) -> None:
         """Remove what builders that died have left."""
@@ -96,22 +135,21 @@ class Builder:
         wheelhouse = self._request.get("wheelhouse")
         return Settings.of_wheelhouse(wheelhouse) if wheelhouse else Settings.of_pod(python)
 
-    def _lock(self, installer: Installer, python: str, settings: Settings) -> tuple[Lock, dict[str, str]]:
-        """The lock, and where wheels of it lie that were downloaded already (address -> file address)."""
-        version = _ask_python(python)[1]
+    def _lock(self, means: Means) -> Lock:
+        version = _ask_python(means.python)[1]
         kept = "" if self._request.get("fresh") else self._store.remembered(self._id).get("lock", "")
         if kept:
             self._progress.enter("resolve", "the lock of the last time is kept")
-            return parse_lock(kept, version, platform()), {}
-        self._progress.enter("resolve", f"resolving with {installer.name} {installer.version}")
-        wheels = self._resolve(installer, python, settings)
+            return parse_lock(kept, version, platform())
+        self._progress.enter("resolve", f"resolving with {means.installer.name} {means.installer.version}")
+        wheels = self._resolve(means)
         self._refuse_cuda(wheels)
-        local: dict[str, str] = {}
-        whole = [self._with_hash(wheel, settings, local) for wheel in wheels]
-        return make_lock([*whole, *self._extra_wheels(settings, local)], version, platform()), local
+        whole = [self._with_hash(wheel, means.settings) for wheel in wheels]
+        return make_lock([*whole, *self._extra_wheels(means.settings)], version, platform())
 
-    def _resolve(self, installer: Installer, python: str, settings: Settings) -> list[Wheel]:
+    def _resolve(self, means: Means) -> list[Wheel]:
         """By the pod's own indexes; the request's are added where those have not got the build."""
+        installer, python, settings = means.installer, means.python, means.settings
         requirements, indexes = self._request["requirements"], self._request["indexes"]
         if not requirements:
             return []
@@ -134,87 +172,87 @@ class Builder:
                 f"{listing(found)}; nothing of it was installed"
             )
 
-    def _with_hash(self, wheel: Wheel, settings: Settings, local: dict[str, str]) -> Wheel:
+    def _with_hash(self, wheel: Wheel, settings: Settings) -> Wheel:
         """Some indexes tell no hash: that of the file is taken, and kept in the lock."""
         if wheel.sha256 is not None:
             return wheel
-        path, digest = settings.web().fetch(wheel.url, self._store.cache / "wheels", self._progress)
-        local[wheel.url] = path.as_uri()
-        return Wheel(wheel.name, wheel.url, digest)
+        return replace(wheel, sha256=settings.web().fetch(wheel.url, self._downloads, self._progress)[1])
 
-    def _extra_wheels(self, settings: Settings, local: dict[str, str]) -> list[Wheel]:
+    def _extra_wheels(self, settings: Settings) -> list[Wheel]:
         """Wheels outside the index; an optional one that cannot be had is left out, and that is noted."""
         found = []
         for extra in self._request["wheels"]:
             try:
-                found.append(self._extra_wheel(extra, settings, local))
+                found.append(self._extra_wheel(Wheel(extra["name"], extra["url"], None), settings))
             except Failure as e:
                 if extra["required"]:
                     why = "its project has no such wheel" if isinstance(e, NotThere) else "it cannot be had"
                     raise Failure(f"{extra['name']} {extra['version']}: {why}: {e}") from e
-                self._notes.append(f"{extra['name']} is left out: {e}")
-                self._progress.say(self._notes[-1])
+                self._leave_out(extra["name"], e)
         return found
 
-    def _extra_wheel(self, extra: Mapping[str, Any], settings: Settings, local: dict[str, str]) -> Wheel:
-        wheel = Wheel(extra["name"], extra["url"], None)
+    def _extra_wheel(self, wheel: Wheel, settings: Settings) -> Wheel:
         carried = settings.in_wheelhouse(wheel.filename)
         if carried:
-            local[wheel.url] = carried.as_uri()
-            return Wheel(wheel.name, wheel.url, sha256(carried))
+            return replace(wheel, sha256=sha256(carried))
         if settings.wheelhouse:
             raise NotThere(f"the wheelhouse has no {wheel.filename}")
-        return self._with_hash(wheel, settings, local)
+        return self._with_hash(wheel, settings)
 
-    def _make(
-        self, installer: Installer, python: str, settings: Settings, lock: Lock, local: Mapping[str, str]
-    ) -> None:
+    @property
+    def _downloads(self) -> Path:
+        return self._store.cache / "wheels"
+
+    def _at_hand(self, lock: Lock, settings: Settings) -> dict[str, str]:
+        """Wheels that need no download, by address: those carried here, and those that had to be hashed."""
+        found: dict[str, str] = {}
+        for wheel in lock.wheels:
+            path = settings.in_wheelhouse(wheel.filename) or self._downloads / wheel.filename
+            if path.is_file():
+                found[wheel.url] = path.as_uri()
+        return found
+
+    def _make(self, means: Means, lock: Lock) -> None:
         """Install, verify and rename; the caller holds the key's lock."""
         root = self._store.environment(lock.key)
         aside = self._store.root / f".building-{lock.key}-{os.getpid()}"
         try:
-            self._install(installer, python, settings, lock, local, aside)
-            damaged = self._damaged(aside)
-            if damaged:
-                # A file that was edited in place in an environment was edited in the cache too: it is one file.
-                self._progress.say(f"the cache holds other content for {_files(damaged)}: installing again")
-                installer.forget(sorted({package for package, _ in damaged}), self._progress)
-                self._install(installer, python, settings, lock, local, aside)
-                damaged = self._damaged(aside)
-            if damaged:
-                raise Failure(
-                    f"what was installed is not what its wheels hold: {_files(damaged)}: "
-                    f"remove {self._store.cache} and try again"
-                )
+            self._install_undamaged(means, lock, aside)
             self._progress.enter("compile", "compiling to bytecode")
             _compile(aside, self._progress)
             self._progress.enter("verify", "trying what was installed")
             verified = self._verify(aside, lock)
             _move_scripts(aside, root)
-            self._record(aside, installer, lock, verified)
+            self._record(aside, means.installer, lock, verified)
             self._store.discard(root)
             aside.rename(root)
         finally:
             self._store.discard(aside)
         self._progress.enter("done", f"environment {lock.key} is built and verified")
 
-    def _install(
-        self,
-        installer: Installer,
-        python: str,
-        settings: Settings,
-        lock: Lock,
-        local: Mapping[str, str],
-        root: Path,
-    ) -> None:
-        self._progress.enter("install", f"installing {len(lock.wheels)} packages with {installer.name}")
+    def _install_undamaged(self, means: Means, lock: Lock, root: Path) -> None:
+        """A file that was edited in place in an environment was edited in the cache too: it is one file."""
+        self._install(means, lock, root)
+        damaged = self._damaged(root)
+        if damaged:
+            self._progress.say(f"the cache holds other content for {_files(damaged)}: installing again")
+            means.installer.forget(sorted({package for package, _ in damaged}), self._progress)
+            self._install(means, lock, root)
+            damaged = self._damaged(root)
+        if damaged:
+            cache = self._store.cache
+            raise Failure(f"what was installed is not what its wheels hold: {_files(damaged)}: remove {cache}")
+
+    def _install(self, means: Means, lock: Lock, root: Path) -> None:
+        self._progress.enter("install", f"installing {len(lock.wheels)} packages with {means.installer.name}")
         self._store.discard(root)
-        installer.make_environment(python, root, self._progress)
-        wheels = root / "wheels.txt"
-        wheels.write_text("\n".join(expand(lock, local)) + "\n", encoding="utf-8")
+        means.installer.make_environment(means.python, root, self._progress)
         if lock.wheels:
-            installer.install(root, wheels, settings.adding(self._request["indexes"]), self._progress)
-        wheels.unlink()
+            wheels = root / "wheels.txt"
+            wheels.write_text("\n".join([*expand(lock, self._at_hand(lock, means.settings)), ""]), encoding="utf-8")
+            settings = means.settings.adding(self._request["indexes"])
+            means.installer.install(root, wheels, settings, self._progress)
+            wheels.unlink()
         (root / "lock.txt").write_text(lock.text(), encoding="utf-8")
 
     def _damaged(self, root: Path) -> list[tuple[str, str]]:
@@ -234,7 +272,8 @@ class Builder:
             said = run(command, variables, self._progress, _VERIFY_LIMIT_S, json.dumps(asked))
         answer: dict[str, Any] = json.loads(said.splitlines()[-1])
         if "error" in answer:
-            raise Failure(f"the environment does not work: {answer['error']}")
+            sentence = f"the environment does not work: {answer['error']}"
+            raise Unusable(answer["error"], answer["package"]) if answer["package"] else Failure(sentence)
         return dict(answer["ok"])
 
     def _record(self, root: Path, installer: Installer, lock: Lock, verified: Mapping[str, Any]) -> None:

@@ -65,6 +65,9 @@ class Lock:
         """Of the text."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
+    def without(self, package: str) -> Lock:
+        return replace(self, wheels=tuple(w for w in self.wheels if w.name != package))
+
     def text(self) -> str:
         return "\n".join([f"# CPython {self.python} on {self.platform}", *(w.line() for w in self.wheels), ""])
 

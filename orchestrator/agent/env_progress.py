@@ -22,6 +22,8 @@ from .text import plain
 
 _LAST_LINES = 8
 _PR_SET_PDEATHSIG = 1
+# Variables that would make a Python look for packages elsewhere than in itself.
+_DISTURBING = frozenset(["PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "CONDA_PREFIX"])
 _TELLING = re.compile(r"(?i)(error|cause|fatal|hint)\b")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 _CAUSES = (
@@ -112,7 +114,7 @@ def _watch(
             stdin=stdin,
             stdout=stdout or subprocess.PIPE,
             stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
-            env=dict(variables),
+            env={name: value for name, value in variables.items() if name not in _DISTURBING},
             cwd="/",  # a package that lies in some working directory must not be found
             preexec_fn=_die_with_parent,
         )

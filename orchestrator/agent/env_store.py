@@ -82,7 +82,7 @@ def identity(request: Mapping[str, Any]) -> str:
     """The request's identity on a machine like this one: equal requests get the same environment."""
     content = {name: request[name] for name in _IDENTITY}
     content["python"] = request["python"]["version"]
-    content["wheels"] = [wheel["url"] for wheel in request["wheels"]]
+    content["wheels"] = [[wheel["url"], wheel["required"]] for wheel in request["wheels"]]
     content["platform"] = platform()
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 

@@ -1,6 +1,6 @@
 """Run by an environment's own Python, in a fresh process: does what is installed work, and is it what was locked?
 
-Reads a JSON object {"packages", "pins", "cuda"} from stdin; prints one line, {"ok": ...facts} or {"error": sentence}.
+Reads a JSON object {"packages", "pins", "cuda"} from stdin; prints one line, {"ok": facts} or {"error": sentence}.
 Beside it lies env_kernel.py. Both are copied out of the agent first, which may be a zip file.
 """
 
@@ -19,7 +19,11 @@ _LIKELY = "its wheel was built for another torch or another C++ ABI"
 
 
 class Wrong(Exception):
-    """What is not as it should be, as a sentence."""
+    """What is not as it should be, as a sentence; `package` where it is that package's fault alone."""
+
+    def __init__(self, sentence: str, package: str | None = None) -> None:
+        super().__init__(sentence)
+        self.package = package
 
 
 def main() -> None:
@@ -27,7 +31,7 @@ def main() -> None:
     try:
         print(json.dumps({"ok": verify(asked)}))
     except Wrong as e:
-        print(json.dumps({"error": str(e)}))
+        print(json.dumps({"error": str(e), "package": e.package}))
 
 
 def verify(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +48,10 @@ def verify(asked: Mapping[str, Any]) -> dict[str, Any]:
             if asked["cuda"] or "numpy" in asked["packages"]:
                 checks.append(_triton_kernel(asked["cuda"]))
         if "flash-attn" in asked["packages"]:
-            _flash_attn()
+            try:
+                _flash_attn()
+            except Wrong as e:
+                raise Wrong(str(e), "flash-attn") from e
             checks.append("flash-attn forward and backward")
     return {**facts, "checks": checks}
 

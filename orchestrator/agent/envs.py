@@ -251,7 +251,9 @@ def _remove(store: Store, key: str) -> bool:
 
 
 def _trim_cache(store: Store) -> None:
-    """Drop downloads that no environment shares; dropping others would free nothing."""
+    """Drop downloads that no environment shares; dropping others would free nothing. Not while something is built."""
+    if any(_state(job)["state"] == "running" for job in store.root.glob(".jobs/*")):
+        return
     for archive in store.cache.glob("uv/archive-v*/*"):
         files = [Path(folder) / name for folder, _, names in os.walk(archive) for name in names]
         if all(path.lstat().st_nlink == 1 for path in files):

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.env_store import identity
+from orchestrator.agent.env_build import Builder, Unusable
+from orchestrator.agent.env_lock import Lock
+from orchestrator.agent.env_progress import Progress
+from orchestrator.agent.env_store import Store, find, identity
 from tests.env.pod import EnvPod, request
 from tests.env.wheels import make_index, make_wheel
 
@@ -199,6 +202,48 @@ def test_a_wheelhouse_needs_no_network(either: EnvPod, tmp_path: Path) -> None:
     assert environment["packages"] == {"part": "0.1", "tool": "1.0"}
 
 
+def test_an_optional_package_that_does_not_work_is_left_out_and_said(
+    pod: EnvPod, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**pod.variables, "PATH": f"{pod.uv and pod.uv.parent}:/usr/bin:/bin"}.items():
+        monkeypatch.setenv(name, value)
+    wheel = {"name": "flash-attn", "version": "2.8.3", "url": f"{server}/flash_attn-2.8.3-py3-none-any.whl"}
+    whole = Builder._verify
+
+    def verify(builder: Builder, root: Path, lock: Lock) -> dict[str, object]:
+        if "flash-attn" in lock.packages:
+            raise Unusable("flash_attn cannot be imported: undefined symbol: _ZN3c105Error", "flash-attn")
+        return whole(builder, root, lock)
+
+    monkeypatch.setattr(Builder, "_verify", verify)
+    store = Store(pod.workdir)
+    for required in (True, False):
+        asked = request("tool", wheels=[{**wheel, "required": required}])
+        store.job(identity(asked)).mkdir(parents=True)
+        builder = Builder(store, asked, Progress(store.job(identity(asked)) / "progress.jsonl"))
+        if required:
+            with pytest.raises(Unusable, match="undefined symbol: _ZN3c105Error"):
+                builder.build()
+        else:
+            builder.build()
+    environment = find(store, asked)["environment"]
+    assert environment["packages"] == {"part": "1.5", "tool": "2.0"}
+    assert environment["notes"] == [
+        "flash-attn is left out: flash_attn cannot be imported: undefined symbol: _ZN3c105Error"
+    ]
+    assert pod.leftovers() == []
+
+
+def test_a_wheelhouse_serves_a_lock_that_was_made_with_a_network(pod: EnvPod, server: str, tmp_path: Path) -> None:
+    pod.variables["PIP_EXTRA_INDEX_URL"] = f"{server}/simple"
+    asked = request("served")
+    environment = pod.build(asked)
+    subprocess.run(["rm", "-rf", environment["root"], str(pod.workdir / "cache")], check=True)
+    make_wheel(tmp_path / "house", "served", "1.0")
+    pod.variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    assert pod.build({**asked, "wheelhouse": str(tmp_path / "house")})["key"] == environment["key"]
+
+
 def test_too_little_room_is_said_before_anything_is_fetched(pod: EnvPod) -> None:
     sentence = pod.refused(request("tool", disk_bytes=1 << 60))
     assert sentence.startswith("the environment needs 1073741824 GiB of disk below")
@@ -227,7 +272,10 @@ def test_a_download_that_is_not_what_the_lock_says_is_refused(pod: EnvPod, tmp_p
 def test_a_request_is_known_by_what_it_asks_not_by_where_things_lie() -> None:
     moved = {**request("tool"), "python": {**request()["python"], "path": "/elsewhere/python"}, "disk_bytes": 5}
     assert identity(moved) == identity(request("tool"))
-    assert identity(request("tool", pins={"torch": "1"})) != identity(request("tool"))
+    wheel = {"name": "flash-attn", "version": "1", "url": "https://example.org/flash_attn-1-py3-none-any.whl"}
+    optional, required = (request("tool", wheels=[{**wheel, "required": value}]) for value in (False, True))
+    others = [request("tool", pins={"torch": "1"}), optional, required]
+    assert len({identity(asked) for asked in (request("tool"), *others)}) == 4
 
 
 def test_an_empty_request_is_a_bare_environment(pod: EnvPod) -> None:

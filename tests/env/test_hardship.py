@@ -161,6 +161,7 @@ def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPo
     assert pod.check(request("part"))["state"] == "absent"
     assert {e["key"]: e["in_use"] for e in pruned["kept"]} == {used["key"]: True, recent["key"]: False}
     assert pod.check(request("tool"))["state"] == "ready", "what is left is undisturbed"
+    assert pod.build(request("part"))["key"] == old["key"], "a trimmed cache still works"
 
 
 def test_pruning_by_size_takes_the_longest_unused_first(pod: EnvPod) -> None:
