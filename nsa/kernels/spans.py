@@ -9,6 +9,7 @@ keys) that add nothing atomically: it is the same bit for bit in every run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -320,7 +321,7 @@ def _backward_kv(
 # --- launching ---
 
 
-def _sizes(q: Tensor, k: Tensor, v: Tensor, tile: Tile) -> dict[str, object]:
+def _sizes(q: Tensor, k: Tensor, v: Tensor, tile: Tile) -> dict[str, Any]:
     """The compile-time arguments that all three kernels share."""
     (dk0, dk1), (dv0, dv1) = split_dim(q.shape[-1]), split_dim(v.shape[-1])
     group = q.shape[2] // k.shape[2]
@@ -376,34 +377,56 @@ def backward(
         gate: [B,T,Hq], a column of contiguous gates; None is 1.
         dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
     """
-    q, k, v, do = rows_last(q), rows_last(k), rows_last(v), do.contiguous()
+    q, k, v = rows_last(q), rows_last(k), rows_last(v)
     added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
-    gating = (lse, 0) if gate is None else (gate, gate.stride(-1))
-    _launch_q((q, k, v), do, lse, delta, gating, dq, spans, scale, GATED=gate is not None, ADD=added)
-    dk, dv = _launch_kv((q, k, v), do, lse, delta, gating, spans, scale, GATED=gate is not None)
+    upstream = _Upstream(do.contiguous(), lse, delta, gate)
+    _launch_q(q, k, v, upstream, dq, spans, scale, added)
+    dk, dv = _launch_kv(q, k, v, upstream, spans, scale)
     return dq, dk, dv
 
 
-def _launch_q(qkv, do, lse, delta, gating, dq, spans, scale, **flags):  # type: ignore[no-untyped-def]
-    q, k, v = qkv
+@dataclass(frozen=True)
+class _Upstream:
+    """What the gradient kernels read of the forward's rows."""
+
+    do: Tensor
+    lse: Tensor
+    delta: Tensor
+    gate: Tensor | None
+
+    @property
+    def pointers(self) -> tuple[Tensor, ...]:
+        return self.do, self.lse, self.delta, self.lse if self.gate is None else self.gate
+
+    @property
+    def stride(self) -> int:
+        return 0 if self.gate is None else self.gate.stride(-1)
+
+
+def _launch_q(
+    q: Tensor, k: Tensor, v: Tensor, up: _Upstream, dq: Tensor, spans: Spans, scale: float, added: bool
+) -> None:
     sizes = _sizes(q, k, v, config_for(f"{spans.branch}_backward_q", q, v))
     n = triton.cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
     if dq.numel():
         _backward_q[(n * k.shape[2] * q.shape[0],)](
-            q, k, v, do, lse, delta, gating[0], dq, spans.lo, spans.hi, q.shape[1], k.shape[2], q.shape[0], n,
-            *_strides(q, k, v), gating[1], scale, **sizes, **flags,
+            q, k, v, *up.pointers, dq, spans.lo, spans.hi, q.shape[1], k.shape[2], q.shape[0], n,
+            *_strides(q, k, v), up.stride, scale, GATED=up.gate is not None, ADD=added, **sizes,
         )  # fmt: skip
 
 
-def _launch_kv(qkv, do, lse, delta, gating, spans, scale, **flags):  # type: ignore[no-untyped-def]
-    q, k, v = qkv
+def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, scale: float) -> tuple[Tensor, Tensor]:
     sizes = _sizes(q, k, v, config_for(f"{spans.branch}_backward_kv", q, v))
     batch, keys, heads = k.shape[:3]
-    parts, wide = spans.parts, k.dtype if spans.parts == 1 else torch.float32
+    parts = spans.parts
+    wide = k.dtype if parts == 1 else torch.float32
     dk, dv = (torch.empty(parts, *x.shape, dtype=wide, device=x.device) for x in (k, v))
     if dk.numel():
         _backward_kv[(triton.cdiv(keys, sizes["BN"]) * heads * batch, parts)](
-            q, k, v, do, lse, delta, gating[0], dk, dv, spans.q_lo, spans.q_hi, q.shape[1], keys, heads, batch,
-            max(1, triton.cdiv(q.shape[1], parts)), *_strides(q, k, v), gating[1], scale, **sizes, **flags,
+            q, k, v, *up.pointers, dk, dv, spans.q_lo, spans.q_hi, q.shape[1], keys, heads, batch,
+            max(1, triton.cdiv(q.shape[1], parts)), *_strides(q, k, v), up.stride, scale,
+            GATED=up.gate is not None, **sizes,
         )  # fmt: skip
-    return tuple(x[0] if parts == 1 else x.sum(0).to(k.dtype) for x in (dk, dv))
+    if parts == 1:
+        return dk[0], dv[0]
+    return dk.sum(0).to(k.dtype), dv.sum(0).to(v.dtype)
