@@ -30,6 +30,8 @@ from .text import listing
 _IDENTITY = ("format", "requirements", "indexes", "pins", "cuda")
 _ID_DIGITS = 16
 _ANSWER_S = 30
+_TRIES = 5
+_PAUSE_S = 0.02
 
 
 class Store:
@@ -97,14 +99,33 @@ def locked(path: Path, wait: bool = True) -> Iterator[int | None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield None
-        else:
-            yield fd
+        if wait:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        # Tried more than once, since someone who only looks holds it for a moment too.
+        yield fd if wait or any(_take(fd) for _ in range(_TRIES)) else None
     finally:
         os.close(fd)
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock at `path` now."""
+    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _take(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_PAUSE_S)
+        return False
+    return True
 
 
 def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:

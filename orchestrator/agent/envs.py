@@ -18,7 +18,7 @@ from . import lock as pod_lock
 from .env_build import Builder
 from .env_progress import Progress, read_progress
 from .env_record import canonical
-from .env_store import Store, find, identity, locked, read_json
+from .env_store import Store, find, identity, is_held, locked, read_json
 from .failure import Failure
 from .files import write_atomically
 
@@ -196,9 +196,9 @@ def _state(folder: Path) -> dict[str, Any]:
     if result.exists():
         error = read_json(result).get("error")
         return {"state": "failed", "error": error} if error else {"state": "built"}
-    with locked(folder / "lock", wait=False) as held:
-        # Free, and still no result: nobody will write one.
-        return {"state": "running" if held is None or result.exists() else "lost"}
+    held = is_held(folder / "lock")
+    # Free, and still no result: nobody will write one.
+    return {"state": "running" if held or result.exists() else "lost"}
 
 
 def _summaries(store: Store) -> list[dict[str, Any]]:
