@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator import pairing
 from orchestrator.errors import InputError
 from orchestrator.inventory import Pod
+from orchestrator.pairing_table import table
 from orchestrator.plan import Capabilities, Plan, PlannedSubmodule, Tree, make_plan, unmet
 from orchestrator.repo import Contents, Repository, Revision
 from orchestrator.results import Result
@@ -69,10 +71,11 @@ class Request:
 
 
 def request(pod: Pod, repo_dir: Path, commit: str, runbook: str | None, artifacts: Path | None) -> Request:
-    """Resolve revision and runbook; InputError for what does not exist."""
+    """Resolve revision and runbook; InputError for what does not exist, or an environment that cannot be."""
     repo = Repository.open(repo_dir)
     revision = repo.resolve(commit)
     file = find_runbook(runbook or _default_runbook(pod), repo.root)
+    pairing.check(table(), file.runbook.environment, pod.environment)
     contents = repo.contents(revision)
     return Request(pod, repo, revision, contents, repo.dirty(), file, artifacts or repo.root / "artifacts")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -79,6 +80,8 @@ class Project:
             cwd=self.root,
             env=self.environment(PYTHONPATH=str(Path(__file__).parents[2]), **extra),
             stdin=subprocess.DEVNULL,
+            # A test run in the background ignores SIGINT, and would hand that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -173,6 +173,7 @@ BAD_INPUT = [
     (["validate", "--pod", "local", "--runbook", "r", "--commit", "no-such-revision"], "no-such-revision"),
     (["validate", "--pod", "local", "--runbook", "bad"], "bad.yaml:2"),
     (["validate"], "--pod"),
+    (["validate", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
     (["validate", "--pod", "local", "--repo", "/"], "git repository"),
     (["report"], "expected a run id"),
     (["fetch", "--pod", "local", "--commit", "no-such-revision"], "no-such-revision"),
@@ -183,6 +184,9 @@ BAD_INPUT = [
 @pytest.mark.parametrize(("arguments", "sentence"), BAD_INPUT, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
 def test_bad_input_is_one_sentence_and_exit_code_2(project: Project, arguments: list[str], sentence: str) -> None:
     project.commit({**FILES, "runbooks/bad.yaml": "name: bad\nstagess: []\n"})
+    pods = json.loads(project.inventory.read_text())["pods"]
+    pods["pinned"] = {"transport": "local", "environment": "torch99"}
+    project.inventory.write_text(json.dumps({"pods": pods}))
     outcome = project.run(*arguments, "--json")
     assert outcome.exit_code == 2, outcome.stderr
     assert sentence in outcome.json["error"]
