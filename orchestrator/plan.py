@@ -148,9 +148,14 @@ def make_plan(
     *,
     facts: Mapping[str, Any],
     workdir: str,
+    path: str,
     committed: bool,
 ) -> Plan:
-    """The plan of one run; `facts` are the probe's, `committed` says whether the runbook's bytes are the commit's."""
+    """The plan of one run.
+
+    `facts` are the probe's; `path` is how the runbook's place is recorded, `committed` whether its bytes are the
+    commit's.
+    """
     runbook = file.runbook
     left_out = _left_out(runbook, have)
     gone = {stage.name for stage in left_out}
@@ -166,7 +171,7 @@ def make_plan(
         submodules=list(tree.submodules),
         dirty=tree.dirty,
         runbook=RunbookOrigin(
-            name=runbook.name, source=file.source, path=str(file.path), sha256=file.sha256, committed=committed
+            name=runbook.name, source=file.source, path=path, sha256=file.sha256, committed=committed
         ),
         requires=list(runbook.requires),
         environment=dict(environment),

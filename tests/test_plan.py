@@ -40,6 +40,7 @@ def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, **pod: Any) -> Plan:
         have,
         facts={},
         workdir="/w",
+        path="r.yaml",
         committed=True,
     )
 

@@ -34,6 +34,7 @@ def make_run(tmp_path: Path, stages: dict[str, bool], extra: str = "") -> tuple[
         Capabilities(sm=None, packages=frozenset()),
         facts={"hostname": "h<b>", "cpu_model": "c|d"},
         workdir="/w",
+        path="r.yaml",
         committed=False,
     )
     return create(tmp_path / "artifacts", tmp_path, plan), plan

@@ -30,13 +30,17 @@ _DAY_S = 86400.0
 _SHOWN = ("key", "profile", "python_version", "torch_cuda", "created", "notes")
 _TELLING = ("torch", "triton", "flash-attn")
 _ASK_SYSTEM = """
-import importlib.metadata as metadata, json, os, re, sys
+import importlib.metadata as metadata, importlib.util, json, os, re, runpy, sys
 found = {}
 for distribution in metadata.distributions():
     name = distribution.metadata["Name"]
     if name:
         found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
-print(json.dumps({"python": sys.executable, "version": sys.version.split()[0], "packages": found}))
+said = {"python": sys.executable, "python_version": sys.version.split()[0], "packages": found}
+torch = importlib.util.find_spec("torch")
+if torch and torch.origin:  # its version module stands alone: nothing of torch is imported
+    said["torch_cuda"] = runpy.run_path(os.path.join(os.path.dirname(torch.origin), "version.py")).get("cuda")
+print(json.dumps(said))
 """
 
 
@@ -132,7 +136,7 @@ def system(argv: Sequence[str]) -> int:
     except (OSError, ValueError, subprocess.SubprocessError) as e:
         raise Failure(f"{python} does not say what is installed: {e}") from e
     packages = {name: found["packages"][name] for name in map(canonical, options.names) if name in found["packages"]}
-    return _say({"kind": "system", "python": found["python"], "python_version": found["version"], "packages": packages})
+    return _say({**found, "kind": "system", "packages": packages})
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {

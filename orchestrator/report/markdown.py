@@ -71,7 +71,10 @@ def _host(environment: Mapping[str, Any]) -> str:
 def _versions(environment: Mapping[str, Any]) -> str:
     packages = environment.get("packages") or {}
     shown = [f"{name} {markdown(packages[name])}" for name in ("torch", "triton", "flash-attn") if packages.get(name)]
-    return ", ".join([*shown, f"CUDA runtime {markdown(environment.get('torch_cuda') or 'none (CPU build)')}"])
+    if not packages.get("torch"):
+        return ", ".join(shown) or "-"
+    runtime = environment.get("torch_cuda", "not recorded") or "none (CPU build)"
+    return ", ".join([*shown, f"CUDA runtime {markdown(runtime)}"])
 
 
 def _cost(environment: Mapping[str, Any], stages: Iterable[StageResult]) -> str:

@@ -61,13 +61,16 @@ class Request:
         )
 
     @property
+    def runbook_path(self) -> str:
+        """The runbook's path in the repository; its absolute path if it lies elsewhere."""
+        root = self.repo.root.resolve()
+        path = self.file.path
+        return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+    @property
     def runbook_is_committed(self) -> bool:
         """Whether the commit holds the runbook's very bytes at its path."""
-        root = self.repo.root.resolve()
-        if not self.file.path.is_relative_to(root):
-            return False
-        path = self.file.path.relative_to(root).as_posix()
-        return self.repo.blob_at(self.revision.commit, path) == self.file.path.read_bytes()
+        return self.repo.blob_at(self.revision.commit, self.runbook_path) == self.file.path.read_bytes()
 
 
 def request(pod: Pod, repo_dir: Path, commit: str, runbook: str | None, artifacts: Path | None) -> Request:
@@ -107,7 +110,7 @@ def validate(asked: Request, door: Door, progress: Progress) -> Result:
     if asked.dirty:
         progress.warn(f"uncommitted changes are not part of this run: {listing(asked.dirty)}")
     if not asked.runbook_is_committed:
-        progress.warn(f"the runbook {asked.file.path} is not as in {asked.revision.commit[:7]}")
+        progress.warn(f"the runbook {asked.runbook_path} is not as in {asked.revision.commit[:7]}")
     with door.open() as agent:
         facts = door.facts(agent)
         if facts.raw["holder"]:  # only the launch takes hold of the pod, but there is much to do before it
@@ -145,9 +148,16 @@ def _environment(asked: Request, agent: Agent, facts: PodFacts, progress: Progre
 def _plan(
     asked: Request, environment: Mapping[str, Any], have: Capabilities, facts: Mapping[str, Any], workdir: str
 ) -> Plan:
-    committed = asked.runbook_is_committed
     return make_plan(
-        asked.file, asked.pod, asked.tree, environment, have, facts=facts, workdir=workdir, committed=committed
+        asked.file,
+        asked.pod,
+        asked.tree,
+        environment,
+        have,
+        facts=facts,
+        workdir=workdir,
+        path=asked.runbook_path,
+        committed=asked.runbook_is_committed,
     )
 
 
