@@ -26,6 +26,7 @@ from nsa.routing import Request
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OLDEST = (3, 0)
+OLDEST_SELECTED_GRADIENT = (3, 3)  # before, its pipeliner fails on the dq kernel
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -37,13 +38,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def supports(request: Request) -> str | None:
     """None, or why this request cannot run on these kernels."""
-    checks = (_version(), _device(request), _dtype(request), _shape(request))
+    checks = (_version(request), _device(request), _dtype(request), _shape(request))
     return next((reason for reason in checks if reason is not None), None)
 
 
-def _version() -> str | None:
+def _version(request: Request) -> str | None:
     found = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    return None if found >= OLDEST else f"Triton {triton.__version__} is older than 3.0"
+    if found < OLDEST:
+        return f"Triton {triton.__version__} is older than 3.0"
+    selecting = request.operation in ("selected", "attention")
+    if selecting and request.needs_grad and found < OLDEST_SELECTED_GRADIENT:
+        return f"Triton {triton.__version__} cannot compile the gradient of selected attention; 3.3 can"
+    return None
 
 
 def _device(request: Request) -> str | None:

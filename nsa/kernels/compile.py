@@ -80,7 +80,7 @@ class _StandIn:
 def compiling(architecture: str) -> Iterator[list[Any]]:
     """Inside the block every launch compiles for `architecture` and does not run; yields the compiled kernels."""
     compiled: list[Any] = []
-    run, before = JITFunction.run, driver._active
+    run, before = JITFunction.run, dict(vars(driver))
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         compiled.append(run(self, *args, grid=grid, warmup=True, **options))
@@ -94,7 +94,7 @@ def compiling(architecture: str) -> Iterator[list[Any]]:
     finally:
         configs.COMPILING_FOR.reset(token)
         JITFunction.run = run
-        driver._active = before
+        vars(driver).update(before)
 
 
 def resources(kernel: Any) -> Resources:

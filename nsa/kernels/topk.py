@@ -64,24 +64,29 @@ def _block_scores(
 
 
 @triton.jit
-def _keep_best(b_best, b_block, b_score, o_b, NONE: tl.constexpr):
+def _carried(b_x):
+    """b_x itself: Triton 3.0 and 3.1 crash on a reduction of just what a loop carries."""
+    return b_x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _keep_best(b_best, b_block, b_score, o_b, FREE: tl.constexpr):
     """Replace kept blocks, the worst first, while a candidate scores more than the worst that is kept.
 
-    b_best, b_block [TB, K]; b_score [TB, BJ] of blocks o_b [BJ], all of higher index than those kept, which therefore
-    win ties; NONE is below every score.
+    b_best, b_block [TB, K]; b_score [TB, BJ], at least -1, of blocks o_b [BJ], all of higher index than those kept, so
+    that the kept win ties. No more steps are needed than a query has candidates above its worst.
     """
-    b_top = tl.max(b_score, 1)  # [TB]
-    b_worst = tl.min(b_best, 1)
-    while tl.max((b_top > b_worst).to(tl.int32), 0) > 0:
-        m_row = b_top > b_worst
+    b_worst = tl.min(_carried(b_best), 1)  # [TB]
+    steps = tl.max(tl.sum((b_score > b_worst[:, None]).to(tl.int32), 1), 0)
+    for _ in range(tl.minimum(steps, FREE)):
+        b_top = tl.max(_carried(b_score), 1)
+        b_worst = tl.min(_carried(b_best), 1)
         b_new = tl.min(tl.where(b_score == b_top[:, None], o_b[None, :], 1 << 30), 1)  # lowest index of the best
         b_old = tl.max(tl.where(b_best == b_worst[:, None], b_block, -(1 << 30)), 1)  # highest index of the worst
-        m_slot = m_row[:, None] & (b_block == b_old[:, None]) & (b_best == b_worst[:, None])
+        m_slot = (b_top > b_worst)[:, None] & (b_block == b_old[:, None]) & (b_best == b_worst[:, None])
         b_best = tl.where(m_slot, b_top[:, None], b_best)
         b_block = tl.where(m_slot, b_new[:, None], b_block)
-        b_score = tl.where(o_b[None, :] == b_new[:, None], NONE, b_score)
-        b_top = tl.max(b_score, 1)
-        b_worst = tl.min(b_best, 1)
+        b_score = tl.where(o_b[None, :] == b_new[:, None], -1.0, b_score)
     return b_best, b_block
 
 
@@ -143,7 +148,7 @@ def _select(
             o_b = i * BJ + tl.arange(0, BJ)  # [BJ]
             b_score = _block_scores(p_mine, o_b, o_lo - i_lo, o_seen, LENGTH, L, D, LS, WIDTH, TB, BJ)
             m_b = (o_b >= INIT)[None, :] & (o_b[None, :] <= b_now[:, None] - LOCAL)
-            b_best, b_block = _keep_best(b_best, b_block, tl.where(m_b, b_score, -1.0), o_b, -1.0)
+            b_best, b_block = _keep_best(b_best, b_block, tl.where(m_b, b_score, -1.0), o_b, FREE)
         b_forced = tl.where(o_slot < FREE + INIT, o_slot - FREE, 0)[None, :]
         m_forced = (o_slot < FREE + INIT)[None, :] & (b_forced <= b_now[:, None])
         b_local = b_now[:, None] - (o_slot - FREE - INIT)[None, :]

@@ -113,6 +113,20 @@ def test_refuses_with_a_reason(change: dict[str, object], words: str) -> None:
     assert words in (backend.supports(replace(request, **change)) or "")
 
 
+@pytest.mark.parametrize(
+    ("version", "needs_grad", "words"),
+    [("2.3.1", False, "older than 3.0"), ("3.0.0", True, "cannot compile the gradient"), ("3.0.0", False, None)],
+)
+def test_old_triton_is_a_reason(
+    version: str, needs_grad: bool, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend.triton, "__version__", version)
+    shape = (1, 64, 64, 16, 4, 64, 64)
+    request = Request("selected", torch.device(DEVICE), torch.float16, *shape, SMALL, needs_grad=needs_grad)
+    reason = backend.supports(request)
+    assert reason is None if words is None else words in (reason or "")
+
+
 def test_what_it_cannot_do_is_a_recorded_fallback() -> None:
     problem = Problem(SMALL, tokens=20, dtype=torch.float64, device=DEVICE)
     x = problem.tensors()
