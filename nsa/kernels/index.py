@@ -100,9 +100,7 @@ def _block_places_kernel(first_bins, k_borders, out, bins, S, steps, L_SEL: tl.c
     tl.store(out + bins + x, tl.load(k_borders + sequence + 1, mask=live, other=0), mask=live)
 
 
-def places(
-    q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None
-) -> Places:
+def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None) -> Places:
     """Places of the queries of q [B,T,Hq,D] and of the blocks of k [B,Tk,Hkv,D]."""
     if cu_seqlens is None and q_start is None:
         return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
@@ -124,9 +122,7 @@ def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> 
     return counts * tokens, counts * keys
 
 
-def _places(
-    q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: int, q_start: Tensor | None
-) -> Places:
+def _places(q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: int, q_start: Tensor | None) -> Places:
     """Places of `rows` queries and `keys` keys in the sequences that the int32 borders [S+1] name."""
     sequences, device = q_borders.numel() - 1, q_borders.device
     steps = max(1, math.ceil(math.log2(sequences + 1)))
@@ -233,9 +229,7 @@ def _union_kernel(
     tl.store(count + h * tl.num_programs(0) + tile, tl.sum(new.to(tl.int32), 0))
 
 
-def union(
-    indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0
-) -> Union:
+def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0) -> Union:
     """The union of each tile of `tokens` neighbouring queries.
 
     Args:

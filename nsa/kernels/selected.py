@@ -480,9 +480,7 @@ class _SelectedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, do):  # type: ignore[no-untyped-def]
         q, k, v, o, lse, block_indices, cu_seqlens, q_start = ctx.saved_tensors
-        grads = backward(
-            do, q, k, v, lse, row_dot(do, o), block_indices, ctx.config, ctx.scale, cu_seqlens, q_start
-        )
+        grads = backward(do, q, k, v, lse, row_dot(do, o), block_indices, ctx.config, ctx.scale, cu_seqlens, q_start)
         return *grads, None, None, None, None, None
 
 
