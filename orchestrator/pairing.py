@@ -1,6 +1,6 @@
 """Facts about a pod + what a runbook needs -> Environment: exact versions, where they come from, and why.
 
-Pure: nothing is asked of the pod or of a registry here. `python -m orchestrator.pairing --check` compares the
+Pure: nothing is asked of the pod or of a registry here. `python -m orchestrator.pairing_check --check` compares the
 table with the wheels' own metadata.
 """
 
@@ -421,9 +421,3 @@ def _described(gpu: Gpu) -> str:
 
 def _dotted(sm: int) -> str:
     return f"{sm // 10}.{sm % 10}"
-
-
-if __name__ == "__main__":
-    from orchestrator.pairing_check import main
-
-    raise SystemExit(main())

@@ -1,7 +1,7 @@
 """Ask a package index about the pairing table: compare its rows, or lock one of its profiles. Needs uv and the index.
 
-python -m orchestrator.pairing --check [VERSION ...]
-python -m orchestrator.pairing --lock rtx4090-torch24 --python 3.10
+python -m orchestrator.pairing_check --check [VERSION ...]
+python -m orchestrator.pairing_check --lock rtx4090-torch24 --python 3.10
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GLIBC = "2.28"
 def main(argv: Sequence[str] | None = None) -> int:
     """0; 1 when a row does not agree with the index; 4 when nothing could be asked."""
     parser = argparse.ArgumentParser(
-        prog="python -m orchestrator.pairing", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m orchestrator.pairing_check", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -135,3 +135,7 @@ def _resolve(wanted: Sequence[str], machine: str, python: str, variables: Mappin
     if done.returncode != 0:
         raise EnvironmentFailed(f"uv: {plain(done.stderr)}")
     return from_pylock(done.stdout)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
