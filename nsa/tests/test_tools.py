@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nsa import check_env, fa2_probe, flags, sanity, sel_ranges
+from nsa import check_env, fa2_probe, flags, milestones, sanity, sel_ranges
 from nsa.check_env import judge_pairing, triton_requirement
 from nsa.routing import __main__ as routing_command
 
@@ -127,3 +127,26 @@ def test_commands_run_without_a_warning(module: str) -> None:
         [sys.executable, "-W", "error", "-m", module, "--json"], capture_output=True, text=True, timeout=300, check=True
     )
     assert json.loads(done.stdout) and done.stderr == ""
+
+
+# --- milestones ---
+
+
+def test_milestones_run_and_what_did_not_run_is_no_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(milestones, "provider", lambda: "no provider here")
+    assert milestones.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[:4]] == [
+        ["M0", "branches", "ok"],
+        ["M1", "flash", "not"],
+        ["M2", "learning", "ok"],
+        ["M3", "decoding", "ok"],
+    ]
+
+
+def test_a_wrong_milestone_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(milestones, "MILESTONES", {"M3 decoding": milestones.decoding})
+    monkeypatch.setattr(milestones.blocks, "reads_expected", lambda t, config: 1)
+    assert milestones.main() == 1
