@@ -4,9 +4,9 @@ from nsa.profiles.profile import UNMEASURED, Measured, Profile
 
 _DEFAULT = "not measured against PyTorch: the kernels were made for this architecture and are its default"
 _DENSE = (
-    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 8k (2.84 ms, 1.74) "
-    "and faster at 16k (6.1, 7.1), group size 4 slower at 16k (3.89, 3.38) and faster at 64k (23.2, 60.6); interpolated "
-    "in between (artifacts/bench/h200-kernels)"
+    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 8k (2.84 ms, "
+    "1.74) and faster at 16k (6.1, 7.1), group size 4 slower at 16k (3.89, 3.38) and faster at 64k (23.2, 60.6); "
+    "interpolated in between (artifacts/bench/h200-kernels)"
 )
 PROFILE = Profile(
     name="sm90",
