@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nsa import blocks
+from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.ops import checks
-from nsa.ops.compression import compress
+from nsa.paging import PagedRows, PageTable
 from nsa.transfer import to_device
 
 NAME = "NSACache"
 Triple = tuple[Tensor, Tensor, Tensor]
 Branches = Tensor | Triple
-Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(k, v, first) -> (k_cmp, v_cmp): compressed tokens [B,E,Hkv,D*] of the spans that begin at rows 0, d, 2d ... of
-k, v [B,(E-1)*d+l,Hkv,D*], whose first row has the position first[b] (int64 [B])."""
 
 
 def _triple(name: str, x: Branches) -> Triple:
@@ -37,8 +36,23 @@ class Rows:
     k: Tensor
     v: Tensor
 
+    @property
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """The memory itself."""
+        return self.k, self.v
+
+    @property
+    def shaped(self) -> tuple[Tensor, Tensor]:
+        """Tensors of the shape, dtype and device of `k` and `v`."""
+        return self.k, self.v
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.k.shape[1]
+
     def reserve(self, rows: int) -> None:
-        """Room for that many rows without overwriting any; at least doubles when it grows."""
+        """Room for that many rows; at least doubles when it grows."""
         if rows > self.k.shape[1]:
             rows = max(rows, 2 * self.k.shape[1])
             self.k, self.v = _grown(self.k, rows), _grown(self.v, rows)
@@ -47,6 +61,13 @@ class Rows:
         """Store new rows [B,T,Hkv,D*]; of more than R the last stay."""
         arrivals.store(k, self.k)
         arrivals.store(v, self.v)
+
+    def put(self, row: Tensor, real: Tensor, k: Tensor, v: Tensor) -> None:
+        """Where `real` [B], store one key and value [B,Hkv,D*] of each sequence in its row [B]; all on the device."""
+        entry = torch.arange(len(row), device=row.device)
+        row = row.clamp(max=self.rows - 1)
+        for x, new in zip(self.stored, (k, v), strict=True):
+            x[entry, row] = torch.where(real[:, None, None], new, x[entry, row])
 
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
         """Replace both buffers."""
@@ -81,7 +102,7 @@ class Arrivals:
         """Write new [B,width,...] to its places in target [B,R,...]."""
         rows = target.shape[1]
         if not self.alike:
-            entry, step, row = (to_device(x, new.device) for x in self._places(rows))
+            entry, step, row = (to_device(x, new.device) for x in self.places(rows))
             target[entry, row] = new[entry, step]
             return
         kept = min(self.width, rows)
@@ -91,7 +112,7 @@ class Arrivals:
         target[:, first : first + before_wrap] = kept_rows[:, :before_wrap]
         target[:, : kept - before_wrap] = kept_rows[:, before_wrap:]
 
-    def _places(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    def places(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """(entry, index on the new axis, row) of every row that stays."""
         counts, starts = torch.tensor(self.counts), torch.tensor(self.starts)
         step = torch.arange(self.width)
@@ -130,13 +151,21 @@ class NSACache:
     compressed branch the last l that are not compressed yet. Buffers grow by doubling. The compressed tokens come
     from `compress` as soon as their span is complete: token i with position i*d + l - 1.
 
+    A captured decode step (`nsa.ops.nsa_decode`) reads and counts on `lengths` by itself; `advance` tells the host
+    how often it was replayed. A buffer that grows, or a batch that changes, makes the graph invalid: `reserve` before.
+
     Attributes:
         config: the sizes.
-        lengths: int64 [B], tokens of each sequence.
+        lengths: int64 [B], tokens of each sequence; the same tensor as long as batch and device stay.
         longest: the largest of them, known without asking the device.
-        compressed, selected, window: the buffers of the branches (`Rows`).
+        compressed, selected, window, pending: the buffers of the branches, and the last l of the compressed branch
+            before compression.
+        pages: where the pages of `compressed` and `selected` are; None without pages.
+        mean: the compressor, if it is one whose tokens a kernel can make.
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
-            were gathered; None before the first one, and after a chunk of several tokens, which counts none.
+            were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
+            step may overwrite it.
+        scratch: what backends keep with this cache.
     """
 
     def __init__(
@@ -151,8 +180,9 @@ class NSACache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
         compress: Compressor | None = None,
+        page_size: int | None = None,
     ) -> None:
-        """Allocate room for `capacity` tokens of each of `batch` sequences.
+        """Allocate room for `capacity` tokens of each of `batch` sequences; with pages, a table for so many.
 
         Args:
             config: the sizes.
@@ -160,27 +190,41 @@ class NSACache:
             capacity: tokens that fit before the buffers grow.
             dtype, device: of the keys and values.
             compress: makes compressed tokens; the mean without it.
+            page_size: tokens of a page, a multiple of l_sel and of d: sequences then take pages from a common pool as
+                they grow. None keeps one contiguous buffer.
         """
         if min(batch, n_kv_heads, dk, dv, capacity) < 1:
             raise ValueError(
                 f"{NAME}: batch, n_kv_heads, dk, dv and capacity must be at least 1, "
                 f"got {batch}, {n_kv_heads}, {dk}, {dv} and {capacity}"
             )
+        if page_size is not None and (page_size < 1 or page_size % config.l_sel or page_size % config.d):
+            raise ValueError(
+                f"{NAME}: page_size must be a multiple of l_sel={config.l_sel} and of d={config.d}, got {page_size}"
+            )
         self.config = config
-        self._compress = compress or self._mean
+        self._compress = compress or MeanCompressor(config)
+        self.mean = self._compress if isinstance(self._compress, MeanCompressor) else None
+        self.scratch: dict[object, Any] = {}
 
-        def rows(count: int) -> Rows:
-            k, v = (torch.zeros(batch, count, n_kv_heads, dim, dtype=dtype, device=device) for dim in (dk, dv))
-            return Rows(k, v)
+        def pair(*shape: int) -> tuple[Tensor, Tensor]:
+            k, v = (torch.zeros(*shape, n_kv_heads, dim, dtype=dtype, device=device) for dim in (dk, dv))
+            return k, v
 
-        self.compressed = rows(max(1, blocks.num_compressed(capacity, config)))
-        self.selected = rows(capacity)
-        self.window = rows(config.w)
-        self._pending = rows(config.l)
+        self.pages: PageTable | None = None
+        self.compressed: Rows | PagedRows
+        self.selected: Rows | PagedRows
+        if page_size is None:
+            self.compressed = Rows(*pair(batch, max(1, blocks.num_compressed(capacity, config))))
+            self.selected = Rows(*pair(batch, capacity))
+        else:
+            self.pages = PageTable(batch, page_size, capacity, device)
+            self.compressed = PagedRows(*pair(1, page_size // config.d), self.pages)
+            self.selected = PagedRows(*pair(1, page_size), self.pages)
+        self.window = Rows(*pair(batch, config.w))
+        self.pending = Rows(*pair(batch, config.l))
+        self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
         self._set_lengths([0] * batch)
-
-    def _mean(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        return compress(k, self.config), compress(v, self.config)
 
     # --- what it holds ---
 
@@ -201,8 +245,8 @@ class NSACache:
 
     @property
     def capacity(self) -> int:
-        """Tokens of a sequence that fit before the buffers grow."""
-        return self.selected.k.shape[1]
+        """Tokens of a sequence that fit before the buffers grow (with pages: before their table does)."""
+        return self.selected.rows
 
     @property
     def reads(self) -> Tensor | None:
@@ -215,10 +259,61 @@ class NSACache:
     def _set_lengths(self, lengths: list[int], undone: list[int] | None = None) -> None:
         """`undone`: the lengths that `undo` goes back to, if it may."""
         self._lengths, self._undone = lengths, undone
-        self.lengths = to_device(torch.tensor(lengths, dtype=torch.int64), self.selected.k.device)
+        device = self.selected.shaped[0].device
+        fresh = to_device(torch.tensor(lengths, dtype=torch.int64), device)
+        if fresh.shape == self.lengths.shape and fresh.device == self.lengths.device:
+            self.lengths.copy_(fresh)  # a captured step reads this tensor
+        else:
+            self.lengths = fresh
         self.branch_reads: Tensor | None = None
 
     # --- growing ---
+
+    def reserve(self, tokens: int | Sequence[int], *, capacity: int = 0) -> None:
+        """Room for that many tokens, of every sequence or of each, and at least that capacity; never shrinks.
+
+        Raises:
+            ValueError: while a CUDA graph is captured, which could not use the new buffers.
+        """
+        wanted = [tokens] * self.batch if isinstance(tokens, int) else list(tokens)
+        capacity = max(capacity, *wanted)
+        if self._holds(wanted) and capacity <= self.capacity:
+            return
+        if self.capturing:
+            raise ValueError(
+                f"{NAME}: no room for {capacity} tokens while a CUDA graph is captured; reserve them before"
+            )
+        if capacity > self.capacity:
+            self.scratch.clear()
+        if self.pages is not None:
+            self.pages.reserve(wanted, capacity)
+        self.selected.reserve(capacity)
+        self.compressed.reserve(blocks.num_compressed(self.capacity, self.config))
+
+    def _holds(self, tokens: list[int]) -> bool:
+        return max(tokens) <= self.capacity if self.pages is None else self.pages.holds(tokens)
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a CUDA graph is being captured on the cache's device."""
+        return self.lengths.is_cuda and torch.cuda.is_current_stream_capturing()
+
+    def advance(self, counts: int | Sequence[int] = 1) -> None:
+        """Tell the host that replays of a captured step appended `counts` tokens, to every sequence or to each.
+
+        Raises:
+            ValueError: more than the buffers hold: those were not appended.
+        """
+        new = [counts] * self.batch if isinstance(counts, int) else [int(count) for count in counts]
+        lengths = [length + count for length, count in zip(self._lengths, new, strict=True)]
+        if not self._holds(lengths):
+            raise ValueError(f"{NAME}: a captured step ran beyond the capacity of {self.capacity} tokens")
+        self._lengths, self._undone = lengths, None
+
+    def count_step(self, arrivals: Arrivals) -> None:
+        """The host's part of a step of one token whose kernels append: `lengths` on the device is already right."""
+        if not self.capturing:  # what is captured does not run now
+            self._lengths, self._undone = arrivals.ends, arrivals.starts
 
     def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
@@ -242,9 +337,11 @@ class NSACache:
         arrivals = self.arrivals(keys[0].shape[1], counts)
         if arrivals.width == 0:
             return
-        self.selected.reserve(self.longest + arrivals.width)
+        if self.capturing:
+            raise ValueError(f"{NAME}: this step cannot be captured in a CUDA graph: the host appends its tokens")
+        self.reserve(arrivals.ends, capacity=self.longest + arrivals.width)
         self._emit(arrivals, keys[0], values[0])
-        self._pending.write(arrivals, keys[0], values[0])
+        self.pending.write(arrivals, keys[0], values[0])
         self.selected.write(arrivals, keys[1], values[1])
         self.window.write(arrivals, keys[2], values[2])
         self._set_lengths(arrivals.ends, undone=arrivals.starts if arrivals.width == 1 else None)
@@ -252,7 +349,8 @@ class NSACache:
     def branches(self, k: Branches, v: Branches) -> tuple[Triple, Triple]:
         """The triples (cmp, sel, win) of keys and values, checked."""
         keys, values = _triple("k", k), _triple("v", v)
-        for name, triple, held in (("k", keys, self.selected.k), ("v", values, self.selected.v)):
+        held_k, held_v = self.selected.shaped
+        for name, triple, held in (("k", keys, held_k), ("v", values, held_v)):
             for x in triple:
                 self._check(name, x, keys[0].shape[1:2], held)
         return keys, values
@@ -286,15 +384,35 @@ class NSACache:
         total = [blocks.num_compressed(length, self.config) for length in arrivals.ends]
         made = Arrivals(done, [after - before for before, after in zip(done, total, strict=True)], 0)
         width = max(made.counts)
-        self.compressed.reserve(blocks.num_compressed(self.longest + arrivals.width, self.config))
         if width == 0:
             return
         first = [index * self.config.d for index in done]
         length = (width - 1) * self.config.d + self.config.l
-        slab_k = arrivals.fetch(self._pending.k, k, first, length)
-        slab_v = arrivals.fetch(self._pending.v, v, first, length)
+        slab_k = arrivals.fetch(self.pending.k, k, first, length)
+        slab_v = arrivals.fetch(self.pending.v, v, first, length)
         fresh = self._compress(slab_k, slab_v, to_device(torch.tensor(first, dtype=torch.int64), k.device))
         self.compressed.write(Arrivals(done, made.counts, width), *fresh)
+
+    @torch.no_grad()
+    def emit(self, k: Tensor, v: Tensor, counts: Tensor | None) -> None:
+        """Store what one more token of each sequence completes, without asking the device or the host's lengths.
+
+        The compressor runs at every step, whether or not a span ends with it. `lengths` stays.
+
+        Args:
+            k, v: of the compressed branch [B,1,Hkv,D*].
+            counts: integers [B] on the device; 0 where there is no token. None: all have one.
+        """
+        config, t = self.config, self.lengths
+        entry = torch.arange(len(t), device=t.device)
+        arrived = t >= 0 if counts is None else counts > 0
+        position = t[:, None] - (config.l - 1) + torch.arange(config.l, device=t.device)
+        self.pending.put(t % config.l, arrived, k[:, 0], v[:, 0])
+        slab_k, slab_v = (x[entry[:, None], position % config.l] for x in self.pending.stored)
+        fresh_k, fresh_v = self._compress(slab_k, slab_v, position[:, 0])
+        index = torch.div(position[:, 0], config.d, rounding_mode="floor")
+        done = arrived & (index >= 0) & (position[:, 0] % config.d == 0)
+        self.compressed.put(index.clamp(min=0), done, fresh_k[:, 0], fresh_v[:, 0])
 
     # --- changing ---
 
@@ -306,6 +424,8 @@ class NSACache:
 
     def reset(self) -> None:
         """Forget everything; the buffers stay."""
+        if self.pages is not None:
+            self.pages.clear()
         self._set_lengths([0] * self.batch)
 
     def reorder(self, index: Tensor | Sequence[int]) -> None:
@@ -324,5 +444,8 @@ class NSACache:
         return self
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> None:
-        for rows in (self.compressed, self.selected, self.window, self._pending):
+        for rows in (self.compressed, self.selected, self.window, self.pending):
             rows.map(change)
+        self.scratch.clear()
+        if self.pages is not None:
+            self.pages.lay_out(len(self.window.k), self.window.k.device)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from nsa import blocks, ops, routing
 from nsa.cache import NSACache, Triple
+from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.rope import rotate
@@ -156,12 +158,16 @@ class NativeSparseAttention(nn.Module):
             )  # fmt: skip
         return self.to_out(o.flatten(2))
 
-    def new_cache(self, batch: int, capacity: int = 1024, *, dtype: torch.dtype | None = None) -> NSACache:
-        """An empty cache for this layer, on its device; dtype defaults to that of its weights."""
-        weight = self.to_k.weight
+    def new_cache(
+        self, batch: int, capacity: int = 1024, *, dtype: torch.dtype | None = None, page_size: int | None = None
+    ) -> NSACache:
+        """An empty cache for this layer, on its device; dtype defaults to that of its weights, pages to none."""
+        weight, compress = self.to_k.weight, cast(Compressor, self._compress)
+        if self.compress_k is None:
+            compress = MeanCompressor(self.config, self.rope_base, routing.per_operation(self.backend), self.strict)
         return NSACache(
-            self.config, batch, self.n_kv_heads, self.dk, self.dv, capacity=capacity,
-            dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=self._compress,
+            self.config, batch, self.n_kv_heads, self.dk, self.dv, capacity=capacity, page_size=page_size,
+            dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=compress,
         )  # fmt: skip
 
     def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Triple, Triple, Tensor]:

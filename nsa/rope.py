@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 
+def frequencies(dim: int, base: float, device: torch.device) -> Tensor:
+    """Radians for each position, fp32 [dim/2]."""
+    half = dim // 2
+    return base ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+
+
 def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
     """Turn each head of x by its position; angles are fp32, products at least fp32.
 
@@ -15,7 +21,7 @@ def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
         base: of the geometric series of wavelengths.
     """
     half = x.shape[-1] // 2
-    frequency = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    frequency = frequencies(x.shape[-1], base, x.device)
     angle = (positions.to(x.device, torch.float32)[..., None] * frequency)[:, :, None]  # [B,T,1,D/2]
     cos, sin = angle.cos(), angle.sin()
     first, second = x[..., :half], x[..., half:]

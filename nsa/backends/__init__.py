@@ -13,6 +13,10 @@ A backend is a module that defines a function for each operation it implements, 
     dense(q, k, v, *, scale, cu_seqlens) -> o     (causal attention to all keys)
     decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
                                                   (the last token of each sequence in an `nsa.NSACache`)
+    step(q, k, v, gates, cache, *, counts, scale) -> o, reads, block_indices
+                                                  (the same operation, after appending one token of each sequence;
+                                                  counts: integers 0 or 1, or int32 on the device while a CUDA graph
+                                                  is captured)
 
 with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `lse` None or that of
 `compressed`; every function is differentiable by autograd (`select` and `lse` are not). `attention` is the whole
@@ -55,7 +59,7 @@ REGISTRY = {
     "triton": Backend(
         "nsa.backends.triton",
         ("triton",),
-        ("compressed", "select", "selected", "window", "combine", "attention"),
+        ("compressed", "select", "selected", "window", "combine", "attention", "decode"),
     ),
     "fa2": Backend("nsa.backends.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.backends.cuda", (), ("selected",)),

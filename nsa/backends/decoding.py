@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +14,24 @@ from nsa.backends.scoring import choose_blocks, sum_over_blocks
 from nsa.backends.tiles import Gather, masked_logits, softmax_rows
 
 if TYPE_CHECKING:
-    from nsa.cache import NSACache
+    from nsa.cache import NSACache, Triple
+
+BRANCHES = ("cmp", "sel", "win")
+
+
+def step(
+    q: Tensor,
+    k: Triple,
+    v: Triple,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    counts: Sequence[int],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Append one token of each sequence, then `decode`."""
+    cache.append(k, v, counts=counts)
+    return decode(q, gates, cache, scale=scale, branches=BRANCHES, block_indices=None)
 
 
 def decode(
@@ -40,7 +57,7 @@ def decode(
 
 
 def _numbered(branches: Collection[str]) -> list[tuple[int, str]]:
-    return [(i, name) for i, name in enumerate(("cmp", "sel", "win")) if name in branches]
+    return [(i, name) for i, name in enumerate(BRANCHES) if name in branches]
 
 
 class _Step:
@@ -48,7 +65,7 @@ class _Step:
 
     def __init__(self, q: Tensor, cache: NSACache, scale: float) -> None:
         self.wide = torch.promote_types(q.dtype, torch.float32)
-        kv_heads = cache.selected.k.shape[2]
+        kv_heads = cache.selected.shaped[0].shape[2]
         self.rows = q[:, 0].unflatten(1, (kv_heads, -1)).to(self.wide)  # [B,Hkv,G,Dk]
         self.cache, self.scale, self.config = cache, scale, cache.config
         self.t = cache.lengths - 1
@@ -92,5 +109,5 @@ class _Step:
         logits = masked_logits(self.rows, k.to(self.wide), visible[:, :, None], self.scale)
         p, _ = softmax_rows(logits)
         self.outputs[name] = (p @ v.to(self.wide)).flatten(1, 2)[:, None]
-        self.reads[:, :, ("cmp", "sel", "win").index(name)] = visible.sum(-1)
+        self.reads[:, :, BRANCHES.index(name)] = visible.sum(-1)
         return p

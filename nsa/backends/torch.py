@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.backends.chunks import Chunk, Sequence, rows_per_chunk, sequences
-from nsa.backends.decoding import decode
+from nsa.backends.decoding import decode, step
 from nsa.backends.scoring import choose_blocks, sum_over_blocks
 from nsa.backends.tiles import (
     Gather,
@@ -28,7 +28,7 @@ from nsa.backends.tiles import (
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
-__all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "window"]
+__all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "step", "window"]
 
 # --- compression ---
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import triton
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels import compressed as compressed_kernels
+from nsa.kernels import decode as decode_kernels
 from nsa.kernels import topk
 from nsa.kernels import window as window_kernels
 from nsa.kernels.attention import NSAAttention
@@ -23,10 +24,14 @@ from nsa.kernels.compression import MeanCompression
 from nsa.kernels.configs import architecture_of, most_heads
 from nsa.kernels.selected import selected_attention
 from nsa.routing import Request
+from nsa.transfer import to_device
+
+if TYPE_CHECKING:
+    from nsa.cache import NSACache
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OLDEST = (3, 0)
-OLDEST_SELECTED_GRADIENT = (3, 3)  # before, its pipeliner fails on the dq kernel
+OLDEST_HOPPER_GRADIENT = (3, 3)  # before, selected gradients compile unpipelined, which later versions got wrong there
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -46,9 +51,9 @@ def _version(request: Request) -> str | None:
     found = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if found < OLDEST:
         return f"Triton {triton.__version__} is older than 3.0"
-    selecting = request.operation in ("selected", "attention")
-    if selecting and request.needs_grad and found < OLDEST_SELECTED_GRADIENT:
-        return f"Triton {triton.__version__} cannot compile the gradient of selected attention; 3.3 can"
+    selecting = request.operation in ("selected", "attention") and request.needs_grad
+    if selecting and found < OLDEST_HOPPER_GRADIENT and (request.capability or (0, 0)) >= (9, 0):
+        return f"the gradient of selected attention on SM 9.0 or higher needs Triton 3.3, not {triton.__version__}"
     return None
 
 
@@ -72,16 +77,16 @@ def _dtype(request: Request) -> str | None:
 def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
+    if request.operation == "decode" and request.device.type == "cuda" and (request.dk % 16 or request.dv % 16):
+        return f"the decode kernels take head dimensions that 16 divides, not {request.dk} and {request.dv}"
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
-    if request.offset and request.operation not in ("selected", "combine"):
-        return f"{request.operation} has no kernel for q_start"
     return None
 
 
 def _most_heads(request: Request) -> int:
     """Query heads of one KV head that the kernels' tiles hold."""
-    if request.device.type != "cuda" or request.operation in ("selected", "combine"):
+    if request.device.type != "cuda" or request.operation in ("selected", "combine", "decode"):
         return LARGEST_GROUP
     return most_heads(architecture_of(request.device), request.dk, max(request.dk, request.dv), request.dtype)
 
@@ -109,11 +114,11 @@ def compressed(
     *,
     scale: float,
     cu_seqlens: Tensor | None,
-    q_start: None,
+    q_start: Tensor | None,
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return compressed_kernels.CompressedAttention.apply(q, k_cmp, v_cmp, config, scale, cu_seqlens)
+    return compressed_kernels.CompressedAttention.apply(q, k_cmp, v_cmp, config, scale, cu_seqlens, q_start)
 
 
 @_on_its_device
@@ -124,11 +129,11 @@ def select(
     *,
     scale: float,
     cu_seqlens: Tensor | None,
-    q_start: None,
+    q_start: Tensor | None,
     lse: Tensor | None,
 ) -> Tensor:
     """Chosen blocks, int32 [B,T,Hkv,n_sel]."""
-    return topk.select(q, k_cmp, config, scale, cu_seqlens, lse)
+    return topk.select(q, k_cmp, config, scale, cu_seqlens, lse, q_start)
 
 
 @_on_its_device
@@ -157,11 +162,11 @@ def window(
     *,
     scale: float,
     cu_seqlens: Tensor | None,
-    q_start: None,
+    q_start: Tensor | None,
     deterministic: bool,
 ) -> Tensor:
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
-    return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens)
+    return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens, q_start)
 
 
 @_on_its_device
@@ -181,7 +186,7 @@ def attention(
     compressed: tuple[Tensor, Tensor] | None,
     scale: float,
     cu_seqlens: Tensor | None,
-    q_start: None,
+    q_start: Tensor | None,
     block_indices: Tensor | None,
     deterministic: bool,
 ) -> Tensor:
@@ -190,4 +195,46 @@ def attention(
         k_cmp, v_cmp = (MeanCompression.apply(x[0], config, cu_seqlens) for x in (k, v))
     else:
         k_cmp, v_cmp = compressed
-    return NSAAttention.apply(q, k_cmp, v_cmp, k[1], v[1], k[2], v[2], gates, block_indices, config, scale, cu_seqlens)
+    return NSAAttention.apply(
+        q, k_cmp, v_cmp, k[1], v[1], k[2], v[2], gates, block_indices, config, scale, cu_seqlens, q_start,
+        torch.is_grad_enabled(),
+    )  # fmt: skip
+
+
+@_on_its_device
+def decode(
+    q: Tensor,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    scale: float,
+    branches: Collection[str],
+    block_indices: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of the last token of each sequence: o [B,1,Hq,Dv], reads [B,Hkv,3], blocks [B,1,Hkv,n_sel]."""
+    return decode_kernels.attend(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices)
+
+
+@_on_its_device
+def step(
+    q: Tensor,
+    k: Triple,
+    v: Triple,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    counts: Sequence[int] | Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Append a token of each sequence and attend, in three kernels; a learned map makes compressed tokens before."""
+    arrivals, new = None, counts
+    if not isinstance(counts, Tensor):  # else a graph is captured
+        arrivals = cache.arrivals(1, counts)
+        cache.reserve(arrivals.ends)
+        new = None if all(counts) else to_device(torch.tensor(counts, dtype=torch.int32), q.device)
+    if cache.mean is None:
+        cache.emit(k[0], v[0], new)
+    result = decode_kernels.step(q, k, v, gates, cache, scale=scale, counts=new)
+    if arrivals is not None:
+        cache.count_step(arrivals)
+    return result

@@ -1,6 +1,7 @@
 """Each part of Native Sparse Attention and the whole, forward and backward, against dense attention and peers.
 
 Example: python -m nsa.bench kernels --shapes P128,L128 --tokens 8192,65536 --json kernels.json
+With --decode it times decode steps instead (see its --help).
 
 Every case is first judged by the oracle on sampled queries; nothing is timed that is wrong. Times are medians of CUDA
 events around each call, with the L2 cache emptied before it; `floor` is the larger of the least arithmetic and the
@@ -15,12 +16,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nsa.bench import kernels_fla
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_check import check
@@ -114,10 +117,16 @@ def measure(
             if name in args.passes.split(","):
                 times = timer(call)
                 yield {**base, **_figures(part, name, times, work, device), "peak_gb": peak_bytes(call, device) / 1e9}
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # a peer's own kinds
         if part.by == args.backend:
             raise
-        yield {**base, "part": part.part, "by": part.by, "pass": "-", "failed": str(error).splitlines()[0][:200]}
+        yield {
+            **base,
+            "part": part.part,
+            "by": part.by,
+            "pass": "-",
+            "failed": f"{type(error).__name__}: {error}".splitlines()[0][:200],
+        }
 
 
 def _figures(part: Part, name: str, times: list[float], work: Work, device: torch.device) -> Row:
@@ -128,6 +137,7 @@ def _figures(part: Part, name: str, times: list[float], work: Work, device: torc
         "part": part.part, "by": part.by, "pass": name,
         "ms": median, "min": min(times), "max": max(times), "n": len(times),
         "flops": work.flops, "bytes": work.bytes, "floor": floor, "roofline": floor and floor / median,
+        **({"note": part.note} if part.note else {}),
     }  # fmt: skip
 
 
@@ -167,12 +177,14 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     union, most = mean_union(case, x)
     facts: Row = {"case": case.name, "union": union, "union_most": most}
     if args.check_rows:
-        facts["check"] = check(case, x, args.backend, args.check_rows, where.seed).as_row()
+        facts["check"] = asdict(check(case, x, args.backend, args.check_rows, where.seed))
     _say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
     ours = our_parts(case, x, args.backend)
-    every = ours + ([] if args.no_peers else peers(case, x, ours))
+    every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
+    if not args.no_peers and kernels_fla.absent() is None:
+        every += kernels_fla.parts(case, x, ours)
     timer = Timer(where.device, args.repeats)
     chosen = [part for part in every if part.part in args.parts.split(",")]
     rows = [row for part in chosen for row in measure(case, part, x, timer, where.device, args)]
@@ -199,6 +211,10 @@ def _cell(value: object) -> str:
 
 def main(argv: list[str]) -> int:
     """Run the bench; 1 if a case was judged wrong."""
+    if "--decode" in argv:
+        from nsa.bench import kernels_decode
+
+        return kernels_decode.main([argument for argument in argv if argument != "--decode"])
     args = parse(argv)
     where = where_of(args)
     _say(table_rows.headline(where.device, where.dtype))
@@ -208,6 +224,9 @@ def main(argv: list[str]) -> int:
         for shape in args.shapes.split(",")
         for regime in args.regimes.split(",")
     ]
+    context = table_rows.context(where.device, where.dtype)
+    reason = None if args.no_peers else kernels_fla.absent()
+    absent = {"fla": reason} if reason else {}
     began, rows, facts = time.monotonic(), [], []
     for case in cases:
         if time.monotonic() - began > args.seconds:
@@ -216,7 +235,7 @@ def main(argv: list[str]) -> int:
         found, fact = run_case(case, args, where)
         rows, facts = rows + found, [*facts, fact]
         if args.json is not None:
-            everything = {"context": table_rows.context(where.device, where.dtype), "cases": facts, "rows": rows}
+            everything = {"context": context, "absent": absent, "cases": facts, "rows": rows}
             args.json.write_text(json.dumps(everything, indent=1))
         if where.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -226,4 +245,8 @@ def main(argv: list[str]) -> int:
     for row in rows:
         if "failed" in row:
             print(f"{row['case']} {row['part']} by {row['by']}: {row['failed']}")
+    for note in dict.fromkeys(f"{row['part']} by {row['by']}: {row['note']}" for row in rows if "note" in row):
+        print(note)
+    for peer, why in absent.items():
+        print(f"{peer}: absent: {why}")
     return 0 if all(fact.get("check", {"passed": True})["passed"] for fact in facts) else 1

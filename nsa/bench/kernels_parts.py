@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +38,7 @@ class Part:
         call: from tensors to the output whose gradient is taken.
         leaves: names of the tensors that get gradients; none means there is no backward pass.
         forward, backward: the least work of each pass.
+        note: in which way it computes something else than ours.
     """
 
     part: str
@@ -47,6 +47,7 @@ class Part:
     leaves: tuple[str, ...]
     forward: Work
     backward: Work
+    note: str = ""
 
 
 # --- least work ---
@@ -176,26 +177,11 @@ def dense(case: Case, x: Tensors, by: str) -> Part:
     )
 
 
-def fla(case: Case, x: Tensors, whole: Part) -> Part:
-    """flash-linear-attention's NSA, whose compression takes blocks of l_sel without overlap: less work than ours."""
-    from fla.ops.nsa import parallel_nsa
-
-    config = case.config
-
-    def call(t: Tensors) -> Tensor:
-        gates = t["gates"].unbind(-1)
-        return parallel_nsa(
-            t["q"], t["k"], t["v"], *gates, block_counts=config.n_sel, block_size=config.l_sel, window_size=config.w
-        )
-
-    return Part("whole", "fla", call, whole.leaves, whole.forward, whole.backward)
-
-
 def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
-    """What runs beside ours: dense attention, FlashAttention's window, and `fla` where it is installed."""
-    whole, window = (next(part for part in ours if part.part == name) for name in ("whole", "window"))
+    """What runs beside ours wherever PyTorch does: dense attention, and FlashAttention's window."""
+    window = next(part for part in ours if part.part == "window")
     found = [dense(case, x, "sdpa-flash"), dense(case, x, "sdpa-cudnn")]
     if case.dk == case.dv:
         flash = window_of(case.config, {"backend": "fa2", "strict": True})
-        found.append(Part("window", "fa2", flash, window.leaves, window.forward, window.backward))
-    return found + ([fla(case, x, whole)] if find_spec("fla") else [])
+        found.append(replace(window, by="fa2", call=flash))
+    return found

@@ -34,35 +34,44 @@ class NSAAttention(torch.autograd.Function):
         config: NSAConfig,
         scale: float,
         cu_seqlens: Tensor | None,
+        q_start: Tensor | None = None,
+        keep: bool = True,
     ) -> Tensor:
-        """q [B,T,Hq,Dk]; k_cmp, v_cmp [B,Tc,Hkv,D*]; the other keys and values [B,T,Hkv,D*]; gates [B,T,Hq,3]."""
+        """q [B,T,Hq,Dk]; k_cmp, v_cmp [B,Tc,Hkv,D*]; the other keys and values [B,Tk,Hkv,D*]; gates [B,T,Hq,3].
+
+        keep: whether a gradient will be asked for.
+        """
+        where = cu_seqlens, q_start
         gates = gates.contiguous()
-        o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, cu_seqlens)
+        o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
         if block_indices is None:
-            block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp)
-        o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, cu_seqlens)
-        o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, cu_seqlens)
-        ctx.save_for_backward(
-            q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, cu_seqlens,
-            o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win,
-        )  # fmt: skip
+            block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
+        # The window first: while it runs, the host prepares the many small launches of the selected branch's index.
+        o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
+        o = torch.empty_like(o_cmp)
+        into = selected.Sum(o_cmp, o_win, gates, o, keep=keep)
+        o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
+        if keep:
+            ctx.save_for_backward(
+                q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, *where,
+                o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win,
+            )  # fmt: skip
         ctx.config, ctx.scale = config, scale
-        return combine.forward(o_cmp, o_sel, o_win, gates)
+        return o
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
-        q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, cu_seqlens, *results = ctx.saved_tensors
-        o_cmp, o_sel, o_win, *lses = results
+        q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, *rest = ctx.saved_tensors
+        where, (o_cmp, o_sel, o_win), lses = rest[:2], rest[2:5], rest[5:]
         config, scale, do = ctx.config, ctx.scale, do.contiguous()
         delta = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
-        g_cmp, g_sel, g_win = gates.unbind(-1)
-        dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lses[0], delta[0], config, scale, cu_seqlens, gate=g_cmp)
+        # Contiguous and of four bytes: what is narrower cannot be loaded ahead of its use.
+        g_cmp, g_sel, g_win = gates.movedim(-1, 0).float().contiguous()
+        dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lses[0], delta[0], config, scale, *where, gate=g_cmp)
         dq, *d_sel = selected.backward(
-            do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, cu_seqlens, gate=g_sel, dq=dq
+            do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, *where, gate=g_sel, dq=dq
         )
-        dq, *d_win = window.backward(
-            do, q, k_win, v_win, lses[2], delta[2], config.w, scale, cu_seqlens, gate=g_win, dq=dq
-        )
+        dq, *d_win = window.backward(do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win, dq=dq)
         dgates = delta.movedim(0, -1).to(gates.dtype)
-        return dq, *d_cmp, *d_sel, *d_win, dgates, None, None, None, None
+        return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 6

@@ -22,17 +22,17 @@ def _gate(p_gates, o_row, m_row, BRANCH: tl.constexpr):
 
 
 @triton.jit
-def _branch(p_o, p_gates, o_row, m_row, BRANCH: tl.constexpr, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr):
-    """One branch's part of the sum: [BM, W]."""
-    b_o = load_tile(p_o, o_row * D, m_row, START, W, D, True).to(tl.float32)
-    return b_o * _gate(p_gates, o_row, m_row, BRANCH)[:, None]
-
-
-@triton.jit
-def _sum(p_cmp, p_sel, p_win, p_gates, p_o, o_row, m_row, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr):
-    b_o = _branch(p_cmp, p_gates, o_row, m_row, 0, START, W, D)
-    b_o += _branch(p_sel, p_gates, o_row, m_row, 1, START, W, D)
-    b_o += _branch(p_win, p_gates, o_row, m_row, 2, START, W, D)
+def gated_sum(
+    p_cmp, b_sel, p_win, p_gates, p_o, o_row, m_row, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr
+):  # fmt: skip
+    """The gated sum of columns [START, START + W) of o_cmp, b_sel [BM, W] fp32 and o_win, to p_o."""
+    b_o = b_sel * _gate(p_gates, o_row, m_row, 1)[:, None]
+    b_o += (
+        load_tile(p_cmp, o_row * D, m_row, START, W, D, True).to(tl.float32) * _gate(p_gates, o_row, m_row, 0)[:, None]
+    )
+    b_o += (
+        load_tile(p_win, o_row * D, m_row, START, W, D, True).to(tl.float32) * _gate(p_gates, o_row, m_row, 2)[:, None]
+    )
     store_tile(p_o, o_row * D, m_row, b_o, START, W, D, False)
 
 
@@ -42,9 +42,11 @@ def _forward(
 ):
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     m_row = o_row < N
-    _sum(p_cmp, p_sel, p_win, p_gates, p_o, o_row, m_row, 0, D0, D)
+    b_sel = load_tile(p_sel, o_row * D, m_row, 0, D0, D, True).to(tl.float32)
+    gated_sum(p_cmp, b_sel, p_win, p_gates, p_o, o_row, m_row, 0, D0, D)
     if D1 > 0:
-        _sum(p_cmp, p_sel, p_win, p_gates, p_o, o_row, m_row, D0, D1, D)
+        b_sel = load_tile(p_sel, o_row * D, m_row, D0, D1, D, True).to(tl.float32)
+        gated_sum(p_cmp, b_sel, p_win, p_gates, p_o, o_row, m_row, D0, D1, D)
 
 
 @triton.jit
@@ -82,9 +84,9 @@ def _backward(
 Branches = tuple[Tensor, Tensor, Tensor]
 
 
-def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
-    """Sum of contiguous branches [B,T,Hq,Dv], each times its column of contiguous gates [B,T,Hq,3]."""
-    o, rows = torch.empty_like(o_cmp), gates.numel() // 3
+def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, out: Tensor | None = None) -> Tensor:
+    """Sum of contiguous branches [B,T,Hq,Dv], each times its column of contiguous gates [B,T,Hq,3], in `out`."""
+    o, rows = torch.empty_like(o_cmp) if out is None else out, gates.numel() // 3
     if o.numel():
         first, second = split_dim(size := o.shape[-1])
         _forward[(triton.cdiv(rows, ROWS),)](

@@ -17,6 +17,9 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOW = tl.constexpr(-1.0e30)  # below every logit, and finite: the difference of two of them is 0, not NaN
 
+LOADS_CHAIN = tl.constexpr(tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 3))
+"""Whether Triton's pipeliner takes loads whose mask or address another step of the loop has loaded."""
+
 SMALLEST_DOT = 16
 
 
@@ -68,6 +71,38 @@ def load_pair(p_x, o_row, m_row, D: tl.constexpr, D0: tl.constexpr, D1: tl.const
     b_1 = b_0
     if D1 > 0:
         b_1 = load_tile(p_x, o_row, m_row, D0, D1, D, MASKED)
+    return b_0, b_1
+
+
+@triton.jit
+def load_keys(
+    p_x, d_0, d_1, o_row, m_row, i_row, i_column, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
+    MASKED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Rows of keys or values as two tiles: by the copy engine from (i_row, i_column) on, or by `load_pair`."""
+    if TMA:
+        b_0 = d_0.load([i_row, i_column])
+        b_1 = b_0
+        if D1 > 0:
+            b_1 = d_1.load([i_row, i_column + D0])
+    else:
+        b_0, b_1 = load_pair(p_x, o_row, m_row, D, D0, D1, MASKED)
+    return b_0, b_1
+
+
+@triton.jit
+def load_queries(
+    p_x, d_0, d_1, o_row, m_row, i_row, i_head, BM: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
+    MASKED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Rows (token, head) as two tiles [BM, D0], [BM, D1]: by the copy engine from token i_row and head i_head on."""
+    if TMA:
+        b_0 = tl.reshape(d_0.load([i_row, i_head, 0]), [BM, D0])
+        b_1 = b_0
+        if D1 > 0:
+            b_1 = tl.reshape(d_1.load([i_row, i_head, D0]), [BM, D1])
+    else:
+        b_0, b_1 = load_pair(p_x, o_row, m_row, D, D0, D1, MASKED)
     return b_0, b_1
 
 

@@ -28,8 +28,10 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
+from nsa.cache import NSACache
+from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, compression, configs, selected, topk, window
+from nsa.kernels import combine, compressed, compression, configs, decode, selected, topk, window
 from nsa.kernels.geometry import compressed_spans
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -80,17 +82,32 @@ class _StandIn:
 def compiling(architecture: str) -> Iterator[list[Any]]:
     """Inside the block every launch compiles for `architecture` and does not run; yields the compiled kernels."""
     compiled: list[Any] = []
-    run, before = JITFunction.run, dict(vars(driver))
+    run = JITFunction.run
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         compiled.append(run(self, *args, grid=grid, warmup=True, **options))
         return compiled[-1]
 
+    with _instead(compile_only, architecture):
+        yield compiled
+
+
+@contextmanager
+def pretending(architecture: str) -> Iterator[None]:
+    """Inside the block launches for `architecture` neither compile nor run: what they ask for can be watched."""
+    with _instead(lambda self, *args, **options: None, architecture):
+        yield
+
+
+@contextmanager
+def _instead(launch: Callable[..., Any], architecture: str) -> Iterator[None]:
+    """`launch` takes the place of every launch, on a machine that seems to have this architecture."""
+    run, before = JITFunction.run, dict(vars(driver))
     driver.set_active(_StandIn(GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)))
-    JITFunction.run = compile_only
+    JITFunction.run = launch
     token = configs.COMPILING_FOR.set(architecture)
     try:
-        yield compiled
+        yield
     finally:
         configs.COMPILING_FOR.reset(token)
         JITFunction.run = run
@@ -141,6 +158,7 @@ def _compressed(shape: Shape) -> None:
     q, k, v, do, row = _attention(shape)
     config = NSAConfig()
     k, v = k[:, : TOKENS // config.d - 1], v[:, : TOKENS // config.d - 1]
+    compressed.forward(q, k, v, config, 1.0, None)
     compressed.backward(do, q, k, v, row, row, config, 1.0, None, gate=row)
     topk.select(q, k, config, 1.0, None, row)
 
@@ -162,11 +180,24 @@ def _combine(shape: Shape) -> None:
     combine.deltas(do, (do, do, do), gates)
 
 
+def _decode(shape: Shape) -> None:
+    dtype = DTYPES[shape.dtype]
+    for page_size in (None, 128):
+        cache = NSACache(
+            NSAConfig(), 1, 2, shape.dk, shape.dv, capacity=TOKENS, dtype=dtype, device="meta", page_size=page_size,
+            compress=MeanCompressor(NSAConfig(), None if shape.dk % 2 else 1e4),
+        )  # fmt: skip
+        q, k, v, _, _ = (x[:, :1] for x in _attention(shape))
+        gates = torch.empty(*q.shape[:3], 3, dtype=dtype, device="meta")
+        decode.step(q, (k, k, k), (v, v, v), gates, cache, scale=1.0, counts=None)
+
+
 PARTS: dict[str, Callable[[Shape], None]] = {
     "window": _window,
     "compressed": _compressed,
     "selected": _selected,
     "combine": _combine,
+    "decode": _decode,
 }
 """What is compiled: each part launches all of its kernels for a shape."""
 

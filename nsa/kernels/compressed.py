@@ -15,10 +15,19 @@ from nsa.kernels.geometry import compressed_spans
 
 
 def forward(
-    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, scale: float, cu_seqlens: Tensor | None
+    q: Tensor,
+    k_cmp: Tensor,
+    v_cmp: Tensor,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """q [B,T,Hq,Dk], k_cmp [B,Tc,Hkv,Dk], v_cmp [B,Tc,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq] (-inf: o is 0)."""
-    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device)
+    """q [B,T,Hq,Dk], k_cmp [B,Tc,Hkv,Dk], v_cmp [B,Tc,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq] (-inf: o is 0).
+
+    q_start: int [B], position of each batch entry's first query, default 0.
+    """
+    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
     return spans.forward(q, k_cmp, v_cmp, where, scale)
 
 
@@ -32,12 +41,13 @@ def backward(
     config: NSAConfig,
     scale: float,
     cu_seqlens: Tensor | None,
+    q_start: Tensor | None = None,
     *,
     gate: Tensor | None = None,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk_cmp, dv_cmp; delta, gate and dq as in `spans.backward`."""
-    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device)
+    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
     return spans.backward(do, q, k_cmp, v_cmp, lse, delta, where, scale, gate, dq)
 
 
@@ -53,9 +63,10 @@ class CompressedAttention(torch.autograd.Function):
         config: NSAConfig,
         scale: float,
         cu_seqlens: Tensor | None,
+        q_start: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        o, lse = forward(q, k_cmp, v_cmp, config, scale, cu_seqlens)
-        ctx.save_for_backward(q, k_cmp, v_cmp, o, lse, cu_seqlens)
+        o, lse = forward(q, k_cmp, v_cmp, config, scale, cu_seqlens, q_start)
+        ctx.save_for_backward(q, k_cmp, v_cmp, o, lse, cu_seqlens, q_start)
         ctx.config, ctx.scale = config, scale
         ctx.mark_non_differentiable(lse)
         return o, lse
@@ -63,6 +74,6 @@ class CompressedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        q, k_cmp, v_cmp, o, lse, cu_seqlens = ctx.saved_tensors
-        gradients = backward(do, q, k_cmp, v_cmp, lse, row_dot(do, o), ctx.config, ctx.scale, cu_seqlens)
-        return *gradients, None, None, None
+        q, k_cmp, v_cmp, o, lse, *where = ctx.saved_tensors
+        gradients = backward(do, q, k_cmp, v_cmp, lse, row_dot(do, o), ctx.config, ctx.scale, *where)
+        return *gradients, None, None, None, None

@@ -18,19 +18,30 @@ MOST_PARTS = 16
 
 @dataclass(frozen=True)
 class Segments:
-    """The sequence of every token: int32 [T], the indices of its first token and of the one after its last."""
+    """The sequence of every token: int32 [T] or [B,T], the indices of its first token and of the one after its last.
+
+    A chunk's queries count from their first: what comes before them has negative indices.
+    """
 
     start: Tensor
     end: Tensor
 
 
-def segments(tokens: int, cu_seqlens: Tensor | None, device: torch.device) -> Segments:
-    """Segments of packed sequences, or of one sequence of `tokens` tokens."""
+def segments(tokens: int, cu_seqlens: Tensor | None, device: torch.device, q_start: Tensor | None = None) -> Segments:
+    """Segments of packed sequences, of one sequence of `tokens` tokens, or of chunks that begin at q_start [B]."""
+    if q_start is not None:
+        start = -_starts(q_start, device).expand(-1, tokens)
+        return Segments(start.contiguous(), torch.full_like(start, tokens))
     if cu_seqlens is None:
         whole = torch.zeros(tokens, dtype=torch.int32, device=device)
         return Segments(whole, whole + tokens)
     number = _segment_of(cu_seqlens, tokens)
     return Segments(cu_seqlens[number], cu_seqlens[number + 1])
+
+
+def _starts(q_start: Tensor, device: torch.device) -> Tensor:
+    """int32 [B,1]."""
+    return q_start.to(device, torch.int32)[:, None]
 
 
 def _segment_of(borders: Tensor, count: int) -> Tensor:
@@ -39,8 +50,17 @@ def _segment_of(borders: Tensor, count: int) -> Tensor:
     return torch.searchsorted(borders[1:].contiguous(), index, right=True)
 
 
-def window_spans(tokens: int, window: int, cu_seqlens: Tensor | None, device: torch.device) -> Spans:
-    """Query t reads (t - window, t] of its own sequence."""
+def window_spans(
+    tokens: int,
+    window: int,
+    cu_seqlens: Tensor | None,
+    device: torch.device,
+    q_start: Tensor | None = None,
+    keys: int | None = None,
+) -> Spans:
+    """Query t reads (t - window, t] of its own sequence; with q_start [B], of `keys` keys, t counts from there."""
+    if q_start is not None:
+        return _window_after(tokens, tokens if keys is None else keys, window, _starts(q_start, device))
     if cu_seqlens is None:
         return _whole_window(tokens, window, device)
     return _window(tokens, window, segments(tokens, cu_seqlens, device))
@@ -58,10 +78,29 @@ def _window(tokens: int, window: int, owner: Segments) -> Spans:
     return Spans("window", lo, t + 1, t, q_hi, _parts(reach))
 
 
+def _window_after(tokens: int, keys: int, window: int, start: Tensor) -> Spans:
+    """Spans of a chunk of `tokens` queries, the first at the positions start [B,1]."""
+    reach = min(window, keys)
+    at = start + torch.arange(tokens, device=start.device, dtype=torch.int32)
+    since = torch.arange(keys, device=start.device, dtype=torch.int32) - start
+    q_lo, q_hi = since.clamp(0, tokens), (since + reach).clamp(0, tokens)
+    return Spans("window", (at - reach + 1).clamp(min=0), at + 1, q_lo, q_hi, _parts(min(reach, tokens)))
+
+
 def compressed_spans(
-    tokens: int, keys: int, config: NSAConfig, cu_seqlens: Tensor | None, device: torch.device
+    tokens: int,
+    keys: int,
+    config: NSAConfig,
+    cu_seqlens: Tensor | None,
+    device: torch.device,
+    q_start: Tensor | None = None,
 ) -> Spans:
-    """Query t reads the compressed tokens i of its own sequence with i*d + l - 1 <= t; `keys` is their number."""
+    """Query t reads the compressed tokens i of its own sequence with i*d + l - 1 <= t; `keys` is their number.
+
+    With q_start [B], t counts from there.
+    """
+    if q_start is not None:
+        return _compressed_after(tokens, keys, config, segments(tokens, None, device, q_start))
     if cu_seqlens is None:
         return _whole_compressed(tokens, keys, config, device)
     owner = segments(tokens, cu_seqlens, device)
@@ -81,9 +120,17 @@ def _whole_compressed(tokens: int, keys: int, config: NSAConfig, device: torch.d
     return Spans("compressed", owner.start, _visible(owner, config), q_lo, q_hi, _parts(tokens))
 
 
+def _compressed_after(tokens: int, keys: int, config: NSAConfig, owner: Segments) -> Spans:
+    """Spans of a chunk of `tokens` queries; the cache may hold more compressed tokens than its last query sees."""
+    i = torch.arange(keys, device=owner.start.device, dtype=torch.int32)
+    q_lo = (owner.start[:, :1] + i * config.d + config.l - 1).clamp(0, tokens)
+    lo, q_hi = torch.zeros_like(owner.start), torch.full_like(q_lo, tokens)
+    return Spans("compressed", lo, _visible(owner, config), q_lo, q_hi, _parts(tokens))
+
+
 def _visible(owner: Segments, config: NSAConfig) -> Tensor:
-    """Number of compressed tokens that each token sees, int32 [T]."""
-    position = torch.arange(owner.start.numel(), device=owner.start.device, dtype=torch.int32) - owner.start
+    """Number of compressed tokens that each token sees, int32 as `owner.start`."""
+    position = torch.arange(owner.start.shape[-1], device=owner.start.device, dtype=torch.int32) - owner.start
     return torch.div(position + 1 - config.l, config.d, rounding_mode="floor").add(1).clamp(min=0)
 
 

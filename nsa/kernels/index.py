@@ -28,6 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
+LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
 
 
 # --- where queries and blocks stand ---
@@ -149,7 +150,7 @@ class Union:
     Attributes:
         starts: int32 [Hkv,tiles,U], the first keys of the blocks, ascending; `count` of them hold.
         members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
-        count: int32 [Hkv,tiles].
+        count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
         tokens: queries of one tile.
         keys: int32 [pairs] or None, keys of all pairs for `runs`. Those left out of the union have their bin
             keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
@@ -205,12 +206,14 @@ def _union_kernel(
     tl.debug_barrier()
     new = valid & ((e == 0) | (start != before))
     kept = valid
+    left_out = 0
     if REST:  # keep a block in the union where enough queries share it, or where a query may not see all of it
         run = tl.cumsum(new.to(tl.int32), 0) - 1
         tl.store(starts + base + run, e, mask=new)
         tl.debug_barrier()
         begin = tl.load(starts + base + run, mask=valid, other=0)
         distinct = tl.sum(new.to(tl.int32), 0)
+        left_out = tl.where(distinct > most, LEFT_OUT, 0)
         last = run + 1 >= distinct
         end = tl.load(starts + base + run + 1, mask=valid & (last == 0), other=0)
         tl.debug_barrier()
@@ -226,7 +229,7 @@ def _union_kernel(
     tl.store(starts + base + at, start, mask=new)
     bit = tl.full([U], 1, members.dtype.element_ty) << tok.to(members.dtype.element_ty)
     tl.atomic_or(members + base + at, bit, mask=kept, sem="relaxed")
-    tl.store(count + h * tl.num_programs(0) + tile, tl.sum(new.to(tl.int32), 0))
+    tl.store(count + h * tl.num_programs(0) + tile, tl.sum(new.to(tl.int32), 0) + left_out)
 
 
 def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0) -> Union:

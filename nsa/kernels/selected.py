@@ -19,19 +19,18 @@ import triton
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels import index
+from nsa.kernels import combine, index
 from nsa.kernels.common import LOG2E, dot_precision, pad_group, row_dot, rows_last, split_dim
-from nsa.kernels.configs import architecture_for, config_for
+from nsa.kernels.configs import config_for
+from nsa.kernels.descriptors import copy_engine, key_tiles
 from nsa.kernels.selected_bwd import dkv_kernel, dq_kernel, reduce_kernel
 from nsa.kernels.selected_fwd import forward_kernel, gather_kernel
 
-try:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-except ImportError:  # Triton before 3.4: pointer loads only
-    TensorDescriptor = None
-
 ALWAYS = 1 << 30
 """A union limit that every tile meets."""
+
+WHOLE = index.LEFT_OUT.value - 1
+"""A union limit that every tile meets that no block was left out of."""
 
 NEVER = -1
 """A union limit that no tile meets: no union is built."""
@@ -59,17 +58,29 @@ class Schedule:
 RUNS_WANTED = 4096
 """Runs of the gradient of k and v that fill the card with even work (measured on an H200)."""
 
-GATHER_LARGEST_BLOCK = 128
-"""The gather kernel keeps a whole block of keys and values on chip."""
+FEW_ROWS = 16384
+"""Queries among whose blocks unions stay small enough to need no second kernel (measured on an H200)."""
+
+GATHER_LARGEST_BLOCK = {2: 64 * 256, 4: 64 * 64}
+"""Elements of a block of keys, by bytes of one: the gather kernels keep it and the values on chip, on sm_89 too."""
 
 
-def choose_schedule(group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool) -> Schedule:
+def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
+    """Whether blocks of l_sel tokens, `widest` elements of `item` bytes each, leave the gather kernels enough room.
+
+    Wider heads than 128 do not leave the gathered gradient enough registers.
+    """
+    return l_sel * widest <= GATHER_LARGEST_BLOCK[item] and (widest <= 128 or not backward)
+
+
+def choose_schedule(
+    group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool, item: int = 2, rows: int = 1 << 30
+) -> Schedule:
     """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
 
     The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
-    the tile kernel beats the token kernel below a union of about 52 of 64 blocks, and gathering wins in the gradient
-    only; with 4 heads gathering wins above about 40 of 256 blocks. Wider heads than 128 do not leave the gathered
-    gradient enough registers.
+    the tile kernel beats the token kernel below a union of about 48 of 64 blocks, and gathering wins in the gradient
+    only; with 4 heads gathering wins above about 40 of 256 blocks.
 
     Args:
         group: query heads of a KV head.
@@ -77,15 +88,17 @@ def choose_schedule(group: int, tokens: int, slots: int, l_sel: int, widest: int
         slots, l_sel: blocks of a query and tokens of a block.
         widest: the larger head dimension.
         backward: for the gradient.
+        item: bytes of an element.
+        rows: queries in all.
     """
     if tokens == 1:
         return Schedule(most=NEVER)
-    if l_sel <= GATHER_LARGEST_BLOCK and (widest <= 128 or not backward):
+    if can_gather(l_sel, widest, item, backward):
         if group <= 8:
             return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=16384 if backward else 8192)
         if backward:
             return Schedule(tokens * slots // 2, dense_from=2)
-    return Schedule(most=tokens * slots * 13 // 16)
+    return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
 
 
 @dataclass(frozen=True)
@@ -128,31 +141,16 @@ class _Problem:
         """What `choose_schedule` names for this problem and the tiles of `kernel`."""
         tokens = self.launch(kernel)["BM"] // pad_group(self.group)
         widest = max(self.q.shape[-1], self.v.shape[-1])
-        return choose_schedule(self.group, tokens, self.indices.shape[-1], self.where.l_sel, widest, backward)
+        rows, slots, item = self.indices.shape[0], self.indices.shape[-1], self.q.element_size()
+        return choose_schedule(self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows)
 
     def descriptors(self, rows: int, tma: bool) -> tuple[Any, ...]:
         """Tiles of `rows` keys for the copy engine: two parts of k and two of v, None for what there is not."""
-        return (*_tiles_of(self.k, rows), *_tiles_of(self.v, rows)) if tma else (None,) * 4
+        return (*key_tiles(self.k[None], rows, tma), *key_tiles(self.v[None], rows, tma))
 
-
-def _tiles_of(x: Tensor, rows: int) -> tuple[Any, Any]:
-    first, second = split_dim(x.shape[-1])
-    flat = x.as_strided((x.shape[0], x.shape[1] * x.shape[2]), (x.stride(0), 1))
-    return tuple(TensorDescriptor.from_tensor(flat, [rows, width]) if width else None for width in (first, second))
-
-
-def copy_engine(k: Tensor, v: Tensor) -> bool:
-    """Whether this Triton and this card can load tiles of k, v [M,Hkv,D] by descriptor."""
-    if TensorDescriptor is None or architecture_for(k) != "sm_90":
-        return False
-    return all(_describable(x) for x in (k, v))
-
-
-def _describable(x: Tensor) -> bool:
-    """Heads side by side, and rows that begin at multiples of 16 bytes."""
-    bytes_of = x.element_size()
-    aligned = x.data_ptr() % 16 == 0 and x.stride(0) * bytes_of % 16 == 0
-    return aligned and x.stride(1) == x.shape[-1] and x.shape[-1] * bytes_of % 16 == 0
+    def copy_engine(self) -> bool:
+        """Whether k and v can be loaded by descriptor."""
+        return copy_engine(self.k[None], self.v[None])
 
 
 def _problem(
@@ -167,6 +165,24 @@ def _problem(
 # --- forward ---
 
 
+@dataclass(frozen=True)
+class Sum:
+    """The gated sum of the three branches, made where the selected branch is.
+
+    Attributes:
+        o_cmp, o_win: [B,T,Hq,Dv], contiguous.
+        gates: [B,T,Hq,3], contiguous.
+        out: where the sum is written, [B,T,Hq,Dv], contiguous.
+        keep: whether the selected branch's own output is stored too.
+    """
+
+    o_cmp: Tensor
+    o_win: Tensor
+    gates: Tensor
+    out: Tensor
+    keep: bool
+
+
 def forward(
     q: Tensor,
     k: Tensor,
@@ -177,6 +193,7 @@ def forward(
     cu_seqlens: Tensor | None = None,
     q_start: Tensor | None = None,
     schedule: Schedule | None = None,
+    into: Sum | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of q [B,T,Hq,Dk] to the blocks of k [B,S,Hkv,Dk], v [B,S,Hkv,Dv].
 
@@ -185,46 +202,74 @@ def forward(
         cu_seqlens: borders of packed sequences, int32 [N+1]; B must be 1.
         q_start: int [B], position of each batch entry's first query; excludes `cu_seqlens`.
         schedule: None for the one that `choose_schedule` names.
+        into: also write the gated sum of all branches.
 
     Returns:
-        o [B,T,Hq,Dv]; lse fp32 [B,T,Hq], natural logarithm. A query without blocks has o = 0 and lse = -inf.
+        o [B,T,Hq,Dv], unless `into` says not to keep it; lse fp32 [B,T,Hq], natural logarithm.
+        A query without blocks has o = 0 and lse = -inf.
     """
-    o = q.new_empty(*q.shape[:3], v.shape[-1])
+    o = q.new_empty(*q.shape[:3], v.shape[-1]) if into is None or into.keep else into.out
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if not o.numel():
         return o, lse
     if not block_indices.shape[-1]:
-        return o.zero_(), lse.fill_(float("-inf"))
+        o, lse = torch.zeros_like(o), lse.fill_(float("-inf"))
+        if into is not None:
+            combine.forward(into.o_cmp, o, into.o_win, into.gates, into.out)
+        return o, lse
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
     schedule = schedule or problem.schedule("selected_tile_forward", backward=False)
+    results = _Results(o, lse, into)
     if schedule.dense_from:
-        _forward_gather(problem, schedule, o, lse)
+        _forward_gather(problem, schedule, results)
     else:
-        _forward_mixed(problem, schedule, o, lse)
+        _forward_mixed(problem, schedule, results)
     return o, lse
 
 
-def _forward_mixed(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> None:
+@dataclass(frozen=True)
+class _Results:
+    """Where the forward kernels write."""
+
+    o: Tensor
+    lse: Tensor
+    into: Sum | None
+
+    @property
+    def pointers(self) -> tuple[Tensor, ...]:
+        """o, lse and what the gated sum takes and gives; what is not wanted stands in."""
+        more = (self.o,) * 4 if (x := self.into) is None else (x.o_cmp, x.o_win, x.gates, x.out)
+        return self.o, self.lse, *more
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        return {"SUM": self.into is not None, "KEEP": self.into is None or self.into.keep}
+
+
+def _forward_mixed(p: _Problem, schedule: Schedule, to: _Results) -> None:
     """Tiles with small unions by the tile kernel, the queries of the others by the token kernel."""
-    tma = copy_engine(p.k, p.v)
+    tma = p.copy_engine()
     tile = p.launch("selected_tile_forward", tma)
     tokens, union = tile["BM"] // tile["GP"], None
     if schedule.most != NEVER:
         union = index.union(p.indices, p.where, tokens)
-        _launch_forward(p, tile, union, tokens, o, lse, most=schedule.most, tma=tma)
+        _launch_forward(p, tile, union, tokens, to, most=schedule.most, tma=tma)
     if schedule.most != ALWAYS:
         token = p.launch("selected_token_forward", tma)
-        _launch_forward(p, token, union, tokens, o, lse, most=schedule.most, tile=False, tma=tma)
+        _launch_forward(p, token, union, tokens, to, most=schedule.most, tile=False, tma=tma)
 
 
-def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> None:
-    """Widely shared blocks by the tile kernel; the others by the gather kernel, chunk of queries by chunk."""
-    tma = copy_engine(p.k, p.v)
+def _forward_gather(p: _Problem, schedule: Schedule, to: _Results) -> None:
+    """Tiles with small unions by the tile kernel; of the others, widely shared blocks by the tile kernel too, and the
+    rest by the gather kernel, chunk of queries by chunk.
+    """
+    tma = p.copy_engine()
     tile, gather = p.launch("selected_merge_forward", tma), p.launch("selected_gather_forward")
     gather["BN"] = max(16, triton.next_power_of_2(p.where.l_sel))
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
+    _launch_forward(p, tile, union, tokens, to, most=WHOLE, tma=tma)
     runs = index.runs(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
     held = chunk * p.heads * slots
     part = p.v.new_empty(held * p.group, p.v.shape[-1])
@@ -238,11 +283,11 @@ def _forward_gather(p: _Problem, schedule: Schedule, o: Tensor, lse: Tensor) -> 
             PAIRS=schedule.pairs, **gather,
         )  # fmt: skip
         span = (first, min(chunk, rows - first))
-        _launch_forward(p, tile, union, tokens, o, lse, part=(part, part_lse), span=span, tma=tma)
+        _launch_forward(p, tile, union, tokens, to, part=(part, part_lse), span=span, tma=tma)
 
 
 def _launch_forward(
-    p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, o: Tensor, lse: Tensor, *,
+    p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, to: _Results, *,
     tma: bool, most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
     span: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
@@ -251,12 +296,12 @@ def _launch_forward(
     together = union_tokens if union else 1
     lists = _Lists.of(p, union, tile, merge=part is not None)
     forward_kernel[(triton.cdiv(rows, together), p.heads)](
-        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), o, lse, *lists.blocks, p.where.queries,
-        lists.keys, *(part or (o, lse)),
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *to.pointers, *lists.blocks, p.where.queries,
+        lists.keys, *(part or (to.o, to.lse)),
         p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=triton.next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, TMA=tma, **sizes,
+        TILE=tile, MERGE=part is not None, TMA=tma, **to.flags, **sizes,
     )  # fmt: skip
 
 
@@ -352,7 +397,7 @@ class _Upstream:
 
 def _backward_q(p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, **flags: bool) -> None:
     """dq by the tile kernel where unions are small, else by the token kernel."""
-    tma = copy_engine(p.k, p.v)
+    tma = p.copy_engine()
     sizes = p.launch("selected_tile_dq", tma)
     tokens, union = sizes["BM"] // sizes["GP"], None
     if schedule.most != NEVER:
@@ -446,7 +491,7 @@ def _backward_gather(
     p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, dk: Tensor, dv: Tensor, *, gated: bool, add: bool
 ) -> None:
     """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks."""
-    tma = copy_engine(p.k, p.v)
+    tma = p.copy_engine()
     tile, rows, keys = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.heads * p.where.bins
     tokens = tile["BM"] // tile["GP"]
     chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
@@ -457,6 +502,7 @@ def _backward_gather(
     held = chunk * p.heads * p.indices.shape[-1]
     part = p.q.new_empty(held * p.group, p.q.shape[-1])
     most_runs = held // pairs + min(held, keys)
+    _launch_dq(p, tile, union, tokens, up, dq, gated=gated, add=add, tma=tma, most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
         _launch_dkv(p, partials, up, (i * keys, (i + 1) * keys), most_runs, gated=gated, part=part, first=first)
         span = (first, min(chunk, rows - first))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common import LOG2E, dot_rows, load_pair, load_tile, store_tile
-from nsa.kernels.index import FAR
+from nsa.kernels.common import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
+from nsa.kernels.index import FAR, LEFT_OUT
 from nsa.kernels.selected_fwd import MERGE_STAGES, key_rows, load_block, rest_of, run_of
 
 
@@ -123,7 +123,9 @@ def dq_kernel(
     o_union = i_h * n_tiles + i_union
     if TILE:
         n_blocks = tl.load(p_count + o_union)
-        if n_blocks > most:
+        if MERGE:
+            n_blocks -= LEFT_OUT  # below 0 where nothing was left out: the kernel without MERGE computes that tile
+        if n_blocks > most or n_blocks < 0:
             return
         i_tile = i_union
         dq_rows(
@@ -179,7 +181,7 @@ def dkv_kernel(
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
     o_next = tl.load(p_list + tl.minimum(o_r // GP, n_pairs - 1))  # [BM], read one step ahead of its use
-    for i in range(tl.cdiv(n_pairs, TB)):
+    for i in tl.range(0, tl.cdiv(n_pairs, TB), num_stages=None if LOADS_CHAIN else 1):
         o_pos = i * TB + o_r // GP
         o_pair = o_next
         o_next = tl.load(p_list + tl.minimum(o_pos + TB, n_pairs - 1))

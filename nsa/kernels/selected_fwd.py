@@ -18,10 +18,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common import LN2, LOW, dot_rows, load_pair, load_tile, store_tile
-from nsa.kernels.index import FAR
+from nsa.kernels.combine import gated_sum
+from nsa.kernels.common import LN2, LOADS_CHAIN, LOW, dot_rows, load_keys, load_pair, load_tile, store_tile
+from nsa.kernels.index import FAR, LEFT_OUT
 
-MERGE_STAGES = tl.constexpr(4)
+MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
 
 
@@ -41,14 +42,7 @@ def load_block(
     p_x, d_0, d_1, start, o_row, i_h, s_t, s_h, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, TMA: tl.constexpr
 ):
     """Rows of keys or values of one KV head [BN,D]: by the copy engine from `start` (0 past the end), or from o_row."""
-    if TMA:
-        b_0 = d_0.load([start, i_h * D])
-        b_1 = b_0
-        if D1 > 0:
-            b_1 = d_1.load([start, i_h * D + D0])
-    else:
-        b_0, b_1 = load_pair(p_x + i_h * s_h, o_row * s_t, o_row >= 0, D, D0, D1, False)
-    return b_0, b_1
+    return load_keys(p_x + i_h * s_h, d_0, d_1, o_row * s_t, o_row >= 0, start, i_h * D, D, D0, D1, False, TMA)
 
 
 @triton.jit
@@ -101,13 +95,14 @@ def add_partials(
 
 @triton.jit
 def attend_rows(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
+    p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
     N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr,
     SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
-    TMA: tl.constexpr,
+    TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
     o_r = tl.arange(0, BM)
@@ -156,42 +151,53 @@ def attend_rows(
     b_sum = tl.where(m_seen, b_l, 1.0)
     b_f = tl.where(m_seen, 1.0 / b_sum, 0.0)
     o_out = o_n * (H * G) + i_h * G + o_g
-    store_tile(p_o, o_out * DV, m_row, b_o0 * b_f[:, None], 0, DV0, DV, False)
-    if DV1 > 0:
-        store_tile(p_o, o_out * DV, m_row, b_o1 * b_f[:, None], DV0, DV1, DV, False)
+    b_o0 *= b_f[:, None]
+    b_o1 *= b_f[:, None]
+    if SUM:
+        gated_sum(p_cmp, b_o0, p_win, p_gates, p_sum, o_out, m_row, 0, DV0, DV)
+        if DV1 > 0:
+            gated_sum(p_cmp, b_o1, p_win, p_gates, p_sum, o_out, m_row, DV0, DV1, DV)
+    if KEEP:
+        store_tile(p_o, o_out * DV, m_row, b_o0, 0, DV0, DV, False)
+        if DV1 > 0:
+            store_tile(p_o, o_out * DV, m_row, b_o1, DV0, DV1, DV, False)
     tl.store(p_lse + o_out, tl.where(m_seen, (b_m + tl.log2(b_sum)) * LN2, float("-inf")), mask=m_row)
 
 
 @triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
 def forward_kernel(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_count, p_queries,
-    p_keys, p_part, p_part_lse, N, M, i_first, n_tiles, most, rest_keys,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
+    p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse, N, M, i_first, n_tiles, most, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
     SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
-    TMA: tl.constexpr,
+    TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
 
     The size of the union decides who computes the queries: the tile kernel if it has at most `most` blocks, else the
     token kernel; most = -1 leaves everything to the token kernel.
+    KEEP stores o; SUM the gated sum of o_cmp, o and o_win in p_sum.
     p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
     """
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
     o_union = i_h * n_tiles + i_union
     if TILE:
         n_blocks = tl.load(p_count + o_union)
-        if n_blocks > most:
+        if MERGE:
+            n_blocks -= LEFT_OUT  # below 0 where nothing was left out: the kernel without MERGE computes that tile
+        if n_blocks > most or n_blocks < 0:
             return
         i_tile = i_union
         attend_rows(
-            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries,
-            p_keys, p_part, p_part_lse,
+            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
+            p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
             N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
             i_tile, i_h, o_union, n_blocks,
-            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA,
+            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA, SUM,
+            KEEP,
         )  # fmt: skip
     else:
         n_blocks = SLOTS
@@ -201,11 +207,12 @@ def forward_kernel(
         for i in range(tl.minimum(UT, N - i_union * UT)):
             i_tile = i_union * UT + i
             attend_rows(
-                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_blocks, p_members, p_queries,
-            p_keys, p_part, p_part_lse,
+                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
+                p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
                 N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
-            i_tile, i_h, o_union, n_blocks,
-                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA,
+                i_tile, i_h, o_union, n_blocks,
+                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA, SUM,
+                KEEP,
             )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Query t reads keys lo[t] <= s < hi[t]; key s is read by the tokens q_lo[s] <= t < q_hi[s]. All four never decrease, so
 the tile of consecutive tokens reads one interval too, whose inner part is common to all of them and needs no mask.
-Packed sequences are only other numbers in these arrays. The gradient takes two passes (dq by queries, dk and dv by
+Packed sequences, and chunks of queries that begin later than the keys, are only other
+numbers in these arrays. The gradient takes two passes (dq by queries, dk and dv by
 keys) that add nothing atomically: it is the same bit for bit in every run.
 """
 
@@ -22,24 +23,27 @@ from nsa.kernels.common import (
     LOW,
     dot_precision,
     dot_rows,
+    load_keys,
     load_pair,
+    load_queries,
     mask_free,
     pad_group,
     rows_last,
     split_dim,
     store_tile,
 )
-from nsa.kernels.configs import Tile, config_for
+from nsa.kernels.configs import config_for
+from nsa.kernels.descriptors import copy_engine, key_tiles, query_tiles
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Which keys each query reads, the same in every batch entry.
+    """Which keys each query reads, the same in every batch entry or other ones in each.
 
     Attributes:
         branch: names the rows of the configuration table.
-        lo, hi: int32 [T], the keys of each query.
-        q_lo, q_hi: int32 [S], the queries of each key.
+        lo, hi: int32 [T] or [B,T], contiguous: the keys of each query.
+        q_lo, q_hi: int32 [S] or [B,S], contiguous: the queries of each key.
         parts: how many programs share one key tile's queries in the gradient of k and v.
     """
 
@@ -50,21 +54,33 @@ class Spans:
     q_hi: Tensor
     parts: int
 
+    @property
+    def s_query(self) -> int:
+        """From one batch entry to the next in lo and hi."""
+        return self.lo.shape[-1] if self.lo.dim() > 1 else 0
+
+    @property
+    def s_key(self) -> int:
+        """From one batch entry to the next in q_lo and q_hi."""
+        return self.q_lo.shape[-1] if self.q_lo.dim() > 1 else 0
+
 
 # --- forward ---
 
 
 @triton.jit
 def _forward_step(
-    b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_k, p_v, s_ks, s_vs, scale,
+    b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_k, p_v, d_k0, d_k1, d_v0, d_v1, i_row, i_h,
+    s_ks, s_vs, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr,
+    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys of the online softmax; b_m [BM] is the running maximum in units of log2."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
     m_s = o_s < i_hi
-    b_k0, b_k1 = load_pair(p_k, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, MASKED)
-    b_v0, b_v1 = load_pair(p_v, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, MASKED)
+    o_at = o_s.to(tl.int64)
+    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, DK0, DK1, MASKED, TMA)
+    b_v0, b_v1 = load_keys(p_v, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, DV0, DV1, MASKED, TMA)
     b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
     if MASKED:
         m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
@@ -80,13 +96,13 @@ def _forward_step(
     return b_o0, b_o1, b_new, b_l
 
 
-@triton.jit(do_not_specialize=["T", "H", "B", "N"])
+@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _forward(
-    p_q, p_k, p_v, p_o, p_lse, p_lo, p_hi, T, H, B, N,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_span, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: BM // GP tokens of one KV head. N tiles of tokens, the last ones first: they read the most keys."""
     TB: tl.constexpr = BM // GP
@@ -101,6 +117,8 @@ def _forward(
     o_t = tl.minimum(o_t, T - 1)
     o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
     b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
+    p_lo += i_b * s_span
+    p_hi += i_b * s_span
     b_lo = tl.load(p_lo + o_t)
     b_hi = tl.load(p_hi + o_t)
     i_lo = tl.load(p_lo + i_first)
@@ -108,6 +126,7 @@ def _forward(
     left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
     p_kh = p_k + i_b * s_kb + i_h * s_kh
     p_vh = p_v + i_b * s_vb + i_h * s_vh
+    i_row = i_b.to(tl.int32) * S
 
     b_m = tl.full([BM], LOW, tl.float32)
     b_l = tl.zeros([BM], tl.float32)
@@ -115,14 +134,16 @@ def _forward(
     b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
     for i in range(left, right):
         b_o0, b_o1, b_m, b_l = _forward_step(
-            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh, s_ks, s_vs, scale,
-            DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC,
+            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
+            d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
+            DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC, TMA,
         )  # fmt: skip
     for i in range(0, left + n - right):
         i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
         b_o0, b_o1, b_m, b_l = _forward_step(
-            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_kh, p_vh, s_ks, s_vs, scale,
-            DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC,
+            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_kh, p_vh,
+            d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
+            DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC, TMA,
         )  # fmt: skip
 
     b_sum = tl.where(b_l > 0, b_l, 1.0)
@@ -139,14 +160,16 @@ def _forward(
 
 @triton.jit
 def _dq_step(
-    b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_k, p_v, s_ks, s_vs, scale,
+    b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_k, p_v,
+    d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr,
+    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     o_s = i_key + tl.arange(0, BN)  # [BN]
     m_s = o_s < i_hi
-    b_k0, b_k1 = load_pair(p_k, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, MASKED)
-    b_v0, b_v1 = load_pair(p_v, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, MASKED)
+    o_at = o_s.to(tl.int64)
+    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, DK0, DK1, MASKED, TMA)
+    b_v0, b_v1 = load_keys(p_v, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, DV0, DV1, MASKED, TMA)
     b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale - b_lse[:, None])  # [BM, BN]
     if MASKED:
         m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
@@ -159,13 +182,14 @@ def _dq_step(
     return b_dq0, b_dq1
 
 
-@triton.jit(do_not_specialize=["T", "H", "B", "N"])
+@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _backward_q(
-    p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dq, p_lo, p_hi, T, H, B, N,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_lo, p_hi, s_span, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, s_gate, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: dq of BM // GP tokens of one KV head, written to p_dq or added to it."""
     TB: tl.constexpr = BM // GP
@@ -185,6 +209,8 @@ def _backward_q(
     b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
     b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
     b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
+    p_lo += i_b * s_span
+    p_hi += i_b * s_span
     b_lo = tl.load(p_lo + o_t)
     b_hi = tl.load(p_hi + o_t)
     i_lo = tl.load(p_lo + i_first)
@@ -192,19 +218,22 @@ def _backward_q(
     left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
     p_kh = p_k + i_b * s_kb + i_h * s_kh
     p_vh = p_v + i_b * s_vb + i_h * s_vh
+    i_row = i_b.to(tl.int32) * S
 
     b_dq0 = tl.zeros([BM, DK0], tl.float32)
     b_dq1 = tl.zeros([BM, DK1 if DK1 > 0 else 16], tl.float32)
     for i in range(left, right):
         b_dq0, b_dq1 = _dq_step(
             b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
-            s_ks, s_vs, scale * LOG2E, DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC,
+            d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale * LOG2E,
+            DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC, TMA,
         )  # fmt: skip
     for i in range(0, left + n - right):
         i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
         b_dq0, b_dq1 = _dq_step(
-            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_kh, p_vh, s_ks, s_vs,
-            scale * LOG2E, DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC,
+            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_kh, p_vh,
+            d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale * LOG2E,
+            DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC, TMA,
         )  # fmt: skip
 
     b_f = tl.full([BM], 1.0, tl.float32) * scale
@@ -221,10 +250,10 @@ def _backward_q(
 @triton.jit
 def _dkv_step(
     b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
-    p_q, p_do, p_lse, p_delta, p_gate, s_qt, s_qh, s_gate, H, scale,
+    p_q, p_do, d_q0, d_q1, d_do0, d_do1, p_lse, p_delta, p_gate, i_row, i_head, s_qt, s_qh, s_gate, H, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+    BM: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """BM // GP tokens from i_t on. Keys are the rows, so that p and ds stay in registers as the left operand."""
     o_g = tl.arange(0, BM) % GP  # [BM]
@@ -233,8 +262,11 @@ def _dkv_step(
     ROWS_MASKED: tl.constexpr = MASKED or G != GP
     o_row = o_t.to(tl.int64) * (H * G) + o_g
     o_q = o_t.to(tl.int64) * s_qt + o_g * s_qh
-    b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, ROWS_MASKED)  # [BM, DK]
-    b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, ROWS_MASKED)  # [BM, DV]
+    i_row += i_t
+    b_q0, b_q1 = load_queries(p_q, d_q0, d_q1, o_q, m_row, i_row, i_head, BM, DK, DK0, DK1, ROWS_MASKED, TMA)
+    b_do0, b_do1 = load_queries(
+        p_do, d_do0, d_do1, o_row * DV, m_row, i_row, i_head, BM, DV, DV0, DV1, ROWS_MASKED, TMA
+    )
     b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
     b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)
     b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
@@ -255,13 +287,14 @@ def _dkv_step(
     return b_dk0, b_dk1, b_dv0, b_dv1
 
 
-@triton.jit(do_not_specialize=["T", "S", "H", "B", "PART"])
+@triton.jit(do_not_specialize=["T", "S", "H", "B", "PART", "s_span"])
 def _backward_kv(
-    p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dk, p_dv, p_qlo, p_qhi, T, S, H, B, PART,
+    p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_lse, p_delta, p_gate, p_dk, p_dv, p_qlo, p_qhi,
+    s_span, T, S, H, B, PART,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, s_gate, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: BN keys of one KV head and the tokens [i_part * PART, (i_part + 1) * PART) that read them.
 
@@ -279,6 +312,8 @@ def _backward_kv(
     b_k0, b_k1 = load_pair(p_kh, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, True)  # [BN, DK]
     b_v0, b_v1 = load_pair(p_vh, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, True)  # [BN, DV]
     i_end = tl.minimum((i_part + 1) * PART, T)
+    p_qlo += i_b * s_span
+    p_qhi += i_b * s_span
     b_qlo = tl.load(p_qlo + o_s, mask=m_s, other=T)
     b_qhi = tl.minimum(tl.load(p_qhi + o_s, mask=m_s, other=0), i_end)
     i_last = tl.minimum(i_first + BN, S) - 1
@@ -287,6 +322,7 @@ def _backward_kv(
     i_full = tl.where(i_first + BN <= S, tl.load(p_qlo + i_last), T)
     left, right, n = mask_free(i_lo, i_full, tl.minimum(tl.load(p_qhi + i_first), i_end), i_hi, TB)
     i_row = i_b * T * (H * G) + i_h * G
+    i_token = i_b.to(tl.int32) * T
     p_qh = p_q + i_b * s_qb + i_h * G * s_qh
     p_doh = p_do + i_row * DV
     p_gateh = p_gate + i_row * s_gate
@@ -298,15 +334,17 @@ def _backward_kv(
     for i in range(left, right):
         b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
             b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_lo + i * TB, i_end,
-            p_qh, p_doh, p_lse + i_row, p_delta + i_row, p_gateh, s_qt, s_qh, s_gate, H, scale * LOG2E,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, False, PREC, GATED,
+            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_lse + i_row, p_delta + i_row, p_gateh, i_token, i_h * G,
+            s_qt, s_qh, s_gate, H, scale * LOG2E,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, False, PREC, GATED, TMA,
         )  # fmt: skip
     for i in range(0, left + n - right):
         i_t = i_lo + tl.where(i < left, i, i + right - left) * TB
         b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
             b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
-            p_qh, p_doh, p_lse + i_row, p_delta + i_row, p_gateh, s_qt, s_qh, s_gate, H, scale * LOG2E,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, True, PREC, GATED,
+            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_lse + i_row, p_delta + i_row, p_gateh, i_token, i_h * G,
+            s_qt, s_qh, s_gate, H, scale * LOG2E,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, True, PREC, GATED, TMA,
         )  # fmt: skip
 
     o_row = ((i_part * B + i_b) * S + o_s) * H + i_h  # [BN]
@@ -321,15 +359,19 @@ def _backward_kv(
 # --- launching ---
 
 
-def _sizes(q: Tensor, k: Tensor, v: Tensor, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments that all three kernels share."""
+def _sizes(q: Tensor, k: Tensor, v: Tensor, kernel: str, tma: bool) -> dict[str, Any]:
+    """The compile-time arguments that all three kernels share, with the tile of `kernel`."""
     (dk0, dk1), (dv0, dv1) = split_dim(q.shape[-1]), split_dim(v.shape[-1])
     group = q.shape[2] // k.shape[2]
     return {
-        "G": group, "GP": pad_group(group), "PREC": dot_precision(q.dtype),
+        "G": group, "GP": pad_group(group), "PREC": dot_precision(q.dtype), "TMA": tma,
         "DK": q.shape[-1], "DK0": dk0, "DK1": dk1, "DV": v.shape[-1], "DV0": dv0, "DV1": dv1,
-        **tile.launch(pad_group(group)),
+        **config_for(kernel + "_tma" if tma else kernel, q, v).launch(pad_group(group)),
     }  # fmt: skip
+
+
+def _key_tiles(k: Tensor, v: Tensor, sizes: dict[str, Any]) -> tuple[Any, ...]:
+    return *key_tiles(k, sizes["BN"], sizes["TMA"]), *key_tiles(v, sizes["BN"], sizes["TMA"])
 
 
 def _strides(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
@@ -344,14 +386,15 @@ def forward(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> tupl
     """
     q, k, v = rows_last(q), rows_last(k), rows_last(v)
     batch, tokens, heads = q.shape[:3]
+    tma = copy_engine(k, v)
     o = q.new_empty(batch, tokens, heads, v.shape[-1])
     lse = torch.empty(batch, tokens, heads, dtype=torch.float32, device=q.device)
-    sizes = _sizes(q, k, v, config_for(f"{spans.branch}_forward", q, v))
+    sizes = _sizes(q, k, v, f"{spans.branch}_forward", tma)
     n = triton.cdiv(tokens, sizes["BM"] // sizes["GP"])
     if o.numel():
         _forward[(n * k.shape[2] * batch,)](
-            q, k, v, o, lse, spans.lo, spans.hi, tokens, k.shape[2], batch, n, *_strides(q, k, v),
-            scale * LOG2E.value, **sizes,
+            q, k, v, *_key_tiles(k, v, sizes), o, lse, spans.lo, spans.hi, spans.s_query, tokens, k.shape[2], batch, n,
+            k.shape[1], *_strides(q, k, v), scale * LOG2E.value, **sizes,
         )  # fmt: skip
     return o, lse
 
@@ -406,25 +449,28 @@ class _Upstream:
 def _launch_q(
     q: Tensor, k: Tensor, v: Tensor, up: _Upstream, dq: Tensor, spans: Spans, scale: float, added: bool
 ) -> None:
-    sizes = _sizes(q, k, v, config_for(f"{spans.branch}_backward_q", q, v))
+    sizes = _sizes(q, k, v, f"{spans.branch}_backward_q", copy_engine(k, v))
     n = triton.cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
     if dq.numel():
         _backward_q[(n * k.shape[2] * q.shape[0],)](
-            q, k, v, *up.pointers, dq, spans.lo, spans.hi, q.shape[1], k.shape[2], q.shape[0], n,
-            *_strides(q, k, v), up.stride, scale, GATED=up.gate is not None, ADD=added, **sizes,
+            q, k, v, *_key_tiles(k, v, sizes), *up.pointers, dq, spans.lo, spans.hi, spans.s_query, q.shape[1],
+            k.shape[2], q.shape[0], n, k.shape[1], *_strides(q, k, v), up.stride, scale,
+            GATED=up.gate is not None, ADD=added, **sizes,
         )  # fmt: skip
 
 
 def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, scale: float) -> tuple[Tensor, Tensor]:
-    sizes = _sizes(q, k, v, config_for(f"{spans.branch}_backward_kv", q, v))
+    sizes = _sizes(q, k, v, f"{spans.branch}_backward_kv", copy_engine(q, up.do))
+    box, tma = (sizes["BM"] // sizes["GP"], sizes["GP"]), sizes["TMA"]
     batch, keys, heads = k.shape[:3]
     parts = spans.parts
     wide = k.dtype if parts == 1 else torch.float32
     dk, dv = (torch.empty(parts, *x.shape, dtype=wide, device=x.device) for x in (k, v))
     if dk.numel():
         _backward_kv[(triton.cdiv(keys, sizes["BN"]) * heads * batch, parts)](
-            q, k, v, *up.pointers, dk, dv, spans.q_lo, spans.q_hi, q.shape[1], keys, heads, batch,
-            max(1, triton.cdiv(q.shape[1], parts)), *_strides(q, k, v), up.stride, scale,
+            q, k, v, up.do, *query_tiles(q, *box, tma), *query_tiles(up.do, *box, tma), *up.pointers[1:], dk, dv,
+            spans.q_lo, spans.q_hi, spans.s_key, q.shape[1], keys, heads,
+            batch, max(1, triton.cdiv(q.shape[1], parts)), *_strides(q, k, v), up.stride, scale,
             GATED=up.gate is not None, **sizes,
         )  # fmt: skip
     if parts == 1:

@@ -19,8 +19,19 @@ from torch import Tensor
 from nsa.blocks import overlap_band
 from nsa.config import NSAConfig
 from nsa.kernels import compressed
-from nsa.kernels.common import LOG2E, dot_precision, dot_rows, load_pair, mask_free, pad_group, rows_last, split_dim
+from nsa.kernels.common import (
+    LOG2E,
+    dot_precision,
+    dot_rows,
+    load_keys,
+    load_pair,
+    mask_free,
+    pad_group,
+    rows_last,
+    split_dim,
+)
 from nsa.kernels.configs import config_for
+from nsa.kernels.descriptors import copy_engine, key_tiles
 from nsa.kernels.geometry import compressed_spans, segments
 
 CANDIDATES_IN_REGISTERS = 2048
@@ -29,14 +40,15 @@ CANDIDATES_IN_REGISTERS = 2048
 
 @triton.jit
 def _probabilities_step(
-    b_q0, b_q1, b_lse, b_lo, b_hi, p_k, p_scratch, s_ks, i_key, i_hi, i_lo, LENGTH, scale,
+    b_q0, b_q1, b_lse, b_lo, b_hi, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, i_lo, LENGTH, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr,
-    MASKED: tl.constexpr, PREC: tl.constexpr,
+    MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """p of BN keys, summed over each query's heads, to the scratch [TB, LENGTH]."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
     m_s = o_s < i_hi
-    b_k0, b_k1 = load_pair(p_k, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, MASKED)
+    o_at = o_s.to(tl.int64) * s_ks
+    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, m_s, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
     b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
     if MASKED:
         b_p = tl.where((o_s[:, None] >= b_lo[None, :]) & (o_s[:, None] < b_hi[None, :]), b_p, 0.0)
@@ -90,14 +102,14 @@ def _keep_best(b_best, b_block, b_score, o_b, FREE: tl.constexpr):
     return b_best, b_block
 
 
-@triton.jit(do_not_specialize=["T", "H", "B", "N", "LENGTH"])
+@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "LENGTH", "s_span"])
 def _select(
-    p_q, p_k, p_lse, p_scratch, p_out, p_lo, p_hi, p_start, T, H, B, N, LENGTH,
+    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_out, p_all_lo, p_all_hi, p_all_start, s_span, T, H, B, N, S, LENGTH,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
     G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, PREC: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Blocks of every query, int32 p_out [B,T,H,SLOTS]. Programs take tiles in turn, the last tokens first."""
     TB: tl.constexpr = BM // GP
@@ -118,22 +130,24 @@ def _select(
         o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
         b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
         b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
+        p_lo, p_hi, p_start = p_all_lo + i_b * s_span, p_all_hi + i_b * s_span, p_all_start + i_b * s_span
         b_lo = tl.load(p_lo + o_t)
         b_hi = tl.load(p_hi + o_t)
         i_lo = tl.load(p_lo + i_first)
         i_hi = tl.load(p_hi + i_last)
         left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
         p_kh = p_k + i_b * s_kb + i_h * s_kh
+        i_row = i_b.to(tl.int32) * S
         for i in range(left, right):
             _probabilities_step(
-                b_q0, b_q1, b_lse, b_lo, b_hi, p_kh, p_mine, s_ks, i_lo + i * BN, i_hi, i_lo, LENGTH, scale,
-                DK, DK0, DK1, GP, TB, BN, False, PREC,
+                b_q0, b_q1, b_lse, b_lo, b_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_lo + i * BN, i_hi, i_lo, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, False, PREC, TMA,
             )  # fmt: skip
         for i in range(0, left + n - right):
             i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
             _probabilities_step(
-                b_q0, b_q1, b_lse, b_lo, b_hi, p_kh, p_mine, s_ks, i_key, i_hi, i_lo, LENGTH, scale,
-                DK, DK0, DK1, GP, TB, BN, True, PREC,
+                b_q0, b_q1, b_lse, b_lo, b_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_key, i_hi, i_lo, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, True, PREC, TMA,
             )  # fmt: skip
         tl.debug_barrier()  # the scratch is read by other threads than wrote it
 
@@ -164,13 +178,19 @@ def _select(
 
 
 def select(
-    q: Tensor, k_cmp: Tensor, config: NSAConfig, scale: float, cu_seqlens: Tensor | None, lse: Tensor | None = None
+    q: Tensor,
+    k_cmp: Tensor,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    lse: Tensor | None = None,
+    q_start: Tensor | None = None,
 ) -> Tensor:
     """The blocks that each query reads.
 
     Args:
         q, k_cmp: [B,T,Hq,Dk], [B,Tc,Hkv,Dk].
-        config, scale, cu_seqlens: as in `compressed.forward`.
+        config, scale, cu_seqlens, q_start: as in `compressed.forward`.
         lse: fp32 [B,T,Hq] of `compressed.forward`; None computes it.
 
     Returns:
@@ -178,11 +198,12 @@ def select(
     """
     q, k_cmp = rows_last(q), rows_last(k_cmp)
     if lse is None:
-        lse = compressed.forward(q, k_cmp, k_cmp, config, scale, cu_seqlens)[1]
+        lse = compressed.forward(q, k_cmp, k_cmp, config, scale, cu_seqlens, q_start)[1]
     batch, tokens, heads = q.shape[0], q.shape[1], k_cmp.shape[2]
-    where = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, q.device)
+    where = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
     chosen = torch.empty(batch, tokens, heads, config.n_sel, dtype=torch.int32, device=q.device)
-    group, row = q.shape[2] // heads, config_for("select", q, k_cmp)
+    tma = copy_engine(k_cmp)
+    group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
     gp, tile = pad_group(group), row.launch(pad_group(group))
     if not chosen.numel():
         return chosen
@@ -190,14 +211,17 @@ def select(
     programs = min(n * heads * batch, row.resident * _multiprocessors(q.device))
     length = max(1, k_cmp.shape[1])
     scratch = torch.empty(programs, tile["BM"] // gp, length, dtype=torch.float32, device=q.device)
-    start = segments(tokens, cu_seqlens, q.device).start
+    start = segments(tokens, cu_seqlens, q.device, q_start).start
     (dk0, dk1), slots = split_dim(q.shape[-1]), max(2, triton.next_power_of_2(config.n_sel))
     _select[(programs,)](
-        q, k_cmp, lse.float().contiguous(), scratch, chosen, where.lo, where.hi, start, tokens, heads, batch, n, length,
-        *q.stride()[:3], *k_cmp.stride()[:3], scale * LOG2E.value,
+        q, k_cmp, *key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous(), scratch, chosen,
+        where.lo, where.hi, start,
+        where.s_query, tokens, heads, batch, n, k_cmp.shape[1], length, *q.stride()[:3], *k_cmp.stride()[:3],
+        scale * LOG2E.value,
         G=group, GP=gp, DK=q.shape[-1], DK0=dk0, DK1=dk1, L=config.l, D=config.d, LS=config.l_sel,
         WIDTH=_overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=slots,
-        BJ=max(16, CANDIDATES_IN_REGISTERS // (tile["BM"] // gp)), PREC=dot_precision(q.dtype), **tile,
+        BJ=max(16, CANDIDATES_IN_REGISTERS // (tile["BM"] // gp)), PREC=dot_precision(q.dtype), TMA=tma,
+        **tile,
     )  # fmt: skip
     return chosen
 

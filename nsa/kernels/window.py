@@ -14,10 +14,23 @@ from nsa.kernels.geometry import window_spans
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, window: int, scale: float, cu_seqlens: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    window: int,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """q [B,T,Hq,Dk], k [B,T,Hkv,Dk], v [B,T,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq]."""
-    return spans.forward(q, k, v, window_spans(q.shape[1], window, cu_seqlens, q.device), scale)
+    """q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq].
+
+    q_start: int [B], position of each batch entry's first query; without it T = Tk.
+    """
+    return spans.forward(q, k, v, _spans(q, k, window, cu_seqlens, q_start), scale)
+
+
+def _spans(q: Tensor, k: Tensor, window: int, cu_seqlens: Tensor | None, q_start: Tensor | None) -> spans.Spans:
+    return window_spans(q.shape[1], window, cu_seqlens, q.device, q_start, k.shape[1])
 
 
 def backward(
@@ -30,12 +43,13 @@ def backward(
     window: int,
     scale: float,
     cu_seqlens: Tensor | None,
+    q_start: Tensor | None = None,
     *,
     gate: Tensor | None = None,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv; delta, gate and dq as in `spans.backward`."""
-    where = window_spans(q.shape[1], window, cu_seqlens, q.device)
+    where = _spans(q, k, window, cu_seqlens, q_start)
     return spans.backward(do, q, k, v, lse, delta, where, scale, gate, dq)
 
 
@@ -44,16 +58,23 @@ class WindowAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, scale: float, cu_seqlens: Tensor | None
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        window: int,
+        scale: float,
+        cu_seqlens: Tensor | None,
+        q_start: Tensor | None = None,
     ) -> Tensor:
-        o, lse = forward(q, k, v, window, scale, cu_seqlens)
-        ctx.save_for_backward(q, k, v, o, lse, cu_seqlens)
+        o, lse = forward(q, k, v, window, scale, cu_seqlens, q_start)
+        ctx.save_for_backward(q, k, v, o, lse, cu_seqlens, q_start)
         ctx.window, ctx.scale = window, scale
         return o
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, o, lse, cu_seqlens = ctx.saved_tensors
-        gradients = backward(do, q, k, v, lse, row_dot(do, o), ctx.window, ctx.scale, cu_seqlens)
-        return *gradients, None, None, None
+        q, k, v, o, lse, *where = ctx.saved_tensors
+        gradients = backward(do, q, k, v, lse, row_dot(do, o), ctx.window, ctx.scale, *where)
+        return *gradients, None, None, None, None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nsa import reference, routing
 from nsa.blocks import num_compressed
-from nsa.cache import Branches, NSACache, Recent
+from nsa.cache import Branches, NSACache, Recent, Triple
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
@@ -18,6 +18,7 @@ from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
+from nsa.transfer import to_device
 
 NAME = "nsa_decode"
 BRANCHES = ("cmp", "sel", "win")
@@ -50,6 +51,10 @@ def nsa_decode(
     Returns:
         o [B,T,Hq,Dv], 0 for padding. Not differentiable.
 
+    On the Triton backend a step of one token never waits for the device and can be captured in a CUDA graph, if the
+    cache has room (`NSACache.reserve`) and one step ran before.
+    Replays append to the cache; `NSACache.advance` tells its host side. `counts` is then None or int32 on the device.
+
     Raises:
         ValueError: arguments that do not go together, or do not fit the cache.
     """
@@ -57,12 +62,13 @@ def nsa_decode(
     checks.attention(NAME, q, keys[0], values[0])
     checks.gates(NAME, gates, q)
     checks.alike(NAME, q=q, gates=gates)
-    arrivals = cache.arrivals(q.shape[1], counts)
+    if q.shape[1] != keys[0].shape[1]:
+        raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
     plain: Plain = {"backend": routing.per_operation(backend), "strict": strict}
-    if arrivals.width == 1:
-        cache.append(keys, values, counts=counts)
-        o, _ = cached_attention(q, gates, cache, scale=scale, **plain)
-    elif cache.empty:
+    if q.shape[1] == 1:
+        return _step(q, keys, values, gates, cache, counts, default_scale(q, scale), plain)
+    arrivals = cache.arrivals(q.shape[1], counts)
+    if cache.empty:
         cache.append(keys, values, counts=counts)
         o = nsa_attention(
             q,
@@ -75,11 +81,41 @@ def nsa_decode(
             **plain,
         )
     else:
-        start, recent = cache.lengths, cache.recent(arrivals, keys[2], values[2])
+        start, recent = cache.lengths.clone(), cache.recent(arrivals, keys[2], values[2])
         cache.append(keys, values, counts=counts)
         o = _chunk_attention(q, gates, cache, start, recent, default_scale(q, scale), plain)
     padding = torch.arange(arrivals.width) >= torch.tensor(arrivals.counts)[:, None]
-    return o.masked_fill(padding.to(o.device)[..., None, None], 0.0) if padding.any() else o
+    return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
+
+
+def _step(
+    q: Tensor,
+    keys: Triple,
+    values: Triple,
+    gates: Tensor,
+    cache: NSACache,
+    counts: Sequence[int] | Tensor | None,
+    scale: float,
+    plain: Plain,
+) -> Tensor:
+    """One token of each sequence, appended and attended to by one backend."""
+    if not (cache.capturing and isinstance(counts, Tensor)):
+        counts = cache.arrivals(1, counts).counts
+    o, cache.branch_reads, _ = routing.run(
+        _request(q, cache),
+        lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
+        **plain,
+        judge=lambda _: _judge(q, gates, cache, None, scale),
+    )
+    if not isinstance(counts, Tensor):
+        if all(counts):
+            return o
+        counts = to_device(torch.tensor(counts), o.device)
+    return o.masked_fill((counts == 0)[:, None, None, None], 0.0)
+
+
+def _request(q: Tensor, cache: NSACache) -> routing.Request:
+    return attention_request("decode", q, *cache.selected.shaped, cache.config, cu_seqlens=None, q_start=cache.lengths)
 
 
 @torch.no_grad()
@@ -112,16 +148,14 @@ def cached_attention(
         raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
     if not branches or set(branches) - set(BRANCHES):
         raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
-    checks.attention(name, q, cache.selected.k, cache.selected.v)
+    held_k, held_v = cache.selected.shaped
+    checks.attention(name, q, held_k, held_v)
     checks.gates(name, gates, q)
     if block_indices is not None:
-        checks.block_indices(name, block_indices, q, cache.selected.k.shape[2])
+        checks.block_indices(name, block_indices, q, held_k.shape[2])
     scale = default_scale(q, scale)
-    request = attention_request(
-        "decode", q, cache.selected.k, cache.selected.v, cache.config, cu_seqlens=None, q_start=cache.lengths
-    )
     o, cache.branch_reads, block_indices = routing.run(
-        request,
+        _request(q, cache),
         lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
         backend=backend,
         strict=strict,

@@ -9,4 +9,5 @@ PROFILE = Profile(
     fa2_min_len_cmp=Measured(0, _NONE),
     sel_triton=Measured(True, "runs only when asked for, in Triton's interpreter"),
     sel_triton_min_L=Measured(0, "runs only when asked for, in Triton's interpreter"),
+    kernels_timed=Measured(False, "interpreted on a CPU, which is for tests"),
 )

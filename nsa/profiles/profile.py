@@ -30,6 +30,7 @@ class Profile:
         sel_triton_min_L: fewest tokens for Triton selection.
         dense_below: tokens below which dense causal attention is faster, by heads for each KV head; a group
             size that is not listed takes the next smaller one that is.
+        kernels_timed: whether the Triton kernels were timed on this architecture, and where.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Profile:
     sel_triton: Measured[bool]
     sel_triton_min_L: Measured[int]
     dense_below: Measured[Mapping[int, int]] = field(default=Measured({}, "not measured"))
+    kernels_timed: Measured[bool] = field(default=Measured(False, "never timed on this architecture"))
 
     def dense_crossover(self, group_size: int) -> int:
         """Tokens below which dense attention is faster for this group size; 0 where nothing was measured."""

@@ -10,4 +10,5 @@ PROFILE = Profile(
     fa2_min_len_cmp=Measured(999999, _FA2),
     sel_triton=Measured(False, _SELECTION),
     sel_triton_min_L=Measured(4096, _SELECTION),
+    kernels_timed=Measured(False, "compiled for sm_89, under Triton 3.0 too, never timed there"),
 )

@@ -72,7 +72,8 @@ def explain_routing(
     found = {name: decide(request(name), choice, active) for name in (WHOLE, "compress", *PARTS)}
     decisions = {name: decision for name, decision in found.items() if decision is not None}
     settings = settings_for(whole, active)
-    return Explanation(device_name(device), settings.profile.name, decisions, _dense_note(whole, settings))
+    note = f"{_dense_note(whole, settings)}\nTriton kernels: {settings.profile.kernels_timed.source}"
+    return Explanation(device_name(device), settings.profile.name, decisions, note)
 
 
 def _dense_note(request: Request, settings: Settings) -> str:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 from nsa.config import NSAConfig
+from nsa.kernels import descriptors
 from nsa.testing import Outcome, Problem, assert_outcome, outcome
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,6 +28,18 @@ CASES = {
 }
 
 
+CHUNKS = {"alike": (15, (30, 30)), "each-its-own": (15, (0, 27)), "one-token": (1, (44, 3))}
+"""Chunks of the case `batch`: how many queries, and where each batch entry's first one stands."""
+
+
+def chunk(name: str) -> tuple[dict[str, Tensor], Tensor]:
+    """Tensors of the case `batch` with only a chunk's queries and gates, and q_start."""
+    tokens, starts = CHUNKS[name]
+    found = replace(CASES["batch"], device=DEVICE).tensors()
+    late = {name: found[name][:, :tokens].contiguous() for name in ("q", "gates")}
+    return {**found, **late}, torch.tensor(starts, device=DEVICE)
+
+
 def problems() -> list[object]:
     """Every case in every dtype."""
     return [
@@ -33,6 +47,15 @@ def problems() -> list[object]:
         for name, problem in CASES.items()
         for dtype in DTYPES
     ]
+
+
+def by_descriptor(monkeypatch: pytest.MonkeyPatch, *modules: object) -> None:
+    """Have the kernels' modules load tiles by descriptor: the interpreter stands in for the copy engine."""
+    if descriptors.TensorDescriptor is None:
+        pytest.skip(f"Triton {triton.__version__} has no tensor descriptors")
+    if DEVICE == "cpu":
+        for module in modules:
+            monkeypatch.setattr(module, "copy_engine", lambda *tensors: True)
 
 
 def judge(

@@ -13,7 +13,7 @@ from nsa.backends import triton as backend
 from nsa.kernels.compression import MeanCompression
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
-from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, judge, problems
+from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 
 pytestmark = pytest.mark.triton
 
@@ -46,6 +46,21 @@ def test_matches_the_oracle(problem: Problem) -> None:
             problem.tensors(),
             _call(problem, nsa_attention, block_indices=indices, backend="triton"),
             _call(problem, reference.nsa_attention, block_indices=indices),
+        )
+
+
+@pytest.mark.parametrize("name", CHUNKS)
+def test_chunks_of_a_prefill(name: str) -> None:
+    found, q_start = chunk(name)
+    k_cmp = reference.compress(found["k_cmp_in"].double(), SMALL)
+    indices = reference.select_blocks(found["q"].double(), k_cmp, SMALL, q_start=q_start)
+    where = {"q_start": q_start, "block_indices": indices}
+    with expect_route(**dict.fromkeys(BRANCHES, "triton")):
+        judge(
+            CASES["batch"],
+            found,
+            _call(CASES["batch"], nsa_attention, **where, backend="triton", strict=True),
+            _call(CASES["batch"], reference.nsa_attention, **where),
         )
 
 
@@ -103,7 +118,6 @@ def test_each_operation_is_routed_here() -> None:
         ({"dk": 320}, "not both within 256"),
         ({"heads": 256, "kv_heads": 2}, "more than a tile's"),
         ({"dtype": torch.float64}, "cannot compute in float64"),
-        ({"offset": True}, "no kernel for q_start"),
     ],
 )
 def test_refuses_with_a_reason(change: dict[str, object], words: str) -> None:
@@ -114,13 +128,20 @@ def test_refuses_with_a_reason(change: dict[str, object], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "needs_grad", "words"),
-    [("2.3.1", False, "older than 3.0"), ("3.0.0", True, "cannot compile the gradient"), ("3.0.0", False, None)],
+    ("version", "capability", "needs_grad", "words"),
+    [
+        ("2.3.1", (8, 9), False, "older than 3.0"),
+        ("3.0.0", (9, 0), True, "gradient of selected attention on SM 9.0 or higher needs Triton 3.3"),
+        ("3.0.0", (9, 0), False, None),
+        ("3.0.0", (8, 9), True, None),
+        ("3.3.1", (9, 0), True, None),
+    ],
 )
 def test_old_triton_is_a_reason(
-    version: str, needs_grad: bool, words: str | None, monkeypatch: pytest.MonkeyPatch
+    version: str, capability: tuple[int, int], needs_grad: bool, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend.triton, "__version__", version)
+    monkeypatch.setattr(Request, "capability", capability)
     shape = (1, 64, 64, 16, 4, 64, 64)
     request = Request("selected", torch.device(DEVICE), torch.float16, *shape, SMALL, needs_grad=needs_grad)
     reason = backend.supports(request)

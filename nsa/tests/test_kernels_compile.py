@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,28 +20,31 @@ SPILL = 256
 """Bytes of stack for a thread that are not worth naming: a few values, outside the main loop."""
 
 SAMPLE = ("128,128,16,bf16",)
-SHAPES = [
-    f"{dk},{dv},{group},{dtype}"
-    for dk, dv in ((64, 64), (128, 128), (192, 128), (256, 256), (80, 96))
-    for group in (1, 4, 6, 16)
-    for dtype in ("bf16", "fp32")
-]
+SIZES = ("64,64", "128,128", "192,128", "256,256", "80,96", "40,40")
+GROUPS = (1, 4, 6, 12, 16)
+OLD_TRITON = "triton==3.0.0"
 
 
-def _resources(architecture: str, shapes: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def _resources(
+    architecture: str, shapes: tuple[str, ...], environment: dict[str, str] | None = None
+) -> Iterator[dict[str, object]]:
     command = [sys.executable, "-m", "nsa.kernels.compile", "--shapes", *(f"{architecture},{s}" for s in shapes)]
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    environment = {**os.environ, "TRITON_INTERPRET": "0", **(environment or {})}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "error:" not in done.stderr, done.stderr[-2000:]  # Triton 3.0 may go on after one
     return map(json.loads, done.stdout.splitlines())
 
 
-def _judge(architecture: str, shapes: tuple[str, ...]) -> None:
-    found = list(_resources(architecture, shapes))
+def _judge(architecture: str, shapes: tuple[str, ...], environment: dict[str, str] | None = None) -> None:
+    found = list(_resources(architecture, shapes, environment))
     assert found
-    for row in found:
-        assert row["shared"] <= SHARED_MEMORY[architecture], row
-        assert row["stack"] <= SPILL, row
+    wrong = [row for row in found if row["shared"] > SHARED_MEMORY[architecture] or row["stack"] > SPILL]
+    assert not wrong, wrong
+
+
+def _shapes(size: str, dtype: str) -> tuple[str, ...]:
+    return tuple(f"{size},{group},{dtype}" for group in GROUPS)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -49,8 +53,37 @@ def test_sample_fits(architecture: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_entry_fits(architecture: str, shape: str) -> None:
-    _judge(architecture, (shape,))
+def test_every_entry_fits(architecture: str, size: str, dtype: str) -> None:
+    _judge(architecture, _shapes(size, dtype))
+
+
+@pytest.fixture(scope="session")
+def old_triton(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which Python finds Triton 3.0: in $TRITON_3_0_PATH, or installed from the package index."""
+    given = os.environ.get("TRITON_3_0_PATH")
+    place = Path(given) if given else tmp_path_factory.mktemp("triton")
+    if given is None:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(place), OLD_TRITON]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
+            pytest.skip(f"{OLD_TRITON} cannot be installed for this Python: {last}")
+    paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+    command = [sys.executable, "-c", "import triton; print(triton.__version__)"]
+    found = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "3.0.0", f"{place} holds Triton {found.stdout.strip()}"
+    return environment
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_ada_entry_fits_under_triton_3_0(size: str, dtype: str, old_triton: dict[str, str]) -> None:
+    """The stack of a rented RTX 4090: torch 2.4 with Triton 3.0.0."""
+    _judge("sm_89", _shapes(size, dtype), old_triton)

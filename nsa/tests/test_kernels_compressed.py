@@ -12,7 +12,7 @@ from nsa import reference
 from nsa.config import NSAConfig
 from nsa.kernels.compressed import CompressedAttention, forward
 from nsa.testing import Problem, assert_close
-from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, judge, problems
+from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 
 pytestmark = pytest.mark.triton
 
@@ -58,6 +58,25 @@ def test_matches_the_oracle(problem: Problem) -> None:
 @pytest.mark.parametrize("config", GEOMETRIES.values(), ids=GEOMETRIES)
 def test_any_geometry(config: NSAConfig) -> None:
     _judge(replace(CASES["batch"], config=config, device=DEVICE))
+
+
+@pytest.mark.parametrize("room", [0, 9], ids=["full", "with-room"])
+@pytest.mark.parametrize("name", CHUNKS)
+def test_chunks_of_a_prefill(name: str, room: int) -> None:
+    """A cache may hold more compressed tokens than the last query sees: they are not read."""
+    found, q_start = chunk(name)
+    held = (reference.compress(found[f"{x}_cmp_in"], SMALL) for x in "kv")
+    k_cmp, v_cmp = (torch.cat([x, torch.randn_like(x[:, :room])], 1) for x in held)
+    where = {"scale": 0.2, "q_start": q_start}
+    judge(
+        CASES["batch"],
+        {"q": found["q"], "k_cmp": k_cmp, "v_cmp": v_cmp},
+        lambda q, k_cmp, v_cmp: CompressedAttention.apply(q, k_cmp, v_cmp, SMALL, 0.2, None, q_start)[0],
+        lambda q, k_cmp, v_cmp: reference.compressed_attention(q, k_cmp, v_cmp, SMALL, **where)[0],
+    )
+    lse = forward(found["q"], k_cmp, v_cmp, SMALL, 0.2, None, q_start)[1]
+    wide = (x.double() for x in (found["q"], k_cmp, v_cmp))
+    assert_close(lse, reference.compressed_attention(*wide, SMALL, **where)[1], torch.float32, "lse")
 
 
 def test_nothing_visible_is_exactly_zero() -> None:

@@ -10,8 +10,8 @@ from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import index, selected
 from nsa.kernels.common import row_dot
-from nsa.kernels.configs import INTERPRETED
 from nsa.kernels.selected import ALWAYS, NEVER, Schedule
+from nsa.tests.kernel_cases import by_descriptor
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = NSAConfig(l=4, d=2, l_sel=8, n_sel=4, w=8)
@@ -126,16 +126,11 @@ def test_other_dtypes(dtype: torch.dtype, schedule: str) -> None:
     assert_equals_oracle("192/128 in small", schedule, dtype)
 
 
-if selected.TensorDescriptor is not None:  # Triton from 3.4 on
-
-    @pytest.mark.parametrize("schedule", ["mixed", "gather"])
-    def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The copy engine's loads, where the interpreter can stand in for it or the card has it."""
-        if DEVICE.type == "cpu":
-            monkeypatch.setattr(selected, "copy_engine", lambda k, v: True)
-            monkeypatch.setattr(selected, "config_for", lambda kernel, q, v: INTERPRETED)
-        assert_equals_oracle("packed", schedule)
-        assert_equals_oracle("192/128 in small", schedule)
+@pytest.mark.parametrize("schedule", ["mixed", "gather"])
+def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_descriptor(monkeypatch, selected)
+    assert_equals_oracle("packed", schedule)
+    assert_equals_oracle("192/128 in small", schedule)
 
 
 def test_gate_and_added_dq() -> None:

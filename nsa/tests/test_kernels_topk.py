@@ -10,10 +10,10 @@ from torch import Tensor
 
 from nsa import blocks, reference
 from nsa.config import NSAConfig
-from nsa.kernels import compressed
+from nsa.kernels import compressed, topk
 from nsa.kernels.topk import select
 from nsa.testing import Problem, assert_selection
-from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, problems
+from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, problems
 
 pytestmark = pytest.mark.triton
 
@@ -50,6 +50,21 @@ def test_matches_the_oracle(problem: Problem) -> None:
 @pytest.mark.parametrize("config", GEOMETRIES.values(), ids=GEOMETRIES)
 def test_any_geometry(config: NSAConfig) -> None:
     _judge(replace(CASES["batch"], config=config, device=DEVICE))
+
+
+@pytest.mark.parametrize("name", CHUNKS)
+def test_chunks_of_a_prefill(name: str) -> None:
+    found, q_start = chunk(name)
+    q, k_cmp = found["q"], reference.compress(found["k_cmp_in"], SMALL)
+    chosen = select(q, k_cmp, SMALL, 0.2, None, q_start=q_start)
+    scores = reference.block_scores(q.double(), k_cmp.double(), SMALL, scale=0.2, q_start=q_start)
+    assert_selection(chosen, scores, blocks.token_positions(*q.shape[:2], q_start=q_start), SMALL, regret=1e-5)
+
+
+@pytest.mark.parametrize("name", ["batch", "packed", "wide-group"])
+def test_loads_by_descriptor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_descriptor(monkeypatch, compressed.spans, topk)
+    _judge(replace(CASES[name], dtype=torch.float16, device=DEVICE))
 
 
 def test_more_blocks_than_one_chunk() -> None:

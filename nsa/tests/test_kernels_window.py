@@ -14,7 +14,7 @@ from nsa.kernels.common import row_dot
 from nsa.kernels.geometry import window_spans
 from nsa.kernels.window import WindowAttention, backward, forward
 from nsa.testing import Problem, assert_close
-from nsa.tests.kernel_cases import CASES, DEVICE, SMALL, judge, problems
+from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, judge, problems
 
 pytestmark = pytest.mark.triton
 
@@ -39,9 +39,27 @@ def test_matches_the_oracle(problem: Problem) -> None:
     _judge(problem, SMALL.w, problem.dk**-0.5)
 
 
+@pytest.mark.parametrize("name", ["batch", "packed", "wide-group"])
+def test_loads_by_descriptor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_descriptor(monkeypatch, spans)
+    _judge(replace(CASES[name], dtype=torch.float16, device=DEVICE), SMALL.w, 0.2)
+
+
 @pytest.mark.parametrize("window", [1, 16, 45, 10**6])
 def test_exactly_so_many_keys(window: int) -> None:
     _judge(replace(CASES["batch"], device=DEVICE), window, 0.1)
+
+
+@pytest.mark.parametrize("window", [7, 10**6])
+@pytest.mark.parametrize("name", CHUNKS)
+def test_chunks_of_a_prefill(name: str, window: int) -> None:
+    found, q_start = chunk(name)
+    judge(
+        CASES["batch"],
+        {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
+        lambda q, k, v: WindowAttention.apply(q, k, v, window, 0.2, None, q_start),
+        lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=0.2, q_start=q_start),
+    )
 
 
 def test_queries_of_a_key_may_be_cut_into_parts() -> None:

@@ -194,3 +194,11 @@ def test_explain_routing_answers_without_running() -> None:
     assert {"compress", "compressed", "select", "selected", "window", "combine"} <= answer.keys()
     assert answer["selected"]["requested"] == "triton"
     assert "selected" in str(found)
+
+
+@pytest.mark.parametrize(("name", "words"), [("sm80", "never timed"), ("sm89", "never timed"), ("sm90", "H200")])
+def test_an_explanation_says_whether_the_kernels_were_timed(name: str, words: str) -> None:
+    with flags.using(profile=name):
+        said = str(explain_routing(CONFIG, tokens=4096, heads=8, kv_heads=2, dk=64, device="cpu"))
+    assert f"profile {name}" in said and words in said.splitlines()[-1]
+    assert ("no crossover measured" in said) == (name != "sm90")

@@ -1,0 +1,163 @@
+"""Every operation of the library on one case, each beside the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from nsa import blocks, ops, reference, routing
+from nsa.bench.accuracy_cases import HOLES, Case
+from nsa.bench.judge import REGRET, Judgement, Operation, Outcome, judge, sampled_rows
+from nsa.cache import NSACache
+
+Row = dict[str, object]
+
+
+class Problem:
+    """The tensors of a case, and what its operations take from each other: compressed keys and values, blocks."""
+
+    def __init__(self, case: Case, device: torch.device, seed: int, rows: int, backend: str) -> None:
+        self.case, self.device, self.seed = case, device, seed
+        self.x = case.tensors(device, seed)
+        self.rows = sampled_rows(case.tokens, rows, seed).to(device)
+        self.where = {"cu_seqlens": case.cu_seqlens(device), "q_start": case.q_start(device)}
+        self.how = {"backend": routing.per_operation(backend), "strict": True}  # compress is PyTorch's everywhere
+        with torch.no_grad():
+            self.k_cmp, self.v_cmp = (
+                ops.compress(self.x[name], case.config, cu_seqlens=self.where["cu_seqlens"], **self.how)
+                for name in "kv"
+            )
+            self.chosen = ops.select_blocks(self.x["q"], self.k_cmp, case.config, **self.where, **self.how)
+        self.indices = self.chosen.clone()
+        if case.holes:
+            self.indices[:, HOLES - 1 :: HOLES] = -1
+
+    def operations(self) -> Iterator[Operation]:
+        """All that have gradients."""
+        case, x, config, where, how = self.case, self.x, self.case.config, self.where, self.how
+        packed = {"cu_seqlens": where["cu_seqlens"]}
+        yield Operation(
+            "compress",
+            {"x": x["k"]},
+            lambda x: ops.compress(x, config, **packed, **how),
+            lambda x, rows: reference.compress(x, config, **packed),
+        )
+        yield Operation(
+            "compressed",
+            {"q": x["q"], "k": self.k_cmp, "v": self.v_cmp},
+            lambda q, k, v: ops.compressed_attention(q, k, v, config, **where, **how),
+            lambda q, k, v, rows: reference.compressed_attention(q, k, v, config, **where, rows=rows),
+        )
+        yield Operation(
+            "selected",
+            {name: x[name] for name in "qkv"},
+            lambda q, k, v: ops.selected_attention(q, k, v, self.indices, config, **where, **how),
+            lambda q, k, v, rows: reference.selected_attention(q, k, v, self.indices, config, **where, rows=rows),
+        )
+        yield Operation(
+            "window",
+            {name: x[name] for name in "qkv"},
+            lambda q, k, v: ops.sliding_window_attention(q, k, v, config.w, **where, **how),
+            lambda q, k, v, rows: reference.sliding_window_attention(q, k, v, config.w, **where, rows=rows),
+        )
+        generator = torch.Generator(self.device).manual_seed(self.seed + 1)
+        shape = (*x["q"].shape[:3], case.dv)
+        branches = (torch.randn(shape, device=self.device, generator=generator).to(x["q"].dtype) for _ in range(3))
+        yield Operation(
+            "combine",
+            {**dict(zip(("o_cmp", "o_sel", "o_win"), branches, strict=True)), "gates": x["gates"]},
+            lambda **t: ops.gated_combine(**t, **how),
+            lambda rows, **t: reference.gated_combine(**{name: y[:, rows] for name, y in t.items()}),
+        )
+        yield Operation("attention", x, self.whole(), self.oracle())
+
+    def whole(self, **options: object) -> Callable[..., Tensor]:
+        """`nsa_attention` with the case's blocks: the choice is judged by itself, near-ties shall decide nothing."""
+        options = {"block_indices": self.indices, **self.where, **self.how, **options}
+        return lambda **t: ops.nsa_attention(**t, config=self.case.config, **options)
+
+    def oracle(self, **options: object) -> Callable[..., Tensor]:
+        options = {"block_indices": self.indices, **self.where, **options}
+        return lambda **t: reference.nsa_attention(**t, config=self.case.config, **options)
+
+    # --- what is judged otherwise ---
+
+    def selection(self) -> float:
+        """The regret of the chosen blocks by the oracle's scores of the same compressed keys; infinite if unlawful."""
+        at = blocks.token_positions(*self.x["q"].shape[:2], **self.where).to(self.device)[:, self.rows]
+        scores = reference.block_scores(
+            self.x["q"].double(), self.k_cmp.double(), self.case.config, **self.where, rows=self.rows
+        )
+        return reference.selection_regret(self.chosen[:, self.rows], scores, at, self.case.config)
+
+    def decode(self) -> Operation:
+        """A step after the case's keys, of its last query."""
+        case, (k, v) = self.case, (self.x["k"], self.x["v"])
+        cache = NSACache(
+            case.config, case.batch, case.kv_heads, case.dk, case.dv,
+            capacity=case.keys, dtype=k.dtype, device=self.device,
+        )  # fmt: skip
+        cache.append(k, v)
+        last = {name: self.x[name][:, -1:] for name in ("q", "gates")}
+        how = {**self.how, "strict": False}  # the kernels do not take every head size: `by` says what ran
+        o, indices = ops.cached_attention(**last, cache=cache, **how)
+        where = {"q_start": torch.full((case.batch,), case.keys - 1), "block_indices": indices}
+        return Operation(
+            "decode",
+            {**last, "k": k, "v": v},
+            lambda **t: o,
+            lambda rows, **t: reference.nsa_attention(**t, config=case.config, **where),
+            gradients=False,
+        )
+
+    def differing_runs(self, runs: int) -> int:
+        """How many of `runs` calls with deterministic=True differ in a bit from the first: output and gradients."""
+        leaves = {name: x.clone().requires_grad_() for name, x in self.x.items()}
+        call = self.whole(deterministic=True, block_indices=None)
+        upstream = torch.randn_like(self.x["q"][..., :1]).expand(*self.x["q"].shape[:3], self.case.dv)
+
+        def run() -> Outcome:
+            o = call(**leaves)
+            grads = torch.autograd.grad(o, list(leaves.values()), upstream)
+            return {"o": o.detach(), **dict(zip(leaves, grads, strict=True))}
+
+        first = run()
+        return sum(any(not torch.equal(x, first[name]) for name, x in run().items()) for _ in range(runs - 1))
+
+
+def judged(case: Case, device: torch.device, seed: int, rows: int, repeats: int, backend: str) -> Iterator[Row]:
+    """One row for each operation of the case."""
+    problem = Problem(case, device, seed, rows, backend)
+    for operation in problem.operations():
+        with routing.record() as recording:
+            at = torch.arange(problem.k_cmp.shape[1], device=device) if operation.name == "compress" else problem.rows
+            found = judge(operation, at, seed)
+        yield {"case": case.name, "op": operation.name, "by": _by(recording), **_facts(found)}
+    regret = problem.selection()
+    yield {"case": case.name, "op": "select", "by": backend, "regret": regret, "passed": regret <= REGRET}
+    if case.lengths is None and case.starts is None:
+        with routing.record() as recording:
+            step = problem.decode()
+        found = judge(step, torch.zeros(1, dtype=torch.int64, device=device), seed)
+        yield {"case": case.name, "op": "decode", "by": _by(recording), **_facts(found)}
+    differing = problem.differing_runs(repeats)
+    yield {
+        "case": case.name, "op": "deterministic", "by": backend,
+        "runs": repeats, "differing": differing, "passed": differing == 0,
+    }  # fmt: skip
+
+
+def _by(recording: routing.Recording) -> str:
+    """The routes that ran, which prove what was judged."""
+    return ",".join(sorted({str(route) for route in recording}))
+
+
+def _facts(found: Judgement) -> Row:
+    worst = found.worst
+    return {
+        "worst": worst, "error": found.errors[worst], "plain": found.plain[worst],
+        "errors": found.errors, "plains": found.plain, "finite": found.finite, "zeros": found.zeros,
+        "passed": found.passed,
+    }  # fmt: skip

@@ -1,0 +1,300 @@
+"""Find launch configurations on this GPU and write them, with their times, to the table of the kernels.
+
+Example: python -m nsa.bench autotune --shapes 64/4/128/128,32/8/128/128 --parts window,selected --seconds 500
+
+For each part and shape, every kernel that the part launches is tuned in turn: from the table's tile, the neighbours
+(half and twice the rows, keys and warps, one stage more or less) are timed, the best becomes the next start, until none
+is better by 2 %. A tile counts only if it compiles, fits and gives the result of the table's. The best is written as
+the entry of that head dimension, dtype and group size; `--dry-run` lists what would be timed first, on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+import triton
+from torch import Tensor
+from triton.compiler.errors import CompilationError
+from triton.runtime.errors import OutOfResources
+
+from nsa import blocks, ops
+from nsa.bench import rows as table_rows
+from nsa.bench.judge import relative_error
+from nsa.bench.kernels import Timer
+from nsa.bench.kernels_cases import Case, case_of, inputs
+from nsa.bench.options import DTYPES, parser
+from nsa.cache import NSACache
+from nsa.config import NSAConfig
+from nsa.kernels import compressed, configs, decode, selected, topk, window
+from nsa.kernels.common import pad_group
+from nsa.kernels.compile import pretending
+from nsa.kernels.configs import Entry, Measured, Table, Tile
+from nsa.ops.decode import BRANCHES
+
+BETTER = 0.98
+"""A neighbour replaces a tile when its time is at most this part of it."""
+
+SAME = 2e-2
+"""Results of two tiles may differ by so much, relative in the norm: they add up in another order."""
+
+LSE = 8.0
+"""About that of random inputs: p is neither nothing nor infinite."""
+
+PARTS = ("window", "compressed", "select", "selected", "decode")
+Call = Callable[[], tuple[Tensor, ...]]
+Milliseconds = Callable[[Tile], float | None]
+
+
+# --- the search ---
+
+
+def neighbours(tile: Tile) -> list[Tile]:
+    """The tiles one step away."""
+    found = [
+        *(replace(tile, BM=rows) for rows in (tile.BM // 2, tile.BM * 2) if 16 <= rows <= 256),
+        *(replace(tile, BN=keys) for keys in (tile.BN // 2, tile.BN * 2) if 16 <= keys <= 256),
+        *(replace(tile, num_warps=warps) for warps in (tile.num_warps // 2, tile.num_warps * 2) if 1 <= warps <= 8),
+        *(replace(tile, num_stages=n) for n in (tile.num_stages - 1, tile.num_stages + 1) if 1 <= n <= 5),
+    ]
+    return [*found, replace(tile, BM=tile.BM * 2, num_warps=tile.num_warps * 2)] if tile.num_warps <= 4 else found
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best tile, its time and that of the start; how many were timed."""
+
+    tile: Tile
+    ms: float
+    before: float
+    timed: int
+
+
+def climb(start: Tile, milliseconds: Milliseconds, until: float = float("inf")) -> Found:
+    """Go from tile to better neighbour. `milliseconds` says None for a tile that cannot be used.
+
+    Args:
+        start: the tile of the table; it can be used.
+        milliseconds: times a tile.
+        until: when to stop, by `time.monotonic`.
+    """
+    times: dict[Tile, float | None] = {start: milliseconds(start)}
+    before = times[start]
+    if before is None:
+        raise ValueError(f"the table's own tile cannot be timed: {start}")
+    best, ms = start, before
+    while True:
+        for tile in neighbours(best):
+            if tile not in times and time.monotonic() < until:
+                times[tile] = milliseconds(tile)
+        usable = [(taken, tile) for tile, taken in times.items() if taken is not None]
+        taken, tile = min(usable, key=lambda pair: pair[0])
+        if tile == best or taken > BETTER * ms:
+            return Found(best, ms, before, len(times))
+        best, ms = tile, taken
+
+
+# --- what is timed ---
+
+
+def calls(x: Mapping[str, Tensor], config: NSAConfig, scale: float) -> dict[str, Call]:
+    """The passes of every part, each launching few kernels; the schedules of the selected branch one by one."""
+    q, k, v, do, row = (x[name] for name in ("q", "k", "v", "do", "row"))
+    k_cmp, v_cmp, indices = x["k_cmp"], x["v_cmp"], x["indices"]
+    cache = NSACache(config, 1, k.shape[2], k.shape[3], v.shape[3], capacity=k.shape[1], dtype=k.dtype, device=k.device)
+    if k.device.type != "meta":
+        cache.append(k, v)
+    found: dict[str, Call] = {
+        "window forward": lambda: window.forward(q, k, v, config.w, scale, None),
+        "window backward": lambda: window.backward(do, q, k, v, row, row, config.w, scale, None),
+        "compressed forward": lambda: compressed.forward(q, k_cmp, v_cmp, config, scale, None),
+        "compressed backward": lambda: compressed.backward(do, q, k_cmp, v_cmp, row, row, config, scale, None),
+        "select": lambda: (topk.select(q, k_cmp, config, scale, None, row),),
+        "decode": lambda: decode.attend(
+            q[:, -1:], x["gates"][:, -1:], cache, scale=scale, branches=BRANCHES, block_indices=None
+        ),
+    }
+    sizes = config.l_sel, max(k.shape[3], v.shape[3]), k.element_size()
+    for name, how in schedules(q.shape[2] // k.shape[2]).items():
+        if name != "gather" or selected.can_gather(*sizes, backward=False):
+            found[f"selected forward {name}"] = partial(selected.forward, q, k, v, indices, config, scale, schedule=how)
+        if name != "gather" or selected.can_gather(*sizes, backward=True):
+            found[f"selected backward {name}"] = partial(
+                selected.backward, do, q, k, v, row, row, indices, config, scale, schedule=how
+            )
+    return found
+
+
+def schedules(group: int) -> dict[str, selected.Schedule]:
+    """Each way to share the selected branch's work, by itself, so that all of its kernels run.
+
+    The tile comes first: the others ask the table for it too, for its size alone.
+    """
+    tokens = 64 // pad_group(group)
+    if tokens == 1:
+        return {"token": selected.Schedule(most=selected.NEVER)}
+    return {
+        "tile": selected.Schedule(most=selected.ALWAYS),
+        "token": selected.Schedule(most=selected.NEVER),
+        "gather": selected.Schedule(0, max(2, tokens // 2)),
+    }
+
+
+def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:
+    """Tensors for `calls`, without memory on the device "meta". `row` stands for an lse and for a delta."""
+    config, tokens = case.config, case.tokens
+    count = blocks.num_compressed(tokens, config)
+    if device.type == "meta":
+        sizes = {"q": (case.heads, case.dk), "k": (case.kv_heads, case.dk), "v": (case.kv_heads, case.dv)}
+        sizes |= {"do": (case.heads, case.dv), "gates": (case.heads, 3)}
+        x = {name: torch.empty(1, tokens, *size, dtype=dtype, device=device) for name, size in sizes.items()}
+        k_cmp, v_cmp = x["k"][:, :count], x["v"][:, :count]
+    else:
+        x = inputs(case, device, dtype, seed)
+        k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
+    row = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
+    indices = topk.select(x["q"], k_cmp, config, case.dk**-0.5, None, row)
+    return {**x, "k_cmp": k_cmp, "v_cmp": v_cmp, "indices": indices, "row": row}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to tune, by one call that launches it."""
+
+    part: str
+    kernel: str
+    key: str
+    group: int
+    call: Call
+
+    @property
+    def own_key(self) -> str:
+        """The key of the entry for this group size."""
+        return f"{self.key}/{self.group}"
+
+
+def jobs(found: Mapping[str, Call], parts: Collection[str]) -> Iterator[Job]:
+    """The kernels that the calls of these parts launch, each once."""
+    done: set[str] = set()
+    for part, call in found.items():
+        if part.split()[0] not in parts:
+            continue
+        with configs.trying({}) as asked:
+            call()
+        for kernel, key, group in sorted(asked):
+            if kernel not in done:
+                done.add(kernel)
+                yield Job(part, kernel, key, group, call)
+
+
+def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], list[float]]) -> Milliseconds:
+    """Times a tile of a job; None where it does not compile, does not fit or gives another result than `usual`."""
+
+    def milliseconds(tile: Tile) -> float | None:
+        with configs.trying({job.kernel: tile}):
+            try:
+                results = job.call()
+                if any(
+                    relative_error(x, y) > SAME or bool(x.isnan().any()) for x, y in zip(results, usual, strict=True)
+                ):
+                    return None
+                return statistics.median(timer(job.call))
+            except (OutOfResources, CompilationError, RuntimeError):
+                if usual[0].is_cuda:
+                    torch.cuda.synchronize()  # an error of the device itself goes on
+                return None
+
+    return milliseconds
+
+
+# --- the command ---
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The options."""
+    to = parser("autotune", __doc__)
+    to.add_argument("--shapes", default="64/4/128/128,64/4/192/128,32/8/128/128", help="heads/kv_heads/dk/dv")
+    to.add_argument("--dtypes", default="bf16", help=f"of {', '.join(DTYPES)}; half precisions share entries")
+    to.add_argument("--tokens", type=int, default=16384, help="length of the sequence")
+    to.add_argument("--parts", default=",".join(PARTS), help="what is tuned")
+    to.add_argument("--repeats", type=int, default=9, help="timed calls of each tile")
+    to.add_argument("--seconds", type=float, default=float("inf"), help="time no further tile after so long")
+    to.add_argument("--table", type=Path, default=configs.PATH, help="the table to read and write")
+    to.add_argument("--dry-run", action="store_true", help="list the kernels and the first tiles; write nothing")
+    to.add_argument("--architecture", choices=configs.ARCHITECTURES, default=None, help="of a dry run without a GPU")
+    to.add_argument("--seed", type=int, default=0, help="of the inputs")
+    args = to.parse_args(argv)
+    unknown = set(args.parts.split(",")) - set(PARTS)
+    if unknown:
+        raise ValueError(f"--parts: {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}")
+    return args
+
+
+def cases(args: argparse.Namespace) -> Iterator[tuple[Case, str]]:
+    for shape in args.shapes.split(","):
+        for dtype in args.dtypes.split(","):
+            yield case_of(shape, args.tokens, "random"), dtype
+
+
+def plan(args: argparse.Namespace) -> Iterator[str]:
+    """What a run would time first: one line for each kernel of each shape."""
+    architecture = args.architecture or configs.architecture_of(torch.device("cuda"))
+    for case, dtype in cases(args):
+        with pretending(architecture):
+            x = problem(case, DTYPES[dtype], torch.device("meta"), args.seed)
+            for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts.split(",")):
+                start = configs.lookup(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
+                yield (
+                    f"{case.shape} {dtype}: {job.kernel} [{architecture}, {job.own_key}] by {job.part}: "
+                    f"{short(start)}, then {' '.join(map(short, neighbours(start)))}"
+                )
+
+
+def short(tile: Tile) -> str:
+    """128x64w8s3: rows x keys, warps, stages."""
+    return f"{tile.BM}x{tile.BN}w{tile.num_warps}s{tile.num_stages}"
+
+
+def tune(args: argparse.Namespace, table: Table, timer: Timer) -> Iterator[str]:
+    """Tune on this GPU, writing the table after each kernel; yields what was found."""
+    device, until = torch.device("cuda"), time.monotonic() + args.seconds
+    architecture = configs.architecture_of(device)
+    on = f"{table_rows.device_name(device)}, triton {triton.__version__}"
+    for case, dtype in cases(args):
+        x = problem(case, DTYPES[dtype], device, args.seed)
+        for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts.split(",")):
+            if time.monotonic() > until:
+                yield f"{case.shape} {dtype}: {job.kernel}: left out, {args.seconds:.0f} s are over"
+                continue
+            start = configs.lookup(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
+            found = climb(start, stopwatch(job, job.call(), timer), until)
+            of = f"{job.part} {case.shape} {case.tokens} {dtype}"
+            entry = Entry(found.tile, Measured(round(found.ms, 4), of, on))
+            table[job.kernel][architecture][job.own_key] = entry
+            configs.write(table, args.table)
+            yield (
+                f"{case.shape} {dtype}: {job.kernel}: {short(start)} {found.before:.3f} ms -> {short(found.tile)} "
+                f"{found.ms:.3f} ms, {found.timed} timed ({job.part})"
+            )
+
+
+def main(argv: list[str]) -> int:
+    """Tune, or say what would be tuned."""
+    args = parse(argv)
+    if not torch.cuda.is_available() and not (args.dry_run and args.architecture):
+        raise ValueError(
+            "autotune times kernels on a CUDA device, and there is none (--dry-run --architecture: a list)"
+        )
+    if args.dry_run:
+        lines = plan(args)
+    else:
+        lines = tune(args, configs.read(args.table), Timer(torch.device("cuda"), args.repeats))
+    for line in lines:
+        print(line, flush=True)
+    return 0

@@ -1,0 +1,167 @@
+"""How the benches judge: against the oracle in fp64, by the error of the oracle's own formula in the inputs' dtype.
+
+The upstream gradient is zero except at sampled queries, so the oracle's gradients are exact though it computes only
+those. Errors are relative, in the norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ALLOWED = 2.0
+"""An error may be so many times that of the same formula in plain PyTorch."""
+
+FLOOR = 1e-5
+"""And so much more, for fp32."""
+
+REGRET = 1e-3
+"""The most, relative, that the scores of chosen blocks may lack to the best."""
+
+Outcome = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation on tensors by name.
+
+    Attributes:
+        name: as in `nsa.ops`.
+        leaves: the tensors that get gradients (none of them, if `gradients` is False).
+        ours: from the leaves to the output [B,T,...], or to several outputs of which the first is differentiated.
+        oracle: the same from the leaves in any dtype and the sampled rows of T, only for these rows.
+    """
+
+    name: str
+    leaves: Mapping[str, Tensor]
+    ours: Callable[..., Tensor | tuple[Tensor, ...]]
+    oracle: Callable[..., Tensor | tuple[Tensor, ...]]
+    gradients: bool = True
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Errors of the outputs and gradients, ours and plain PyTorch's, and what must hold exactly.
+
+    Attributes:
+        errors, plain: by name; `o`, other outputs as `o1`..., and `d<leaf>`.
+        finite: no NaN and no infinity in any output or gradient, sampled or not (-inf in a lse is right).
+        zeros: rows of `o` that the oracle leaves exactly 0 are exactly 0.
+    """
+
+    errors: dict[str, float]
+    plain: dict[str, float]
+    finite: bool
+    zeros: bool
+
+    @property
+    def worst(self) -> str:
+        """The name with the largest part of what it may have."""
+        return max(self.errors, key=lambda name: self.errors[name] / allowance(self.plain[name]))
+
+    @property
+    def passed(self) -> bool:
+        return self.finite and self.zeros and within(self.errors, self.plain)
+
+
+def allowance(plain: float) -> float:
+    """The largest error that passes beside plain PyTorch's."""
+    return ALLOWED * plain + FLOOR
+
+
+def within(errors: Mapping[str, float], plain: Mapping[str, float]) -> bool:
+    """Whether every error passes. NaN never does."""
+    return all(errors[name] <= allowance(plain[name]) for name in errors)
+
+
+def sampled_rows(tokens: int, count: int, seed: int) -> Tensor:
+    """`count` distinct queries, the first and the last among them, ascending."""
+    generator = torch.Generator().manual_seed(seed)
+    inner = torch.randperm(max(0, tokens - 2), generator=generator)[: max(0, count - 2)] + 1
+    return torch.cat([torch.tensor([0, tokens - 1]), inner]).unique()
+
+
+def relative_error(found: Tensor, exact: Tensor) -> float:
+    """Norm of the difference over that of `exact`; infinite where -inf is not in the same places.
+
+    Where everything exact is 0 (the gradient of a softmax over one key), the root mean square of what was found.
+    """
+    found, exact = found.double(), exact.double()
+    hidden = exact.isneginf()
+    if hidden.any() or found.isneginf().any():
+        if not torch.equal(found.isneginf(), hidden):
+            return math.inf
+        found, exact = found[~hidden], exact[~hidden]
+    lack, size = float((found - exact).norm()), float(exact.norm())
+    return lack / (size or max(1, exact.numel()) ** 0.5)
+
+
+def judge(operation: Operation, rows: Tensor, seed: int = 0) -> Judgement:
+    """Judge an operation at `rows` under a random upstream gradient."""
+    exact = _outcome(operation, torch.float64, rows, seed)
+    dtype = next(iter(operation.leaves.values())).dtype
+    plain = _outcome(operation, dtype, rows, seed)
+    errors = {name: relative_error(x, exact[name]) for name, x in plain.items()}
+    ours, finite = _ours(operation, rows, seed)
+    empty = (exact["o"] == 0).all(-1)
+    return Judgement(
+        {name: relative_error(x, exact[name]) for name, x in ours.items()},
+        errors,
+        finite,
+        not bool(ours["o"][empty].count_nonzero()),
+    )
+
+
+def _outcome(operation: Operation, dtype: torch.dtype, rows: Tensor, seed: int) -> Outcome:
+    """The oracle's outputs at the rows, and gradients, computed in `dtype`."""
+    leaves = _leaves(operation, dtype)
+    outputs = _several(operation.oracle(rows=rows, **leaves))
+    return _collect(operation, leaves, outputs, _upstream(operation, outputs[0], seed), outputs)
+
+
+def _ours(operation: Operation, rows: Tensor, seed: int) -> tuple[Outcome, bool]:
+    leaves = _leaves(operation, None)
+    outputs = _several(operation.ours(**leaves))
+    sampled = tuple(x[:, rows] for x in outputs)
+    sparse = torch.zeros_like(outputs[0])
+    sparse[:, rows] = _upstream(operation, sampled[0], seed)
+    found = _collect(operation, leaves, outputs, sparse, sampled)
+    whole = (*outputs, *(x for name, x in found.items() if name.startswith("d")))
+    return found, not any(bool((x.isnan() | x.isposinf()).any()) for x in whole)
+
+
+def _leaves(operation: Operation, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    made = {name: x.detach().to(dtype or x.dtype, copy=True) for name, x in operation.leaves.items()}
+    return {name: x.requires_grad_(operation.gradients) for name, x in made.items()}
+
+
+def _several(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _upstream(operation: Operation, o: Tensor, seed: int) -> Tensor:
+    """The gradient of o, rounded to the inputs' dtype so that all see the same."""
+    generator = torch.Generator(o.device).manual_seed(seed)
+    dtype = next(iter(operation.leaves.values())).dtype
+    return torch.randn(o.shape, generator=generator, device=o.device).to(dtype).to(o.dtype)
+
+
+def _collect(
+    operation: Operation,
+    leaves: dict[str, Tensor],
+    outputs: tuple[Tensor, ...],
+    upstream: Tensor,
+    sampled: tuple[Tensor, ...],
+) -> Outcome:
+    found = {f"o{i or ''}": x.detach() for i, x in enumerate(sampled)}
+    if operation.gradients:
+        grads = torch.autograd.grad(outputs[0], list(leaves.values()), upstream, allow_unused=True)
+        found |= {
+            f"d{name}": torch.zeros_like(x) if grad is None else grad
+            for (name, x), grad in zip(leaves.items(), grads, strict=True)
+        }
+    return found

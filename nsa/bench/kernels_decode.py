@@ -1,0 +1,222 @@
+"""One decode step inside a CUDA graph, against dense attention to the same context inside one.
+
+Every row is judged first: the captured step's output by the PyTorch backend on the same cache, its reads by a formula.
+`us` is the median of replays after the level-2 cache was emptied; `us_warm` that of replays directly after each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nsa import NSACache, blocks, ops
+from nsa.bench import rows as table_rows
+from nsa.bench.kernels import CEILINGS
+from nsa.bench.kernels_cases import SHAPES, Case, case_of
+from nsa.bench.options import Where, add_where, parser, where_of
+
+COLUMNS = ("shape", "B", "context", "by", "us", "min", "max", "us_warm", "floor", "error", "reads")
+CHUNK = 8192
+"""Tokens that the cache takes in at once."""
+ROOM = 1024
+"""Tokens that replays may append."""
+BACK_TO_BACK = 20
+TOLERANCE = 3e-2
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A token of each sequence, in tensors that stay where they are; k and v serve all branches."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    gates: Tensor
+
+
+def normal(case: Case, batch: int, tokens: int, where: Where) -> tuple[Tensor, Tensor]:
+    """Keys and values [B,tokens,Hkv,D*]."""
+    k, v = (
+        torch.randn(batch, tokens, case.kv_heads, dim, device=where.device, dtype=where.dtype)
+        for dim in (case.dk, case.dv)
+    )
+    return k, v
+
+
+def filled(case: Case, batch: int, where: Where, page_size: int | None) -> NSACache:
+    """A cache with the case's context less one token."""
+    cache = NSACache(
+        case.config, batch, case.kv_heads, case.dk, case.dv,
+        capacity=case.tokens + ROOM, dtype=where.dtype, device=where.device, page_size=page_size,
+    )  # fmt: skip
+    cache.reserve(case.tokens + ROOM)
+    for first in range(0, case.tokens - 1, CHUNK):
+        cache.append(*normal(case, batch, min(CHUNK, case.tokens - 1 - first), where))
+    return cache
+
+
+def drawn(case: Case, batch: int, where: Where) -> Step:
+    """The last token of the context."""
+    q = torch.randn(batch, 1, case.heads, case.dk, device=where.device, dtype=where.dtype)
+    return Step(q, *normal(case, batch, 1, where), torch.rand(batch, 1, case.heads, 3).to(q))
+
+
+def captured(call: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """The call as a graph, and where it leaves its output. The call has run before."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = call()
+    return graph, o
+
+
+class Timer:
+    """Microseconds of a graph's replays."""
+
+    def __init__(self, where: Where, repeats: int) -> None:
+        self._device, self._repeats = where.device, repeats
+        self._sweep = torch.zeros(64 << 20, device=where.device)
+
+    def __call__(self, graph: torch.cuda.CUDAGraph) -> Row:
+        """Median, least and most after a read of 256 MB; and the median without it."""
+        cold = [self._between(graph, 1) for _ in range(self._repeats)]
+        warm = [self._between(graph, BACK_TO_BACK) for _ in range(3)]
+        return {"us": statistics.median(cold), "min": min(cold), "max": max(cold), "us_warm": statistics.median(warm)}
+
+    def _between(self, graph: torch.cuda.CUDAGraph, replays: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._sweep.sum()
+        start.record()
+        for _ in range(replays):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize(self._device)
+        return 1e3 * float(start.elapsed_time(end)) / replays
+
+    @property
+    def steps(self) -> int:
+        """Replays of one measurement."""
+        return self._repeats + 3 * BACK_TO_BACK
+
+
+# --- what is measured ---
+
+
+def ours(case: Case, batch: int, where: Where, timer: Timer, page_size: int | None) -> Row:
+    """The row of the Triton backend."""
+    cache, token = filled(case, batch, where, page_size), drawn(case, batch, where)
+
+    def step(backend: str = "triton") -> Tensor:
+        return ops.nsa_decode(token.q, token.k, token.v, token.gates, cache, backend=backend, strict=True)
+
+    step()
+    cache.undo()
+    expected = step("torch")
+    cache.undo()
+    graph, o = captured(step)
+    graph.replay()
+    cache.advance()
+    assert cache.reads is not None
+    found: Row = {"error": float((o.float() - expected.float()).abs().max()), "reads": int(cache.reads.sum())}
+    found["reads_expected"] = batch * blocks.reads_expected(case.tokens - 1, case.config)
+    found |= timer(graph)
+    cache.advance(timer.steps)
+    found["lengths_right"] = cache.lengths.tolist() == [case.tokens + timer.steps] * batch
+    found["bytes"] = found["reads"] * case.kv_heads * (case.dk + case.dv) * token.q.element_size()
+    found["right"] = found["error"] < TOLERANCE and found["reads"] == found["reads_expected"] and found["lengths_right"]
+    return {"by": "triton" if page_size is None else f"triton, pages of {page_size}", **found}
+
+
+def dense(case: Case, batch: int, where: Where, timer: Timer, by: str) -> Row:
+    """Attention to the whole context by one of PyTorch's backends."""
+    backend = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION}[by]
+    k, v = (x.transpose(1, 2) for x in normal(case, batch, case.tokens, where))
+    q = drawn(case, batch, where).q.transpose(1, 2)
+
+    def call() -> Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    try:
+        call()
+        graph, _ = captured(call)
+    except RuntimeError as error:
+        return {"by": by, "failed": str(error).splitlines()[0][:200]}
+    size = batch * case.tokens * case.kv_heads * (case.dk + case.dv) * q.element_size()
+    return {"by": by, **timer(graph), "bytes": size}
+
+
+def measure(case: Case, batch: int, where: Where, args: argparse.Namespace) -> Iterator[Row]:
+    """The rows of one shape, batch and context."""
+    timer = Timer(where, args.repeats)
+    base: Row = {"shape": case.shape, "B": batch, "context": case.tokens}
+    for page_size in (None, *([args.page_size] if args.page_size else [])):
+        yield {**base, **ours(case, batch, where, timer, page_size)}
+    if not args.no_peers:
+        for by in ("sdpa-flash", "sdpa-cudnn"):
+            yield {**base, **dense(case, batch, where, timer, by)}
+
+
+# --- the command ---
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The options; lists are written with commas."""
+    to = parser("kernels --decode", __doc__)
+    to.add_argument("--shapes", default="P128,L128", help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
+    to.add_argument("--tokens", default="8192,65536,131072", help="contexts, the new token included")
+    to.add_argument("--batches", default="1,16", help="sequences")
+    to.add_argument("--page-size", type=int, default=None, help="also with pages of so many tokens")
+    to.add_argument("--no-peers", action="store_true", help="ours only")
+    to.add_argument("--repeats", type=int, default=30, help="timed replays")
+    to.add_argument("--json", type=Path, default=None, help="write everything there")
+    add_where(to)
+    return to.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """Run the bench; 1 if a row was judged wrong."""
+    args = parse(argv)
+    where = where_of(args)
+    if where.device.type != "cuda":
+        print("error: a decode step is timed inside a CUDA graph: a CUDA device is needed", file=sys.stderr)
+        return 2
+    print(table_rows.headline(where.device, where.dtype), file=sys.stderr, flush=True)
+    torch.manual_seed(where.seed)
+    found: list[Row] = []
+    for shape in args.shapes.split(","):
+        for batch in map(int, args.batches.split(",")):
+            for tokens in map(int, args.tokens.split(",")):
+                found += measure(case_of(shape, tokens, "random"), batch, where, args)
+                torch.cuda.empty_cache()
+                if args.json is not None:
+                    context = table_rows.context(where.device, where.dtype)
+                    args.json.write_text(json.dumps({"context": context, "rows": found}, indent=1))
+    _show(found, table_rows.device_name(where.device))
+    return 0 if all(row.get("right", True) for row in found) else 1
+
+
+def _show(found: list[Row], device: str) -> None:
+    shown = []
+    for row in (row for row in found if "us" in row):
+        floor = 1e6 * row["bytes"] / CEILINGS[device][1] if device in CEILINGS else None
+        shown.append({name: _cell({**row, "floor": floor}.get(name)) for name in COLUMNS})
+    print(table_rows.table(shown, COLUMNS))
+    for row in found:
+        if "failed" in row or not row.get("right", True):
+            print(f"{row['shape']} B={row['B']} {row['context']} {row['by']}: {row.get('failed', 'WRONG')}")
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -1,0 +1,55 @@
+"""How a cache makes compressed tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from nsa import routing
+from nsa.config import NSAConfig
+from nsa.ops.compression import compress
+from nsa.rope import frequencies, rotate
+
+Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(k, v, first) -> (k_cmp, v_cmp): compressed tokens [B,E,Hkv,D*] of the spans that begin at rows 0, d, 2d ... of
+k, v [B,(E-1)*d+l,Hkv,D*], whose first row has the position first[b] (int64 [B])."""
+
+
+@dataclass(frozen=True)
+class MeanCompressor:
+    """The mean over a span; keys are rotated afterwards, at the first position of their span.
+
+    A decode kernel can make these itself: it knows them by their type.
+
+    Attributes:
+        config: the sizes.
+        base: of the rotary embedding, None without one.
+        backend, strict: of `nsa.ops.compress`.
+    """
+
+    config: NSAConfig
+    base: float | None = None
+    backend: routing.BackendChoice = None
+    strict: bool = False
+
+    def __call__(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Compressed tokens, as a `Compressor`."""
+        k_cmp, v_cmp = (compress(x, self.config, backend=self.backend, strict=self.strict) for x in (k, v))
+        if self.base is None:
+            return k_cmp, v_cmp
+        index = torch.arange(k_cmp.shape[1], device=first.device)[None]
+        return rotate(k_cmp, first[:, None] + index * self.config.d, self.base), v_cmp
+
+    def frequency(self, dim: int, device: torch.device) -> Tensor | None:
+        """Radians for each position by which dimensions i and i + dim/2 turn, fp32 [dim/2]; None without rotation."""
+        return None if self.base is None else _frequencies(dim, self.base, device)
+
+
+@lru_cache(maxsize=64)  # the same at every step of a decode
+@torch.inference_mode(False)
+def _frequencies(dim: int, base: float, device: torch.device) -> Tensor:
+    return frequencies(dim, base, device)

@@ -1,0 +1,462 @@
+"""One decode step in three kernels: `decode_compressed`, `decode_choose`, `decode_gather`.
+
+Nothing here asks the device anything, and the grids depend on capacities only, so a step can be captured in a CUDA
+graph: lengths are read, and counted on, by the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from torch import Tensor
+
+from nsa import blocks
+from nsa.config import NSAConfig
+from nsa.kernels.common import LOG2E, SMALLEST_DOT, dot_precision, pad_group, rows_last, split_dim
+from nsa.kernels.configs import Tile, architecture_for, config_for
+from nsa.kernels.decode_choose import choose_part
+from nsa.kernels.decode_compressed import compressed_part
+from nsa.kernels.decode_gather import gather_part
+
+if TYPE_CHECKING:
+    from nsa.cache import NSACache
+
+Triple = tuple[Tensor, Tensor, Tensor]
+BRANCHES = ("cmp", "sel", "win")
+MOST_PARTS = 64
+SCORED = 32
+"""Blocks of a tile of the second kernel."""
+TILES = (1, 3, 7, 15)
+"""Tiles that one of its programs may take: by default sizes, their compressed tokens and one more fill TOKENS."""
+SCORERS = 4
+"""Its programs on each multiprocessor."""
+TOKENS = 512
+"""Compressed tokens whose probabilities it computes at once: so many that each thread has all heads of its own."""
+GATHERERS = 3
+"""Programs of the third kernel on each multiprocessor."""
+UNROLLED = 8
+SUMMED = 8192
+"""Numbers that the third kernel adds up at once."""
+MERGED = 64
+"""Parts of compressed attention, of all its heads, that a program adds up."""
+MOST_KEYS = 512
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the buffers between the kernels depend on."""
+
+    batch: int
+    kv_heads: int
+    group: int
+    dk: int
+    dv: int
+    compressed: int
+    blocks: int
+    slots: int
+    config: NSAConfig
+    dtype: torch.dtype
+
+    @property
+    def pairs(self) -> int:
+        """(sequence, KV head) pairs: programs, if nothing were split."""
+        return self.batch * self.kv_heads
+
+    @property
+    def free(self) -> int:
+        """Blocks that scores choose."""
+        return self.config.n_sel - self.config.init_blocks - self.config.local_blocks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Into how many programs each pair is split.
+
+    Attributes:
+        parts: of the compressed tokens.
+        scored, tiles: blocks of a tile of the second kernel, and tiles of its programs.
+        keys: that one program of the third kernel takes.
+        first, third: tiles of the first and third kernel.
+    """
+
+    parts: int
+    scored: int
+    tiles: int
+    keys: int
+    first: Tile
+    third: Tile
+
+    def scorers(self, sizes: Sizes) -> int:
+        """Programs of the second kernel that score the blocks of a pair."""
+        return max(1, triton.cdiv(sizes.blocks, self.scored * self.tiles))
+
+    def listed(self, sizes: Sizes) -> int:
+        """Blocks that each tile leaves for the choice."""
+        return max(1, min(sizes.free, self.scored))
+
+    def selected_parts(self, config: NSAConfig, slots: int) -> int:
+        """Programs of the third kernel for the selected blocks of a pair."""
+        return triton.cdiv(slots * config.l_sel, self.keys)
+
+    def window_parts(self, config: NSAConfig) -> int:
+        """Programs of the third kernel for the window of a pair."""
+        return triton.cdiv(config.w, self.keys)
+
+
+def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
+    """Enough programs to fill the device, and no more."""
+    first, third = config_for("decode_compressed", q, v), config_for("decode_gather", q, v)
+    if architecture_for(q) is None:
+        return Plan(3, 4, 2, 2 * third.BN, first, third)  # several of everything, even for the small shapes of a test
+    multiprocessors, config = _multiprocessors(q.device), sizes.config
+    parts = first.resident * multiprocessors // sizes.pairs
+    parts = max(1, min(MOST_PARTS, parts, triton.cdiv(sizes.compressed, first.BN)))
+    read = sizes.pairs * (sizes.slots * config.l_sel + config.w)
+    keys = triton.next_power_of_2(triton.cdiv(read, GATHERERS * multiprocessors))
+    scored = sizes.pairs * triton.cdiv(sizes.blocks, SCORED)
+    tiles = next((count for count in TILES if scored <= count * SCORERS * multiprocessors), TILES[-1])
+    return Plan(parts, SCORED, tiles, max(2 * third.BN, min(MOST_KEYS, keys)), first, third)
+
+
+@lru_cache
+def _multiprocessors(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).multi_processor_count
+    return 128  # of a GPU that is only compiled for
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """What the kernels leave for each other. The tickets are 0 between steps."""
+
+    now: Tensor
+    logits: Tensor
+    summed: Tensor
+    m: Tensor
+    l: Tensor  # noqa: E741  the sum of a softmax
+    a: Tensor
+    seen: Tensor
+    m3: Tensor
+    l3: Tensor
+    a3: Tensor
+    seen3: Tensor
+    o_cmp: Tensor
+    lists: Tensor
+    tickets: Tensor
+    reads: Tensor
+
+
+def make_scratch(sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
+    """Buffers for one cache."""
+
+    def floats(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device)
+
+    def integers(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.int32, device=device)
+
+    pairs, gp = sizes.pairs, padded(sizes.group)
+    columns = max(1, -(-sizes.compressed // SMALLEST_DOT)) * SMALLEST_DOT  # rows begin where vectors can be loaded
+    third = plan.selected_parts(sizes.config, sizes.slots) + plan.window_parts(sizes.config)
+    return Scratch(
+        integers(sizes.batch), floats(pairs * sizes.group, columns), floats(pairs, columns),
+        floats(pairs, plan.parts, gp), floats(pairs, plan.parts, gp), floats(pairs, plan.parts, gp, sizes.dv),
+        integers(pairs, plan.parts),
+        floats(pairs, third, gp), floats(pairs, third, gp), floats(pairs, third, gp, sizes.dv), integers(pairs, third),
+        floats(pairs * sizes.group, sizes.dv),
+        torch.empty(pairs, plan.scorers(sizes) * plan.tiles, plan.listed(sizes), dtype=torch.int64, device=device),
+        integers(2, pairs),
+        torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),
+    )  # fmt: skip
+
+
+def padded(group: int) -> int:
+    """Rows of a program: a group's heads, at least as many as a product of tiles takes."""
+    return max(SMALLEST_DOT, pad_group(group))
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """A cache's memory, as rows [.., D]: position p of sequence b is row b * rows + p, or is in a page.
+
+    Attributes:
+        compressed, selected, window, ring: contiguous keys and values; the ring holds the last l of the compressed
+            branch.
+        compressed_rows, selected_rows: rows for each sequence, without pages.
+        table: int32 [B, pages] or None; a page holds `page` tokens.
+        lengths: int64 [B].
+    """
+
+    compressed: tuple[Tensor, Tensor]
+    selected: tuple[Tensor, Tensor]
+    window: tuple[Tensor, Tensor]
+    ring: tuple[Tensor, Tensor]
+    compressed_rows: int
+    selected_rows: int
+    table: Tensor | None
+    page: int
+    lengths: Tensor
+
+    @property
+    def limit(self) -> int:
+        """Tokens that a sequence can have."""
+        return self.selected_rows if self.table is None else self.table.shape[1] * self.page
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """A new token of each sequence.
+
+    Attributes:
+        k, v: keys and values [B,1,Hkv,D*] of the branches (cmp, sel, win).
+        counts: int32 [B], 0 where the sequence has no new token; None: each has one.
+        emit: whether the kernels make compressed tokens, as means; otherwise they are there already.
+        frequency: fp32 [Dk/2], radians for each position by which a compressed key is rotated; None leaves it.
+    """
+
+    k: Triple
+    v: Triple
+    counts: Tensor | None = None
+    emit: bool = True
+    frequency: Tensor | None = None
+
+
+def launch(
+    q: Tensor,
+    gates: Tensor,
+    held: Buffers,
+    sizes: Sizes,
+    plan: Plan,
+    scratch: Scratch,
+    *,
+    scale: float,
+    arriving: Arriving | None = None,
+    branches: Collection[str] = BRANCHES,
+    block_indices: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The kernels of one step.
+
+    Args:
+        q, gates: [B,1,Hq,Dk], [B,1,Hq,3].
+        held, sizes, plan, scratch: of the cache.
+        scale: of the logits.
+        arriving: tokens to append first; None attends to the last token that is there.
+        branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `arriving`.
+
+    Returns:
+        o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots]; `scratch.reads` holds what was read.
+    """
+    step = _Step(rows_last(q), gates, held, sizes, plan, scratch, scale, arriving)
+    chosen = block_indices
+    if chosen is None:
+        chosen = torch.empty(sizes.batch, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=q.device)
+    scored = "cmp" in branches or block_indices is None
+    if scored:
+        step.compressed()
+        step.choose(chosen, select=block_indices is None)
+    return step.gather(chosen.contiguous(), branches, scored), chosen
+
+
+class _Step:
+    """The three launches of a step."""
+
+    def __init__(
+        self,
+        q: Tensor,
+        gates: Tensor,
+        held: Buffers,
+        sizes: Sizes,
+        plan: Plan,
+        scratch: Scratch,
+        scale: float,
+        arriving: Arriving | None,
+    ) -> None:
+        self.q, self.gates, self.held, self.sizes, self.plan, self.scratch = q, gates, held, sizes, plan, scratch
+        self.scale, self.arriving = scale * LOG2E.value, arriving
+        (dk0, dk1), (dv0, dv1) = split_dim(sizes.dk), split_dim(sizes.dv)
+        self.gp = padded(sizes.group)
+        self.keys = {"DK": sizes.dk, "DK0": dk0, "DK1": dk1}
+        self.values = {"G": sizes.group, "GP": self.gp, "DV": sizes.dv, "DV0": dv0, "DV1": dv1}
+        self.table = held.lengths if held.table is None else held.table
+        self.pages = 0 if held.table is None else held.table.shape[1]
+        self.page = 0 if held.table is None else held.page
+
+    def _grid(self, parts: int) -> tuple[int, int, int]:
+        return self.sizes.kv_heads, parts, self.sizes.batch
+
+    def compressed(self) -> None:
+        """Append, emit, and attend to the compressed tokens in parts."""
+        held, scratch, config, new = self.held, self.scratch, self.sizes.config, self.arriving
+        keys, values = ((self.q,) * 3, (self.q,) * 3) if new is None else (_alike(new.k), _alike(new.v))
+        counts = None if new is None else new.counts
+        frequency = None if new is None else new.frequency
+        compressed_part[self._grid(self.plan.parts)](
+            self.q, held.lengths, held.lengths if counts is None else counts, scratch.now, self.table,
+            *keys, *values, scratch.m if frequency is None else frequency,
+            *held.compressed, *held.selected, *held.window, *held.ring,
+            scratch.logits, scratch.m, scratch.l, scratch.a, scratch.seen,
+            self.sizes.kv_heads, self.plan.parts, held.selected_rows, held.compressed_rows, held.limit, self.pages,
+            *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), scratch.logits.shape[1], self.scale,
+            **self.keys, **self.values, L=config.l, D=config.d, W=config.w, PAGE=self.page,
+            CMP_PAGE=self.page // config.d, APPEND=new is not None, COUNTED=counts is not None,
+            EMIT=new is not None and new.emit, ROTATED=frequency is not None,
+            **_tile(self.plan.first, self.gp, self.q),
+        )  # fmt: skip
+
+    def choose(self, chosen: Tensor, select: bool) -> None:
+        """Finish compressed attention; the best blocks go to `chosen`."""
+        scratch, config = self.scratch, self.sizes.config
+        width = _overlap_width(config)
+        parts, free = _power(self.plan.parts), max(1, self.sizes.free)
+        heads = min(self.gp, max(1, MERGED // parts))
+        scorers = self.plan.scorers(self.sizes)
+        choose_part[self._grid(scorers * select + triton.cdiv(self.sizes.group, heads))](
+            self.held.lengths, scratch.now, scratch.logits, scratch.summed, scratch.m, scratch.l, scratch.a,
+            scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
+            self.sizes.kv_heads, self.plan.parts, scorers * select, scratch.logits.shape[1],
+            **self.values, L=config.l, D=config.d, LS=config.l_sel, WIDTH=width,
+            INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=_power(config.n_sel),
+            FP=_power(free), HEADS=heads, PARTS=parts, BJ=self.plan.scored, TILES=self.plan.tiles,
+            CP=_power(scorers * self.plan.tiles), LISTED=self.plan.listed(self.sizes),
+            CANDIDATES=free * (free + 1) // 2, STEP=min(width, UNROLLED), BT=TOKENS,
+            APPEND=self.arriving is not None, num_warps=4,
+        )  # fmt: skip
+
+    def gather(self, chosen: Tensor, branches: Collection[str], scored: bool) -> Tensor:
+        """The selected blocks and the window, and the sum of the branches."""
+        held, scratch, config, sizes = self.held, self.scratch, self.sizes.config, self.sizes
+        o = torch.empty(
+            sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
+        )
+        slots = chosen.shape[-1]
+        selected = self.plan.selected_parts(config, slots) if "sel" in branches else 0
+        parts = max(1, selected + (self.plan.window_parts(config) if "win" in branches else 0))
+        columns = max(SMALLEST_DOT, min(triton.next_power_of_2(sizes.dv), SUMMED // (_power(parts) * self.gp)))
+        gather_part[self._grid(parts)](
+            self.q, held.lengths, scratch.now, self.table, *held.selected, *held.window, chosen, self.gates,
+            scratch.o_cmp, scratch.seen, scratch.m3, scratch.l3, scratch.a3, scratch.seen3, scratch.tickets[1], o,
+            scratch.reads,
+            sizes.kv_heads, self.plan.parts, selected, parts, slots, held.selected_rows, self.pages,
+            *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale,
+            **self.keys, **self.values, LS=config.l_sel, W=config.w, PAGE=self.page, KEYS=self.plan.keys,
+            PARTS=_power(parts), CMP_PARTS=_power(self.plan.parts), APPEND=self.arriving is not None,
+            COLUMNS=columns, CMP="cmp" in branches, CMP_READ=scored, WIN="win" in branches,
+            **_tile(self.plan.third, self.gp, self.q),
+        )  # fmt: skip
+        return o
+
+
+def _heads(x: Tensor) -> tuple[int, int]:
+    """Strides of x [B,1,H,D] between sequences and between heads."""
+    return x.stride(0), x.stride(2)
+
+
+def _alike(triple: Triple) -> Triple:
+    """The triple with the same strides in all three."""
+    if all(x.stride() == triple[0].stride() and x.stride(-1) == 1 for x in triple):
+        return triple
+    return triple[0].contiguous(), triple[1].contiguous(), triple[2].contiguous()
+
+
+def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
+    """The keyword arguments of a launch with so many rows: wide groups take fewer keys at once, and more warps."""
+    return {
+        "BN": max(SMALLEST_DOT, tile.BN * tile.BM // max(rows, tile.BM)),
+        "num_warps": tile.num_warps if rows <= tile.BM else 8,
+        "num_stages": tile.num_stages,
+        "PREC": dot_precision(q.dtype),
+    }
+
+
+def _power(count: int) -> int:
+    return max(2, triton.next_power_of_2(count))
+
+
+@lru_cache
+def _overlap_width(config: NSAConfig) -> int:
+    """The most compressed tokens that overlap one block."""
+    return blocks.overlap_band(1, config)[1].shape[1]
+
+
+# --- with a cache ---
+
+
+def step(
+    q: Tensor,
+    keys: Triple,
+    values: Triple,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    scale: float,
+    counts: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Append one token of each sequence and attend. The cache has room; its host side is the caller's.
+
+    Args:
+        q, keys, values, gates: as in `nsa.ops.nsa_decode`, T = 1.
+        cache: the cache; a learned compressor has emitted already (`NSACache.emit`).
+        scale: of the logits.
+        counts: int32 [B] on the device, 0 or 1; None is 1 everywhere.
+
+    Returns:
+        o [B,1,Hq,Dv], reads int64 [B,Hkv,3], blocks int32 [B,1,Hkv,n_sel].
+    """
+    mean = cache.mean
+    frequency = None if mean is None else mean.frequency(q.shape[-1], q.device)
+    arriving = Arriving(keys, values, counts, mean is not None, frequency)
+    return _run(q, gates, cache, scale, cache.config.n_sel, arriving=arriving)
+
+
+def attend(
+    q: Tensor,
+    gates: Tensor,
+    cache: NSACache,
+    *,
+    scale: float,
+    branches: Collection[str],
+    block_indices: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of the last token of each sequence; arguments and results as `decode` in `nsa.backends`."""
+    slots = cache.config.n_sel if block_indices is None else block_indices.shape[-1]
+    return _run(q, gates, cache, scale, slots, branches=branches, block_indices=block_indices)
+
+
+def _run(
+    q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, **how: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    held = _buffers(cache)
+    kv_heads, config = held.selected[0].shape[-2], cache.config
+    most = blocks.num_compressed(held.limit, config)
+    sizes = Sizes(
+        len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], held.selected[1].shape[-1], most,
+        blocks.num_blocks(held.limit, config), slots, config, q.dtype,
+    )  # fmt: skip
+    plan = plan_for(sizes, q, held.selected[1])
+    scratch = _kept_scratch(cache, sizes, plan, q.device)
+    o, chosen = launch(q, gates, held, sizes, plan, scratch, scale=scale, **how)
+    return o, scratch.reads, chosen
+
+
+def _buffers(cache: NSACache) -> Buffers:
+    pages = cache.pages
+    return Buffers(
+        cache.compressed.stored, cache.selected.stored, cache.window.stored, cache.pending.stored,
+        cache.compressed.rows, cache.selected.rows, None if pages is None else pages.table,
+        0 if pages is None else pages.size, cache.lengths,
+    )  # fmt: skip
+
+
+def _kept_scratch(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
+    """The cache's scratch for these sizes. A capture that makes its own keeps it inside its graph."""
+    kept = cache.scratch.get((sizes, plan))
+    if kept is None:
+        kept = make_scratch(sizes, plan, device)
+        if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            cache.scratch[sizes, plan] = kept  # never replaced: a graph may use it as long as the cache's buffers stay
+    return kept
