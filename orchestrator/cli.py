@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,16 +17,21 @@ from rich.markup import escape
 from orchestrator import __version__
 from orchestrator.errors import InputError, NsaPodError
 from orchestrator.inventory import Inventory, Pod, load_inventory
-from orchestrator.report import markdown, terminal
+from orchestrator.limits import run_limit
+from orchestrator.report import hosts, markdown, terminal
 from orchestrator.results import Result
 from orchestrator.rundir import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import doctor as doctor_task
 from orchestrator.tasks import envs as envs_task
 from orchestrator.tasks import init as init_task
+from orchestrator.tasks import resume as resume_task
 from orchestrator.tasks import runs as runs_task
 from orchestrator.tasks import validate as validate_task
+from orchestrator.tasks import wheelhouse as wheelhouse_task
+from orchestrator.tasks.hold import Claim
 from orchestrator.tasks.reach import Door
+from orchestrator.text import plain
 from orchestrator.ui import Progress
 
 _INTERRUPTED = 130
@@ -110,16 +116,31 @@ def cli() -> None:
 @_gpu
 @click.option("--commit", default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD].")
 @click.option("--runbook", metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
+@click.option("--max-time", metavar="T", help="End the run after so long, such as 90m, 1h30m or 2700 (seconds).")
+@click.option("--max-cost", metavar="AMOUNT", type=float, help="End the run at that cost, by the pod's cost_per_hour.")
+@click.option("--wait", is_flag=True, help="Wait for the pod while another run holds it.")
+@click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it.")
+@click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
 @click.option("--dry-run", is_flag=True, help="Print the plan as the inventory promises it; contact nothing.")
 def validate(**given: Any) -> int:
     """Run a runbook on a pod, on exactly one commit, and judge what really ran."""
-
-    asked = validate_task.request(_the_pod(given), given["repo"], given["commit"], given["runbook"], given["artifacts"])
-    if given["dry_run"]:
-        click.echo(validate_task.preview(asked).to_json(), nl=False)
-        return 0
+    pod, resumed = _the_pod(given), given["resume"]
+    claim = Claim(given["wait"], given["steal"])
+    limit = run_limit(pod, given["max_time"], given["max_cost"])
+    if resumed is not None and (limit or given["dry_run"]):
+        raise InputError("--resume goes on with the run's own plan: expected no --max-time, --max-cost or --dry-run")
+    asked = validate_task.request(pod, given["repo"], given["commit"], given["runbook"], given["artifacts"], limit)
     with _progress(given) as progress:
-        result = validate_task.validate(asked, _door(given, progress), progress)
+        if given["dry_run"]:
+            plan = validate_task.preview(asked)
+            progress.say(validate_task.expected(plan))
+            click.echo(plan.to_json(), nl=False)
+            return 0
+        door = _door(given, progress)
+        if resumed is None:
+            result = validate_task.validate(asked, door, progress, claim)
+        else:
+            result = resume_task.resume(asked, door, progress, claim, resumed)
     return _show(result, given)
 
 
@@ -131,13 +152,36 @@ def validate(**given: Any) -> int:
 @click.option("--explain", is_flag=True, help="Say which environment fits, and why others do not; install nothing.")
 @click.option("--fresh", is_flag=True, help="Resolve the packages anew instead of keeping the last lock.")
 @click.option("--wheelhouse", type=_folder, help="Carry this directory of wheels to the pod and ask no network there.")
+@click.option("--offline", is_flag=True, help="Ask no network on the pod: use what lies there, or the --wheelhouse.")
+@click.option(
+    "--download-wheelhouse", type=_folder, help="Fill this directory here with the wheels for the pod; install nothing."
+)
+@click.option("--allow-source-build", is_flag=True, help="Compile flash-attn on the pod where it has no wheel.")
+@click.option(
+    "--build-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=bootstrap_task.SOURCE_BUILD_S / 60,
+    metavar="MINUTES",
+    help="End a compilation that takes longer [default: 120].",
+)
 def bootstrap(**given: Any) -> int:
     """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
     spec = validate_task.runbook_for(_the_pod(given), given["repo"], given["runbook"]).environment
-    options = bootstrap_task.Options(fresh=given["fresh"], wheelhouse=given["wheelhouse"])
+    options = bootstrap_task.Options(
+        fresh=given["fresh"],
+        wheelhouse=given["wheelhouse"],
+        offline=given["offline"],
+        source_build=given["allow_source_build"],
+        source_build_s=given["build_limit"] * 60,
+    )
     with _progress(given) as progress:
         door = _door(given, progress)
-        told = envs_task.reasons(door, spec) if given["explain"] else envs_task.set_up(door, spec, progress, options)
+        if given["explain"]:
+            told = envs_task.reasons(door, spec, options)
+        elif given["download_wheelhouse"]:
+            told = wheelhouse_task.download(door, spec, given["download_wheelhouse"], progress)
+        else:
+            told = envs_task.set_up(door, spec, progress, options)
     _print(told, given, terminal.facts)
     return 0
 
@@ -223,14 +267,19 @@ def runs(**given: Any) -> int:
 @_repo
 @_artifacts
 @_json
+@_inventory
 @click.option("--markdown", is_flag=True, help="Print report.md instead of the table.")
+@click.option("--redact-hosts", is_flag=True, help="Leave out hosts, addresses, users, ports, homes: to be shared.")
 @click.argument("run", required=False)
 def report(**given: Any) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
     found = find_run(_kept_in(given), given["repo"], given["run"])
-    result = found.rejudge()
+    hidden = hosts.Hosts(active=False)
+    if given["redact_hosts"]:
+        hidden = hosts.known_to(found.path, _the_inventory(given).pods.values())
+    result = hidden.result(found.rejudge())
     if given["markdown"]:
-        click.echo(markdown.render(result, found.path), nl=False)
+        click.echo(hidden.text(markdown.render(result, found.path)), nl=False)
         return result.exit_code
     return _show(result, given)
 
@@ -294,13 +343,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _fail(e.format_message(), e.exit_code, as_json)
     except NsaPodError as e:
         code = _fail(str(e), e.exit_code, as_json)
+    except OSError as e:  # this machine's disk, where nothing more can be said of it
+        code = _fail(f"{e.filename or 'this machine'}: {e.strerror or e}", NsaPodError.exit_code, as_json)
     except (KeyboardInterrupt, click.Abort):
         code = _fail("interrupted", _INTERRUPTED, as_json)
     sys.exit(code or 0)
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> int:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]error:[/] {escape(sentence)}")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]error:[/] {escape(plain(sentence, 2000))}")
     if as_json:
         click.echo(json.dumps({"verdict": "error", "error": sentence}))
     return code
@@ -328,7 +379,7 @@ def _door(given: dict[str, Any], progress: Progress) -> Door:
         progress,
         accept_new_host_key=given["accept_new_host_key"],
         allow_different_gpu=given.get("allow_different_gpu", False),
-        ask=click.confirm if sys.stdin.isatty() else None,
+        ask=partial(click.confirm, err=True) if sys.stdin.isatty() else None,
     )
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.agent.text import plain
+
+_LONGEST = 2000
+
 
 class NsaPodError(Exception):
-    """A failure of the infrastructure: the pod, the connection, the environment. Exit code 4."""
+    """A failure of the infrastructure: the pod, the connection, the environment. Exit code 4.
+
+    The sentence quotes files, names and what pods say: it is made one printable line.
+    """
 
     exit_code = 4
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(plain(sentence, _LONGEST))
 
 
 class InputError(NsaPodError):
@@ -36,7 +49,11 @@ class PodError(NsaPodError):
 
 
 class PodBusy(PodError):
-    """Another run holds the pod's lock."""
+    """Another run holds the pod's lock; `holder` is what it wrote into it."""
+
+    def __init__(self, sentence: str, holder: Mapping[str, Any]) -> None:
+        super().__init__(sentence)
+        self.holder = holder
 
 
 class EnvironmentFailed(PodError):
@@ -45,6 +62,10 @@ class EnvironmentFailed(PodError):
 
 class IntegrityError(PodError):
     """What came from the pod is not what its record says: size, hash, path, chain."""
+
+
+class DiskError(NsaPodError):
+    """This machine's disk does not take what is to be written: it is full, or read-only."""
 
 
 class Interrupted(NsaPodError):

@@ -2,27 +2,73 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.agent.files import digest_of
+from orchestrator.errors import DiskError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# What this process has hashed: identity of the file -> digest. A run with many files is read once, not three times.
+_hashed: dict[bytes, bytes] = {}
 
 
-def sha256(path: Path) -> str:
-    """The file's SHA-256 in hex."""
-    with path.open("rb") as f:
-        return digest_of(f)[0]
+def sha256(path: str | Path) -> str:
+    """The file's SHA-256 in hex; a file that this process hashed, and that was not touched since, is not read again."""
+    identity = _identity(os.stat(path))
+    known = _hashed.get(identity)
+    if known is None:
+        with open(path, "rb") as f:
+            known = bytes.fromhex(digest_of(f)[0])
+        _hashed[identity] = known
+    return known.hex()
 
 
-def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write aside and rename, so that a reader or a crash sees the old content or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+def is_regular(path: str, size: int | None = None) -> bool:
+    """Whether a regular file (of `size` bytes) is at `path`: no link, nothing else."""
     try:
-        with aside.open("wb") as f:
-            f.write(data.encode() if isinstance(data, str) else data)
-            f.flush()
-            os.fsync(f.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+        found = os.lstat(path)
+    except (OSError, ValueError):  # a name that cannot be one
+        return False
+    return stat.S_ISREG(found.st_mode) and size in (None, found.st_size)
+
+
+def remember_sha256(path: str, digest: str) -> None:
+    """Spare `sha256` the reading of a file that was hashed as it was written."""
+    _hashed[_identity(os.stat(path))] = bytes.fromhex(digest)
+
+
+def _identity(s: os.stat_result) -> bytes:
+    return struct.pack("5Q", s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+
+
+def write_atomically(path: Path, data: bytes | str | Iterable[str]) -> None:
+    """Write aside and rename: a reader, or a crash, sees the old content or the new. DiskError if it cannot be."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with on_this_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with aside.open("wb") as f:
+                for piece in (data,) if isinstance(data, (bytes, str)) else data:
+                    f.write(piece.encode() if isinstance(piece, str) else piece)
+                f.flush()
+                os.fsync(f.fileno())
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def on_this_disk(path: Path) -> Iterator[None]:
+    """Say what this machine's disk refuses, while something is written to `path`, as a DiskError."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in _FULL:
+            raise DiskError(f"this machine's disk is full (bytes or inodes), and {path} cannot be written") from e
+        raise DiskError(f"{path} cannot be written: {e.strerror or e}") from e

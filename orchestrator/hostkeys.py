@@ -72,7 +72,10 @@ def pinned(pod: Pod) -> HostKey | None:
     """The pod's pin; one that contradicts the inventory's `host_key` is none."""
     name = host_key_alias(pod.name)
     key = next((HostKey(*words[1:3]) for words in _entries() if words[0] == name), None)
-    return key if key and is_allowed(pod, key) else None
+    try:
+        return key if key and is_allowed(pod, key) else None
+    except ValueError as e:
+        raise HostKeyError(f"the pin of pod {pod.name!r} in {known_hosts()} is damaged: delete its line") from e
 
 
 def judge(pod: Pod, offered: HostKey, trust: Trust) -> None:
@@ -110,7 +113,7 @@ def is_allowed(pod: Pod, key: HostKey) -> bool:
 def _entries() -> Iterator[list[str]]:
     path = known_hosts()
     if path.exists():
-        lines = (line.split() for line in path.read_text().splitlines())
+        lines = (line.split() for line in path.read_text(errors="replace").splitlines())
         yield from (words for words in lines if len(words) >= 3)
 
 

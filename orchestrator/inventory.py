@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from orchestrator.errors import InputError
-from orchestrator.yamlfile import EnvMap, load, nearest
+from orchestrator.variables import EnvMap
+from orchestrator.yamlfile import load, nearest
 
 LOCAL = "local"
 FILENAME = "pods.yaml"
+# What one run may put on the laptop's disk, unless the inventory says otherwise.
+MAX_BYTES = 8 * 2**30
+MAX_FILES = 250_000
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _bytes(value: object) -> object:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str) and match is None:
+        raise ValueError("expected a number of bytes, or one with K, M, G or T such as 20G")
+    return round(float(match[1]) * _UNITS[match[2]]) if match else value
+
 
 # The name becomes a directory, a host alias and a host-key alias.
 PodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -24,10 +39,11 @@ class Pod(BaseModel):
     """One pod of the inventory.
 
     `gpu` and `driver` are promises that the probe is held against; `host_key` is the pin itself ("SHA256:...");
-    `cost_per_hour` is in the currency of whoever wrote the inventory.
+    `cost_per_hour` is in the currency of whoever wrote the inventory; `max_bytes` and `max_files` are what one run may
+    put on the laptop's disk.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = ""
     transport: Literal["ssh", "local"] = "ssh"
@@ -42,6 +58,8 @@ class Pod(BaseModel):
     cost_per_hour: Annotated[float, Field(ge=0, strict=False)] | None = None
     environment: str | None = None
     runbook: str | None = None
+    max_bytes: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] = MAX_BYTES
+    max_files: Annotated[int, Field(gt=0)] = MAX_FILES
     workdir: str = "~/.nsa-pod"
     python: str | None = None
     env: EnvMap = {}
@@ -91,7 +109,7 @@ def find(explicit: str | None) -> Path | None:
     named = explicit or os.environ.get("NSA_POD_INVENTORY")
     if named:
         path = Path(named).expanduser()
-        if not path.is_file():
+        if not os.path.isfile(path):  # False also for what cannot be a path
             raise InputError(f"inventory {path} does not exist: expected a pods.yaml")
         return path
     here = Path.cwd()

@@ -58,7 +58,8 @@ class Facts:
     """What the choice depends on.
 
     `pythons` begins with the pod's default; `managed` says whether uv may fetch another one; `glibc` is None
-    where there is another libc; `compiler` is None where it is not known.
+    where there is another libc; `compiler` is None where it is not known; `from_source` says whether flash-attn may be
+    compiled, or was compiled there before.
     """
 
     system: str
@@ -69,16 +70,34 @@ class Facts:
     driver: str | None = None
     gpus: tuple[Gpu, ...] = ()
     compiler: bool | None = None
+    from_source: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """How the pod compiles a package: what its build is told by `variables`, the `tools` that it needs beside torch.
+
+    `version` has a local part, so that what was compiled is never taken for what was published.
+    """
+
+    version: str
+    variables: Mapping[str, str]
+    tools: tuple[str, ...]
+    job_bytes: int
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel outside the package index; left out if it is not `required` and not there."""
+    """A wheel outside the package index; left out if it is not `required` and not there.
+
+    Where `url` is None, or nothing is at it, the pod compiles `source`, if there is one.
+    """
 
     name: str
     version: str
-    url: str
+    url: str | None
     required: bool
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
@@ -134,15 +153,16 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class _Flash:
-    """flash-attn's wheel for a pair; `url` has {python} open."""
+    """flash-attn for a pair: its wheel, whose `url` has {python} open, or its `source`, or both."""
 
     version: str
     pythons: Sequence[str]
-    url: str
+    url: str | None
+    source: Source | None
 
     def wheel(self, python: str, required: bool) -> Wheel:
         tag = "cp" + python.replace(".", "")
-        return Wheel(FLASH, self.version, self.url.format(python=tag), required)
+        return Wheel(FLASH, self.version, self.url and self.url.format(python=tag), required, self.source)
 
 
 @dataclass(frozen=True)
@@ -251,8 +271,8 @@ def _candidates(table: Table, facts: Facts, wanted: _Wanted, pin: str | None) ->
 def _examine(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Fit:
     flash = _flash(table, pair, facts, wanted)
     pythons = pair.row.pythons if isinstance(flash, str) else flash.pythons
-    # Triton compiles its launchers in C, against Python's headers.
-    headers = pair.cuda is not None and wanted.triton
+    # Triton compiles its launchers in C, against Python's headers; so does whatever is built from source.
+    headers = pair.cuda is not None and (wanted.triton or (isinstance(flash, _Flash) and flash.url is None))
     python = _python(facts, pythons, headers)
     problems = [_other_versions(pair, wanted), *_wrong_platform(pair, facts, wanted)]
     if pair.cuda:
@@ -322,8 +342,28 @@ def _flash(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Flash | 
         if minor in release.torch and major == release.cuda_major and release.version in limit:
             abi, version = str(build.abi).upper(), release.version
             url = flash.url.format(version=version, major=major, torch=minor, abi=abi, python="{python}")
-            return _Flash(version, [p for p in release.pythons if p in pair.row.pythons], url)
-    return f"{FLASH}{limit} has no wheel for torch {minor} with CUDA {major} on {facts.machine}"
+            source = _source(table, pair, facts) if version == flash.from_source.version else None
+            return _Flash(version, [p for p in release.pythons if p in pair.row.pythons], url, source)
+    lacking = f"{FLASH}{limit} has no wheel for torch {minor} with CUDA {major} on {facts.machine}"
+    if flash.from_source.version not in limit or not _compiles(table, facts):
+        return lacking
+    source = _source(table, pair, facts)
+    if source is None:
+        return f"{lacking} (--allow-source-build compiles it)"
+    return _Flash(flash.from_source.version, pair.row.pythons, None, source)
+
+
+def _compiles(table: Table, facts: Facts) -> bool:
+    return all(_serves(table.flash_attn.from_source.archs, gpu.sm) for gpu in facts.gpus)
+
+
+def _source(table: Table, pair: Pair, facts: Facts) -> Source | None:
+    """How flash-attn is compiled for the pod's GPUs, where that is allowed and possible."""
+    if not facts.from_source or not _compiles(table, facts):
+        return None
+    how, sms = table.flash_attn.from_source, sorted({gpu.sm for gpu in facts.gpus})
+    label = ".".join(["src", f"torch{pair.torch}", pair.tag, *(f"sm{sm}" for sm in sms)])
+    return Source(f"{how.version}+{label}", how.filled(sms, label), tuple(how.tools), how.job_gib * _GIB)
 
 
 def _python(facts: Facts, fitting: Sequence[str], headers: bool = False) -> _Python | None:
@@ -381,7 +421,8 @@ def _reasons(table: Table, pair: Pair, facts: Facts, wanted: _Wanted, flash: _Fl
     else:
         yield from _gpu_reasons(table, pair.cuda, facts)
     if isinstance(flash, _Flash):
-        yield f"{FLASH} {flash.version} has a wheel for it"
+        how = "has a wheel for it" if flash.url else "has no wheel for it, and is compiled on the pod"
+        yield f"{FLASH} {flash.version} {how}"
     elif wanted.flash is not None:
         own = Version(pair.torch) >= Version(table.torch_varlen.since) and pair.cuda is not None
         yield f"{FLASH} is left out: {flash}{'; torch.nn.attention.varlen can stand in' if own else ''}"

@@ -7,22 +7,17 @@ python -m orchestrator.pairing_check --lock rtx4090-torch24 --python 3.10
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from orchestrator.agent.env_lock import Wheel, from_pylock, make_lock
-from orchestrator.agent.env_settings import Settings
+from orchestrator.agent.env_lock import make_lock
 from orchestrator.errors import EnvironmentFailed, NsaPodError
 from orchestrator.pairing import FLASH, Environment, Facts, Gpu, Interpreter, choose
 from orchestrator.pairing_table import CPU, MACHINES, Pair, TorchRow, table
+from orchestrator.resolve import platform_of, resolve, resolve_environment
 from orchestrator.runbook import EnvironmentSpec
-from orchestrator.text import plain
 
-_LIMIT_S = 300
 _RUNTIME = re.compile(r"^nvidia-cuda-runtime(?:-cu\d+)?$")
 _GLIBC = "2.28"
 
@@ -68,13 +63,7 @@ def lock(profile: str, python: str, machine: str) -> str:
     Wheels outside the index come last and without a hash: a pod takes it when it fetches them.
     """
     chosen = _chosen(profile, python, machine)
-    own = Settings.of_pod(sys.executable)
-    try:
-        wheels = _resolve(chosen.requirements, machine, python, own.for_uv())
-    except EnvironmentFailed:
-        if not chosen.indexes:
-            raise
-        wheels = _resolve(chosen.requirements, machine, python, own.adding(chosen.indexes).for_uv())
+    wheels = resolve_environment(chosen, platform_of(machine, _GLIBC))
     text = make_lock(wheels, python, f"linux-{machine}").text()
     return text + "".join(f"{wheel.name} @ {wheel.url}\n" for wheel in chosen.wheels)
 
@@ -101,40 +90,17 @@ def _check_wheels(pair: Pair, machine: str, python: str) -> Iterator[str]:
     """What plain PyPI says of torch's triton and CUDA runtime, against the pair."""
     plain_torch = f"torch=={pair.torch}"
     try:
-        packages = {wheel.name: wheel.version for wheel in _resolve([plain_torch], machine, python, {})}
+        packages = {
+            wheel.name: wheel.version for wheel in resolve([plain_torch], platform_of(machine, _GLIBC), python, {})
+        }
         runtime = next((version for name, version in packages.items() if _RUNTIME.match(name)), None)
         shown = ".".join(runtime.split(".")[:2]) if runtime else None
         if shown != pair.cuda:
             yield f"plain torch brings CUDA {shown}, the table says {pair.cuda}"
         if pair.cuda and packages.get("triton") != pair.triton:
-            _resolve([plain_torch, f"triton=={pair.triton}"], machine, python, {})
+            resolve([plain_torch, f"triton=={pair.triton}"], platform_of(machine, _GLIBC), python, {})
     except EnvironmentFailed as e:
         yield str(e)
-
-
-def _resolve(wanted: Sequence[str], machine: str, python: str, variables: Mapping[str, str]) -> list[Wheel]:
-    """The wheels that `wanted` comes to; EnvironmentFailed with uv's complaint. `variables` set uv up."""
-    uv = shutil.which("uv")
-    if uv is None:
-        raise EnvironmentFailed("uv is not on the PATH: the package index cannot be asked")
-    command = [uv, "pip", "compile", "-", "--quiet", "--format", "pylock.toml", "--only-binary", ":all:"]
-    command += ["--no-python-downloads", "--python-version", python]
-    command += ["--python-platform", f"{machine}-manylinux_{_GLIBC.replace('.', '_')}"]
-    try:
-        done = subprocess.run(
-            command,
-            input="\n".join(wanted),
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-            env={**os.environ, **variables},
-        )
-    except subprocess.TimeoutExpired as e:
-        raise EnvironmentFailed(f"the package index did not answer within {_LIMIT_S} s") from e
-    if done.returncode != 0:
-        raise EnvironmentFailed(f"uv: {plain(done.stderr)}")
-    return from_pylock(done.stdout)
 
 
 if __name__ == "__main__":

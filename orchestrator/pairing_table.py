@@ -66,11 +66,35 @@ class FlashRelease(_Row):
     source: Source
 
 
+class FlashSource(_Row):
+    """How flash-attn is compiled: with `tools` beside torch, told by `variables` (which have {archs}, ... open)."""
+
+    version: Dotted
+    tools: list[str]
+    archs: list[int]
+    job_gib: int
+    variables: dict[str, str]
+    source: Source
+
+    def filled(self, sms: Iterable[int], label: str) -> dict[str, str]:
+        """The variables for GPUs of these compute capabilities; `label` becomes the local part of the version."""
+        capabilities = sorted(set(sms))
+        archs = sorted({max(a for a in self.archs if a // 10 == sm // 10 and a <= sm) for sm in capabilities})
+        words = {
+            "archs": ";".join(map(str, archs)),
+            "capabilities": ";".join(f"{sm // 10}.{sm % 10}" for sm in capabilities),
+            "label": label,
+            "number": str(len(archs)),
+        }
+        return {name: value.format(**words) for name, value in self.variables.items()}
+
+
 class FlashTable(_Row):
     url: str
     requires: list[str]
     sm: int
     releases: list[FlashRelease]
+    from_source: FlashSource
 
 
 class TorchVarlen(_Row):

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, Literal
+from datetime import datetime, timedelta, timezone
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.errors import IntegrityError
+from orchestrator.agent import planfile
+from orchestrator.agent.redaction import Redactor
+from orchestrator.errors import InputError, IntegrityError
 from orchestrator.inventory import Pod
-from orchestrator.runbook import Expect, Limits, Runbook, RunbookFile, Stage, Tests, named_paths
+from orchestrator.limits import NO_HISTORY, Estimate, History, RunLimit, estimate
+from orchestrator.runbook import Expect, Limits, Name, Runbook, RunbookFile, Stage, Tests, named_paths
 from orchestrator.state import who
+from orchestrator.variables import Variables, resolve
 
 _HASH_DIGITS = 8
+# How a run id begins.
+_STAMP, _STAMP_LENGTH = "%Y%m%d-%H%M%S", 15
+# A plan from a pod becomes paths here.
+ObjectName = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+# What a run does; the rest of a plan says who launched it, from where and on what.
+_WORK = {"commit", "tree", "submodules", "requires", "promises", "left_out", "stages"}
 
 
 class _Model(BaseModel):
@@ -50,16 +62,20 @@ class LeftOut(_Model):
 
 
 class PlannedStage(_Model):
-    """A stage as the agent runs it: `env` is complete but for the allow-list, `argv` still has its placeholders."""
+    """A stage as the agent runs it: `argv` still has its placeholders, `env` is complete but for the allow-list and for
+    `secrets`, the variables whose values the launch hands over beside the plan.
+    """
 
-    name: str
+    name: Name
     argv: list[str]
     env: dict[str, str]
+    secrets: list[str] = []
     paths: list[str]
     needs: list[str]
     required: bool
     cuda: bool
     pytest: bool
+    exclusive: Literal["gpu"] | None = None
     limits: Limits
     expect: Expect
     blocked: str | None = None
@@ -69,14 +85,14 @@ class Plan(_Model):
     """plan.json. The run id ends with the hash of all the rest."""
 
     format: Literal[1] = 1
-    run_id: str = ""
+    run_id: Annotated[str, Field(pattern=r"^(\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8})?$")] = ""
     created: str
     nonce: str
     pod: str
     who: str
-    commit: str
+    commit: ObjectName
     commit_object: str
-    tree: str
+    tree: ObjectName
     submodules: list[PlannedSubmodule]
     dirty: bool
     runbook: RunbookOrigin
@@ -88,11 +104,23 @@ class Plan(_Model):
     workdir: str
     left_out: list[LeftOut]
     stages: list[PlannedStage]
+    limit: RunLimit | None = None
+    estimate: Estimate | None = None
+
+    def asks_the_same_as(self, other: Plan) -> bool:
+        """Whether both run the same stages on the same tree, within the same limit, whoever launched them and when."""
+        limits = [plan.limit and plan.limit.seconds for plan in (self, other)]
+        return limits[0] == limits[1] and self.model_dump(include=_WORK) == other.model_dump(include=_WORK)
 
     def canonical(self) -> bytes:
         """The bytes that the run id's hash is of: all but the run id, keys sorted."""
         content = self.model_dump(mode="json", by_alias=True, exclude={"run_id"})
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def sha256(self) -> str:
+        """Of all but the run id, which ends with its first digits."""
+        return hashlib.sha256(self.canonical()).hexdigest()
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n"
@@ -150,18 +178,23 @@ def make_plan(
     workdir: str,
     path: str,
     committed: bool,
+    limit: RunLimit | None = None,
+    history: History = NO_HISTORY,
+    after: str | None = None,
 ) -> Plan:
     """The plan of one run.
 
     `facts` are the probe's; `path` is how the runbook's place is recorded, `committed` whether its bytes are the
-    commit's.
+    commit's; the run's estimate is by `history`; its id is later than `after`, the id of the newest run that is known.
     """
     runbook = file.runbook
+    variables = variables_of(runbook, pod)
     left_out = _left_out(runbook, have)
     gone = {stage.name for stage in left_out}
     missing = unmet(runbook.requires, have)
+    stages = [_planned(s, runbook, variables[s.name], tree, missing) for s in runbook.stages if s.name not in gone]
     plan = Plan(
-        created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        created=_moment(after).strftime("%Y-%m-%dT%H:%M:%SZ"),
         nonce=secrets.token_hex(8),
         pod=pod.name,
         who=who(),
@@ -180,10 +213,57 @@ def make_plan(
         cost_per_hour=pod.cost_per_hour,
         workdir=workdir,
         left_out=left_out,
-        stages=[_planned(s, runbook, pod, tree, missing) for s in runbook.stages if s.name not in gone],
+        stages=stages,
+        limit=limit,
+        estimate=estimate(stages, history, pod.cost_per_hour),
     )
-    stamp = plan.created.replace("-", "").replace(":", "").replace("T", "-").rstrip("Z")
-    return plan.model_copy(update={"run_id": f"{stamp}-{tree.commit[:7]}-{_short_hash(plan)}"})
+    _refuse_exposed(plan, variables.values())
+    stamp = datetime.fromisoformat(plan.created.rstrip("Z")).strftime(_STAMP)
+    return plan.model_copy(update={"run_id": f"{stamp}-{tree.commit[:7]}-{plan.sha256[:_HASH_DIGITS]}"})
+
+
+def _moment(after: str | None) -> datetime:
+    """Now; where this clock was put back, the second after that of the run `after`: ids keep the order of launches."""
+    now = datetime.now(timezone.utc)
+    try:
+        newest = datetime.strptime((after or "")[:_STAMP_LENGTH], _STAMP).replace(tzinfo=timezone.utc)
+        return max(now, newest + timedelta(seconds=1))
+    except (ValueError, OverflowError):  # there is none
+        return now
+
+
+def variables_of(runbook: Runbook, pod: Pod, environ: Mapping[str, str] = os.environ) -> dict[str, Variables]:
+    """Each stage's variables: the runbook's, over these the pod's, over these its own. InputError for what is unset."""
+    return {
+        stage.name: resolve({**runbook.env, **pod.env, **stage.env}, f"env of stage {stage.name!r}", environ)
+        for stage in runbook.stages
+    }
+
+
+def secret_values(plan: Plan, variables: Mapping[str, Variables]) -> dict[str, dict[str, str]]:
+    """By stage, the values that the plan only names. InputError if one of them is not among the `variables`."""
+    found: dict[str, dict[str, str]] = {}
+    for stage in plan.stages:
+        known = variables[stage.name].secret if stage.name in variables else {}
+        unknown = sorted(set(stage.secrets) - set(known))
+        if unknown:
+            raise InputError(
+                f"stage {stage.name!r} of run {plan.run_id} needs the secret {unknown[0]}: it is not in env"
+            )
+        if stage.secrets:
+            found[stage.name] = {name: known[name] for name in stage.secrets}
+    return found
+
+
+def _refuse_exposed(plan: Plan, variables: Iterable[Variables]) -> None:
+    """A secret that also stands in an argv, say, would be seen by everybody on the pod."""
+    secrets = Redactor([item for found in variables for item in found.secret.items()])
+    exposed = secrets.names_in(io.BytesIO(plan.canonical()))
+    if exposed:
+        raise InputError(
+            f"the value of the secret {exposed[0]} also stands in another part of the plan (a command, a path, another "
+            "variable), where it would be written down: expected it nowhere but in env"
+        )
 
 
 def read_plan(text: str, source: str) -> Plan:
@@ -193,13 +273,9 @@ def read_plan(text: str, source: str) -> Plan:
     except ValidationError as e:
         first = e.errors()[0]
         raise IntegrityError(f"{source}: not a plan: {'.'.join(map(str, first['loc']))}: {first['msg']}") from e
-    if not plan.run_id.endswith("-" + _short_hash(plan)):
+    if not plan.run_id.endswith("-" + planfile.plan_hash(json.loads(text))[:_HASH_DIGITS]):
         raise IntegrityError(f"{source}: its content is not what run {plan.run_id} was launched with")
     return plan
-
-
-def _short_hash(plan: Plan) -> str:
-    return hashlib.sha256(plan.canonical()).hexdigest()[:_HASH_DIGITS]
 
 
 def _left_out(runbook: Runbook, have: Capabilities) -> list[LeftOut]:
@@ -214,7 +290,7 @@ def _left_out(runbook: Runbook, have: Capabilities) -> list[LeftOut]:
     return list(left.values())
 
 
-def _planned(stage: Stage, runbook: Runbook, pod: Pod, tree: Tree, missing: str | None) -> PlannedStage:
+def _planned(stage: Stage, runbook: Runbook, variables: Variables, tree: Tree, missing: str | None) -> PlannedStage:
     paths = named_paths(stage)
     absent = next((p for p in paths if not p.startswith(("/", "{")) and not tree.has(p)), None)
     blocked = f"requires {missing}" if missing else f"{absent} is not in the commit" if absent else None
@@ -224,12 +300,14 @@ def _planned(stage: Stage, runbook: Runbook, pod: Pod, tree: Tree, missing: str 
     return PlannedStage(
         name=stage.name,
         argv=list(stage.run),
-        env={**runbook.env, **pod.env, **stage.env},
+        env=dict(variables.plain),
+        secrets=sorted(variables.secret),
         paths=paths,
         needs=list(stage.needs),
         required=stage.required,
         cuda=_is_cuda(stage, runbook),
         pytest=stage.is_pytest,
+        exclusive=stage.exclusive,
         limits=runbook.limits_of(stage),
         expect=expect,
         blocked=blocked,

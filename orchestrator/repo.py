@@ -84,7 +84,7 @@ class Repository:
     @classmethod
     def open(cls, folder: Path) -> Repository:
         """The repository that `folder` is in. Raises InputError."""
-        if not folder.is_dir():
+        if not os.path.isdir(folder):  # False also for what cannot be a path
             raise InputError(f"{folder} is not a directory: expected a git repository")
         where = folder.absolute()
         wanted = ("--is-bare-repository", "--show-object-format", "--absolute-git-dir")
@@ -128,6 +128,14 @@ class Repository:
         """The content of the file at `path`, or None if the commit has none there."""
         done = self._git("cat-file", "blob", f"{commit}:{path}")
         return done.stdout if done.returncode == 0 else None
+
+    def files_with(self, commit: str, text: str) -> list[str]:
+        """The files of the commit (not of its submodules) that hold `text`; of several lines, the longest counts."""
+        line = max(text.splitlines(), key=len, default="")
+        # By stdin, since arguments are public; an empty pattern would match everything.
+        done = self._git("grep", "-l", "-z", "-F", "-f", "-", commit, stdin=line.encode() + b"\n") if line else None
+        names = done.stdout.decode(errors="replace").split("\0") if done else []
+        return [name.partition(":")[2] for name in names if name]
 
     def dirty(self) -> list[str]:
         """Paths that differ from HEAD or that are neither tracked nor ignored: what a run of a commit does not have."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.agent import evidence, journal, record
+from orchestrator.agent import evidence, journal, record, routes, telemetry
 from orchestrator.errors import IntegrityError
-from orchestrator.files import sha256
+from orchestrator.files import is_regular, sha256
 from orchestrator.plan import Plan, PlannedStage, read_plan
-from orchestrator.text import count, listing, plain
+from orchestrator.text import count, listing, number, plain
 
 Verdict = Literal["passed", "failed", "incomplete", "error"]
 State = Literal["running", "ended", "lost"]
+PlanSource = Literal["laptop", "pod"]
 
 EXIT_CODES: Mapping[Verdict, int] = {"passed": 0, "failed": 1, "incomplete": 3, "error": 4}
 _FAILED = frozenset({"failed", "timed_out", "stalled", "crashed", "invalid"})
@@ -51,7 +53,11 @@ class StageResult(_Model):
 
 
 class Result(_Model):
-    """result.json."""
+    """result.json.
+
+    `ended_early` says what ended the run before its stages were through, `resumed` how often it was gone on with after
+    its agent had died, `plan_from` whether it is judged by the plan that was launched from here or by the pod's copy.
+    """
 
     verdict: Verdict
     summary: str
@@ -67,6 +73,9 @@ class Result(_Model):
     left_out_reasons: dict[str, str]
     stages: list[StageResult]
     refused: list[str] = []
+    ended_early: str | None = None
+    resumed: int = 0
+    plan_from: PlanSource = "laptop"
     error: str | None = None
 
     @property
@@ -77,21 +86,33 @@ class Result(_Model):
         return json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
 
 
-def judge(directory: Path, *, state: State, path: str, refused: Sequence[str] = ()) -> Result:
+def judge(
+    directory: Path,
+    *,
+    state: State,
+    path: str,
+    refused: Sequence[str] = (),
+    left: Collection[str] = (),
+    plan_from: PlanSource = "laptop",
+    journal_bytes: int | None = None,
+) -> Result:
     """Judge the run in `directory`.
 
     `state` is what the pod said last, `path` how the result names the directory, `refused` what the pod offered and
-    was not allowed to send, as sentences.
+    was not allowed to send, as sentences, `left` the files that the laptop's limits keep on the pod, `journal_bytes`
+    how much of the journal counts (None: all of it).
     """
-    plan = read_plan((directory / "plan.json").read_text(), str(directory / "plan.json"))
-    events = read_events(directory)
+    plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
+    events = read_events(directory, journal_bytes)
     error = _run_error(plan, events, state)
-    stages = _judge_stages(plan, events, directory)
+    ended_early = _ended_early(plan, events)
+    stages = _judge_stages(plan, events, directory, frozenset(left), ended_early)
+    resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
     verdict = _verdict(stages, error, ended)
     return Result(
         verdict=verdict,
-        summary=_summary(verdict, plan, stages),
+        summary=_summary(verdict, plan, stages, ended_early, resumed, plan_from, len(left)),
         state=state,
         commit=plan.commit,
         tree=plan.tree,
@@ -104,70 +125,97 @@ def judge(directory: Path, *, state: State, path: str, refused: Sequence[str] = 
         left_out_reasons={stage.name: stage.reason for stage in plan.left_out},
         stages=stages,
         refused=list(refused),
+        ended_early=ended_early,
+        resumed=resumed,
+        plan_from=plan_from,
         error=error,
     )
 
 
-def read_events(directory: Path) -> list[dict[str, Any]]:
-    """The run's journal, its hash chain checked; empty if nothing of it has come yet."""
+def read_events(directory: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """The run's journal (its first `most` bytes), its hash chain checked; empty if nothing of it has come yet."""
     path = directory / "journal.jsonl"
     if not path.exists():
         return []
     try:
-        return journal.read(path.read_bytes())
+        with path.open("rb") as f:
+            return journal.read_lines(f) if most is None else journal.read(f.read(most))
     except journal.ChainBroken as e:
         raise IntegrityError(f"{path}: {e}") from e
 
 
-def _judge_stages(plan: Plan, events: list[dict[str, Any]], directory: Path) -> list[StageResult]:
+def _judge_stages(
+    plan: Plan, events: list[dict[str, Any]], directory: Path, left: frozenset[str], ended_early: str | None
+) -> list[StageResult]:
     records = record.by_stage(events)
+    devices = routes.devices(plan.model_dump())
     statuses: dict[str, str] = {}
     results = []
     for stage in plan.stages:
-        result = _judge_stage(stage, records.get(stage.name), directory, statuses)
+        facts = records.get(stage.name)
+        judged = facts and _judge_stage(stage, facts, directory, statuses, devices, left)
+        result = judged or _not_run(stage, ended_early)
         statuses[stage.name] = result.status
         results.append(result)
     return results
 
 
 def _judge_stage(
-    stage: PlannedStage, facts: Mapping[str, Any] | None, directory: Path, statuses: Mapping[str, str]
+    stage: PlannedStage,
+    facts: Mapping[str, Any],
+    directory: Path,
+    statuses: Mapping[str, str],
+    devices: frozenset[str] | None,
+    left: frozenset[str],
 ) -> StageResult:
-    result = StageResult(
+    planned = stage.model_dump(mode="json", by_alias=True)
+    judgement = evidence.judge_stage(planned, facts, directory, statuses, devices)
+    status, reason = judgement.status, judgement.reason
+    spare = left - {f"artifacts/{owed.path}" for owed in stage.expect.artifacts}
+    wrong = _unlike_record(facts, directory, spare) if status == "passed" else None
+    if wrong:
+        status, reason = "invalid", wrong
+    return StageResult(
         name=stage.name,
         required=stage.required,
         cuda=stage.cuda,
-        status="not_run",
-        reason="the run ended before it",
+        status=status,
+        reason=reason,
+        seconds=number(facts.get("seconds")),
+        exit_code=facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
+        notes=[
+            *_notes(facts),
+            *telemetry.summaries(telemetry.read(directory / "stages" / stage.name / telemetry.FILE)),
+        ],
+        tests=dict(judgement.tests),
+        routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
+        artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
     )
-    if facts is None:
-        return result
-    judgement = evidence.judge_stage(stage.model_dump(mode="json", by_alias=True), facts, directory, statuses)
-    status, reason = judgement.status, judgement.reason
-    wrong = _unlike_record(facts, directory) if status == "passed" else None
-    if wrong:
-        status, reason = "invalid", wrong
-    return result.model_copy(
-        update={
-            "status": status,
-            "reason": reason,
-            "seconds": _number(facts.get("seconds")),
-            "exit_code": facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
-            "notes": list(_notes(facts)),
-            "tests": dict(judgement.tests),
-            "routes": {op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
-            "artifacts": [ArtifactResult(**a) for a in judgement.artifacts],
-        }
-    )
+
+
+def _not_run(stage: PlannedStage, ended_early: str | None) -> StageResult:
+    reason = "the run ended before it" + (f": {ended_early}" if ended_early else "")
+    return StageResult(name=stage.name, required=stage.required, cuda=stage.cuda, status="not_run", reason=reason)
 
 
 def _notes(facts: Mapping[str, Any]) -> Iterator[str]:
     """What a reader should know of the stage, whatever its status."""
+    redacted = facts.get("redacted")
+    for file, names in redacted.items() if isinstance(redacted, dict) else ():
+        yield f"secret values were replaced in its {plain(file)}: {listing(names if isinstance(names, list) else [])}"
     for file in _mappings(facts.get("refused")):
         yield f"{plain(file.get('path'))} was left out: {plain(file.get('reason'))}"
-    outlived = [str(process.get("command")) for process in _mappings(facts.get("leftovers"))]
+    unknown = facts["gpu"].get("unknown") if isinstance(facts.get("gpu"), dict) else None
+    if unknown:
+        yield f"whether someone else used the GPU could not be checked: {plain(unknown)}"
+    outlived = [_outlived(process) for process in _mappings(facts.get("leftovers"))]
     if outlived:
         yield f"processes that outlived it were ended: {listing(outlived)}"
+
+
+def _outlived(process: Mapping[str, Any]) -> str:
+    held = process.get("gpu_mib")
+    return (f"(with {held} MiB of a GPU) " if isinstance(held, int) else "") + str(process.get("command"))
 
 
 def _mappings(value: object) -> list[Mapping[str, Any]]:
@@ -175,15 +223,16 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
+def _unlike_record(facts: Mapping[str, Any], directory: Path, spare: Set[str]) -> str | None:
+    """The first file that is not here as the journal recorded it on the pod, as a sentence.
 
-
-def _unlike_record(facts: Mapping[str, Any], directory: Path) -> str | None:
-    """The first file that is not here as the journal recorded it on the pod, as a sentence."""
+    Those of `spare`, artifacts that nothing asks for and that are too much for the laptop, need not be here.
+    """
     for file in facts["files"]:
-        path = directory / str(file["path"])
-        if not path.is_file() or path.is_symlink():
+        path = os.path.join(directory, file["path"])
+        if file["path"] in spare and file["path"].startswith("artifacts/") and not os.path.lexists(path):
+            continue
+        if not is_regular(path):
             return f"{file['path']} was not brought home"
         if sha256(path) != file["sha256"]:
             return f"{file['path']} is not what the pod recorded (sha256 differs)"
@@ -192,15 +241,44 @@ def _unlike_record(facts: Mapping[str, Any], directory: Path) -> str | None:
 
 def _run_error(plan: Plan, events: list[dict[str, Any]], state: State) -> str | None:
     started = next((e for e in events if e["event"] == "run_started"), None)
-    if started and started["run_id"] != plan.run_id:
-        return f"the journal is of run {started['run_id']}, not of {plan.run_id}"
+    if started and started.get("run_id") != plan.run_id:
+        return f"the journal is of run {plain(started.get('run_id'))}, not of {plan.run_id}"
     broken = next((e for e in events if e["event"] == "agent_error"), None)
     if broken:
-        return f"the agent failed on the pod: {broken['error']}"
+        return f"the agent failed on the pod: {plain(broken.get('error'))}"
     if state == "ended" and not any(e["event"] == "run_ended" for e in events):
         return "the pod says that the run ended, its journal does not"
     if state == "lost":
-        return "the agent died before the run ended; what ran until then is below"
+        return (
+            "the agent died before the run ended; what ran until then is below: nsa-pod validate "
+            f"--pod {plan.pod} --resume {plan.run_id} goes on with it"
+        )
+    return _mixed(events)
+
+
+def _mixed(events: list[dict[str, Any]]) -> str | None:
+    """What a run that was gone on with mixes that must not be mixed; its agent refuses it too."""
+    seen = (
+        ("GPUs", [_uuids(e) for e in events if e["event"] in ("run_started", "run_resumed")]),
+        ("environments", [str(e.get("fingerprint")) for e in events if e["event"] == "environment_checked"]),
+    )
+    different = next((what for what, found in seen if any(x != found[0] for x in found)), None)
+    return f"the run was gone on with on other {different} than it began with" if different else None
+
+
+def _uuids(event: Mapping[str, Any]) -> list[str]:
+    return sorted(str(gpu.get("uuid")) for gpu in _mappings(event.get("gpus")))
+
+
+def _ended_early(plan: Plan, events: list[dict[str, Any]]) -> str | None:
+    """What ended the run before its stages were through, as a clause; None if nothing did."""
+    for event in events:
+        by = plain(event.get("by", "someone"))
+        if event["event"] == "cancelled":
+            return f"the pod was taken from it by {by}" if event.get("stolen") else f"it was cancelled by {by}"
+        if event["event"] == "limit_reached":
+            limit = plan.limit.given if plan.limit else plain(event.get("limit"))
+            return f"its limit was reached: {limit}"
     return None
 
 
@@ -213,7 +291,15 @@ def _verdict(stages: list[StageResult], error: str | None, ended: bool) -> Verdi
     return "passed" if statuses == {"passed"} and ended else "incomplete"
 
 
-def _summary(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
+def _summary(
+    verdict: Verdict,
+    plan: Plan,
+    stages: list[StageResult],
+    ended_early: str | None,
+    resumed: int,
+    plan_from: PlanSource,
+    left: int,
+) -> str:
     """The verdict line: what it says, and what it does not cover."""
     cuda_left_out = sum(stage.cuda for stage in plan.left_out)
     other_left_out = len(plan.left_out) - cuda_left_out
@@ -227,6 +313,10 @@ def _summary(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
+        ended_early or "",
+        f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan.dirty else "",
+        f"{count(left, 'file')} stay on the pod" if left else "",
+        "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]
     return "; ".join(part for part in parts if part)

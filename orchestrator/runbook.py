@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.errors import InputError
-from orchestrator.yamlfile import EnvMap, load, nearest
+from orchestrator.variables import EnvMap
+from orchestrator.yamlfile import load, nearest
 
 Source = Literal["repository", "packaged", "file"]
 
@@ -57,7 +59,7 @@ Columns = Annotated[list[str], Field(min_length=1)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, allow_inf_nan=False)
 
 
 class Limits(_Model):
@@ -78,7 +80,7 @@ class Tests(_Model):
 
 
 class Check(_Model):
-    """One machine check of a table: exactly one of finite, column, sum and equal."""
+    """One machine check of a table: exactly one of finite, column, sum, equal and distinct."""
 
     finite: Literal["all"] | Columns | None = None
     column: str | None = None
@@ -88,13 +90,14 @@ class Check(_Model):
     near: Annotated[float, Field(strict=False)] | None = None
     within: Annotated[float, Field(strict=False, ge=0)] | None = None
     equal: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    distinct: Columns | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Check:
         given = {name for name in type(self).model_fields if getattr(self, name) is not None}
-        shapes = ({"finite"}, {"column", "min"}, {"column", "max"}, {"column", "min", "max"}, {"equal"})
+        shapes = ({"finite"}, {"column", "min"}, {"column", "max"}, {"column", "min", "max"}, {"equal"}, {"distinct"})
         if given not in (*shapes, {"sum", "near", "within"}):
-            raise ValueError("expected {finite}, {column, min and/or max}, {sum, near, within} or {equal}")
+            raise ValueError("expected {finite}, {column, min and/or max}, {sum, near, within}, {equal} or {distinct}")
         return self
 
 
@@ -121,11 +124,12 @@ class Artifact(_Model):
 
 
 class Expect(_Model):
-    """The evidence of a stage."""
+    """The evidence of a stage; `allow_tracebacks` is for one that shows exceptions that it has handled."""
 
     tests: Tests | None = None
     routes: dict[str, str] = {}
     artifacts: list[Artifact] = []
+    allow_tracebacks: bool = False
 
 
 class Stage(_Model):
@@ -138,6 +142,7 @@ class Stage(_Model):
     needs: list[str] = []
     when: list[Condition] = []
     required: bool = True
+    exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
     expect: Expect = Expect()
 
@@ -275,14 +280,14 @@ def find_runbook(name: str, repo: Path) -> RunbookFile:
         ("packaged", examples() / "runbooks"),
     ]
     for source, folder in folders:
-        if (folder / f"{name}.yaml").is_file():
+        if os.path.isfile(folder / f"{name}.yaml"):  # False also for what cannot be a path
             return _read(folder / f"{name}.yaml", source)
     known = {p.stem for _, folder in folders for p in folder.glob("*.yaml")}
     raise InputError(f"unknown runbook {name!r}{nearest(name, known)}")
 
 
 def _read(path: Path, source: Source) -> RunbookFile:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"runbook {path} does not exist: expected a name under runbooks/ or a YAML file")
     runbook = load(path, Runbook)
     return RunbookFile(runbook, source, path.resolve(), hashlib.sha256(path.read_bytes()).hexdigest())

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import InputError
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.agent.files import walk
+from orchestrator.errors import InputError, IntegrityError
 from orchestrator.files import sha256, write_atomically
 from orchestrator.plan import Plan, read_plan
 from orchestrator.report import markdown
-from orchestrator.results import Result, State, judge
+from orchestrator.results import PlanSource, Result, State, judge
+from orchestrator.state import launch_of
 from orchestrator.text import count
 
 _DERIVED = frozenset({"manifest.json", "result.json", "report.md"})
+
+
+class _SeenLast(BaseModel):
+    """What of manifest.json is read again."""
+
+    state: State
+    refused: list[str] = []
+    left: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -36,40 +48,68 @@ class RunDirectory:
 
     def plan(self) -> Plan:
         """The laptop's own copy of the plan."""
-        return read_plan(self.plan_file.read_text(), str(self.plan_file))
+        return read_plan(self.plan_file.read_text(errors="replace"), str(self.plan_file))
 
-    def settle(self, state: State, refused: Sequence[str] = ()) -> Result:
-        """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links."""
+    def settle(
+        self, state: State, refused: Sequence[str] = (), left: Collection[str] = (), seen: int | None = None
+    ) -> Result:
+        """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links.
+
+        `seen`: judge by so many bytes of the journal; None is all.
+        """
         plan = self.plan()
         write_atomically(self.path / "environment.json", _json(_environment(plan)))
-        result = judge(self.path, state=state, path=self.shown, refused=refused)
+        result = self._judge(state, refused, left, seen)
         write_atomically(self.path / "result.json", result.to_json())
         write_atomically(self.path / "report.md", markdown.render(result, self.path))
-        manifest = {"run_id": plan.run_id, "state": state, "refused": list(refused), "files": list(self._files())}
-        write_atomically(self.path / "manifest.json", _json(manifest))
+        seen_last = {"run_id": plan.run_id, "state": state, "refused": list(refused), "left": sorted(left)}
+        write_atomically(self.path / "manifest.json", _manifest(seen_last, self._files()))
         self._link()
         return result
 
     def rejudge(self) -> Result:
-        """Judge again from the evidence; the manifest only tells how far the run had come when it was last seen."""
+        """Judge again from the evidence; the manifest only tells how far the run had come when it was last seen.
+
+        InputError for a directory whose plan, journal or manifest is damaged.
+        """
         file = self.path / "manifest.json"
-        seen_last: dict[str, Any] = (
-            json.loads(file.read_text()) if file.exists() else {"state": "running", "refused": []}
+        try:
+            seen = _SeenLast.model_validate_json(file.read_bytes()) if file.exists() else _SeenLast(state="running")
+            return self._judge(seen.state, seen.refused, seen.left)
+        except (ValidationError, RecursionError) as e:
+            raise InputError(f"{file} is damaged: fetch the run again") from e
+        except IntegrityError as e:
+            raise InputError(f"the run cannot be judged: {e}") from e
+
+    def _judge(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None = None) -> Result:
+        source: PlanSource = "laptop" if self._was_launched_here() else "pod"
+        return judge(
+            self.path, state=state, path=self.shown, refused=refused, left=left, plan_from=source, journal_bytes=seen
         )
-        return judge(self.path, state=seen_last["state"], path=self.shown, refused=seen_last["refused"])
+
+    def _was_launched_here(self) -> bool:
+        """Whether the plan that lies here is, to the last bit, the one that this laptop launched."""
+        launch = launch_of(self.path.name)
+        return launch is not None and launch.plan_sha256 == self.plan().sha256
 
     def _files(self) -> Iterator[dict[str, Any]]:
-        for path in sorted(p for p in self.path.rglob("*") if p.is_file() and not p.is_symlink()):
-            name = path.relative_to(self.path).as_posix()
-            if name not in _DERIVED:
-                yield {"path": name, "bytes": path.stat().st_size, "sha256": sha256(path)}
+        """What is here now, each file described when it is its turn."""
+        names = sorted(name for name, entry in walk(self.path) if entry.is_file(follow_symlinks=False))
+        return (self._describe(name) for name in names if name not in _DERIVED)
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        path = os.path.join(self.path, name)
+        return {"path": name, "bytes": os.stat(path).st_size, "sha256": sha256(path)}
 
     def _link(self) -> None:
+        """The short commit, and `latest`: the newest run, whichever was brought home last."""
         runner = self.path.parent.parent
         commit = self.path.parent.name
+        settled = [run.path for run in kept(runner.parent, runner) if (run.path / "result.json").is_file()]
+        of_commit = next(path for path in settled if path.parent == self.path.parent)
         _point(runner / commit[:7], commit)
-        _point(runner / "latest", f"{commit}/{self.path.name}")
-        _point(self.path.parent / "latest", self.path.name)
+        _point(runner / "latest", f"{settled[0].parent.name}/{settled[0].name}")
+        _point(self.path.parent / "latest", of_commit.name)
 
 
 def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
@@ -97,7 +137,7 @@ def open_directory(path: Path, repo: Path) -> RunDirectory:
 
 def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
     """The run called `name` (run id, the beginning of one, or a directory), or the latest one."""
-    if name and (Path(name) / "plan.json").is_file():
+    if name and os.path.isfile(Path(name) / "plan.json"):  # False also for what cannot be a path
         return open_directory(Path(name), repo)
     found = [run for run in kept(artifacts, repo) if run.path.name.startswith(name or "")]
     if not found or (name and len(found) > 1):
@@ -110,7 +150,8 @@ def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
 
 def kept(artifacts: Path, repo: Path) -> list[RunDirectory]:
     """The runs kept under `artifacts`, newest first; run ids begin with their time."""
-    plans = (artifacts / "runner").glob("*/*/plan.json")
+    runner = artifacts / "runner"
+    plans = runner.glob("*/*/plan.json") if os.path.isdir(runner) else ()  # also for what cannot be a path
     # The short commit and `latest` are links to directories that are found under their own names.
     found = [p.parent for p in plans if not p.parent.is_symlink() and not p.parent.parent.is_symlink()]
     return [open_directory(path, repo) for path in sorted(found, key=lambda path: path.name, reverse=True)]
@@ -126,6 +167,14 @@ def _point(link: Path, target: str) -> None:
     aside.unlink(missing_ok=True)
     aside.symlink_to(target)
     aside.replace(link)
+
+
+def _manifest(head: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """`head` and a line for each file, in pieces: there may be many."""
+    yield f'{_json(head).rstrip()[:-1].rstrip()},\n "files": ['
+    for number, file in enumerate(files):
+        yield f"{',' if number else ''}\n  {json.dumps(file)}"
+    yield "\n ]\n}\n"
 
 
 def _json(value: object) -> str:

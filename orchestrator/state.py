@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from orchestrator.errors import InputError
 from orchestrator.files import write_atomically
 
 
@@ -28,13 +29,17 @@ def who() -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch that this laptop made: which run, on which pod, and where its results are kept."""
+    """A launch that this laptop made: which run, on which pod, and where its results are kept.
+
+    `plan_sha256` is of the plan's whole content: only a plan with it is the one that was launched from here.
+    """
 
     run_id: str
     pod: str
     commit: str
     repo: str
     directory: str
+    plan_sha256: str = ""
 
 
 def remember(launch: Launch) -> None:
@@ -64,6 +69,11 @@ def _record(run_id: str) -> Path:
 
 def _read(pod: str | None) -> Iterator[Launch]:
     for path in (home() / "runs").glob("*.json"):
-        launch = Launch(**json.loads(path.read_text()))
+        try:
+            launch = Launch(**json.loads(path.read_bytes()))
+            if not all(isinstance(value, str) for value in asdict(launch).values()):
+                raise TypeError("expected text")
+        except (ValueError, TypeError, RecursionError) as e:
+            raise InputError(f"{path} is damaged: expected the record of a launch; delete it to go on") from e
         if pod in (None, launch.pod):
             yield launch

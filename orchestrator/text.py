@@ -6,14 +6,20 @@ import re
 
 from orchestrator.agent.text import count, listing, plain
 
-__all__ = ["count", "listing", "markdown", "plain", "seconds", "size"]
+__all__ = ["count", "listing", "markdown", "number", "plain", "seconds", "size"]
 
+_LARGEST = 1e15  # NaN is not smaller either
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
 def markdown(text: object) -> str:
     """`plain`, with everything that Markdown or HTML would interpret escaped."""
     return _MARKDOWN.sub(r"\\\1", plain(text, limit=500))
+
+
+def number(value: object) -> float | None:
+    """The finite number that a pod wrote; None for anything else."""
+    return float(value) if type(value) in (int, float) and abs(value) < _LARGEST else None  # type: ignore[arg-type]
 
 
 def seconds(value: float | None) -> str:
@@ -28,7 +34,7 @@ def seconds(value: float | None) -> str:
 
 def size(number: int) -> str:
     """A number of bytes for people."""
-    value = float(number)
+    value = float(min(number, _LARGEST))
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from orchestrator.text import plain, seconds
+from orchestrator.text import number, plain, seconds
 
 _COLOURS = {"passed": "green", "skipped": "yellow", "blocked": "yellow", "cancelled": "yellow", "not_run": "yellow"}
 _HEARTBEAT_S = 60.0
@@ -19,7 +19,7 @@ _HEARTBEAT_S = 60.0
 
 def coloured(status: str) -> str:
     """The status in its colour, as rich markup."""
-    return f"[{_COLOURS.get(status, 'red')}]{status}[/]"
+    return f"[{_COLOURS.get(status, 'red')}]{escape(status)}[/]"
 
 
 class Progress:
@@ -44,7 +44,7 @@ class Progress:
     def say(self, text: str) -> None:
         """One line of what was done."""
         if self._verbosity >= 0:
-            self.console.print(escape(plain(text)))
+            self.console.print(escape(plain(text)), soft_wrap=True)
 
     def detail(self, text: str) -> None:
         """A line that only -v shows."""
@@ -53,7 +53,7 @@ class Progress:
 
     def warn(self, text: str) -> None:
         """A line that even -q shows."""
-        self.console.print(f"[yellow]warning:[/] {escape(plain(text))}")
+        self.console.print(f"[yellow]warning:[/] {escape(plain(text))}", soft_wrap=True)
 
     def busy(self, text: str) -> None:
         """What is going on right now, replaced by the next one; on no terminal, a heartbeat line now and then."""
@@ -73,18 +73,23 @@ class Progress:
         kind = event.get("event")
         if kind == "stage_started":
             self._last_beat = time.monotonic()
-            self.busy(f"{self._counter(event)} {event['stage']}")
+            self.busy(f"{self._counter(event)} {event.get('stage')}")
         elif kind == "output":
-            elapsed = seconds(float(event["elapsed"]))
-            self.busy(f"{self._counter(event)} {event['stage']} · {elapsed} · {event['last_line']}")
+            elapsed = seconds(number(event.get("elapsed")))
+            self.busy(f"{self._counter(event)} {event.get('stage')} · {elapsed} · {event.get('last_line')}")
         elif kind == "stage_ended" and self._verbosity >= 0:
-            reason = "" if event["status"] == "passed" else escape(plain(event["reason"]))
-            name = escape(plain(event["stage"]))
-            took = seconds(event.get("seconds"))
-            line = f"{self._counter(event)} {coloured(plain(event['status']))}  {name}  {took}  {reason}"
+            status = plain(event.get("status"))
+            reason = "" if status == "passed" else escape(plain(event.get("reason")))
+            name = escape(plain(event.get("stage")))
+            took = seconds(number(event.get("seconds")))
+            line = f"{self._counter(event)} {coloured(status)}  {name}  {took}  {reason}"
             self.console.print(line)
         elif kind == "cancelled":
-            self.say(f"cancelled by {event.get('by', 'someone')}")
+            self.say(f"{'the pod was taken' if event.get('stolen') else 'cancelled'} by {event.get('by', 'someone')}")
+        elif kind == "limit_reached":
+            self.say(f"the run's limit was reached: {event.get('limit')}")
+        elif kind == "run_resumed":
+            self.say(f"resumed by {event.get('by', 'someone')}")
 
     def _counter(self, event: Mapping[str, Any]) -> str:
         name = event.get("stage")

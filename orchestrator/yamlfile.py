@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
+from orchestrator.text import size
 
 M = TypeVar("M", bound=BaseModel)
 Location = tuple[str | int, ...]
-
-
-def _env_value(value: object) -> object:
-    # YAML reads `A: 1` as a number, which is what was meant; `A: yes` as a boolean, which is not.
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-EnvMap = dict[str, Annotated[str, BeforeValidator(_env_value)]]
+_MOST_PARTS = 100_000
+_MOST_CHARACTERS = 1 << 20
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_SECRET = "env"  # the key below which values may be secrets
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -44,15 +42,20 @@ def load(path: Path, model: type[M]) -> M:
 
 def loads(text: str, source: str, model: type[M]) -> M:
     """As `load`, for text that is already in memory; `source` is what errors call it."""
+    if len(text) > _MOST_CHARACTERS:
+        raise InputError(f"{source}: expected at most {size(_MOST_CHARACTERS)}")
     lines: dict[Location, int] = {}
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
         _index(node, (), lines, source, set())
-        data = yaml.safe_load(text)
+        data = loader.construct_document(node) if node else None
     except yaml.YAMLError as e:
         raise InputError(_yaml_sentence(source, e)) from e
-    except (RecursionError, ValueError) as e:  # aliases that loop, dates that are none
-        raise InputError(f"{source}: not valid YAML: {e}") from e
+    except RecursionError as e:
+        raise InputError(f"{source}: not valid YAML: it is nested too deeply") from e
+    except (ValueError, LookupError, TypeError, AttributeError) as e:  # values that their tags do not fit, dates
+        raise InputError(f"{source}: not valid YAML: a value cannot be read: {e}") from e
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: expected a mapping with the keys {', '.join(_keys(model))}")
     try:
@@ -67,6 +70,11 @@ def _index(node: yaml.Node | None, at: Location, lines: dict[Location, int], sou
         return
     if id(node) in open_nodes:
         raise InputError(f"{source}:{node.start_mark.line + 1}: an alias refers to itself")
+    if len(lines) >= _MOST_PARTS:  # aliases of aliases make much of little
+        raise InputError(f"{source}: expected at most {_MOST_PARTS} values")
+    for scalar in (node, *(key for key, _ in node.value)) if isinstance(node, yaml.MappingNode) else (node,):
+        if isinstance(scalar, yaml.ScalarNode) and _UNWRITABLE.search(scalar.value):
+            raise InputError(f"{source}:{scalar.start_mark.line + 1}: expected text without NUL and lone surrogates")
     lines.setdefault(at, node.start_mark.line + 1)
     open_nodes.add(id(node))
     if isinstance(node, yaml.MappingNode):
@@ -92,13 +100,21 @@ def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
 def _model_sentence(source: str, error: ValidationError, lines: dict[Location, int], model: type[BaseModel]) -> str:
     # An unknown key first: a misspelt one also makes its right spelling missing.
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    at = tuple(first["loc"])
+    at = _in_file(tuple(first["loc"]), lines, missing=first["type"] == "missing")
     known = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
-    # Inside a union pydantic puts the branch's tag into the location: only what is in the file is shown.
-    shown = ".".join(str(part) for n, part in enumerate(at) if at[: n + 1] in lines or n == len(at) - 1)
+    shown = ".".join(map(str, at))
     key = f" key '{shown}':" if shown else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{source}:{known}:{key} {_expectation(cast(dict[str, Any], first), at, model)}{more}"
+
+
+def _in_file(location: Location, lines: dict[Location, int], missing: bool) -> Location:
+    """What of pydantic's location is in the file (inside a union it holds the branch too), and a missing key."""
+    at: Location = ()
+    for part in location:
+        if (*at, part) in lines:
+            at = (*at, part)
+    return (*at, location[-1]) if missing else at
 
 
 def _expectation(first: dict[str, Any], at: Location, model: type[BaseModel]) -> str:
@@ -108,11 +124,12 @@ def _expectation(first: dict[str, Any], at: Location, model: type[BaseModel]) ->
         return "is missing"
     if first["type"] == "value_error":  # raised by our own validators, already a sentence
         return cast(str, first["msg"]).removeprefix("Value error, ")
-    return f"expected {first['msg'].removeprefix('Input should be ')}, got {_short(first['input'])}"
+    return f"expected {first['msg'].removeprefix('Input should be ')}, got {_short(first['input'], _SECRET in at)}"
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def _short(value: object, secret: bool) -> str:
+    """How an error shows a value; one that may be a secret only as its type."""
+    text = repr(value) if isinstance(value, (bool, type(None))) or not secret else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Coroutine
 from typing import Any
 
 _CHUNK = 1 << 16
+# A connection that is to be cut is cut before so many bytes have passed: a handshake has about 4000.
+_MOST_BEFORE_CUT = 20_000
+
+
+class _Fate:
+    """Whether and when one connection, a pair of sides, is reset by chance."""
+
+    def __init__(self, pair: set[asyncio.StreamWriter], left: int | None) -> None:
+        self._pair, self._left = pair, left
+
+    def has_come(self, count: int) -> bool:
+        """Count bytes that are about to pass; reset the connection if they were too many."""
+        if self._left is None:
+            return False
+        self._left -= count
+        if self._left > 0:
+            return False
+        for side in self._pair:
+            side.transport.abort()
+        return True
 
 
 class Proxy:
     """Forwards `port` on loopback to `target`; runs in a thread of its own from `start` to `stop`.
 
     delay: seconds by which every byte is late, each way. stall(): nothing more passes, the connections stay open.
-    cut_after(n): each connection is reset when n more bytes have passed through the proxy. cut(): all are reset now.
+    cut_after(n): each connection is reset when n more bytes have passed through the proxy, and so are all later ones;
+    cut_once_after(n): those that are open then, and no other. cut(): all are reset now. cut_some(share, chance): of the
+    connections made from now on this share is reset, each after a number of bytes that `chance` picks; `doomed` counts.
     """
 
     def __init__(self, target: int, delay: float = 0.0) -> None:
@@ -23,8 +46,12 @@ class Proxy:
         self.port = 0
         self.passed = 0
         self.accepted = 0
+        self.doomed = 0
         self._target = target
         self._left: int | None = None
+        self._once = False
+        self._share = 0.0
+        self._chance = random.Random()
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._flowing = asyncio.Event()
@@ -52,7 +79,13 @@ class Proxy:
         self._do(self._abort())
 
     def cut_after(self, count: int | None) -> None:
-        self._left = count
+        self._once, self._left = False, count
+
+    def cut_once_after(self, count: int) -> None:
+        self._once, self._left = True, count
+
+    def cut_some(self, share: float, chance: random.Random) -> None:
+        self._share, self._chance = share, chance
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
@@ -70,11 +103,16 @@ class Proxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        there_reader, there = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            there_reader, there = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the server is down
+            writer.transport.abort()
+            return
         pair = {writer, there}
         self._open |= pair
+        fate = self._fate(pair)
         try:
-            await asyncio.gather(self._pump(reader, there), self._pump(there_reader, writer))
+            await asyncio.gather(self._pump(reader, there, fate), self._pump(there_reader, writer, fate))
         except (OSError, asyncio.CancelledError):
             pass  # one side has hung up, or the proxy ends
         finally:
@@ -82,9 +120,15 @@ class Proxy:
             for side in pair:
                 side.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _fate(self, pair: set[asyncio.StreamWriter]) -> _Fate:
+        if self._chance.random() >= self._share:
+            return _Fate(pair, None)
+        self.doomed += 1
+        return _Fate(pair, self._chance.randrange(1, _MOST_BEFORE_CUT))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: _Fate) -> None:
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
-        sender = asyncio.create_task(self._send(late, writer))
+        sender = asyncio.create_task(self._send(late, writer, fate))
         try:
             while data := await reader.read(_CHUNK):
                 await late.put((time.monotonic() + self.delay, data))
@@ -93,7 +137,7 @@ class Proxy:
         finally:
             sender.cancel()
 
-    async def _send(self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+    async def _send(self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, fate: _Fate) -> None:
         while True:
             at, data = await late.get()
             await asyncio.sleep(max(0.0, at - time.monotonic()))
@@ -105,7 +149,10 @@ class Proxy:
             if self._left is not None:
                 self._left -= len(data)
                 if self._left <= 0:
+                    self._left = None if self._once else self._left
                     await self._abort()
                     return
+            if fate.has_come(len(data)):
+                return
             writer.write(data)
             await writer.drain()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,15 @@ _START_LIMIT_S = 10
 
 @dataclass
 class Sshd:
-    """A server in `folder`: its host key is `host`, the one private key that it accepts is `user`."""
+    """A server in `folder`: its host key is `host`, the one private key that it accepts is `user`.
+
+    `inside` is a command line that the server's is appended to.
+    """
 
     folder: Path
     port: int
     extra: str = ""
+    inside: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -85,7 +89,7 @@ class Sshd:
         config.write_text(_CONFIG.format(port=self.port, folder=self.folder, extra=self.extra))
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [_sshd(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log
+                [*self.inside, _sshd(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log
             )
         end = time.monotonic() + _START_LIMIT_S
         while "Server listening" not in (self.folder / "log").read_text():
@@ -118,8 +122,12 @@ class Sshd:
     def new_host_key(self) -> None:
         """Become another machine at the same address."""
         self.stop()
-        _new_key(self.folder / "host")
+        self.rekey()
         self.start()
+
+    def rekey(self) -> None:
+        """Make another host key, while the server is stopped."""
+        _new_key(self.folder / "host")
 
 
 def new_sshd(folder: Path, extra: str = "") -> Sshd:

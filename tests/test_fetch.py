@@ -1,63 +1,58 @@
-"""What a hostile pod may send: nothing but regular files that its record names, inside the run's directory."""
+"""What a hostile pod may send: nothing but the files that were asked for, inside the run's directory, under limits."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
-from collections.abc import Callable, Iterator
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
 
-from orchestrator.errors import IntegrityError
-from orchestrator.rundir import RunDirectory
-from orchestrator.tasks import fetch
+from orchestrator.errors import DiskError, IntegrityError
+from orchestrator.tasks.fetch import Intake, Limits
 from orchestrator.tasks.probe import Agent
 
 CONTENT = b"content\n"
+SENT = b"+\n" + CONTENT
+UNLIMITED = Limits()
 
 
 class HostilePod:
-    """Stands for the agent's `export`: answers every request with the same tar."""
+    """Stands for the agent's `send`: answers every request with the same bytes."""
 
-    def __init__(self, archive: bytes) -> None:
-        self.archive = archive
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
 
     @contextmanager
     def stream(self, *_: object, **__: object) -> Iterator[BinaryIO]:
-        yield io.BytesIO(self.archive)
-
-
-def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w|") as archive:
-        for member, content in members:
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return out.getvalue()
-
-
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, link
-    return info
+        yield io.BytesIO(self.answer)
 
 
 def file(path: Any, content: bytes = CONTENT, **fields: Any) -> dict[str, Any]:
     return {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **fields}
 
 
+Pull = Callable[..., Intake]
+
+
 @pytest.fixture
-def pull(tmp_path: Path) -> Callable[[bytes, list[dict[str, Any]]], list[str]]:
-    run = RunDirectory(tmp_path / "run", "run")
-    run.path.mkdir()
-    return lambda archive, files: fetch.pull(cast(Agent, HostilePod(archive)), "/remote", run, files)
+def pull(tmp_path: Path) -> Pull:
+    (tmp_path / "run").mkdir()
 
+    def one(
+        answer: bytes, records: list[Any], owed: Collection[str] = (), limits: Limits = UNLIMITED, run: str = "run"
+    ) -> Intake:
+        intake = Intake(tmp_path / run, owed, limits)
+        intake.note([{"event": "stage_ended", "files": records}])
+        intake.take(cast(Agent, HostilePod(answer)), "/remote", everything=True)
+        return intake
 
-Pull = Callable[[bytes, list[dict[str, Any]]], list[str]]
+    return one
 
 
 def everything_below(folder: Path) -> set[str]:
@@ -65,54 +60,147 @@ def everything_below(folder: Path) -> set[str]:
 
 
 def test_what_is_honest_comes_home(tmp_path: Path, pull: Pull) -> None:
-    names = ["artifacts/a b.txt", "stages/s/stdout"]
-    assert pull(tar_of(*((member(n), CONTENT) for n in names)), [file(n) for n in names]) == []
+    names = ["stages/s/stdout", "artifacts/a b.txt", "artifacts/" + "n" * 255, "artifacts/é"]
+    assert pull(SENT * 4, [file(n) for n in names]).refused == []
     assert everything_below(tmp_path) == {f"run/{n}" for n in names}
+    assert pull(b"", [file(n) for n in names]).refused == [], "nothing is asked for twice"
+
+
+def test_the_evidence_comes_first(tmp_path: Path, pull: Pull) -> None:
+    """The answer is by order: what is asked for first gets the first content."""
+    contents = {"stages/s/junit.xml": b"1", "artifacts/owed": b"2", "artifacts/a": b"3"}
+    records = [file(name, content) for name, content in sorted(contents.items())]
+    assert pull(b"+\n2+\n1+\n3", records, owed={"artifacts/owed"}).refused == []
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in contents} == contents
+
+
+LONG = "artifacts/" + "/".join("d" * 40)
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/x", "../x", "artifacts/../../x", "artifacts", "plan.json", "other/x", "", "artifacts/a\0b", None, 3],
+    [
+        *("/etc/x", "../x", "artifacts/../../x", "artifacts", "plan.json", "other/x", "", None, 3, ["artifacts/a"]),
+        *("artifacts/a\0b", "artifacts/a\nb", "artifacts/\x1b[31m", "artifacts/\u202eb", "artifacts/\ud800"),
+        *("artifacts/./a", "artifacts//a", "artifacts/a/", "artifacts/..", LONG, "artifacts/" + "é" * 128),
+    ],
 )
 def test_a_record_that_names_no_file_of_the_run_is_refused(tmp_path: Path, pull: Pull, path: Any) -> None:
-    refused = pull(tar_of(), [file(path)])
-    assert len(refused) == 1
-    assert everything_below(tmp_path) == set()
-
-
-@pytest.mark.parametrize("fields", [{"bytes": -1}, {"bytes": "8"}, {"sha256": None}, {"bytes": fetch.MAX_BYTES + 1}])
-def test_a_record_with_impossible_fields_is_refused(tmp_path: Path, pull: Pull, fields: dict[str, Any]) -> None:
-    assert len(pull(tar_of(), [file("artifacts/a", **fields)])) == 1
+    (sentence,) = pull(b"", [file(path)]).refused
+    assert sentence.isprintable() and len(sentence) < 600
     assert everything_below(tmp_path) == set()
 
 
 @pytest.mark.parametrize(
-    ("sent", "content", "sentence"),
+    "record",
     [
-        (member("../a"), CONTENT, "not asked for"),
-        (member("/tmp/a"), CONTENT, "not asked for"),
-        (member("artifacts/b"), CONTENT, "not asked for"),
-        (member("artifacts/a", tarfile.SYMTYPE, "/etc/passwd"), b"", "not a regular file"),
-        (member("artifacts/a", tarfile.LNKTYPE, "/etc/passwd"), b"", "not a regular file"),
-        (member("artifacts/a", tarfile.CHRTYPE), b"", "not a regular file"),
-        (member("artifacts/a", tarfile.FIFOTYPE), b"", "not a regular file"),
-        (member("artifacts/a", tarfile.DIRTYPE), b"", "not a regular file"),
-        (member("artifacts/a"), CONTENT + b"more", "bytes came"),
-        (member("artifacts/a"), CONTENT.upper(), "sha256"),
+        None,
+        3,
+        [],
+        {},
+        *(file("artifacts/a", **f) for f in ({"bytes": -1}, {"bytes": "8"}, {"bytes": True}, {"bytes": 8.0})),
     ],
 )
-def test_what_was_not_asked_for_or_is_not_as_recorded_is_refused(
-    tmp_path: Path, pull: Pull, sent: tarfile.TarInfo, content: bytes, sentence: str
-) -> None:
-    refused = pull(tar_of((sent, content)), [file("artifacts/a")])
-    assert sentence in refused[0]
+def test_a_record_of_another_shape_is_refused(tmp_path: Path, pull: Pull, record: Any) -> None:
+    assert len(pull(b"", [record, file("artifacts/a", sha256=None)]).refused) == 2
     assert everything_below(tmp_path) == set()
 
 
-def test_a_file_that_never_comes_is_named(pull: Pull) -> None:
-    assert "did not send it" in pull(tar_of(), [file("artifacts/a")])[0]
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b"-is missing\n", "is missing"),
+        (b"-is \x1b[31m missing\n", "is missing"),
+        (b"+\n" + CONTENT.upper(), "sha256"),
+    ],
+)
+def test_what_does_not_come_or_is_not_as_recorded_is_refused(
+    tmp_path: Path, pull: Pull, answer: bytes, sentence: str
+) -> None:
+    refused = pull(answer + SENT, [file("artifacts/a"), file("artifacts/b")]).refused
+    assert len(refused) == 1 and refused[0].startswith("artifacts/a: ") and sentence in refused[0]
+    assert everything_below(tmp_path) == {"run/artifacts/b"}, "the others come"
 
 
-def test_a_damaged_archive_is_an_error(pull: Pull) -> None:
-    with pytest.raises(IntegrityError, match="damaged"):
-        pull(b"no tar" * 200, [file("artifacts/a")])
+@pytest.mark.parametrize("answer", [b"", b"+", b"no such protocol\n", b"+\ncont", b"x" * 100_000])
+def test_an_answer_that_is_none_is_an_error_and_leaves_nothing(tmp_path: Path, pull: Pull, answer: bytes) -> None:
+    with pytest.raises(IntegrityError, match="the files of run arrived"):
+        pull(answer, [file("artifacts/a")])
+    assert everything_below(tmp_path) == set()
+
+
+def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path, pull: Pull) -> None:
+    records = [file("artifacts/a"), file("artifacts/a/b"), file("artifacts/c/d"), file("artifacts/c")]
+    refused = pull(SENT * 4, records).refused
+    assert [sentence.partition(":")[0] for sentence in refused] == ["artifacts/a/b", "artifacts/c"]
+    assert everything_below(tmp_path) == {"run/artifacts/a", "run/artifacts/c/d"}
+
+
+# Limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_beyond_a_limit_the_evidence_comes_and_the_rest_stays(tmp_path: Path, pull: Pull) -> None:
+    records = [file(f"artifacts/{n}") for n in range(5000)] + [file("stages/s/stdout"), file("artifacts/owed")]
+    for limits in (Limits(bytes=3 * len(CONTENT)), Limits(files=3)):
+        run = f"run-{limits.files}"
+        (tmp_path / run).mkdir()
+        intake = pull(SENT * 3, records, owed={"artifacts/owed"}, limits=limits, run=run)
+        assert everything_below(tmp_path / run) == {"stages/s/stdout", "artifacts/owed", "artifacts/0"}
+        (sentence,) = intake.refused
+        assert sentence.startswith("4999 files of 39.1 KiB in all stay on the pod") and "max_bytes" in sentence
+        assert set(intake.left) == {f"artifacts/{n}" for n in range(1, 5000)}
+
+
+def test_terabytes_are_not_asked_for(tmp_path: Path, pull: Pull) -> None:
+    intake = pull(b"", [file("artifacts/a", bytes=1 << 50), file("artifacts/b", bytes=1 << 70)])
+    assert "stay on the pod" in intake.refused[0] and everything_below(tmp_path) == set()
+
+
+def test_what_is_here_counts(pull: Pull) -> None:
+    limits = Limits(files=2)
+    assert pull(SENT * 2, [file("artifacts/a"), file("artifacts/b")], limits=limits).refused == []
+    assert len(pull(b"", [file("artifacts/c")], limits=limits).left) == 1
+
+
+def test_many_refusals_are_counted_not_listed(pull: Pull) -> None:
+    refused = pull(b"", [file(f"../{n}") for n in range(5000)]).refused
+    assert len(refused) == 101 and refused[-1] == "4900 more files that cannot be taken"
+
+
+# This machine's disk ---------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_the_disk_takes_for_another_is_refused(tmp_path: Path, pull: Pull) -> None:
+    """As `A` beside `a` on macOS: it is there, and no name in its folder is spelled so, like a thread's in /proc."""
+    ready, done = threading.Event(), threading.Event()
+    ids: list[int] = []
+
+    def wait() -> None:
+        ids.append(threading.get_native_id())
+        ready.set()
+        done.wait(10)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        ready.wait(10)
+        (tmp_path / "run" / "artifacts").symlink_to("/proc")
+        (sentence,) = pull(SENT, [file(f"artifacts/{ids[0]}/x")]).refused
+        assert "takes for the same" in sentence
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_what_a_killed_process_left_aside_goes_after_an_hour(tmp_path: Path, pull: Pull) -> None:
+    for name, age in ((".run.1", 7200), (".run.2", 60)):
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (os.stat(tmp_path).st_mtime - age,) * 2)
+    pull(SENT, [file("artifacts/a")])
+    assert everything_below(tmp_path) == {".run.2", "run/artifacts/a"}
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, pull: Pull) -> None:
+    (tmp_path / "run" / "artifacts").symlink_to("/proc/self")
+    with pytest.raises(DiskError, match="cannot be written"):
+        pull(SENT, [file("artifacts/a")])

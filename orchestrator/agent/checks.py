@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
 import os
 from typing import Any, BinaryIO, Callable, Dict, Iterator, Mapping, Optional, Sequence, Union
 
-from .text import plain
+from .text import plain, shows
 
 Row = Mapping[str, Any]
 Number = Union[int, float]
@@ -42,7 +43,7 @@ def problem_with(owed: Mapping[str, Any], f: BinaryIO) -> str | None:
 
 
 def _text(owed: Mapping[str, Any], f: BinaryIO) -> None:
-    if not any(piece.strip() for piece in iter(lambda: f.read(1 << 20), b"")):
+    if not any(map(shows, iter(lambda: f.readline(1 << 16), b""))):
         raise _Bad("is empty" if f.tell() == 0 else "is blank")
 
 
@@ -186,7 +187,26 @@ class _AllFinite:
                 raise _Bad(f"{sentence}, expected a finite number")
 
 
-def _make_check(spec: Mapping[str, Any]) -> Union[_RowCheck, _AllFinite]:
+class _Distinct:
+    """No two rows have the same values in `columns`."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self._rows: Dict[bytes, int] = {}
+
+    def see(self, row: Row, number: int) -> None:
+        values = repr([_same_for_equals(row[name]) for name in self.columns])
+        digest = hashlib.sha256(values.encode("utf-8", "surrogatepass")).digest()
+        same = self._rows.setdefault(digest, number)
+        if same != number:
+            shown = ", ".join(f"{plain(name, 80)} is {_show(row[name])}" for name in self.columns)
+            raise _Bad(f"repeats itself: {shown} in rows {same} and {number}")
+
+    def finish(self) -> None:
+        """All was said row by row."""
+
+
+def _make_check(spec: Mapping[str, Any]) -> Union[_RowCheck, _AllFinite, _Distinct]:
     """The check that a runbook's entry means; keys that are None are as if absent."""
     given = {key: value for key, value in spec.items() if value is not None}
     if given.get("finite") == "all":
@@ -197,6 +217,8 @@ def _make_check(spec: Mapping[str, Any]) -> Union[_RowCheck, _AllFinite]:
         return _RowCheck([given["column"]], lambda row: _out_of_range(row, given))
     if "sum" in given:
         return _RowCheck(given["sum"], lambda row: _wrong_sum(row, given))
+    if "distinct" in given:
+        return _Distinct(given["distinct"])
     if "equal" in given:
         return _RowCheck(given["equal"], lambda row: _unequal(row, *given["equal"]))
     raise _Bad(f"cannot be checked: the check {plain(sorted(given), 80)} is unknown")
@@ -250,6 +272,14 @@ def _number(value: Any) -> Number | None:
     if isinstance(value, int) and abs(value) >= _LARGEST:
         return math.inf if value > 0 else -math.inf
     return value if isinstance(value, (int, float)) else None
+
+
+def _same_for_equals(value: Any) -> Any:
+    """The value, numbers as such, whole ones as integers."""
+    number = _number(value)
+    if number is None:
+        return value
+    return int(number) if number // 1 == number else number
 
 
 def _parsed(text: str) -> Number | None:

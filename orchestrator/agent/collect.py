@@ -6,16 +6,21 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from .files import Refused, copy_inside, describe, open_inside, snapshot
+from .files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from .layout import Layout
+from .redaction import Redactor
 from .text import plain
 from .tree import Manifest, entry_of
+from .withhold import take_away
 
 GUARD_REPORT = "modules.jsonl"
 _MAX_REPORT_BYTES = 1 << 20
 _MOST_REFUSED = 1000
+_MOST_FILES = 1_000_000
+_MOST_BYTES = 256 << 30
+_LINE_BYTES = 1 << 20
 
 
 class Artifacts:
@@ -42,8 +47,8 @@ class Artifacts:
                 copy_inside(self._places.tree, name, self._places.artifacts, owed["path"])
                 self.in_tree[name] = entry_of(self._places.tree / name)
             else:
-                with open_inside(self._places.artifacts, owed["path"]):
-                    return None
+                with open_inside(self._places.artifacts, owed["path"]) as f:
+                    return self._link_outside(os.fstat(f.fileno()))
         except FileNotFoundError:
             return "is missing"
         except Refused as e:
@@ -51,6 +56,21 @@ class Artifacts:
         except OSError as e:
             return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
         return None
+
+    def put_back(self, owed: Iterable[Mapping[str, Any]]) -> None:
+        """Bring delivered artifacts into a new tree, where they had been taken from."""
+        for source, path in ((a.get("from") or "", a["path"]) for a in owed):
+            if source.startswith("tree:"):
+                name = source[len("tree:") :]
+                copy_inside(self._places.artifacts, path, self._places.tree, name)
+                self.in_tree[name] = entry_of(self._places.tree / name)
+
+    def _link_outside(self, status: os.stat_result) -> str | None:
+        """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""
+        if status.st_nlink == 1:
+            return None
+        names = sum(entry.inode() == status.st_ino for _, entry in walk(self._places.artifacts))
+        return "has another name outside artifacts/ (a hard link)" if names < status.st_nlink else None
 
     def made(self) -> tuple[list[str], list[str]]:
         """Paths in artifacts/ that are new since the last call, and those that were there and changed or went."""
@@ -60,6 +80,15 @@ class Artifacts:
         self._before = now
         return fresh, overwritten
 
+    def take_away(self, names: Sequence[str], redactor: Redactor) -> dict[str, str]:
+        """Remove those of the artifacts `names` that hold a secret value, in the tree too; why, by artifact."""
+        removed = take_away(self._places.artifacts, names, redactor)
+        for name in take_away(self._places.tree, list(self.in_tree), redactor):
+            del self.in_tree[name]
+        for name in removed:
+            self._before.pop(name, None)
+        return removed
+
     def _places_of(self, owed: Mapping[str, Any]) -> Iterator[Path]:
         yield self._places.artifacts / owed["path"]
         if (owed.get("from") or "").startswith("tree:"):
@@ -67,21 +96,42 @@ class Artifacts:
 
 
 def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """The hashes of the regular files `names` (relative to the run's directory), and the refusals of the others."""
+    """The hashes of the regular files `names` (relative to the run's directory), and the refusals of the others.
+
+    Hashing ends somewhere: sparse files of terabytes, and millions of files, are refused.
+    """
     files: list[dict[str, Any]] = []
     refused: list[dict[str, str]] = []
+    room = _MOST_BYTES
     for name in names:
         try:
             if not name.isprintable():
                 raise Refused("has a name that cannot be shown")
-            files.append(describe(run_dir, name))
+            if len(files) == _MOST_FILES:
+                raise Refused(f"is beyond the {_MOST_FILES} files that are kept of a stage")
+            files.append(describe(run_dir, name, room))
+            room -= files[-1]["bytes"]
         except (Refused, OSError) as e:
             refused.append({"path": plain(ascii(name)[1:-1]), "reason": plain(getattr(e, "strerror", None) or e)})
     return files, refused[:_MOST_REFUSED]
 
 
-def read_guard_report(folder: Path) -> tuple[bool, list[dict[str, str]]]:
-    """Whether the guard was loaded in the stage, and the modules from outside the tree that it reported.
+def in_lines(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """`files` in parts, the last one perhaps empty, that each are a journal line well below what a reader takes."""
+    part: list[Mapping[str, Any]] = []
+    size = 0
+    for file in files:
+        size += len(json.dumps(file))
+        if size > _LINE_BYTES:
+            yield part
+            part, size = [], len(json.dumps(file))
+        part.append(file)
+    yield part
+
+
+def read_guard_report(folder: Path) -> tuple[bool, list[dict[str, str]], list[str]]:
+    """Whether the guard was loaded in the stage, the modules from outside the tree that it reported, and what was wrong
+    with each pytest session that it was told of.
 
     A report that is not the guard's counts as none.
     """
@@ -89,6 +139,7 @@ def read_guard_report(folder: Path) -> tuple[bool, list[dict[str, str]]]:
         with open_inside(folder, GUARD_REPORT) as f:
             lines = [json.loads(line) for line in f.read(_MAX_REPORT_BYTES).splitlines()]
         found = {m["name"]: {"name": plain(m["name"]), "file": plain(m["file"])} for m in lines if "name" in m}
+        sessions = {s["session"]: plain(s["wrong"]) for s in lines if "session" in s}
     except (OSError, Refused, ValueError, LookupError, TypeError):
-        return False, []
-    return bool(lines), list(found.values())
+        return False, [], []
+    return bool(lines), list(found.values()), list(filter(None, sessions.values()))

@@ -1,20 +1,23 @@
-"""The agent's commands: each prints one JSON object, but for `tail` (bytes of the journal) and `export` (a tar)."""
+"""The agent's commands: each prints one JSON object, but for `tail` (bytes of the journal) and `send` (files)."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shutil
 import signal
 import sys
-import tarfile
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from .failure import Failure
+
+if TYPE_CHECKING:
+    from .secret_values import Values
 
 _POLL_S = 0.05
 
@@ -44,11 +47,14 @@ def _tree_hash(argv: List[str]) -> int:
     from . import tree
 
     parser = _parser("tree-hash", "directory")
+    parser.add_argument("--tree")
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
+    submodules = tree.submodules_of({"submodules": args.submodules})
     manifest = tree.scan(_directory(args.directory))
-    found = tree.tree_hash(manifest, tree.submodules_of({"submodules": args.submodules}))
-    return _say({"tree": found, "files": len(manifest)})
+    found = tree.tree_hash(manifest, submodules)
+    wrong = tree.wrong_hash(manifest, args.tree, submodules) if args.tree else None
+    return _say({"tree": found, "files": len(manifest), "wrong": wrong})
 
 
 def _adopt_tree(argv: List[str]) -> int:
@@ -76,13 +82,23 @@ def _adopt_tree(argv: List[str]) -> int:
 
 
 def _launch(argv: List[str]) -> int:
-    """Start the agent of a run, detached from this connection; say its pid once it holds the pod's lock."""
-    run_dir = _directory(_parser("launch", "run_dir").parse_args(argv).run_dir)
+    """Start the agent of a run, detached from this connection; say its pid once it holds the pod's lock.
+
+    With --resume-by, who asks, the run goes on where an agent that died had left off. On stdin come the values of the
+    secrets that the plan names, as JSON, if there are any.
+    """
+    from . import secret_values
+
+    parser = _parser("launch", "run_dir")
+    parser.add_argument("--resume-by")
+    args = parser.parse_args(argv)
+    run_dir = _directory(args.run_dir)
+    secrets = secret_values.read(sys.stdin.buffer.read())
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read_end)
-        _detach(run_dir, write_end)
+        _detach(run_dir, write_end, secrets, args.resume_by)
     os.close(write_end)
     os.waitpid(child, 0)
     with os.fdopen(read_end, "rb") as pipe:
@@ -93,7 +109,7 @@ def _launch(argv: List[str]) -> int:
     return _say(said, code=0 if "pid" in said else 1)
 
 
-def _detach(run_dir: Path, report: int) -> None:
+def _detach(run_dir: Path, report: int, secrets: "Values", resumed_by: Optional[str]) -> None:
     """In the child: become a daemon that runs the plan. Never returns."""
     code = 1
     try:
@@ -101,13 +117,13 @@ def _detach(run_dir: Path, report: int) -> None:
         if os.fork() == 0:
             _redirect(run_dir / "agent.log")
             os.chdir("/")
-            _run_reporting(run_dir, report)
+            _run_reporting(run_dir, report, secrets, resumed_by)
         code = 0
     finally:
         os._exit(code)
 
 
-def _run_reporting(run_dir: Path, report: int) -> None:
+def _run_reporting(run_dir: Path, report: int, secrets: "Values", resumed_by: Optional[str]) -> None:
     """Run the plan; tell the launcher through `report` that it began, or why not."""
     from . import lock, run
 
@@ -121,7 +137,8 @@ def _run_reporting(run_dir: Path, report: int) -> None:
             answered = True
 
     try:
-        run.execute(run_dir, started=lambda: answer({"pid": os.getpid(), "run_id": run_dir.name}))
+        began = {"pid": os.getpid(), "run_id": run_dir.name}
+        run.execute(run_dir, lambda dead: answer({**began, "dead": dead}), secrets, resumed_by)
     except lock.Busy as e:
         answer({"error": str(e), "busy": e.holder})
     except Failure as e:
@@ -170,59 +187,47 @@ def _runs(argv: List[str]) -> int:
     return _say({"runs": list_runs(workdir), "holder": holder(workdir)})
 
 
+def _holder(argv: List[str]) -> int:
+    """Who holds the pod, after at most --wait seconds in which it may become free."""
+    from . import lock
+
+    parser = _parser("holder", "workdir")
+    parser.add_argument("--wait", type=float, default=0.0)
+    args = parser.parse_args(argv)
+    return _say({"holder": lock.wait(Path(args.workdir), args.wait)})
+
+
 def _cancel(argv: List[str]) -> int:
     """Ask the run's agent to stop; `signalled` is false when there is none any more."""
     from .files import write_atomically
-    from .run import CANCEL_FILE
+    from .layout import CANCEL_FILE
     from .runs import living_agent, state_of
 
     parser = _parser("cancel", "run_dir")
     parser.add_argument("--by", default="someone")
+    parser.add_argument("--stolen", action="store_true", help="it gives way to another run of theirs")
     args = parser.parse_args(argv)
     run_dir = _directory(args.run_dir)
     pid = living_agent(run_dir)
     if pid is not None:
-        write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": args.by}))
+        write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": args.by, "stolen": args.stolen}))
         os.kill(pid, signal.SIGTERM)
     return _say({**state_of(run_dir), "signalled": pid is not None})
 
 
-def _export(argv: List[str]) -> int:
-    """Stream files of the run as a tar: those of the JSON list `--files-from` (- is stdin), or all but the tree."""
-    from .files import walk
+def _send(argv: List[str]) -> int:
+    """Stream the files of the run that the JSON list on stdin asks for."""
+    from .send import asked, send
 
-    parser = _parser("export", "run_dir")
-    parser.add_argument("--files-from")
-    args = parser.parse_args(argv)
-    run_dir = _directory(args.run_dir)
-    if args.files_from:
-        source = sys.stdin.buffer.read() if args.files_from == "-" else Path(args.files_from).read_bytes()
-        names = [str(name) for name in json.loads(source)]
-    else:
-        names = sorted(name for name, _ in walk(run_dir, skip=lambda folder: folder in ("tree", "plugin")))
+    run_dir = _directory(_parser("send", "run_dir").parse_args(argv).run_dir)
+    wanted = asked(json.loads(sys.stdin.buffer.read()))
     try:
-        with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            for name in names:
-                _add(archive, run_dir, name)
+        with io.BufferedWriter(io.FileIO(1, "wb", closefd=False), 1 << 18) as out:
+            send(run_dir, wanted, out)
     except OSError as e:  # the answer is not JSON here: what went wrong goes to stderr
-        print(f"export: {e}", file=sys.stderr)
+        print(f"send: {e}", file=sys.stderr)
         return 1
     return 0
-
-
-def _add(archive: tarfile.TarFile, run_dir: Path, name: str) -> None:
-    """Add one regular file, as long as it is now; one that cannot be sent is named on stderr and left out."""
-    from .files import Refused, open_inside
-
-    try:
-        with open_inside(run_dir, name) as f:
-            member = tarfile.TarInfo(name)
-            member.size = os.fstat(f.fileno()).st_size
-            archive.addfile(member, f)
-    except FileNotFoundError:
-        print(f"export: {name!r} is missing", file=sys.stderr)
-    except Refused as e:
-        print(f"export: {name!r} {e}", file=sys.stderr)
 
 
 def _env(argv: List[str]) -> int:
@@ -242,8 +247,9 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "tail": _tail,
     "status": _status,
     "runs": _runs,
+    "holder": _holder,
     "cancel": _cancel,
-    "export": _export,
+    "send": _send,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pkgutil
@@ -9,18 +10,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .env_fetch import NotThere, sha256
+from . import env_source, lease
+from .env_fetch import at_hand, hashed
 from .env_lock import Lock, Wheel, cuda_packages, expand, make_lock, parse_lock
 from .env_progress import Progress, complaint, run
 from .env_record import canonical, differences, installed, site_packages
 from .env_settings import Settings
 from .env_store import Store, identity, locked, look_at, platform
-from .env_tools import Installer, find_installer, find_uv
+from .env_tools import Installer, Means, find_installer, find_uv
+from .env_web import NotThere, sha256
 from .failure import Failure
 from .files import write_atomically
 from .fingerprint import fingerprint
@@ -47,15 +50,6 @@ class Unusable(Failure):
         self.package = package
 
 
-@dataclass(frozen=True)
-class Means:
-    """What an environment is made with: a base Python, an installer, and where its packages come from."""
-
-    python: str
-    installer: Installer
-    settings: Settings
-
-
 class Builder:
     """One build, for one request. The caller holds the request's lock."""
 
@@ -74,7 +68,7 @@ class Builder:
         try:
             self._provide(means, lock)
         except Unusable as e:
-            if e.package not in self._optional():
+            if e.package not in self._optional() or self._request.get("allow_source_build"):
                 raise
             self._leave_out(e.package, e)
             self._provide(means, lock.without(e.package))
@@ -99,13 +93,14 @@ class Builder:
         return [canonical(wheel["name"]) for wheel in self._request["wheels"] if not wheel["required"]]
 
     def _leave_out(self, package: str, why: Failure) -> None:
-        self._notes.append(f"{package} is left out: {why}")
+        self._notes.append(self._progress.without_secrets(f"{package} is left out: {why}"))
         self._progress.say(self._notes[-1])
 
     def _sweep(self) -> None:
         """Remove what builders that died have left."""
         for left in self._store.root.glob(".building-*"):
-            with locked(self._store.key_lock(left.name.split("-")[1]), wait=False) as held:
+            key = left.name[len(".building-") :].rpartition("-")[0]
+            with locked(self._store.key_lock(key), wait=False) as held:
                 if held is not None:
                     self._store.discard(left)
 
@@ -133,19 +128,25 @@ class Builder:
 
     def _settings(self, python: str) -> Settings:
         wheelhouse = self._request.get("wheelhouse")
-        return Settings.of_wheelhouse(wheelhouse) if wheelhouse else Settings.of_pod(python)
+        if wheelhouse:
+            return Settings.of_folders([wheelhouse])
+        if self._request.get("offline"):
+            return Settings.of_folders([str(place) for place in self._store.places_of_wheels if place.is_dir()])
+        return Settings.of_pod(python)
 
     def _lock(self, means: Means) -> Lock:
         version = _ask_python(means.python)[1]
         kept = "" if self._request.get("fresh") else self._store.remembered(self._id).get("lock", "")
         if kept:
-            self._progress.enter("resolve", "the lock of the last time is kept")
-            return parse_lock(kept, version, platform())
+            lock = parse_lock(kept, version, platform())
+            if not lock.lost:
+                self._progress.enter("resolve", "the lock of the last time is kept")
+                return lock
         self._progress.enter("resolve", f"resolving with {means.installer.name} {means.installer.version}")
         wheels = self._resolve(means)
         self._refuse_cuda(wheels)
-        whole = [self._with_hash(wheel, means.settings) for wheel in wheels]
-        return make_lock([*whole, *self._extra_wheels(means.settings)], version, platform())
+        base = make_lock([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
+        return make_lock([*base.wheels, *self._extra_wheels(means, base)], version, platform())
 
     def _resolve(self, means: Means) -> list[Wheel]:
         """By the pod's own indexes; the request's are added where those have not got the build."""
@@ -156,7 +157,7 @@ class Builder:
         try:
             return installer.resolve(python, requirements, settings, self._progress)
         except Failure as own:
-            if not indexes or self._request.get("wheelhouse"):
+            if not indexes or settings.cut_off:
                 raise
             self._progress.say(f"the pod's own package index does not have it all: adding {listing(indexes)}")
             try:
@@ -173,48 +174,49 @@ class Builder:
             )
 
     def _with_hash(self, wheel: Wheel, settings: Settings) -> Wheel:
-        """Some indexes tell no hash: that of the file is taken, and kept in the lock."""
-        if wheel.sha256 is not None:
-            return wheel
-        return replace(wheel, sha256=settings.web().fetch(wheel.url, self._downloads, self._progress)[1])
+        return hashed(wheel, settings.web(), self._store.downloads, self._progress)
 
-    def _extra_wheels(self, settings: Settings) -> list[Wheel]:
-        """Wheels outside the index; an optional one that cannot be had is left out, and that is noted."""
+    def _extra_wheels(self, means: Means, base: Lock) -> list[Wheel]:
+        """Wheels outside the index; an optional one that cannot be had is left out, and that is noted.
+
+        Whoever allows a source build wants what is built: then nothing is left out.
+        """
         found = []
         for extra in self._request["wheels"]:
             try:
-                found.append(self._extra_wheel(Wheel(extra["name"], extra["url"], None), settings))
+                found.append(self._extra_wheel(extra, means, base))
             except Failure as e:
-                if extra["required"]:
+                if extra["required"] or self._request.get("allow_source_build"):
                     why = "its project has no such wheel" if isinstance(e, NotThere) else "it cannot be had"
                     raise Failure(f"{extra['name']} {extra['version']}: {why}: {e}") from e
                 self._leave_out(extra["name"], e)
         return found
 
-    def _extra_wheel(self, wheel: Wheel, settings: Settings) -> Wheel:
-        carried = settings.in_wheelhouse(wheel.filename)
+    def _extra_wheel(self, extra: Mapping[str, Any], means: Means, base: Lock) -> Wheel:
+        """Its project's wheel, else one that is compiled here from its source."""
+        if extra["url"]:
+            try:
+                return self._project_wheel(Wheel(extra["name"], extra["url"], None), means.settings)
+            except NotThere as e:
+                if not extra.get("source"):
+                    raise
+                self._progress.say(f"{extra['name']}: {e}")
+        built = env_source.SourceBuild(self._store, means, self._request, self._progress)
+        return built.wheel(extra["name"], extra["source"], base)
+
+    def _project_wheel(self, wheel: Wheel, settings: Settings) -> Wheel:
+        carried = settings.in_folders(wheel.filename)
         if carried:
             return replace(wheel, sha256=sha256(carried))
-        if settings.wheelhouse:
+        if settings.cut_off:
             raise NotThere(f"the wheelhouse has no {wheel.filename}")
         return self._with_hash(wheel, settings)
-
-    @property
-    def _downloads(self) -> Path:
-        return self._store.cache / "wheels"
-
-    def _at_hand(self, lock: Lock, settings: Settings) -> dict[str, str]:
-        """Wheels that need no download, by address: those carried here, and those that had to be hashed."""
-        found: dict[str, str] = {}
-        for wheel in lock.wheels:
-            path = settings.in_wheelhouse(wheel.filename) or self._downloads / wheel.filename
-            if path.is_file():
-                found[wheel.url] = path.as_uri()
-        return found
 
     def _make(self, means: Means, lock: Lock) -> None:
         """Install, verify and rename; the caller holds the key's lock."""
         root = self._store.environment(lock.key)
+        with self._unused(root):  # said before the work is done
+            pass
         aside = self._store.root / f".building-{lock.key}-{os.getpid()}"
         try:
             self._install_undamaged(means, lock, aside)
@@ -224,11 +226,23 @@ class Builder:
             verified = self._verify(aside, lock)
             _move_scripts(aside, root)
             self._record(aside, means.installer, lock, verified)
-            self._store.discard(root)
-            aside.rename(root)
+            with self._unused(root):
+                self._store.discard(root)
+                aside.rename(root)
         finally:
             self._store.discard(aside)
         self._progress.enter("done", f"environment {lock.key} is built and verified")
+
+    @contextlib.contextmanager
+    def _unused(self, root: Path) -> Iterator[None]:
+        """No run uses the environment at `root`; Failure if one does: it would be moved from under it."""
+        with lease.alone(root) as free:
+            if not free:
+                raise Failure(
+                    f"environment {root.name} was changed since it was verified, and a run that goes on uses it: it is "
+                    f"rebuilt when that has ended (nsa-pod cancel ends it)"
+                )
+            yield
 
     def _install_undamaged(self, means: Means, lock: Lock, root: Path) -> None:
         """A file that was edited in place in an environment was edited in the cache too: it is one file."""
@@ -249,7 +263,8 @@ class Builder:
         means.installer.make_environment(means.python, root, self._progress)
         if lock.wheels:
             wheels = root / "wheels.txt"
-            wheels.write_text("\n".join([*expand(lock, self._at_hand(lock, means.settings)), ""]), encoding="utf-8")
+            local = at_hand(lock.wheels, [*map(Path, means.settings.folders), *self._store.places_of_wheels])
+            wheels.write_text("\n".join([*expand(lock, local), ""]), encoding="utf-8")
             settings = means.settings.adding(self._request["indexes"])
             means.installer.install(root, wheels, settings, self._progress)
             wheels.unlink()
@@ -288,6 +303,7 @@ class Builder:
             "lock_sha256": lock.sha256,
             "torch_cuda": verified.get("torch_cuda"),
             "verified": dict(verified),
+            "built": {w.name: env_source.record_of(w) for w in lock.wheels if w.from_source},
             "notes": self._notes,
             "installer": f"{installer.name} {installer.version}",
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -2,96 +2,73 @@
 
 from __future__ import annotations
 
-import hashlib
+import html
 import os
 import platform
 import re
 import shutil
-import ssl
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from .env_progress import Progress, masked
+from .env_lock import Wheel
+from .env_progress import Listener, masked
+from .env_record import canonical
+from .env_settings import Settings
+from .env_web import NotThere, Web, sha256
 from .failure import Failure
 
 _PYPI = "https://pypi.org/simple"
-_PATIENCE_S = 60
-_TRIES = 3
-_PAUSE_S = 2.0
-_PIECE = 1 << 20
 _LINK = re.compile(r'href="([^"#]+)(?:#sha256=([0-9a-f]{64}))?"')
+_SOURCE = re.compile(r"^(.+?)-(\d[^-]*)\.(?:tar\.gz|zip)$")
 _UV_WHEEL = re.compile(r"^uv-(\d+)\.(\d+)\.(\d+)-py3-none-(\S+)\.whl$")
 
 
-class NotThere(Failure):
-    """The server answered, and has no such file."""
+def hashed(wheel: Wheel, web: Web, folder: Path, progress: Listener) -> Wheel:
+    """`wheel` with its hash: that of the file, where its index tells none."""
+    return wheel if wheel.sha256 else replace(wheel, sha256=web.fetch(wheel.url, folder, progress)[1])
 
 
-class Web:
-    """Downloads with the certificate and proxy that the pod's pip uses."""
-
-    def __init__(self, certificate: str = "", proxy: str = "") -> None:
-        handlers: list[urllib.request.BaseHandler] = [
-            urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=certificate or None))
-        ]
-        if proxy:
-            handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
-        self._opener = urllib.request.build_opener(*handlers)
-
-    def fetch(self, url: str, folder: Path, progress: Progress) -> tuple[Path, str]:
-        """The file and its sha256, downloaded into `folder` unless it is there. NotThere, or Failure after retries."""
-        target = folder / Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name
-        if target.exists():
-            return target, sha256(target)
-        progress.say(f"downloading {url}")
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{target.name}.{os.getpid()}"
-        try:
-            self._patiently(url, aside)
-            aside.replace(target)
-        finally:
-            if aside.exists():
-                aside.unlink()
-        return target, sha256(target)
-
-    def page(self, url: str) -> str:
-        """A page of an index. Failure if it cannot be had."""
-        try:
-            with self._opener.open(url, timeout=_PATIENCE_S) as answer:
-                content: bytes = answer.read()
-        except OSError as e:
-            raise Failure(f"{masked(url)} cannot be read: {e}") from e
-        return content.decode("utf-8", "replace")
-
-    def _patiently(self, url: str, target: Path) -> None:
-        for attempt in range(1, _TRIES + 1):
-            try:
-                with self._opener.open(url, timeout=_PATIENCE_S) as answer, target.open("wb") as f:
-                    shutil.copyfileobj(answer, f, _PIECE)
-                return
-            except urllib.error.HTTPError as e:
-                if e.code in (403, 404, 410):
-                    raise NotThere(f"HTTP {e.code} for {masked(url)}") from e
-                reason = f"HTTP {e.code}"
-            except OSError as e:
-                reason = str(getattr(e, "reason", e))
-            if attempt < _TRIES:
-                time.sleep(_PAUSE_S * attempt)
-        raise Failure(f"{masked(url)} cannot be downloaded: {reason}")
+def at_hand(wheels: Iterable[Wheel], folders: Sequence[Path]) -> dict[str, str]:
+    """Wheels that need no download: address -> the address of the same file in one of `folders`."""
+    found: dict[str, str] = {}
+    for wheel in wheels:
+        for path in (folder / wheel.filename for folder in folders):
+            if path.is_file() and sha256(path) == wheel.sha256:
+                found[wheel.url] = path.absolute().as_uri()
+                break
+    return found
 
 
-def fetch_uv(web: Web, index: str, find_links: Iterable[str], tools: Path, progress: Progress) -> Path:
+def find_source(name: str, version: str, settings: Settings, folder: Path, progress: Listener) -> tuple[Path, str]:
+    """The source distribution of a package and its sha256, out of a directory of the pod's or from its indexes.
+
+    NotThere if nobody has it.
+    """
+    for place in filter(os.path.isdir, settings.find_links):
+        for path in sorted(Path(place).iterdir()):
+            if _is_source(path.name, name, version):
+                return path, sha256(path)
+    web = settings.web()
+    for index in () if settings.offline else [settings.options.get("index-url", _PYPI), *settings.extra_indexes]:
+        for url, expected in _links(web, index, name):
+            if _is_source(_filename(url), name, version):
+                path, found = web.fetch(url, folder, progress)
+                if expected not in ("", found):
+                    raise Failure(f"{masked(url)} is not what its index says: sha256 {found}")
+                return path, found
+    raise NotThere(f"no source distribution of {name} {version} is to be found")
+
+
+def fetch_uv(settings: Settings, tools: Path, progress: Listener) -> Path:
     """Put the newest uv for this machine below `tools`; the path of its binary. Failure if none is to be had."""
-    wheels = sorted(_uv_wheels(web, index or _PYPI, find_links))
+    wheels = sorted(_uv_wheels(settings))
     if not wheels:
         raise Failure(f"no wheel of it is for {platform.machine()}")
     _, url, expected = wheels[-1]
-    wheel, found = web.fetch(url, tools, progress)
+    wheel, found = settings.web().fetch(url, tools, progress)
     if expected not in ("", found):
         wheel.unlink()
         raise Failure(f"{masked(url)} is not what its index says: sha256 {found}")
@@ -107,26 +84,37 @@ def fetch_uv(web: Web, index: str, find_links: Iterable[str], tools: Path, progr
     return binary
 
 
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as f:
-        for piece in iter(lambda: f.read(_PIECE), b""):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _uv_wheels(web: Web, index: str, find_links: Iterable[str]) -> Iterator[tuple[tuple[int, ...], str, str]]:
+def _uv_wheels(settings: Settings) -> Iterator[tuple[tuple[int, ...], str, str]]:
     """(version, address, sha256 or "") of each wheel of uv for this machine."""
-    for folder in filter(os.path.isdir, find_links):
-        for path in Path(folder).glob("uv-*.whl"):
-            version = _uv_version(path.name)
-            if version:
-                yield version, path.absolute().as_uri(), ""
-    page = f"{index.rstrip('/')}/uv/"
-    for link, expected in _LINK.findall(web.page(page)):
-        version = _uv_version(urllib.parse.unquote(link.rsplit("/", 1)[-1]))
+    for path in (path for folder in settings.find_links for path in Path(folder).glob("uv-*.whl")):
+        version = _uv_version(path.name)
         if version:
-            yield version, urllib.parse.urljoin(page, link), expected
+            yield version, path.absolute().as_uri(), ""
+    index = settings.options.get("index-url", _PYPI)
+    for url, expected in () if settings.offline else _links(settings.web(), index, "uv"):
+        version = _uv_version(_filename(url))
+        if version:
+            yield version, url, expected
+
+
+def _links(web: Web, index: str, project: str) -> Iterator[tuple[str, str]]:
+    """(address, sha256 or "") of each file that an index has of a project; none for one that it does not know."""
+    page = f"{index.rstrip('/')}/{project}/{'index.html' if index.startswith('file:') else ''}"
+    try:
+        content = web.page(page)
+    except NotThere:
+        return
+    for link, expected in _LINK.findall(content):
+        yield urllib.parse.urljoin(page, html.unescape(link)), expected
+
+
+def _filename(url: str) -> str:
+    return urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
+
+
+def _is_source(filename: str, name: str, version: str) -> bool:
+    match = _SOURCE.match(filename)
+    return match is not None and (canonical(match[1]), match[2]) == (canonical(name), version)
 
 
 def _uv_version(filename: str) -> tuple[int, ...] | None:

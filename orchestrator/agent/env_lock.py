@@ -7,12 +7,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from .env_record import canonical
 from .failure import Failure
 
+# Begins the local version of a wheel that was compiled on the pod.
+LABEL = "+src."
 _KEY_DIGITS = 16
 _LINE = re.compile(r"^(?P<name>\S+) @ (?P<url>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})$")
 # What comes with a CUDA build of torch and with no other.
@@ -38,6 +41,17 @@ class Wheel:
     def version(self) -> str:
         return self.filename.split("-")[1]
 
+    @property
+    def path(self) -> Path | None:
+        """Where it lies on this machine, if its address is a file's."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+    @property
+    def from_source(self) -> bool:
+        """Whether it was compiled on the pod: its version says so."""
+        return LABEL in self.version
+
     def line(self) -> str:
         return f"{self.name} @ {self.url} --hash=sha256:{self.sha256}"
 
@@ -52,9 +66,13 @@ class Lock:
 
     @property
     def key(self) -> str:
-        """The environment's name: which wheels, Python and platform; not where the wheels were found."""
+        """The environment's name: which wheels, Python and platform; not where the wheels were found.
+
+        It ends in `-src` when something in it was compiled on the pod.
+        """
         parts = [f"{w.name}=={w.version} {w.sha256}" for w in self.wheels]
-        return hashlib.sha256("\n".join([*parts, self.python, self.platform]).encode()).hexdigest()[:_KEY_DIGITS]
+        digest = hashlib.sha256("\n".join([*parts, self.python, self.platform]).encode()).hexdigest()
+        return digest[:_KEY_DIGITS] + ("-src" if any(w.from_source for w in self.wheels) else "")
 
     @property
     def packages(self) -> dict[str, str]:
@@ -64,6 +82,11 @@ class Lock:
     def sha256(self) -> str:
         """Of the text."""
         return hashlib.sha256(self.text().encode()).hexdigest()
+
+    @property
+    def lost(self) -> list[str]:
+        """Wheels that lay on the pod as files, and are gone."""
+        return [w.name for w in self.wheels if w.path and not w.path.is_file()]
 
     def without(self, package: str) -> Lock:
         return replace(self, wheels=tuple(w for w in self.wheels if w.name != package))

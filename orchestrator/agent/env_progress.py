@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import collections
-import ctypes
 import itertools
 import json
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from .failure import Failure
+from .processes import end_with_parent, send_to_group
+from .redaction import NOTHING, Redactor
 from .text import plain
 
 _LAST_LINES = 8
-_PR_SET_PDEATHSIG = 1
 # Variables that would make a Python look for packages elsewhere than in itself.
 _DISTURBING = frozenset(["PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "CONDA_PREFIX"])
 _TELLING = re.compile(r"(?i)(error|cause|fatal|hint)\b")
@@ -39,11 +38,18 @@ _CAUSES = (
 )
 
 
+class Listener(Protocol):
+    """Is told what happens, a line at a time."""
+
+    def say(self, text: str) -> None: ...
+
+
 class Progress:
     """Writes progress.jsonl: {"t": seconds since the start, "phase": ..., "text": ...} in each line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, redactor: Redactor = NOTHING) -> None:
         self._path = path
+        self._redactor = redactor
         self._start = self._phase_start = time.monotonic()
         self.phase = "start"
         self.seconds: dict[str, float] = {}
@@ -55,8 +61,13 @@ class Progress:
         self.phase, self._phase_start = phase, now
         self.say(text)
 
+    def without_secrets(self, text: str) -> str:
+        """`text` as it may be written down."""
+        return self._redactor.text(text)
+
     def say(self, text: str) -> None:
-        line = {"t": round(time.monotonic() - self._start, 2), "phase": self.phase, "text": plain(masked(text))}
+        shown = plain(masked(self.without_secrets(text)))
+        line = {"t": round(time.monotonic() - self._start, 2), "phase": self.phase, "text": shown}
         with self._path.open("a", encoding="utf-8") as f:
             f.write(json.dumps(line) + "\n")
 
@@ -76,7 +87,7 @@ def read_progress(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
 def run(
     command: Sequence[str],
     variables: Mapping[str, str],
-    progress: Progress,
+    progress: Listener,
     limit_s: float,
     input: str = "",
     answers: bool = True,
@@ -103,7 +114,7 @@ def _watch(
     variables: Mapping[str, str],
     stdin: IO[bytes],
     stdout: IO[bytes] | None,
-    progress: Progress,
+    progress: Listener,
     limit_s: float,
 ) -> tuple[int | None, list[str]]:
     """Exit code (None: it was ended after `limit_s`) and the last lines of what it said."""
@@ -116,7 +127,8 @@ def _watch(
             stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
             env={name: value for name, value in variables.items() if name not in _DISTURBING},
             cwd="/",  # a package that lies in some working directory must not be found
-            preexec_fn=_die_with_parent,
+            preexec_fn=end_with_parent,  # or it would go on writing where its builder's successor removes
+            start_new_session=True,
         )
     except OSError as e:
         raise Failure(f"{command[0]} cannot be run: {e.strerror}") from e
@@ -124,7 +136,7 @@ def _watch(
 
     def end() -> None:
         late.set()
-        process.kill()
+        send_to_group(signal.SIGKILL, process.pid)  # a build tool has compilers below it
 
     timer = threading.Timer(limit_s, end)
     timer.start()
@@ -137,7 +149,7 @@ def _watch(
         code = process.wait()
     finally:
         timer.cancel()
-        process.kill()
+        send_to_group(signal.SIGKILL, process.pid)
         process.wait()
     return None if late.is_set() else code, list(last)
 
@@ -160,9 +172,3 @@ def _named(command: Sequence[str]) -> str:
     """'uv pip install', 'python3.11 -m pip'."""
     words = itertools.takewhile(lambda word: not word.startswith(("--", "/")), command[1:])
     return " ".join([Path(command[0]).name, *(word for word in words if word != "-I")])
-
-
-def _die_with_parent() -> None:
-    """In the child: a tool must not go on writing into a directory that its dead builder's successor removes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

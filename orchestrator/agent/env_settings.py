@@ -6,11 +6,11 @@ import ast
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .ask import ask
-from .env_fetch import Web
+from .env_web import Web
 
 # Of pip's settings, those that say where packages come from; others may say where they go, which is not theirs to say.
 _SOURCES = "index-url extra-index-url find-links no-index cert client-cert proxy trusted-host timeout retries".split()
@@ -19,11 +19,15 @@ _ASK_LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Settings:
-    """Where packages come from on this pod, as its pip is set up, and what a request adds to it."""
+    """Where packages come from on this pod, as its pip is set up, and what a request adds to it.
+
+    `folders` are directories of wheels; with `cut_off` nothing but these and what was kept is used, and no network.
+    """
 
     options: Mapping[str, str] = field(default_factory=dict)
     indexes: tuple[str, ...] = ()
-    wheelhouse: str | None = None
+    folders: tuple[str, ...] = ()
+    cut_off: bool = False
 
     @classmethod
     def of_pod(cls, python: str) -> Settings:
@@ -35,17 +39,17 @@ class Settings:
         return cls({name: known[name] for name in _SOURCES if known.get(name)})
 
     def adding(self, indexes: Sequence[str]) -> Settings:
-        return Settings(self.options, tuple(indexes), self.wheelhouse)
+        return replace(self, indexes=tuple(indexes))
 
     @classmethod
-    def of_wheelhouse(cls, folder: str) -> Settings:
-        """Nothing but the wheels in that directory."""
-        return cls(wheelhouse=folder)
+    def of_folders(cls, folders: Sequence[str]) -> Settings:
+        """Nothing but the wheels in these directories."""
+        return cls(folders=tuple(folders), cut_off=True)
 
-    def in_wheelhouse(self, filename: str) -> Path | None:
-        """The wheelhouse's file of that name, if there is one."""
-        path = Path(self.wheelhouse, filename) if self.wheelhouse else None
-        return path if path and path.is_file() else None
+    def in_folders(self, filename: str) -> Path | None:
+        """The file of that name in one of the directories, if there is one."""
+        paths = (Path(folder, filename) for folder in self.folders)
+        return next((path for path in paths if path.is_file()), None)
 
     @property
     def extra_indexes(self) -> list[str]:
@@ -53,7 +57,7 @@ class Settings:
 
     @property
     def find_links(self) -> list[str]:
-        return [self.wheelhouse] if self.wheelhouse else self._all("find-links")
+        return [*self.folders, *self._all("find-links")]
 
     def for_uv(self) -> dict[str, str]:
         """As uv's environment variables, since an address may carry a password and arguments are public."""
@@ -87,7 +91,7 @@ class Settings:
     @property
     def offline(self) -> bool:
         """No index at all, only directories of wheels. uv knows this as an argument only."""
-        return bool(self.wheelhouse) or self.options.get("no-index", "").lower() in ("1", "true", "yes", "on")
+        return self.cut_off or self.options.get("no-index", "").lower() in ("1", "true", "yes", "on")
 
     def _all(self, option: str) -> list[str]:
         return self.options.get(option, "").split()

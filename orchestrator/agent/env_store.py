@@ -4,6 +4,9 @@
 <workdir>/envs/.building-*      being built, by whoever holds the lock of its key
 <workdir>/envs/.requests/<id>.json   which key a request came to, with its lock
 <workdir>/envs/.jobs/<id>/      a build under way or ended: its lock, progress, result
+<workdir>/envs/.<key>.lease     taken by the runs that use the environment
+<workdir>/wheelhouses/*/        wheels that were carried here
+<workdir>/built/<recipe>/       wheels that were compiled here
 """
 
 from __future__ import annotations
@@ -42,6 +45,13 @@ class Store:
         self.root = self.workdir / "envs"
         self.tools = self.workdir / "tools"
         self.cache = self.workdir / "cache"
+        self.built = self.workdir / "built"
+        self.downloads = self.cache / "wheels"
+
+    @property
+    def places_of_wheels(self) -> list[Path]:
+        """Directories that hold wheels as files."""
+        return [*sorted(self.workdir.glob("wheelhouses/*")), self.downloads]
 
     def environment(self, key: str) -> Path:
         return self.root / key
@@ -84,9 +94,14 @@ def identity(request: Mapping[str, Any]) -> str:
     """The request's identity on a machine like this one: equal requests get the same environment."""
     content = {name: request[name] for name in _IDENTITY}
     content["python"] = request["python"]["version"]
-    content["wheels"] = [[wheel["url"], wheel["required"]] for wheel in request["wheels"]]
+    content["wheels"] = [_identity_of(wheel) for wheel in request["wheels"]]
     content["platform"] = platform()
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
+
+
+def _identity_of(wheel: Mapping[str, Any]) -> list[Any]:
+    """By its address; where it has none, by how it is compiled."""
+    return [wheel["url"] or [wheel["source"]["version"], wheel["source"]["variables"]], wheel["required"]]
 
 
 def platform() -> str:

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .ask import ask
@@ -129,6 +130,15 @@ class Pip(Installer):
         run([self._python, "-m", "pip", *command], variables, progress, limit_s, answers=False)
 
 
+@dataclass(frozen=True)
+class Means:
+    """What an environment is made with: a base Python, an installer, and where its packages come from."""
+
+    python: str
+    installer: Installer
+    settings: Settings
+
+
 def find_installer(
     which: str, python: str, tools: Path, cache: Path, settings: Settings, progress: Progress
 ) -> Installer:
@@ -154,8 +164,7 @@ def find_uv(tools: Path, cache: Path, settings: Settings, progress: Progress) ->
         version = _version(ask([place, "--version"], _ASK_LIMIT_S))
         if version and version >= _UV_LEAST:
             return Uv(place, _dotted(version), cache / "uv")
-    index = settings.options.get("index-url", "")
-    fetched = str(fetch_uv(settings.web(), index, settings.find_links, tools, progress))
+    fetched = str(fetch_uv(settings, tools, progress))
     version = _version(ask([fetched, "--version"], _ASK_LIMIT_S))
     if version is None:
         raise Failure("the fetched one does not run on this pod")
@@ -163,7 +172,8 @@ def find_uv(tools: Path, cache: Path, settings: Settings, progress: Progress) ->
 
 
 def _offline(settings: Settings) -> list[str]:
-    return ["--no-index"] if settings.offline else []
+    """Cut off, uv may still have the file of an address in its cache."""
+    return [*(["--no-index"] if settings.offline else []), *(["--offline"] if settings.cut_off else [])]
 
 
 def _python(root: Path) -> str:

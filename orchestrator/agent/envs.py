@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import lock as pod_lock
+from . import lease
 from .env_build import Builder
 from .env_progress import Progress, read_progress
 from .env_record import canonical
 from .env_store import Store, find, identity, is_held, locked, read_json
 from .failure import Failure
 from .files import write_atomically
+from .redaction import Redactor
 
 _POLL_S = 0.05
 _NEWS_S = 1.0
@@ -105,7 +106,7 @@ def prune(argv: Sequence[str]) -> int:
     """`env prune --workdir W [--days D] [--keep-bytes N] [--dry-run]`: remove environments that nobody uses.
 
     Those not used for D days, then the longest unused until the rest takes N bytes. What a run that goes on uses
-    stays, as does what was used just now. With the last environment the download cache goes too.
+    stays, as does what was used just now. Compiled wheels go by age too, the download cache with the last environment.
     """
     parser = _parser("env prune")
     parser.add_argument("--days", type=float)
@@ -116,6 +117,8 @@ def prune(argv: Sequence[str]) -> int:
     doomed = _doomed(_summaries(store), options.days, options.keep_bytes)
     removed = doomed if options.dry_run else [e for e in doomed if _remove(store, e["key"])]
     if not options.dry_run:
+        if options.days is not None:
+            _trim_built(store, options.days)
         _trim_cache(store)
     return _say({"removed": removed, "kept": [e for e in _summaries(store) if e not in removed]})
 
@@ -180,8 +183,10 @@ def _detach(held: int) -> bool:
 def _run_build(store: Store, request: Mapping[str, Any], folder: Path) -> None:
     """In the detached process, to its end: whatever happens, a result is written."""
     error: str | None = "the builder was ended"
+    variables = request.get("variables", {})
+    redactor = Redactor([(name, variables[name]) for name in request.get("secrets", ())])
     try:
-        Builder(store, request, Progress(folder / "progress.jsonl")).build()
+        Builder(store, request, Progress(folder / "progress.jsonl", redactor)).build()
         error = None
     except Failure as e:
         error = str(e)
@@ -189,9 +194,9 @@ def _run_build(store: Store, request: Mapping[str, Any], folder: Path) -> None:
         error = f"the pod's file system refused: {e}"
     except Exception as e:
         error = f"the builder failed unexpectedly: {type(e).__name__}: {e}"
-        (folder / "traceback").write_text(traceback.format_exc())
+        (folder / "traceback").write_text(redactor.text(traceback.format_exc()))
     finally:
-        write_atomically(folder / "result.json", json.dumps({"error": error} if error else {}))
+        write_atomically(folder / "result.json", json.dumps({"error": redactor.text(error)} if error else {}))
         os._exit(0)
 
 
@@ -206,12 +211,11 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def _summaries(store: Store) -> list[dict[str, Any]]:
-    used_by = _in_use(store)
-    found = [_summary(store.environment(key), used_by) for key in store.whole()]
+    found = [_summary(store.environment(key)) for key in store.whole()]
     return sorted(found, key=lambda e: float(e["age_s"]))
 
 
-def _summary(root: Path, used_by: str | None) -> dict[str, Any]:
+def _summary(root: Path) -> dict[str, Any]:
     record = read_json(root / "env.json")
     packages = {name: version for name, version in record.get("packages", {}).items() if name in _TELLING}
     return {
@@ -219,18 +223,8 @@ def _summary(root: Path, used_by: str | None) -> dict[str, Any]:
         "packages": packages,
         "bytes": _disk_bytes(root),
         "age_s": round(time.time() - (root / "env.json").stat().st_mtime, 1),
-        "in_use": used_by == root.name,
+        "in_use": lease.is_taken(root),
     }
-
-
-def _in_use(store: Store) -> str | None:
-    """The environment of the run that holds the pod."""
-    holder = pod_lock.holder(store.workdir)
-    if not holder:
-        return None
-    plan = read_json(store.workdir / "runs" / str(holder.get("run_id")) / "plan.json")
-    key = plan.get("environment", {}).get("key")
-    return str(key) if key else None
 
 
 def _doomed(summaries: list[dict[str, Any]], days: float | None, keep_bytes: int | None) -> list[dict[str, Any]]:
@@ -245,13 +239,22 @@ def _doomed(summaries: list[dict[str, Any]], days: float | None, keep_bytes: int
 
 
 def _remove(store: Store, key: str) -> bool:
-    with locked(store.key_lock(key), wait=False) as held:
-        if held is None or _in_use(store) == key:
+    root = store.environment(key)
+    with locked(store.key_lock(key), wait=False) as held, lease.alone(root) as free:
+        if held is None or not free:
             return False
         for request in store.requests_of(key):
             request.unlink()
-        store.discard(store.environment(key))
+        store.discard(root)
     return True
+
+
+def _trim_built(store: Store, days: float) -> None:
+    """Drop compiled wheels that no environment was made with for so long; they are too dear to go for room alone."""
+    for record in store.built.glob("*/build.json"):
+        with locked(store.built / f".{record.parent.name}.lock", wait=False) as held:
+            if held is not None and time.time() - record.parent.stat().st_mtime > days * _DAY_S:
+                shutil.rmtree(record.parent)
 
 
 def _trim_cache(store: Store) -> None:

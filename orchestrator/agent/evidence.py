@@ -5,16 +5,18 @@ The agent judges with this to know which later stages may run; the laptop judges
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from . import checks, junit, outcomes
+from . import checks, junit, outcomes, routes
 from .files import Refused, open_inside
 from .record import misfit
-from .text import count, listing, plain
+from .text import count, holds_traceback, listing, plain
 
 _REASON_LENGTH = 400
 _MOST_LISTED = 1000
@@ -52,6 +54,7 @@ class _Case:
     record: Mapping[str, Any]
     run_dir: Path
     statuses: Mapping[str, str]
+    devices: Optional[Collection[str]] = None
     session: outcomes.Session = field(default_factory=outcomes.Session)
     junit_cases: List[junit.Case] = field(default_factory=list)
     session_problem: Optional[str] = None
@@ -76,17 +79,22 @@ class _Case:
 
 
 def judge_stage(
-    stage: Mapping[str, Any], record: Mapping[str, Any], run_dir: Path, statuses: Mapping[str, str]
+    stage: Mapping[str, Any],
+    record: Mapping[str, Any],
+    run_dir: Path,
+    statuses: Mapping[str, str],
+    devices: Optional[Collection[str]] = None,
 ) -> Judgement:
     """Judge one stage of a plan by its `stage_ended` record and the files in `run_dir`.
 
-    `statuses` are those of the stages before it. Whether the files are those that the record hashed is for the caller
-    to check. Nothing in the record or the files, however malformed, raises.
+    `statuses` are those of the stages before it, `devices` the pod's as `routes.devices` gives them. Whether the files
+    are those that the record hashed is for the caller to check. Nothing in the record or the files, however malformed,
+    raises.
     """
     wrong = misfit(record)
     if wrong:
         return Judgement("invalid", f"the record of this stage is malformed: {wrong}")
-    case = _Case(stage, record, Path(run_dir), statuses)
+    case = _Case(stage, record, Path(run_dir), statuses, devices)
     if record["started"] and case.is_pytest:
         _read_test_evidence(case)
     status, reason = _first_match(case)
@@ -116,7 +124,8 @@ def _first_match(case: _Case) -> Tuple[str, str]:
 
 
 def _cancelled(case: _Case) -> str | None:
-    return "cancelled by a person" if case.record["ended_by"] == "cancel" else None
+    reasons = {"cancel": "cancelled by a person", "limit": "ended by the limit that was set for the whole run"}
+    return reasons.get(case.record["ended_by"])
 
 
 def _blocked(case: _Case) -> str | None:
@@ -187,6 +196,9 @@ def _too_few(case: _Case) -> str | None:
         more = "" if others.startswith("0") else f"; {others}"
         why = "" if first.outcome == "deselected" else f": {first.reason}"
         return f"{same} {first.outcome}{why} ({first.id}){more}"
+    empty = _named_in_vain(case.session)
+    if empty:
+        return f"no test was collected in {empty}"
     passed = case.session.with_outcome("passed")
     if len(passed) < owed.get("min_passed", 1):
         return f"{count(len(passed), 'test')} passed, expected at least {owed.get('min_passed', 1)}"
@@ -196,10 +208,21 @@ def _too_few(case: _Case) -> str | None:
     return None
 
 
+def _named_in_vain(session: outcomes.Session) -> str | None:
+    """The first file or directory in pytest's arguments of which no test was even collected."""
+    ids = [*session.collected, *session.collect_skips, *session.collect_errors]
+    for path in (os.path.normpath(target.partition("::")[0]) for target in session.targets):
+        inside = re.compile(re.escape(path) + r"(/|::|$)")
+        if path != "." and not os.path.isabs(path) and not any(map(inside.match, ids)):
+            return path
+    return None
+
+
 def _owed(case: _Case) -> str | None:
     if not case.is_pytest and not case.owed_artifacts:
         return "no evidence asked"
-    return next((wrong for wrong in (*_artifact_problems(case), *_route_problems(case)) if wrong), None)
+    unmet = (_artifact_problems(case), routes.problems(case.stage, _routes(case), case.devices), _tracebacks(case))
+    return next((wrong for some in unmet for wrong in some if wrong), None)
 
 
 _RULES: Tuple[Tuple[str, Callable[[_Case], Optional[str]]], ...] = (
@@ -229,8 +252,15 @@ def _doubts(case: _Case) -> Iterator[str | None]:
         yield "the environment's installed files are not those that were recorded"
     if not record["journal_ok"]:
         yield "the agent's journal was changed by something else than the agent"
+    for wrong in record.get("unseen_sessions", ()):
+        yield f"a pytest that it ran behind another program, where no outcome counts, had not simply passed: {wrong}"
     for module in record["foreign_modules"]:
         yield f"module {module['name']} was imported from {module['file']}, outside the tree, which holds it too"
+    use = record.get("gpu")
+    if use and use["disturbed"]:
+        yield f"someone else used the GPU while it ran, or just after: {use['disturbed']}"
+    if case.stage.get("exclusive") and case.stage["cuda"] and not use:
+        yield "whether it had the GPU to itself was not recorded"
     if record["guarded"] is False:
         yield "Python ran with -I, -E or -S, so that where its modules came from is not known"
     if record["overwritten"]:
@@ -241,6 +271,7 @@ def _doubts(case: _Case) -> Iterator[str | None]:
     if case.is_pytest:
         yield case.session_problem
         yield _unfinished(case.session, record["exit_code"])
+        yield _hidden_failure(case.session)
         yield case.junit_problem
         yield _disagreement(case)
 
@@ -264,16 +295,24 @@ def _unfinished(session: outcomes.Session, exit_code: int) -> str | None:
     return None
 
 
+def _hidden_failure(session: outcomes.Session) -> str | None:
+    """What shows that a failure was reported as something else, or could not happen."""
+    for id_, raised in session.raised.items():
+        if len(raised) > session.told[id_]:
+            return f"{id_} raised {raised[0]}, but was reported {session.tests[id_].outcome}"
+    return "Python ran with -O, which leaves assertions out" if session.stripped else None
+
+
 def _disagreement(case: _Case) -> str | None:
     """The first test of which junit.xml says something else than the agent's plugin."""
     written = Counter((c.key, c.outcome, repr(c.routes)) for c in case.junit_cases)
     names = {junit.case_key(id_): id_ for id_ in (*case.session.tests, *case.session.collect_skips)}
     seen = Counter((junit.case_key(t.id), _outcome_in_junit(t), repr(t.routes)) for t in case.session.tests.values())
     seen.update((junit.case_key(id_), "skipped", "{}") for id_ in case.session.collect_skips)
-    for key, outcome, routes in seen - written:
-        return f"the agent's plugin saw {names[key]} {outcome} with routes {routes}, junit.xml does not say so"
-    for key, outcome, routes in written - seen:
-        return f"junit.xml says {outcome} of {key} with routes {routes}, the agent's plugin does not"
+    for key, outcome, taken in seen - written:
+        return f"the agent's plugin saw {names[key]} {outcome} with routes {taken}, junit.xml does not say so"
+    for key, outcome, taken in written - seen:
+        return f"junit.xml says {outcome} of {key} with routes {taken}, the agent's plugin does not"
     return None
 
 
@@ -308,23 +347,16 @@ def _content_problem(case: _Case, owed: Mapping[str, Any]) -> str | None:
     return f"artifact {owed['path']} {wrong}" if wrong else None
 
 
-def _route_problems(case: _Case) -> Iterator[str | None]:
-    """Each expected op took its backend in some passed test and no other in any; a CUDA stage ran on CUDA only."""
-    expected = case.stage["expect"].get("routes") or {}
-    taken = _routes(case)
-    for op, backend in expected.items():
-        if op not in taken:
-            yield f"no passed test recorded route.{op}, expected {backend}"
-        for route in taken.get(op, ()):
-            if route.partition("@")[0] != backend:
-                yield f"route.{op} was {route}, expected {backend}"
-    for op, routes in taken.items():
-        for route in routes:
-            where = route.partition("@")[2]
-            if not where:
-                yield f"route.{op} was {route!r}, expected backend@device"
-            elif case.stage.get("cuda") and (not where.startswith("cuda") or "interpreted" in where):
-                yield f"route.{op} was {route}, expected CUDA without the interpreter"
+def _tracebacks(case: _Case) -> Iterator[str]:
+    """Exit code 0 after a traceback: a shell or an `except` has swallowed it. Those that pytest shows are its own."""
+    if case.is_pytest or case.stage["expect"].get("allow_tracebacks"):
+        return
+    name = case.stage["name"]
+    texts = [f"artifacts/{owed['path']}" for owed in case.owed_artifacts if owed.get("kind", "text") == "text"]
+    for path in (f"stages/{name}/stderr", f"stages/{name}/stdout", *texts):
+        with contextlib.suppress(Refused, OSError), _open_recorded(case, path) as f:
+            if holds_traceback(f):
+                yield f"{path} holds a Python traceback, although the exit code is 0"
 
 
 # The evidence ---------------------------------------------------------------------------------------------------

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
 
-from . import guard, prepare, tree
-from .collect import GUARD_REPORT, Artifacts, describe_files, read_guard_report
+from . import guard, prepare, routes, telemetry, tree
+from .collect import GUARD_REPORT, Artifacts, describe_files, in_lines, read_guard_report
 from .evidence import judge_stage
 from .files import walk
+from .gpu_use import EXCLUSIVE, use_by_others
 from .interpreter import Interpreter
 from .journal import Journal
 from .layout import Layout
 from .logs import Log
 from .record import blank
+from .secret_values import Secrets
 from .supervise import CannotStart, Command, Ending, Limits, Supervisor
 from .variables import inherited, stage_variables
+from .withhold import redact_logs, take_away
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
-# A journal line stays well below what a reader takes at once: long lists of files go ahead in lines of their own.
-_FILES_PER_LINE = 5000
 _MOST_NAMED = 100
 
 
@@ -38,6 +40,7 @@ class Executor:
         manifest: tree.Manifest,
         fingerprint: str,
         supervisor: Supervisor,
+        secrets: Secrets,
     ) -> None:
         self._plan = plan
         self._places = places
@@ -46,21 +49,34 @@ class Executor:
         self._manifest = manifest
         self._fingerprint = fingerprint
         self._supervisor = supervisor
+        self._secrets = secrets
         self._artifacts = Artifacts(places)
+        self._written = tree.write_times(places.tree, manifest)
         self._strays: List[str] = []
         self._statuses: Dict[str, str] = {}
         self._cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
+
+    def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
+        """Count the stages that an earlier agent of the run finished, and put back what they delivered in the tree."""
+        for stage in self._plan["stages"]:
+            done = records.get(stage["name"])
+            if done:
+                self._statuses[stage["name"]] = done["status"]
+                kept = {file["path"] for file in done["files"]}
+                self._artifacts.put_back(a for a in stage["expect"]["artifacts"] if f"artifacts/{a['path']}" in kept)
 
     def run_stage(self, number: int, stage: Mapping[str, Any]) -> None:
         """Run one stage (or say why it is blocked), judge it, and record both."""
         record = blank(self._strays)
         tmp = self._places.tmp(number)
         command = self._command(stage, tmp)
-        record["blocked"] = self._why_blocked(stage, command)
+        record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
         if record["blocked"] is None:
             try:
                 existed = self._artifacts.existing(stage["expect"]["artifacts"])
                 record.update(vars(self._run(stage, command)), started=True)
+                if record["gpu"]:
+                    record["gpu"]["disturbed"] = use_by_others(self._seen_by(command)).by
                 self._collect(stage, command, existed, record)
             except CannotStart as e:
                 record["blocked"] = str(e)
@@ -75,6 +91,9 @@ class Executor:
         if stage["pytest"]:
             argv = prepare.with_plugin(argv, places.tree, folder / "junit.xml")
         planned = {name: self._fill(value) for name, value in stage["env"].items()}
+        planned.update(self._secrets.of(stage["name"]))
+        if not stage["pytest"]:
+            planned.update(prepare.with_plugin_variable(planned))
         return Command(
             argv=argv,
             cwd=places.tree,
@@ -87,6 +106,7 @@ class Executor:
             log_bytes=stage["limits"]["log_bytes"],
             events=folder / "pytest.jsonl" if stage["pytest"] else None,
             fd_variable=FD_VARIABLE,
+            redactor=self._secrets.redactor,
         )
 
     def _fill(self, text: str) -> str:
@@ -102,6 +122,20 @@ class Executor:
             return "needs a CUDA GPU, and the pod has none"
         return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
 
+    def _why_gpu_blocked(self, stage: Mapping[str, Any], command: Command, record: Dict[str, Any]) -> str | None:
+        """Who else uses the GPU of a stage that wants it for itself; whether that could be told is recorded."""
+        if not self._wants_gpu(stage):
+            return None
+        found = use_by_others(self._seen_by(command))
+        record["gpu"] = {"unknown": found.unknown, "disturbed": None}
+        return f"the GPU is used by someone else: {found.by}" if found.by else None
+
+    def _wants_gpu(self, stage: Mapping[str, Any]) -> bool:
+        return stage.get("exclusive") == EXCLUSIVE and bool(self._plan["promises"].get("cuda"))
+
+    def _seen_by(self, command: Command) -> Dict[str, str]:
+        return {**inherited(), **command.env}
+
     def _run(self, stage: Mapping[str, Any], command: Command) -> Ending:
         """Run the command to its end; CannotStart if it, or the place for it, cannot be had."""
         try:
@@ -109,14 +143,20 @@ class Executor:
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"the pod has no place for the stage: {e}") from e
         limits = stage["limits"]
-        own = inherited()
-        told = {"argv": list(command.argv), "env": dict(command.env), "inherited": sorted(own)}
+        told = {"argv": list(command.argv), "env": dict(command.env), "inherited": sorted(inherited())}
         self._journal.append("stage_started", stage=stage["name"], **told)
-        return self._supervisor.run(
-            dataclasses.replace(command, env={**own, **command.env}),
-            Limits(limits["wall"], limits["silence"], limits["grace"]),
-            lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
-        )
+        with self._sampling(stage) as sampler:
+            return self._supervisor.run(
+                dataclasses.replace(command, env=self._seen_by(command), beside=[sampler] if sampler else []),
+                Limits(limits["wall"], limits["silence"], limits["grace"]),
+                lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
+            )
+
+    def _sampling(self, stage: Mapping[str, Any]) -> ContextManager[Optional[int]]:
+        """What samples the GPUs while a stage has them for itself, if it does."""
+        if self._wants_gpu(stage):
+            return telemetry.sampling(self._places.stage(stage["name"]), stage["limits"]["wall"])
+        return contextlib.nullcontext()
 
     def _prepare_places(self, stage: Mapping[str, Any], command: Command) -> None:
         self._places.stage(stage["name"]).mkdir(parents=True)
@@ -143,17 +183,37 @@ class Executor:
             {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
         ]
         fresh, record["overwritten"] = self._artifacts.made()
+        removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
+        fresh = [name for name in fresh if name not in removed]
         names = sorted(f"stages/{stage['name']}/{name}" for name, _ in walk(folder))
-        record["files"], record["refused"] = describe_files(
+        record["files"], refused = describe_files(
             self._places.run_dir, [*names, *(f"artifacts/{name}" for name in fresh)]
         )
-        loaded, record["foreign_modules"] = read_guard_report(folder)
+        record["refused"] += refused
+        loaded, record["foreign_modules"], record["unseen_sessions"] = read_guard_report(folder)
         record["guarded"] = loaded if stage["pytest"] or prepare.runs_python(command.argv) else None
-        done = tree.difference(self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"])
+        done = tree.difference(
+            self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"], self._written
+        )
+        self._written = tree.write_times(self._places.tree, self._manifest)
+        strays_removed = take_away(self._places.tree, done.strays, self._secrets.redactor)
+        record["refused"] += [{"path": f"tree/{name}", "reason": why} for name, why in strays_removed.items()]
         self._strays = done.strays[:_MOST_NAMED]
         record["tree"] = {"ok": not done.changed, "changed": done.changed[:_MOST_NAMED], "strays": self._strays}
         record["environment_ok"] = self._environment_ok()
         record["journal_ok"] = self._journal.intact()
+
+    def _without_secrets(
+        self, stage: Mapping[str, Any], folder: Path, made: Sequence[str], record: Dict[str, Any]
+    ) -> Dict[str, str]:
+        """Redact the stage's own files, take away what of `made` holds a secret value: why, by artifact."""
+        redactor = self._secrets.redactor
+        record["redacted"].update(redact_logs(folder, redactor))
+        removed = self._artifacts.take_away(made, redactor)
+        for artifact in record["artifacts"]:
+            artifact["problem"] = removed.get(artifact["path"], artifact["problem"])
+        record["refused"] += [{"path": f"artifacts/{name}", "reason": why} for name, why in removed.items()]
+        return removed
 
     def _environment_ok(self) -> bool:
         try:
@@ -162,11 +222,12 @@ class Executor:
             return False
 
     def _record(self, stage: Mapping[str, Any], record: Dict[str, Any]) -> None:
-        judgement = judge_stage(stage, record, self._places.run_dir, self._statuses)
+        for name in ("overwritten", "leftovers"):  # a journal line has an end, however many there are
+            record[name] = record[name][:_MOST_NAMED]
+        judgement = judge_stage(stage, record, self._places.run_dir, self._statuses, routes.devices(self._plan))
         self._statuses[stage["name"]] = judgement.status
-        files = record["files"]
-        while len(files) > _FILES_PER_LINE:
-            files, batch = files[_FILES_PER_LINE:], files[:_FILES_PER_LINE]
-            self._journal.append("stage_files", stage=stage["name"], files=batch)
+        *ahead, files = in_lines(record["files"])
+        for part in ahead:
+            self._journal.append("stage_files", stage=stage["name"], files=part)
         told = {**record, "files": files, "status": judgement.status, "reason": judgement.reason}
         self._journal.append("stage_ended", stage=stage["name"], **told)

@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterator
 
@@ -55,21 +56,27 @@ def _descend(root: Path, relative: str) -> int:
     return fd
 
 
-def describe(root: Path, relative: str) -> dict[str, Any]:
-    """{"path", "bytes", "sha256"} of the file `root/relative`; errors as in `open_inside`."""
+def describe(root: Path, relative: str, most: int = sys.maxsize) -> dict[str, Any]:
+    """{"path", "bytes", "sha256"} of the file `root/relative`; what somebody appends meanwhile does not count.
+
+    Errors as in `open_inside`; Refused if it has more than `most` bytes.
+    """
     with open_inside(root, relative) as f:
-        digest, size = digest_of(f)
+        size = os.fstat(f.fileno()).st_size
+        if size > most:
+            raise Refused(f"has {size} bytes: too much to be kept")
+        digest, size = digest_of(f, size)
     return {"path": relative, "bytes": size, "sha256": digest}
 
 
-def digest_of(f: BinaryIO) -> tuple[str, int]:
-    """SHA-256 in hex and size of what is left to read in `f`."""
+def digest_of(f: BinaryIO, most: int = sys.maxsize) -> tuple[str, int]:
+    """SHA-256 in hex and size of what is left to read in `f`, but for what is beyond `most` bytes."""
     digest = hashlib.sha256()
-    size = 0
-    for piece in iter(lambda: f.read(_PIECE), b""):
+    left = most
+    while piece := f.read(min(_PIECE, left)):
         digest.update(piece)
-        size += len(piece)
-    return digest.hexdigest(), size
+        left -= len(piece)
+    return digest.hexdigest(), most - left
 
 
 def walk(root: Path, skip: Callable[[str], bool] = lambda folder: False) -> Iterator[tuple[str, os.DirEntry[str]]]:

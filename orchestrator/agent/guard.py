@@ -64,17 +64,18 @@ class Guard:
         path = os.path.realpath(file)
         inside_tree = path.startswith(self._tree + os.sep)
         if not inside_tree and not _is_standard(path) and self._tree_holds(name):
-            self._report(name, path)
+            self.note(name=name, file=path)
 
     def _tree_holds(self, name: str) -> bool:
         inner = name.replace(".", os.sep)
         bases = [os.path.join(root, inner) for root in self._roots]
         return any(os.path.isfile(b + ".py") or os.path.isfile(os.path.join(b, "__init__.py")) for b in bases)
 
-    def _report(self, name: str, path: str) -> None:
+    def note(self, **fields: str) -> None:
+        """Write a line for the agent."""
         import json
 
-        os.write(self._fd, json.dumps({"name": name, "file": path}).encode("ascii") + b"\n")
+        os.write(self._fd, json.dumps(fields).encode("ascii") + b"\n")
 
 
 def install() -> Guard | None:

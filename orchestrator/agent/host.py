@@ -10,6 +10,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
+# Where a container sees its own limits (version 2; the first one's lie below, by controller).
+_CGROUP = "/sys/fs/cgroup"
+_MEMORY = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+
 
 def boot_id() -> str | None:
     """The kernel's id of this boot; None where there is none."""
@@ -49,6 +56,29 @@ def disk(path: str) -> dict[str, Any]:
         "free_inodes": found.f_favail if found.f_files else None,
         "writable": os.access(place, os.W_OK),
     }
+
+
+def usable_cpus() -> int:
+    """Processors that a container may use at once."""
+    quota, _, period = _read(f"{_CGROUP}/cpu.max").strip().partition(" ")
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limits = [int(quota) // int(period)] if quota.isdigit() and period.isdigit() else []
+    old = [_read(f"{_CGROUP}/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    limits += [int(old[0]) // int(old[1])] if all(text.isdigit() for text in old) else []
+    return max(1, min([cpus, *limits]))
+
+
+def usable_memory() -> int:
+    """Bytes that are free, of the machine's memory and of what a container is allowed."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = [_kibibytes(r"^MemAvailable:\s*(\d+)", _read("/proc/meminfo")) or total]
+    for limit, used, below in _MEMORY:
+        texts = [_read(f"{_CGROUP}/{name}").strip() for name in (limit, used)]
+        if all(text.isdigit() for text in texts):
+            # Files that were read count as used, and are dropped when room is needed.
+            dropped = _found(r"^(?:total_)?inactive_file (\d+)", _read(f"{_CGROUP}/{below}")) or "0"
+            free.append(max(0, int(texts[0]) - int(texts[1]) + int(dropped)))
+    return min(free)
 
 
 def _user() -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterable
 
 GENESIS = "0" * 64
 _RESERVE_BYTES = 1 << 20
@@ -23,33 +24,47 @@ class ChainBroken(Exception):
 class Journal:
     """Writer of a new journal at `path`; FileExistsError if there is one already.
 
-    A reserve is kept on the disk, so that a run that fills the disk can still record how it ended.
+    With `past`, the whole lines that the journal at `path` holds, it is gone on with: the same chain, the same clock.
+    A reserve is kept on the disk, so that a run that fills the disk can still record how it ended. `clean` takes out of
+    an event's fields what must not be written down.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, clean: Callable[[Any], Any] = lambda fields: fields, past: bytes | None = None
+    ) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._clean = clean
+        new = os.O_CREAT | os.O_EXCL if past is None else 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | new, 0o644)
         self._reserve = path.with_name(path.name + ".reserve")
-        self._start = time.monotonic()
-        self._content = hashlib.sha256()
-        self._size = 0
-        self._seq = 0
-        self.head = GENESIS
+        events = read(past or b"")
+        self._start = time.monotonic() - (events[-1]["t"] if events else 0.0)
+        self._content = hashlib.sha256(past or b"")
+        self._size = len(past or b"")
+        self._seq = len(events)
+        self.head = head(past or b"")
         try:
             self._reserve.write_bytes(b"\0" * _RESERVE_BYTES)
         except OSError:  # a disk that is full already: as if there had been no launch
             self.close()
-            path.unlink()
+            if new:
+                path.unlink()
             raise
+        os.ftruncate(self._fd, self._size)  # the half line that an agent killed while it wrote has left
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, without those between an agent's death and the resumption."""
+        return time.monotonic() - self._start
 
     def append(self, event: str, **fields: Any) -> None:
         """Write one event; OSError if not even the reserve is enough."""
         record = {
             "seq": self._seq,
-            "t": round(time.monotonic() - self._start, 3),
+            "t": round(self.elapsed, 3),
             "wall": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "event": event,
-            **fields,
+            **self._clean(fields),
             "prev": self.head,
         }
         line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -100,13 +115,18 @@ class Journal:
 
 
 def read(data: bytes) -> list[dict[str, Any]]:
-    """The events of a journal's bytes, the chain checked; an unfinished last line is not an event yet.
+    """As `read_lines`, of a journal's bytes."""
+    return read_lines(io.BytesIO(data))
+
+
+def read_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The events of a journal's lines, the chain checked; an unfinished last line is not an event yet.
 
     ChainBroken says which line is wrong and how.
     """
     events = []
     prev = GENESIS
-    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+    for number, line in enumerate((line[:-1] for line in lines if line.endswith(b"\n")), start=1):
         events.append(_event(line, number, prev))
         prev = hashlib.sha256(line).hexdigest()
     return events

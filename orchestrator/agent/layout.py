@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+CANCEL_FILE = "cancel.json"
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -30,17 +30,25 @@ class Test:
 
 @dataclass
 class Session:
-    """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way."""
+    """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way.
+
+    `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
+    of that was reported; `stripped` says that the Python ran with -O, which leaves assertions out.
+    """
 
     started: bool = False
+    stripped: bool = False
     exit_status: Optional[int] = None
     interrupted: Optional[str] = None
+    targets: List[str] = field(default_factory=list)
     collected: List[str] = field(default_factory=list)
     deselected: List[str] = field(default_factory=list)
     selected: List[str] = field(default_factory=list)
     tests: Dict[str, Test] = field(default_factory=dict)
     collect_errors: Dict[str, str] = field(default_factory=dict)
     collect_skips: Dict[str, str] = field(default_factory=dict)
+    raised: Dict[str, List[str]] = field(default_factory=dict)
+    told: Dict[str, int] = field(default_factory=dict)
 
     def with_outcome(self, *outcomes: str) -> list[Test]:
         return [test for test in self.tests.values() if test.outcome in outcomes]
@@ -60,6 +68,8 @@ def read(f: BinaryIO) -> Session:
 
 def _start(session: Session, event: dict[str, Any]) -> None:
     session.started = True
+    session.stripped = bool(event.get("optimize"))
+    session.targets.extend(str(target) for target in event.get("targets", ()))
 
 
 def _end(session: Session, event: dict[str, Any]) -> None:
@@ -84,6 +94,7 @@ def _collect_skip(session: Session, event: dict[str, Any]) -> None:
 
 def _phase(session: Session, event: dict[str, Any]) -> None:
     test = session.tests.setdefault(str(event["id"]), Test(str(event["id"])))
+    _fold_raised(session, test.id, event)
     if event.get("subtest"):
         _fold_subtest(test, event)
         return
@@ -94,6 +105,13 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
         test.finished = True
         for name, value in event.get("routes", ()):
             test.routes.setdefault(str(name), []).append(str(value))
+
+
+def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:
+    raised = [str(name) for name in event.get("raised", ())]
+    session.raised[id_] = max(session.raised.get(id_, []), raised, key=len)
+    # "rerun" is how plugins that repeat a test report the failure that they do not count.
+    session.told[id_] = session.told.get(id_, 0) + (event["outcome"] in ("failed", "rerun") or "xfail" in event)
 
 
 def _fold_phase(test: Test, event: dict[str, Any]) -> None:

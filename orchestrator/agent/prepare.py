@@ -35,6 +35,11 @@ def with_plugin(argv: Sequence[str], tree: Path, junit: Path) -> list[str]:
     return [*argv[:start], *first, *argv[start:end], *last, *argv[end:]]
 
 
+def with_plugin_variable(planned: Mapping[str, str]) -> dict[str, str]:
+    """The variable that brings the plugin into each pytest that another program runs, beside the plan's plugins."""
+    return {"PYTEST_PLUGINS": ",".join(filter(None, [PYTEST_PLUGIN, planned.get("PYTEST_PLUGINS", "")]))}
+
+
 def module_of(argv: Sequence[str]) -> str | None:
     """M of `python [options] -m M ...`, else None."""
     if not runs_python(argv):

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import gpu, host, lock
+from . import env_source, gpu, host, lock, runs
 from .ask import ask
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))
@@ -42,7 +42,9 @@ def probe(workdir: str) -> dict[str, Any]:
             "driver_cuda": cuda.result(),
             "programs": {name: shutil.which(name) for name in _PROGRAMS},
             "pythons": _distinct([python for python in pythons if python]),
+            "built": env_source.names(Path(expanded)),
             "holder": lock.holder(Path(expanded)),
+            "newest_run": runs.newest(Path(expanded)),
         }
 
 

@@ -10,6 +10,7 @@ from typing import Iterable, Iterator, NamedTuple
 
 from .text import plain
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Elsewhere a stage's processes are only known by their group.
 LINUX = sys.platform.startswith("linux")
@@ -27,6 +28,12 @@ def become_subreaper() -> None:
     """Let orphans below this process become its children, so that a daemon cannot leave its stage unseen."""
     if LINUX:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """In a child: be killed when the one that started it ends, however that ends."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def descendants(ancestor: int, without: Iterable[int] = ()) -> list[int]:

@@ -1,6 +1,7 @@
 """Installed beside a run as `nsa_pod_pytest_plugin`: tells the agent, through a pipe, every outcome as it happens.
 
-For pytest 7 and later, also under pytest-xdist. One JSON object a line; `outcomes.py` reads them.
+For pytest 7 and later, also under pytest-xdist. One JSON object a line; `outcomes.py` reads them. A session behind
+another program has no pipe: it leaves a line with the guard.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from typing import Any, Iterator
+from unittest import SkipTest
 
 import pytest
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
+# On each report: what the item has raised so far, in every phase and attempt.
+_RAISED = "nsa_pod_raised"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,7 +29,28 @@ def pytest_configure(config: pytest.Config) -> None:
     if fd is not None:
         reporter = Reporter(int(fd))
         config.pluginmanager.register(reporter, "nsa-pod-reporter")
-        reporter.send("start", pytest=pytest.__version__, args=list(config.invocation_params.args))
+        targets = [] if config.option.pyargs else list(config.option.file_or_dir)
+        args = list(config.invocation_params.args)
+        reporter.send("start", pytest=pytest.__version__, args=args, targets=targets, optimize=sys.flags.optimize)
+    elif _guard() is not None:
+        config.pluginmanager.register(Unseen(), "nsa-pod-unseen")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Note what was raised beside what is reported: other hooks may make something else of it."""
+    before = call.excinfo
+    result: Any = yield  # the hook's result
+    excinfo = before or call.excinfo
+    raised: list[str] = item.__dict__.setdefault(_RAISED, [])
+    if excinfo is not None and not excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
+        raised.append(excinfo.typename)
+    setattr(result.get_result(), _RAISED, list(raised))
+
+
+def _guard() -> Any:
+    """The guard that this process loaded at its start, if it did."""
+    return getattr(sys.modules.get("sitecustomize"), "guard", None)
 
 
 class Reporter:
@@ -72,7 +98,7 @@ class Reporter:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         yield
-        guard = getattr(sys.modules.get("sitecustomize"), "guard", None)
+        guard = _guard()
         if guard is not None:  # now, because a session may end the process without its exit functions
             guard.check_loaded()
         self.send("end", status=int(session.exitstatus))
@@ -96,6 +122,41 @@ class Reporter:
         return first
 
 
+class Unseen:
+    """A session inside a stage that is another program's: how it ended, in a sentence, unless all of it passed."""
+
+    def __init__(self) -> None:
+        self._id = os.urandom(4).hex()
+        self._counts: Counter[str] = Counter()
+        self._note("it did not end")
+
+    def _note(self, wrong: str) -> None:
+        _guard().note(session=self._id, wrong=wrong)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, "wasxfail"):
+            self._counts["xpassed" if report.passed else "xfailed"] += 1
+        elif report.when == "call" or not report.passed:
+            self._counts[report.outcome] += 1
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if not report.passed:
+            self._counts["not collected" if report.failed else "skipped"] += 1
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self._counts["deselected"] += len(items)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        yield
+        passed = self._counts.pop("passed", 0)
+        others = [f"{n} {outcome}" for outcome, n in self._counts.items()]
+        if passed and not others and int(session.exitstatus) == 0:
+            self._note("")
+        else:
+            self._note(", ".join([f"{passed} passed", *others, f"exit status {int(session.exitstatus)}"]))
+
+
 class WorkerNotes:
     """What only an xdist worker sees: the tests that were collected and deselected."""
 
@@ -114,7 +175,7 @@ class WorkerNotes:
 
 def _details(report: Any) -> dict[str, object]:
     """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
-    details: dict[str, object] = {}
+    details: dict[str, object] = {"raised": getattr(report, _RAISED, [])}
     if hasattr(report, "wasxfail"):
         details["xfail"] = str(report.wasxfail)
     elif report.skipped:

@@ -39,12 +39,13 @@ def _watch(pipe: int, run_id: str) -> None:
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)
         if os.read(pipe, 1) == b"":
-            _end_run(run_id)
+            end_marked(run_id)
     finally:
         os._exit(0)
 
 
-def _end_run(run_id: str) -> None:
+def end_marked(run_id: str) -> None:
+    """End every process that carries the run's mark, and those that they start meanwhile."""
     end = time.monotonic() + _PATIENCE_S
     while time.monotonic() < end:
         left = processes.marked(run_id)

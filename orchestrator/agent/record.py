@@ -10,18 +10,23 @@ _SHAPE = {
     "blocked": (str, None),  # why it did not start
     "exit_code": (int, None),
     "signal": (str, None),
-    "ended_by": ("wall", "silence", "cancel", None),
+    "ended_by": ("wall", "silence", "cancel", "limit", None),
     "truncated": dict,  # bytes cut from the logs, by stream
     "tree": {"ok": bool, "changed": [str], "strays": [str]},
     "stray_before": [str],
     "environment_ok": bool,
     "journal_ok": bool,
+    # Of a stage that wants the GPU for itself: why nobody could look, and who else used it.
+    "gpu": ({"unknown": (str, None), "disturbed": (str, None)}, None),
     "guarded": (bool, None),  # whether the guard was loaded; None for a stage that is no Python
     "foreign_modules": [{"name": str, "file": str}],
+    "unseen_sessions": [str],  # what was wrong with each pytest that ran behind another program
     "artifacts": [{"path": str, "existed_before": bool, "problem": (str, None)}],
     "overwritten": [str],  # what earlier stages had left in artifacts/ and this one changed
     "files": [{"path": str, "bytes": int, "sha256": str}],
 }
+# Facts that the journals of earlier versions do not have.
+_LATER: Dict[str, Any] = {"gpu": None, "unseen_sessions": []}
 _ABSENT = object()
 
 
@@ -35,6 +40,8 @@ def blank(stray_before: Sequence[str]) -> Dict[str, Any]:
         "ended_by": None,
         "seconds": 0.0,
         "truncated": {},
+        "redacted": {},  # names of the secret values that were replaced, by file
+        "gpu": None,
         "leftovers": [],  # processes that outlived the stage's own, and were ended
         "tree": {"ok": True, "changed": [], "strays": []},
         "stray_before": list(stray_before),
@@ -42,6 +49,7 @@ def blank(stray_before: Sequence[str]) -> Dict[str, Any]:
         "journal_ok": True,
         "guarded": None,
         "foreign_modules": [],
+        "unseen_sessions": [],
         "artifacts": [],
         "overwritten": [],
         "files": [],
@@ -55,7 +63,9 @@ def by_stage(events: Iterable[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
     records: Dict[str, Dict[str, Any]] = {}
     for event in events:
         name, files = str(event.get("stage")), event.get("files")
-        if event["event"] == "stage_files" and isinstance(files, list):
+        if event["event"] == "stage_started":  # what an agent that died had told of the stage is not of this attempt
+            ahead.pop(name, None)
+        elif event["event"] == "stage_files" and isinstance(files, list):
             ahead.setdefault(name, []).extend(files)
         elif event["event"] == "stage_ended":
             records[name] = {**event, "files": [*ahead.get(name, ()), *files] if isinstance(files, list) else files}
@@ -64,10 +74,11 @@ def by_stage(events: Iterable[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
 
 def misfit(record: Any) -> str | None:
     """The first part of a record that lacks or has another shape than it must; None if all fits."""
-    return _misfit(record, _SHAPE, "record")
+    return misfit_of({**_LATER, **record} if isinstance(record, dict) else record, _SHAPE, "record")
 
 
-def _misfit(value: Any, shape: Any, where: str) -> str | None:
+def misfit_of(value: Any, shape: Any, where: str) -> str | None:
+    """The first part of `value`, called `where`, that has another shape than `shape` says; None if all fits."""
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             return where
@@ -77,11 +88,11 @@ def _misfit(value: Any, shape: Any, where: str) -> str | None:
             return where
         return _first((item, shape[0], f"{where}[{i}]") for i, item in enumerate(value))
     if isinstance(shape, tuple):
-        return where if all(_misfit(value, alternative, where) for alternative in shape) else None
+        return where if all(misfit_of(value, alternative, where) for alternative in shape) else None
     if isinstance(shape, type):
         return None if type(value) is shape else where
     return None if type(value) is type(shape) and value == shape else where
 
 
 def _first(parts: Any) -> str | None:
-    return next((wrong for wrong in (_misfit(*part) for part in parts) if wrong), None)
+    return next((wrong for wrong in (misfit_of(*part) for part in parts) if wrong), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -11,6 +12,7 @@ from . import journal, lock, processes
 from .failure import Failure
 
 _PIECE = 64 << 10
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8}")
 
 
 def state_of(run_dir: Path) -> dict[str, Any]:
@@ -46,6 +48,11 @@ def living_agent(run_dir: Path) -> int | None:
 def list_runs(workdir: Path) -> list[dict[str, Any]]:
     """All runs below `workdir`, newest first, each with its state and what its plan says of it."""
     return [{**state_of(d), **_summary(d)} for d in sorted(_run_dirs(workdir), key=lambda d: d.name, reverse=True)]
+
+
+def newest(workdir: Path) -> str | None:
+    """The run id of the last launch, by the time in it; None without one."""
+    return max((d.name for d in _run_dirs(workdir) if _RUN_ID.fullmatch(d.name)), default=None)
 
 
 def _run_dirs(workdir: Path) -> Iterator[Path]:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import processes
+from .gpu_use import memory_of
 from .logs import EventFile, Log
+from .redaction import NOTHING, Redactor
 
 _STACK_DUMP_S = 1.0  # from asking for the stacks to SIGTERM
 _SETTLE_S = 0.5  # for helpers that end by themselves after the stage's own process
@@ -41,6 +43,8 @@ class Command:
     log_bytes: int
     events: Optional[Path] = None
     fd_variable: str = ""
+    redactor: Redactor = NOTHING
+    beside: Sequence[int] = ()  # helpers of the agent's own while it runs
 
 
 @dataclass(frozen=True)
@@ -54,24 +58,26 @@ class Limits:
 
 @dataclass
 class Ending:
-    """How it ended. `exit_code` is None after a signal; `ended_by` says which limit (or cancel) stopped it."""
+    """How it ended. `exit_code` is None after a signal; `ended_by` says what stopped it: its wall or silence limit, or
+    the end of the whole run by cancel or limit."""
 
     exit_code: Optional[int] = None
     signal: Optional[str] = None
     ended_by: Optional[str] = None
     seconds: float = 0.0
     truncated: Dict[str, int] = field(default_factory=dict)
+    redacted: Dict[str, List[str]] = field(default_factory=dict)
     leftovers: List[Dict[str, object]] = field(default_factory=list)
 
 
 class Supervisor:
-    """Runs commands one after the other. `wakeup_fd` becomes readable when a signal comes; `cancelled` asks whether the
-    run is to end; processes in `own` are the agent's helpers and not the stage's.
+    """Runs commands one after the other. `wakeup_fd` becomes readable when a signal comes; `interrupted` says
+    what ends the whole run now, if anything does; processes in `own` are the agent's helpers and not the stage's.
     """
 
-    def __init__(self, wakeup_fd: int, cancelled: Callable[[], bool], own: Sequence[int]) -> None:
+    def __init__(self, wakeup_fd: int, interrupted: Callable[[], Optional[str]], own: Sequence[int]) -> None:
         self._wakeup_fd = wakeup_fd
-        self._cancelled = cancelled
+        self._interrupted = interrupted
         self._own = own
 
     def run(self, command: Command, limits: Limits, on_output: Callable[[str, float, Log], None]) -> Ending:
@@ -80,11 +86,11 @@ class Supervisor:
         CannotStart if the program, or its logs, cannot be. What `on_output` raises ends the command.
         """
         try:
-            running = _Running(command, limits, self._wakeup_fd, self._own)
+            running = _Running(command, limits, self._wakeup_fd, [*self._own, *command.beside])
         except OSError as e:
             raise CannotStart(f"the stage's logs cannot be written: {e}") from e
         with running:
-            return running.to_end(self._cancelled, on_output)
+            return running.to_end(self._interrupted, on_output)
 
 
 class _Running:
@@ -94,8 +100,8 @@ class _Running:
         self._limits = limits
         self._own = own
         paths = {"stdout": command.stdout, "stderr": command.stderr}
-        self._logs = {name: Log(path, command.log_bytes) for name, path in paths.items()}
-        self._events = EventFile(command.events) if command.events else None
+        self._logs = {name: Log(path, command.log_bytes, command.redactor) for name, path in paths.items()}
+        self._events = EventFile(command.events, command.redactor) if command.events else None
         self._selector = selectors.DefaultSelector()
         self._selector.register(wakeup_fd, selectors.EVENT_READ)
         self._start = self._last_output = time.monotonic()
@@ -121,13 +127,14 @@ class _Running:
         if self._events:
             self._events.close()
 
-    def to_end(self, cancelled: Callable[[], bool], on_output: Callable[[str, float, Log], None]) -> Ending:
+    def to_end(self, interrupted: Callable[[], Optional[str]], on_output: Callable[[str, float, Log], None]) -> Ending:
         ending = Ending()
         stopping: Optional[_Stopping] = None
         while self._process.poll() is None and not (stopping and stopping.given_up):
-            ending.ended_by = ending.ended_by or self._reason_to_stop(cancelled)
+            ending.ended_by = ending.ended_by or self._reason_to_stop(interrupted)
             if ending.ended_by:
-                stopping = stopping or _Stopping(self._process.pid, self._limits.grace, ending.ended_by != "cancel")
+                dump = ending.ended_by in ("wall", "silence")
+                stopping = stopping or _Stopping(self._process.pid, self._limits.grace, dump)
                 stopping.advance(self._below)
             self._report(on_output)
             self._read(self._time_to_wait(stopping))
@@ -138,6 +145,7 @@ class _Running:
         for log in self._logs.values():
             log.close()
         ending.truncated = {name: log.cut for name, log in self._logs.items() if log.cut}
+        ending.redacted = {name: log.redacted for name, log in self._logs.items() if log.redacted}
         return ending
 
     def _spawn(self, command: Command) -> "subprocess.Popen[bytes]":
@@ -204,10 +212,11 @@ class _Running:
             self._last_report = now
             on_output(name, round(now - self._start, 3), self._logs[name])
 
-    def _reason_to_stop(self, cancelled: Callable[[], bool]) -> str | None:
+    def _reason_to_stop(self, interrupted: Callable[[], Optional[str]]) -> str | None:
         now = time.monotonic()
-        if cancelled():
-            return "cancel"
+        why = interrupted()
+        if why:
+            return why
         if now - self._start >= self._limits.wall:
             return "wall"
         return "silence" if now - self._last_output >= self._limits.silence else None
@@ -230,7 +239,7 @@ class _Running:
     def _clean_up(self, ending: Ending) -> None:
         """End what the stage left running, name it, and take the output that is still in the pipes."""
         self._pump(lambda: not self._below(), _SETTLE_S)
-        ending.leftovers = [processes.describe(pid) for pid in self._below()]
+        ending.leftovers = _described(self._below())
         for signum, patience in ((signal.SIGTERM, _LEFTOVER_TERM_S), (signal.SIGKILL, _KILL_S)):
             if not processes.LINUX:
                 processes.send_to_group(signum, self._process.pid)
@@ -288,6 +297,12 @@ class _Stopping:
     def _give_up(self, below: list[int]) -> float:
         self.given_up = True
         return _KILL_S
+
+
+def _described(pids: List[int]) -> List[Dict[str, object]]:
+    """What is recorded of processes that are to be ended; `gpu_mib` of those that hold memory of a GPU."""
+    held = memory_of(pids)
+    return [{**processes.describe(pid), **({"gpu_mib": held[pid]} if pid in held else {})} for pid in pids]
 
 
 def _as_stage() -> None:

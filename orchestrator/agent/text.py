@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Iterable
+from typing import BinaryIO, Iterable
 
+_TRACEBACK = b"Traceback (most recent call last):"
+_LONGEST_LINE = 1 << 20
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
@@ -22,6 +24,21 @@ def last_line(output: bytes, limit: int = 300) -> str:
         if shown:
             return shown
     return ""
+
+
+def shows(piece: bytes) -> bool:
+    """Whether `piece` holds anything that a reader sees: more than blanks, control characters and escape codes."""
+    return bool(plain(piece.decode("utf-8", "replace")))
+
+
+def holds_traceback(f: BinaryIO) -> bool:
+    """Whether a Python traceback is in `f`, but for those of exceptions that Python itself ignores."""
+    before = b""
+    for line in iter(lambda: f.readline(_LONGEST_LINE), b""):
+        if _TRACEBACK in line and not before.startswith(b"Exception ignored"):
+            return True
+        before = line
+    return False
 
 
 def listing(names: Iterable[str], most: int = 3) -> str:

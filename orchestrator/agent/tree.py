@@ -12,12 +12,15 @@ import sys
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .files import walk
 
 # Path -> (git mode, sha1 of the blob). Whatever git cannot hold has the mode "other" and no hash.
 Manifest = Dict[str, Tuple[str, str]]
+
+# Path -> modification and change time, in nanoseconds.
+WriteTimes = Mapping[str, Tuple[int, int]]
 
 _UNKNOWN = ("other", "")
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
@@ -94,10 +97,19 @@ def entry_of(path: str | Path) -> Tuple[str, str]:
     return _UNKNOWN
 
 
-def difference(root: Path, expected: Manifest, allowed: Manifest, commit: str) -> Difference:
-    """What was done to the tree at `root` since it was `expected`; `allowed` files may be there as they are."""
+def write_times(root: Path, files: Iterable[str]) -> WriteTimes:
+    """When each of `files` was last written: the change time cannot be set back, as the content can."""
+    return {name: _write_time(root / name) for name in files}
+
+
+def difference(root: Path, expected: Manifest, allowed: Manifest, commit: str, written: WriteTimes) -> Difference:
+    """What was done to the tree at `root` since it was `expected`; `allowed` files may be there as they are.
+
+    A file that was written since `written` has changed, even if its content was set back.
+    """
     found = {name: entry_of(p) if name in expected or name in allowed else _UNKNOWN for name, p in _walk(root)}
-    changed = sorted(path for path, entry in expected.items() if found.get(path) != entry)
+    now = write_times(root, expected)
+    changed = sorted(path for path, entry in expected.items() if found.get(path) != entry or now[path] != written[path])
     strays = sorted(path for path, entry in found.items() if path not in expected and allowed.get(path) != entry)
     if _git_head(root) != commit:
         changed.append(".git/HEAD")
@@ -116,11 +128,11 @@ def copy(source: Path, target: Path) -> None:
             _copy_file(path, str(place))
 
 
-def make_git(root: Path, commit: str, commit_object: str | None) -> None:
+def make_git(root: Path, commit: str, commit_object: str | None, tree: str) -> None:
     """A minimal .git with HEAD detached at `commit`, enough for `git rev-parse HEAD`.
 
     With `commit_object` (the object's content in base64), `git log -1` works too; ValueError if its hash is not
-    `commit`.
+    `commit`, or if it is the commit of another tree than `tree`.
     """
     git = root / ".git"
     for folder in ("objects", "refs/heads"):
@@ -131,6 +143,8 @@ def make_git(root: Path, commit: str, commit_object: str | None) -> None:
         content = base64.b64decode(commit_object, validate=True)
         if _hash_object("commit", content) != commit:
             raise ValueError(f"the commit object in the plan is not that of {commit}")
+        if not content.startswith(f"tree {tree}\n".encode()):
+            raise ValueError(f"the plan's tree {tree} is not that of its commit {commit}")
         place = git / "objects" / commit[:2] / commit[2:]
         place.parent.mkdir()
         place.write_bytes(zlib.compress(b"commit %d\0" % len(content) + content))
@@ -165,6 +179,14 @@ def _hash_file(path: str | Path) -> str:
         for piece in iter(lambda: f.read(1 << 16), b""):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def _write_time(path: Path) -> Tuple[int, int]:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ctime_ns
 
 
 def _git_head(root: Path) -> str:

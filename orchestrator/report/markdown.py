@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from orchestrator.results import Result, StageResult
-from orchestrator.text import markdown, plain, seconds, size
+from orchestrator.text import markdown, number, plain, seconds, size
 
 _ROWS_SHOWN = 12
 
@@ -43,15 +45,15 @@ def _heading(result: Result) -> str:
 def _where(result: Result, environment: Mapping[str, Any]) -> str:
     runbook = result.runbook
     committed = "as committed" if runbook["committed"] else "NOT as in this commit"
+    digest = markdown(runbook["sha256"][:12])
     rows = [
         ("GPU host", _host(environment)),
+        ("Machine", _machine(environment)),
+        ("Since the last run there", _changed(environment)),
         ("Commit", f"`{result.commit}` (tree `{result.tree}`)"),
         ("Torch/Triton/CUDA", _versions(environment)),
         ("Python", markdown(environment.get("python_version", "-"))),
-        (
-            "Runbook",
-            f"{markdown(runbook['name'])} ({runbook['source']}, {committed}, sha256 `{runbook['sha256'][:12]}`)",
-        ),
+        ("Runbook", f"{markdown(runbook['name'])} ({runbook['source']}, {committed}, sha256 {digest})"),
         ("Run", f"`{markdown(result.run_id)}`"),
         ("Cost", _cost(environment, result.stages)),
     ]
@@ -59,8 +61,9 @@ def _where(result: Result, environment: Mapping[str, Any]) -> str:
 
 
 def _host(environment: Mapping[str, Any]) -> str:
-    gpus = environment.get("gpus") or []
-    gpu = markdown(gpus[0]["name"]) if gpus else f"no GPU, {markdown(environment.get('cpu_model') or 'CPU unknown')}"
+    gpus = environment.get("gpus")
+    first = gpus[0] if isinstance(gpus, list) and gpus and isinstance(gpus[0], dict) else None
+    gpu = markdown(first.get("name")) if first else f"no GPU, {markdown(environment.get('cpu_model') or 'CPU unknown')}"
     driver = markdown(environment.get("driver") or "none")
     ceiling = environment.get("driver_cuda")
     return f"{markdown(environment.get('hostname', '-'))} / {gpu} / driver {driver}" + (
@@ -68,8 +71,24 @@ def _host(environment: Mapping[str, Any]) -> str:
     )
 
 
+def _machine(environment: Mapping[str, Any]) -> str:
+    """What tells one machine from another at the same address."""
+    gpus = environment.get("gpus") or []
+    ids = [f"GPU {markdown(gpu.get('uuid'))}" for gpu in gpus if isinstance(gpu, dict)]
+    known = (("boot", environment.get("boot_id")), ("host key", environment.get("host_key")))
+    return ", ".join([*ids, *(f"{name} {markdown(value)}" for name, value in known if value)])
+
+
+def _changed(environment: Mapping[str, Any]) -> str:
+    since = environment.get("changed_since")
+    if not isinstance(since, dict) or not isinstance(since.get("changes"), list):
+        return ""
+    return f"{'; '.join(map(markdown, since['changes']))} (run {markdown(since.get('run_id'))})"
+
+
 def _versions(environment: Mapping[str, Any]) -> str:
-    packages = environment.get("packages") or {}
+    packages = environment.get("packages")
+    packages = packages if isinstance(packages, dict) else {}
     shown = [f"{name} {markdown(packages[name])}" for name in ("torch", "triton", "flash-attn") if packages.get(name)]
     if not packages.get("torch"):
         return ", ".join(shown) or "-"
@@ -78,7 +97,7 @@ def _versions(environment: Mapping[str, Any]) -> str:
 
 
 def _cost(environment: Mapping[str, Any], stages: Iterable[StageResult]) -> str:
-    rate = environment.get("cost_per_hour")
+    rate = number(environment.get("cost_per_hour"))
     if rate is None:
         return ""
     spent = sum(stage.seconds or 0 for stage in stages)
@@ -141,10 +160,15 @@ def _figures(result: Result, directory: Path) -> str:
 
 def _csv_table(directory: Path, name: str) -> str:
     with (directory / "artifacts" / name).open(newline="", encoding="utf-8", errors="replace") as f:
-        header, *rows = list(csv.reader(f))
-    body = _table([markdown(c) for c in header], [[markdown(c) for c in row] for row in rows[:_ROWS_SHOWN]])
-    more = f"\n\n{len(rows) - _ROWS_SHOWN} more rows in the file." if len(rows) > _ROWS_SHOWN else ""
-    return f"From [artifacts/{markdown(name)}](artifacts/{name}):\n\n{body}{more}"
+        rows = csv.reader(f)
+        try:
+            header, shown = next(rows, []), list(islice(rows, _ROWS_SHOWN))
+            left = sum(1 for _ in rows)
+        except csv.Error:  # an artifact of another kind with that name
+            return f"[artifacts/{markdown(name)}](artifacts/{name}) is no table."
+    body = _table([markdown(c) for c in header], [[markdown(c) for c in row] for row in shown])
+    more = f"\n\n{left} more rows in the file." if left else ""
+    return f"From [artifacts/{markdown(name)}](artifacts/{quote(name)}):\n\n{body}{more}"
 
 
 def _artifacts(result: Result) -> str:
@@ -164,5 +188,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    content = json.loads(path.read_text())
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as e:
+        return {"error": plain(e)}
     return content if isinstance(content, dict) else {"error": plain(content)}

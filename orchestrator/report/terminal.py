@@ -62,7 +62,7 @@ def pods(found: Sequence[Mapping[str, object]]) -> Table:
 
 def runs(found: Sequence[Mapping[str, object]]) -> Table:
     """Runs, kept here (with their verdict) or on a pod."""
-    return _columns(found, ("run_id", "pod", "state", "verdict", "runbook", "who"))
+    return _columns(found, ("run_id", "pod", "state", "verdict", "runbook", "who", "error"))
 
 
 def environments(found: Sequence[Mapping[str, Any]]) -> Table:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,18 +18,21 @@ from packaging.utils import canonicalize_name
 from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, InputError, Unreachable
 from orchestrator.files import sha256
 from orchestrator.inventory import Pod
-from orchestrator.pairing import SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
+from orchestrator.pairing import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing_table import table
 from orchestrator.runbook import EnvironmentSpec
-from orchestrator.tasks.probe import Agent, PodFacts
+from orchestrator.tasks.probe import Agent, PodFacts, capability
 from orchestrator.text import listing, plain, seconds
 from orchestrator.ui import Progress
+from orchestrator.variables import resolve
 
 _POLL_S = 10.0
 _ANSWER_S = 60.0
 _BUILDS = 3
 _GIVE_UP_S = 300.0
 _RETRY_S = 2.0
+# flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
+SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
 # Asked of a pod's own Python beside what the runbook names, for the record.
 _ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
@@ -39,11 +43,16 @@ class Options:
     """How an environment is built; none of it changes which one it is.
 
     `fresh` resolves anew instead of keeping the last lock; `wheelhouse` is a directory of wheels that is carried to the
-    pod, which then asks no network; `installer` "auto" is uv where it can be had, else pip.
+    pod, which then asks no network; `offline` is the same without a new one; `source_build` lets the pod compile
+    flash-attn where it has no wheel, for at most `source_build_s`; `installer` "auto" is uv where it can be had, else
+    pip.
     """
 
     fresh: bool = False
     wheelhouse: Path | None = None
+    offline: bool = False
+    source_build: bool = False
+    source_build_s: float = SOURCE_BUILD_S
     installer: Literal["auto", "uv", "pip"] = "auto"
 
 
@@ -56,28 +65,41 @@ def bootstrap(
     """
     if is_system(agent.pod, spec):
         return _system(agent, spec)
-    chosen = explain(agent, facts, spec)
+    options = options or Options()
+    chosen = explain(agent, facts, spec, options)
     for line in chosen.reasons:
         progress.detail(line)
-    options = options or Options()
     request = {**chosen.request(), **_how(agent, options)}
     found = _find(agent, request)
+    if options.source_build and found["state"] == "ready" and _lacking(chosen, found["environment"]):
+        request["fresh"] = True
     if found["state"] == "changed":
         progress.warn(f"pod {agent.pod.name!r}: {plain(found['reason'], 1000)}; it is rebuilt")
-    if found["state"] != "ready" or options.fresh:
+    if found["state"] != "ready" or request["fresh"]:
         found = _build(agent, request, progress)
     for note in found["environment"]["notes"]:
         progress.warn(note)
     return dict(found["environment"])
 
 
-def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec) -> Environment:
+def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
     """Which environment fits the pod and why; nothing is installed."""
-    pod = agent.pod
+    pod, options = agent.pod, options or Options()
+    known = facts_for_pairing(facts.raw, pod, agent.python)
+    known = replace(
+        known,
+        from_source=known.from_source or options.source_build,
+        managed=known.managed and not (options.wheelhouse or options.offline),
+    )
     try:
-        return choose(table(), facts_for_pairing(facts.raw, pod, agent.python), spec, pod.environment)
+        return choose(table(), known, spec, pod.environment)
     except EnvironmentFailed as e:
         raise EnvironmentFailed(f"pod {pod.name!r}: {e}") from e
+
+
+def _lacking(chosen: Environment, environment: Mapping[str, Any]) -> list[str]:
+    """Wheels that were left out the last time."""
+    return [wheel.name for wheel in chosen.wheels if wheel.name not in environment["packages"]]
 
 
 def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
@@ -99,15 +121,14 @@ def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Fa
         managed=not pod.python,
         driver=next((gpu["driver"] for gpu in raw["gpus"]), None),
         gpus=gpus,
+        from_source=FLASH in raw.get("built", ()),
         compiler=any(compilers) if any(compilers) or len(compilers) == len(_COMPILERS) else None,
     )
 
 
 def _sm(gpu: Mapping[str, Any]) -> int:
     """From the driver, else by the GPU's name; 0, which no build serves, for one that nobody knows."""
-    if gpu["compute_cap"]:
-        return round(float(gpu["compute_cap"]) * 10)
-    return table().sm_of(str(gpu["name"])) or 0
+    return capability(gpu) or table().sm_of(str(gpu["name"])) or 0
 
 
 def _is_cpython(python: Mapping[str, Any]) -> bool:
@@ -118,11 +139,16 @@ def _is_cpython(python: Mapping[str, Any]) -> bool:
 def _how(agent: Agent, options: Options) -> dict[str, Any]:
     """What does not change which environment it is."""
     wheelhouse = _carry(agent, options.wheelhouse) if options.wheelhouse else None
+    variables = resolve(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
     return {
         "fresh": options.fresh,
         "wheelhouse": wheelhouse,
         "installer": options.installer,
-        "variables": dict(agent.pod.env),
+        "offline": options.offline,
+        "allow_source_build": options.source_build,
+        "source_build_s": options.source_build_s,
+        "variables": {**variables.plain, **variables.secret},
+        "secrets": sorted(variables.secret),
     }
 
 

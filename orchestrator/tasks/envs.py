@@ -10,7 +10,18 @@ from orchestrator.tasks.reach import Door
 from orchestrator.ui import Progress
 
 _PRUNE_LIMIT_S = 900.0
-_SHOWN = ("kind", "profile", "key", "python", "python_version", "torch_cuda", "packages", "notes", "lock_sha256")
+_SHOWN = (
+    "kind",
+    "profile",
+    "key",
+    "python",
+    "python_version",
+    "torch_cuda",
+    "packages",
+    "built",
+    "notes",
+    "lock_sha256",
+)
 
 
 def set_up(door: Door, spec: EnvironmentSpec, progress: Progress, options: Options | None = None) -> dict[str, Any]:
@@ -20,18 +31,18 @@ def set_up(door: Door, spec: EnvironmentSpec, progress: Progress, options: Optio
     return {name: environment[name] for name in _SHOWN if name in environment}
 
 
-def reasons(door: Door, spec: EnvironmentSpec) -> dict[str, Any]:
+def reasons(door: Door, spec: EnvironmentSpec, options: Options | None = None) -> dict[str, Any]:
     """Which environment fits the pod, why, and why the preferred and newer ones do not. Nothing is installed."""
     if is_system(door.pod, spec):
         return {"profile": "system", "reasons": ["the pod's own Python is asked for"], "rejected": []}
     with door.open() as agent:
-        chosen = explain(agent, door.facts(agent), spec)
+        chosen = explain(agent, door.facts(agent), spec, options)
     return {
         "profile": chosen.profile,
         "python": chosen.python,
         "requirements": list(chosen.requirements),
         "indexes": list(chosen.indexes),
-        "wheels": [wheel.url for wheel in chosen.wheels],
+        "wheels": [wheel.url or f"{wheel.name} {wheel.version} from source" for wheel in chosen.wheels],
         "reasons": list(chosen.reasons),
         "rejected": list(chosen.rejected),
     }

@@ -1,110 +1,241 @@
-"""Bring a stage's files home: only what its record names, only regular files, only inside the run's directory."""
+"""Bring a run's files home: only what its records name, only regular files, only inside the run's directory.
+
+What is asked for, and how much comes, is decided here: the pod can only send that, or say that it does not.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
-import tarfile
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
-from orchestrator.errors import IntegrityError, PodError
-from orchestrator.files import sha256
+from orchestrator.agent.files import walk
+from orchestrator.errors import IntegrityError
+from orchestrator.files import is_regular, on_this_disk, remember_sha256
+from orchestrator.inventory import MAX_BYTES, MAX_FILES, Pod
 from orchestrator.rundir import RunDirectory
 from orchestrator.tasks.probe import Agent
-from orchestrator.text import plain, size
+from orchestrator.text import count, plain, size
 
-# What one run may put on the laptop's disk.
-MAX_BYTES = 8 * 2**30
+_MOST_PARTS = 32
+_LONGEST_PART = 255  # bytes: what file systems take
+_MOST_REFUSALS = 100
+_LONGEST_ANSWER = 1 << 12
+_PIECE = 1 << 20
+_LEFTOVER_AGE_S = 3600
+# What a name can be wrong with on this machine's file system; anything else is wrong with the disk.
+_NAME_ERRORS = frozenset(
+    {
+        *(errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
+        *(errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG, errno.ELOOP),
+    }
+)
 
 
-def missing_files(run: RunDirectory, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The files that the records name and that are not here yet, or are not here as recorded."""
-    listed = (record.get("files") for record in records)
-    files = (file for some in listed if isinstance(some, list) for file in some if isinstance(file, dict))
-    return [file for file in files if not _is_here(run.path, file)]
+class File(NamedTuple):
+    """A file as its record states it; `path` is relative to the run's directory."""
+
+    path: str
+    bytes: int
+    sha256: str
 
 
-def pull(agent: Agent, remote: str, run: RunDirectory, files: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Fetch `files` of the run directory `remote` on the pod; returns a sentence for each one that was refused."""
-    wanted, refused = _admit(run.path, files)
-    if not wanted:
-        return refused
-    names = json.dumps(list(wanted)).encode()
-    with agent.stream("export", remote, "--files-from", "-", input=names) as stream:
+@dataclass(frozen=True)
+class Limits:
+    """What one run may put on this machine's disk."""
+
+    bytes: int = MAX_BYTES
+    files: int = MAX_FILES
+
+
+def limits_of(pod: Pod) -> Limits:
+    """What the inventory allows a run of this pod."""
+    return Limits(pod.max_bytes, pod.max_files)
+
+
+class Refusal(Exception):
+    """Why a file is not taken; a clause that follows its name."""
+
+
+class Intake:
+    """What of a run comes home, over one connection.
+
+    `note` takes the records, `take` fetches what they name and what is not here: first the evidence (what lies under
+    stages/, and the artifacts `owed`), then the rest. `left` are files that the limits keep on the pod.
+    """
+
+    def __init__(self, directory: Path, owed: Collection[str] = (), limits: Limits = Limits()) -> None:
+        self._directory, self._owed, self._limits = directory, owed, limits
+        self._evidence: list[File] = []
+        self._others: list[File] = []
+        self._refused: list[str] = []
+        self._unnamed = 0
+        self._folders: set[str] = set()
+        sizes = [entry.stat(follow_symlinks=False).st_size for _, entry in walk(directory)]
+        self._bytes, self._files = sum(sizes), len(sizes)
+        self._aside = directory.with_name(f".{directory.name}.{os.getpid()}")
+        self.left: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, run: RunDirectory, limits: Limits) -> Intake:
+        """The intake of a run with its plan here."""
+        owed = {f"artifacts/{a.path}" for stage in run.plan().stages for a in stage.expect.artifacts}
+        return cls(run.path, owed, limits)
+
+    @property
+    def refused(self) -> list[str]:
+        """A sentence for each file that the pod offered and that was not taken, and one for what the limits left."""
+        told = list(self._refused)
+        if self._unnamed:
+            told.append(f"{count(self._unnamed, 'more file')} that cannot be taken")
+        if self.left:
+            most = f"{size(self._limits.bytes)} (max_bytes) or {count(self._limits.files, 'file')} (max_files)"
+            kept = f"{count(len(self.left), 'file')} of {size(sum(self.left.values()))} in all"
+            told.append(
+                f"{kept} stay on the pod: with them the run would take more than {most} here; raise the limit in the "
+                "inventory and fetch again"
+            )
+        return told
+
+    def note(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Remember what the records of `events` name and what is not here, or not here as recorded."""
+        for event in events:
+            listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
+            for record in listed if isinstance(listed, list) else ():
+                self._note(record)
+
+    def take(self, agent: Agent, remote: str, *, everything: bool) -> None:
+        """Fetch the evidence that was noted from the run directory `remote`, and with `everything` the rest."""
+        wanted, self._evidence = self._evidence, []
+        if everything:
+            wanted, self._others = wanted + self._others, []
+        admitted = [file for file in wanted if self._admit(file)]
+        if admitted:
+            self._receive(agent, remote, admitted)
+
+    def _note(self, record: Any) -> None:
         try:
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
-                refused += [sentence for member in archive if (sentence := _take(archive, member, wanted, run.path))]
-        except tarfile.TarError as e:
-            raise IntegrityError(f"the files of {run.path.name} arrived damaged: {e}") from e
-        except OSError as e:
-            raise PodError(f"the files of {run.path.name} cannot be written to {run.path}: {e.strerror or e}") from e
-    return refused + [f"{plain(name)}: the pod did not send it" for name in wanted if not (run.path / name).exists()]
+            file = _file(record)
+        except Refusal as e:
+            self._refuse(record.get("path") if isinstance(record, dict) else record, e)
+            return
+        if not is_regular(f"{self._directory}/{file.path}", file.bytes):
+            is_evidence = file.path.startswith("stages/") or file.path in self._owed
+            (self._evidence if is_evidence else self._others).append(file)
 
+    def _admit(self, file: File) -> bool:
+        """Whether the file still fits under the limits; then it counts."""
+        if self._bytes + file.bytes > self._limits.bytes or self._files >= self._limits.files:
+            self.left[file.path] = file.bytes
+            return False
+        self._bytes += file.bytes
+        self._files += 1
+        return True
 
-def _is_here(directory: Path, file: Mapping[str, Any]) -> bool:
-    if _unsafe(file):
-        return False
-    path = directory / str(file["path"])
-    return path.is_file() and path.stat().st_size == int(file["bytes"])
-
-
-def _admit(directory: Path, files: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
-    """The files that may be fetched, by name, and a sentence for each that may not."""
-    wanted: dict[str, Mapping[str, Any]] = {}
-    refused = []
-    total = sum(p.stat().st_size for p in directory.rglob("*") if p.is_file())
-    for file in files:
-        reason = _unsafe(file)
-        if reason is None and total + file["bytes"] > MAX_BYTES:
-            reason = f"with it the run would take more than {size(MAX_BYTES)} here"
-        if reason:
-            refused.append(f"{plain(file.get('path'))}: {reason}")
+    def _refuse(self, path: object, why: object) -> None:
+        if len(self._refused) < _MOST_REFUSALS:
+            self._refused.append(f"{plain(path)}: {plain(why)}")
         else:
-            wanted[file["path"]] = file
-            total += file["bytes"]
-    return wanted, refused
+            self._unnamed += 1
+
+    def _receive(self, agent: Agent, remote: str, files: Sequence[File]) -> None:
+        request = json.dumps([(file.path, file.bytes) for file in files]).encode()
+        with on_this_disk(self._directory):
+            self._drop_leftovers()
+            try:
+                with agent.stream("send", remote, input=request) as stream:
+                    for file in files:
+                        self._receive_one(stream, file)
+            finally:
+                self._aside.unlink(missing_ok=True)
+
+    def _receive_one(self, stream: BinaryIO, file: File) -> None:
+        answer = stream.readline(_LONGEST_ANSWER)
+        if not answer.startswith((b"+\n", b"-")):
+            raise IntegrityError(f"the files of {self._directory.name} arrived damaged")
+        try:
+            if answer.startswith(b"-"):
+                raise Refusal(f"the pod did not send it: it {answer[1:].decode(errors='replace')}")
+            if self._copy(stream, file.bytes) != file.sha256:
+                raise Refusal("its sha256 is not the recorded one")
+            self._place(file)
+        except Refusal as e:
+            self._refuse(file.path, e)
+
+    def _copy(self, stream: BinaryIO, left: int) -> str:
+        """Write the next `left` bytes aside; their hash."""
+        digest = hashlib.sha256()
+        with open(self._aside, "wb", buffering=0) as aside:
+            while left > 0:
+                piece = stream.read(min(left, _PIECE))
+                if not piece:
+                    raise IntegrityError(f"the files of {self._directory.name} arrived cut short")
+                digest.update(piece)
+                left -= len(piece)
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[aside.write(rest) :]
+        return digest.hexdigest()
+
+    def _place(self, file: File) -> None:
+        """Give what was written aside its name."""
+        folder, _, name = file.path.rpartition("/")
+        target = f"{self._directory}/{file.path}"
+        try:
+            self._make(folder)
+            _distinct(target, name)
+            os.replace(self._aside, target)
+        except OSError as e:
+            if e.errno in _NAME_ERRORS:
+                raise Refusal(f"this disk cannot hold it: {e.strerror}") from e
+            raise
+        remember_sha256(target, file.sha256)
+
+    def _make(self, folder: str) -> None:
+        """Make the folder of the run's directory, once."""
+        if folder in self._folders:
+            return
+        parent, _, name = folder.rpartition("/")
+        if parent:
+            self._make(parent)
+        path = f"{self._directory}/{folder}"
+        _distinct(path, name)
+        os.makedirs(path, exist_ok=True)
+        self._folders.add(folder)
+
+    def _drop_leftovers(self) -> None:
+        """Delete what a process that was killed has left aside."""
+        for path in self._directory.parent.glob(f".{self._directory.name}.*"):
+            if path.is_file() and time.time() - path.stat().st_mtime > _LEFTOVER_AGE_S:
+                path.unlink(missing_ok=True)
 
 
-def _unsafe(file: Mapping[str, Any]) -> str | None:
-    """Why the record names no file of a run's directory; None if it does."""
-    path, count, digest = file.get("path"), file.get("bytes"), file.get("sha256")
-    if not isinstance(path, str) or not isinstance(count, int) or count < 0 or not isinstance(digest, str):
-        return "the record lacks path, bytes or sha256"
-    parts = PurePosixPath(path).parts
-    if path.startswith("/") or ".." in parts or "\0" in path or len(parts) < 2:
-        return "it would lie outside the run's directory"
+def _file(record: Any) -> File:
+    """The file that a record names; Refusal if it names none of a run's directory."""
+    if not isinstance(record, dict):
+        raise Refusal("the record is none of a file")
+    path, bytes_, digest = record.get("path"), record.get("bytes"), record.get("sha256")
+    if type(path) is not str or type(bytes_) is not int or bytes_ < 0 or type(digest) is not str:
+        raise Refusal("the record lacks path, bytes or sha256")
+    parts = path.split("/")
+    if len(parts) < 2 or not {"", ".", ".."}.isdisjoint(parts):
+        raise Refusal("it would lie outside the run's directory")
     if parts[0] not in ("stages", "artifacts"):
-        return "expected a file under stages/ or artifacts/"
-    return None
+        raise Refusal("expected a file under stages/ or artifacts/")
+    if not path.isprintable():
+        raise Refusal("its name cannot be shown")
+    if len(parts) > _MOST_PARTS or any(len(part.encode()) > _LONGEST_PART for part in parts):
+        raise Refusal(f"expected at most {_MOST_PARTS} folders deep, and {_LONGEST_PART} bytes in each name")
+    return File(path, bytes_, digest)
 
 
-def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, wanted: Mapping[str, Any], directory: Path) -> str | None:
-    """Write one member if it is the file that was asked for; else say why not."""
-    name = member.name
-    file = wanted.get(name)
-    if file is None:
-        return f"{plain(name)}: it was not asked for"
-    content = archive.extractfile(member) if member.isreg() else None
-    if content is None:
-        return f"{plain(name)}: it is not a regular file"
-    if member.size != file["bytes"]:
-        return f"{plain(name)}: {member.size} bytes came, {file['bytes']} were recorded"
-    target = directory / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        _copy(content, aside)
-        if sha256(aside) != file["sha256"]:
-            return f"{plain(name)}: its sha256 is not the recorded one"
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
-    return None
-
-
-def _copy(source: IO[bytes], target: Path) -> None:
-    with target.open("wb") as f:
-        for piece in iter(lambda: source.read(1 << 20), b""):
-            f.write(piece)
+def _distinct(path: str, name: str) -> None:
+    """Refusal if what is at `path` has another name, as on a disk that takes a capital letter for a small one."""
+    if os.path.lexists(path) and name not in os.listdir(os.path.dirname(path)):
+        raise Refusal("this disk cannot hold it beside a file whose name it takes for the same")

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
 
 from orchestrator.agent import bundle
-from orchestrator.errors import PodBusy, PodError
+from orchestrator.errors import IntegrityError, PodBusy, PodError
 from orchestrator.inventory import Pod
 from orchestrator.results import State
+from orchestrator.tasks.answers import misfit
 from orchestrator.text import plain
-from orchestrator.transports.base import COMMAND_LIMIT_S, Transport
+from orchestrator.transports.base import COMMAND_LIMIT_S, Completed, Transport, full_disk
+
+# Values by stage and name, which the plan only names.
+Secrets = Mapping[str, Mapping[str, str]]
+# A run that is gone on with is checked and gets its tree before the answer comes.
+LAUNCH_LIMIT_S = 600.0
+# What Python says of a program that is not there, and of one that goes while it is being read.
+_AGENT_GONE = re.compile(r"can't open file|No such file or directory: '.*/agent-[0-9a-f]+\.pyz'")
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(13, 7, -1)), "python")
 # Prints, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
@@ -36,6 +44,12 @@ exit 0
 _MODEL_WORDS = frozenset("ada blackwell d laptop max mobile pro super ti".split())
 
 
+def capability(gpu: Mapping[str, Any]) -> int:
+    """A GPU's compute capability as 89 for 8.9; 0 where the driver does not tell it."""
+    told = re.fullmatch(r"(\d{1,3})\.(\d)", str(gpu["compute_cap"]))
+    return int(told[1] + told[2]) if told else 0
+
+
 @dataclass(frozen=True)
 class PodFacts:
     """What the agent found on the pod; `raw` is all of it."""
@@ -51,7 +65,7 @@ class PodFacts:
     @property
     def sm(self) -> int | None:
         """Compute capability as 89 for 8.9; None without a GPU, 0 where the driver does not tell it."""
-        return round(float(self.gpu["compute_cap"] or 0) * 10) if self.gpu else None
+        return capability(self.gpu) if self.gpu else None
 
     @property
     def driver(self) -> str | None:
@@ -85,39 +99,89 @@ class Agent:
     ) -> dict[str, Any]:
         """The JSON answer of one agent command; PodError with its sentence when it fails."""
         done = self.transport.run([*self._argv, command, *arguments], input=input, timeout=timeout)
-        try:
-            answer = json.loads(done.stdout)
-        except ValueError:
-            raise PodError(f"pod {self.pod.name!r}: the agent's {command} failed: {done.complaint()}") from None
-        if "busy" in answer:
+        answer = self._answer(command, done)
+        if isinstance(answer.get("busy"), dict):
             raise self.busy(answer["busy"])
         if done.exit_code != 0:
-            raise PodError(f"pod {self.pod.name!r}: {plain(answer.get('error', command + ' failed'))}")
-        return dict(answer)
+            raise self._refusal(command, answer)
+        what = f"{command} {arguments[0]}" if command == "env" and arguments else command
+        wrong = misfit(what, answer)
+        if wrong:
+            raise IntegrityError(f"pod {self.pod.name!r}: the agent's {what} gives no {wrong} as it should be")
+        return answer
+
+    def _answer(self, command: str, done: Completed) -> dict[str, Any]:
+        """The JSON that a command printed; PodError, with what it said instead, if there is none."""
+        what = f"pod {self.pod.name!r}"
+        try:
+            return dict(json.loads(done.stdout))
+        except (ValueError, TypeError, RecursionError):
+            pass
+        self._check_there(done.complaint())
+        raise PodError(f"{what}: the agent's {command} failed: {done.complaint()}")
+
+    def _check_there(self, complaint: str) -> None:
+        """PodError if Python's complaint is that the agent is not there any more."""
+        if _AGENT_GONE.search(complaint):
+            what = f"pod {self.pod.name!r} has lost {self.workdir}"
+            raise PodError(f"{what}: its disk was cleared, or it is another machine now")
+
+    def _refusal(self, command: str, answer: Mapping[str, Any]) -> PodError:
+        what, sentence = f"pod {self.pod.name!r}", plain(answer.get("error", f"{command} failed"))
+        return full_disk(what, sentence.encode()) or PodError(f"{what}: {sentence}")
 
     def busy(self, holder: Mapping[str, Any]) -> PodBusy:
-        """The error that names who holds the pod, and the run to follow."""
+        """The error that names who holds the pod, and the three ways on."""
         run, by, since = (plain(holder.get(key, "unknown")) for key in ("run_id", "holder", "since"))
         name = self.pod.name
-        return PodBusy(f"pod {name!r} is held by {by} since {since} for run {run}: nsa-pod follow --pod {name} {run}")
+        return PodBusy(
+            f"pod {name!r} is held by {by} since {since} for run {run}: follow that run (nsa-pod follow --pod {name} "
+            f"{run}), wait for its end (--wait), or cancel it and take the pod (--steal)",
+            holder,
+        )
 
-    def stream(self, command: str, *arguments: str, input: bytes = b"") -> AbstractContextManager[BinaryIO]:
+    @contextmanager
+    def stream(self, command: str, *arguments: str, input: bytes = b"") -> Iterator[BinaryIO]:
         """The output of one agent command as a file."""
-        return self.transport.stream([*self._argv, command, *arguments], input=input)
+        try:
+            with self.transport.stream([*self._argv, command, *arguments], input=input) as out:
+                yield out
+        except PodError as e:
+            self._check_there(str(e))
+            raise
 
     def run_directory(self, run_id: str) -> str:
         """Where the run lies on the pod."""
         return f"{self.workdir}/runs/{run_id}"
 
-    def launch(self, run_id: str, plan: bytes) -> None:
-        """Put the plan and start the run, detached; PodBusy, with the holder named, if another one goes on."""
+    def launch(self, run_id: str, plan: bytes, secrets: Secrets) -> dict[str, Any] | None:
+        """Put the plan and start the run, detached; PodBusy, with the holder named, if another one goes on.
+
+        `secrets` travel on stdin: neither a file nor a process list shows them. What a holder of the pod that died
+        without letting it go had said of itself, if there was one. It may be repeated: a run that has begun goes on.
+        """
         directory = self.run_directory(run_id)
         self.transport.put(plan, f"{directory}/plan.json")
         try:
-            self.call("launch", directory)
-        except PodBusy:
-            self.transport.check(["rm", "-r", directory])
+            answer = self.call("launch", directory, input=json.dumps(secrets).encode(), timeout=LAUNCH_LIMIT_S)
+        except PodError as refused:
+            if self._has_begun(directory):
+                return None
+            if isinstance(refused, PodBusy):
+                self.transport.check(["rm", "-r", directory])
             raise
+        dead: dict[str, Any] | None = answer.get("dead")
+        return dead
+
+    def _has_begun(self, run_directory: str) -> bool:
+        """Whether an agent has the run or had it: an earlier launch arrived, though its answer may not have."""
+        found = self.call("status", run_directory)
+        return bool(found["state"] == "running" or found["bytes"])
+
+    def resume(self, run_id: str, by: str, secrets: Secrets) -> None:
+        """Go on with a run whose agent died; PodError, with the reason, if that cannot be."""
+        place = (self.run_directory(run_id), "--resume-by", by)
+        self.call("launch", *place, input=json.dumps(secrets).encode(), timeout=LAUNCH_LIMIT_S)
 
     def plan(self, run_id: str) -> str:
         """The plan of a run as the pod has it."""
@@ -135,11 +199,22 @@ class Agent:
     def tail(self, run_directory: str, offset: int, wait: float, limit: int) -> bytes:
         """The journal's bytes from `offset`, at most `limit`; waits up to `wait` seconds for some."""
         options = ["--offset", str(offset), "--wait", str(wait), "--limit", str(limit)]
-        return self.transport.check([*self._argv, "tail", run_directory, *options], timeout=wait + COMMAND_LIMIT_S)
+        asked = [*self._argv, "tail", run_directory, *options]
+        done = self.transport.run(asked, timeout=wait + COMMAND_LIMIT_S)
+        if done.exit_code != 0:
+            raise self._refusal("tail", self._answer("tail", done))
+        return done.stdout
 
-    def cancel(self, run_id: str, by: str) -> bool:
-        """Ask the run's agent to stop; False if it was gone already."""
-        return bool(self.call("cancel", self.run_directory(run_id), "--by", by)["signalled"])
+    def holder(self, wait: float = 0.0) -> dict[str, Any] | None:
+        """Who holds the pod, after at most `wait` seconds in which it may become free; None if nobody does."""
+        answer = self.call("holder", self.workdir, "--wait", str(wait), timeout=wait + COMMAND_LIMIT_S)
+        found: dict[str, Any] | None = answer["holder"]
+        return found
+
+    def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> bool:
+        """Ask the run's agent to stop, `stolen` for another run; False if it was gone already."""
+        how = ("--by", by, *(["--stolen"] if stolen else []))
+        return bool(self.call("cancel", self.run_directory(run_id), *how)["signalled"])
 
 
 def arrive(transport: Transport) -> Agent:
@@ -148,10 +223,12 @@ def arrive(transport: Transport) -> Agent:
     name, content = _archive()
     names = [pod.python] if pod.python else _PYTHONS
     asked = ["sh", "-c", _ARRIVE, "sh", pod.workdir, name, str(len(content)), *names]
-    told = transport.check(asked).decode(errors="replace").split("\n")
+    told = [*transport.check(asked).decode(errors="replace").split("\n"), "", ""]
     python, workdir, there = told[0], told[1], told[2] == "there"
     if not python:
         raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")
+    if not workdir.startswith("/"):
+        raise PodError(f"pod {pod.name!r} has no directory {pod.workdir}")
     if not there:
         transport.put(content, f"{workdir}/{name}")
     return Agent(transport, python, workdir)

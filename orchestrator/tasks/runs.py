@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator import state
-from orchestrator.errors import IntegrityError, PodError
-from orchestrator.plan import read_plan
+from orchestrator.errors import InputError, IntegrityError, PodError
+from orchestrator.plan import Plan, read_plan
 from orchestrator.repo import Repository
 from orchestrator.results import Result
 from orchestrator.rundir import RunDirectory, create, kept, open_directory
+from orchestrator.tasks.fetch import limits_of
 from orchestrator.tasks.follow import Follower
 from orchestrator.tasks.probe import Agent
 from orchestrator.tasks.reach import Door
@@ -33,11 +34,14 @@ class Choice:
 def follow(door: Door, choice: Choice, progress: Progress, *, wait: bool) -> Result:
     """Bring the chosen run home (with `wait`, to its end) and judge it."""
     with door.open() as agent:
-        run_id = _choose(agent, choice)
-        run = _directory(agent, run_id, choice)
-        progress.expect_stages([stage.name for stage in run.plan().stages])
-        follower = Follower(door.open, run, progress, wait)
-        return run.settle(follower.follow(agent), follower.refused)
+        return bring_home(door, agent, directory(agent, _choose(agent, choice), choice), progress, wait=wait)
+
+
+def bring_home(door: Door, agent: Agent, run: RunDirectory, progress: Progress, *, wait: bool = True) -> Result:
+    """Follow the run over `agent`, and over new connections should that one break, and judge it."""
+    progress.expect_stages([stage.name for stage in run.plan().stages])
+    follower = Follower(door.open, run, progress, limits_of(door.pod), wait)
+    return run.settle(follower.follow(agent), follower.refused, follower.left, follower.seen)
 
 
 def cancel(door: Door, run: str | None) -> str:
@@ -63,7 +67,11 @@ def kept_here(artifacts: Path, repo: Path) -> list[dict[str, Any]]:
     """The runs kept under `artifacts`, newest first, each judged again."""
     listed = []
     for run in kept(artifacts, repo):
-        result = run.rejudge()
+        try:
+            result = run.rejudge()
+        except InputError as e:  # one that is damaged does not hide the others
+            listed.append({"run_id": run.path.name, "verdict": "error", "error": str(e)})
+            continue
         listed.append({"run_id": result.run_id, "pod": result.pod, "state": result.state, "verdict": result.verdict})
     return listed
 
@@ -71,10 +79,7 @@ def kept_here(artifacts: Path, repo: Path) -> list[dict[str, Any]]:
 def _choose(agent: Agent, choice: Choice) -> str:
     known = agent.runs()
     if choice.run:
-        found = [str(run["run_id"]) for run in known if str(run["run_id"]).startswith(choice.run)]
-        if len(found) != 1:
-            raise PodError(f"pod {agent.pod.name!r} knows {count(len(found), 'run')} called {choice.run}: expected one")
-        return found[0]
+        return str(called(choice.run, known, agent.pod.name)["run_id"])
     repo = Repository.open(choice.repo)
     commit = repo.resolve(choice.commit).commit if choice.commit else None
     _refuse_older(agent.pod.name, {str(run["run_id"]) for run in known}, repo, commit)
@@ -83,6 +88,14 @@ def _choose(agent: Agent, choice: Choice) -> str:
         of = f"commit {commit[:7]}" if commit else f"a commit of {repo.root}"
         raise PodError(f"pod {agent.pod.name!r} has no run of {of}")
     return max(wanted)  # run ids begin with their time
+
+
+def called(name: str, known: Sequence[Mapping[str, Any]], pod: str) -> Mapping[str, Any]:
+    """The one run of `known` whose id is `name` or begins with it; PodError if there is none, or more."""
+    found = [run for run in known if str(run["run_id"]).startswith(name)]
+    if len(found) != 1:
+        raise PodError(f"pod {pod!r} knows {count(len(found), 'run')} called {name}: expected one")
+    return found[0]
 
 
 def _is_of(run: Mapping[str, Any], repo: Repository, commit: str | None) -> bool:
@@ -99,13 +112,18 @@ def _refuse_older(pod: str, known: Set[str], repo: Repository, commit: str | Non
         )
 
 
-def _directory(agent: Agent, run_id: str, choice: Choice) -> RunDirectory:
-    """Where the run is kept here, judged by the plan that it was launched with."""
+def directory(agent: Agent, run_id: str, choice: Choice) -> RunDirectory:
+    """Where the run is kept here, with the plan that it was launched with: the laptop's own, else the pod's copy."""
     launch = state.launch_of(run_id)
     own = Path(launch.directory, "plan.json") if launch else None
     if own and own.exists():
         return open_directory(own.parent, choice.repo)
+    return create(choice.artifacts, choice.repo, plan_on_pod(agent, run_id))
+
+
+def plan_on_pod(agent: Agent, run_id: str) -> Plan:
+    """The pod's copy of a run's plan; IntegrityError if it is not what the run id was made from."""
     plan = read_plan(agent.plan(run_id), f"the plan on pod {agent.pod.name!r}")
     if plan.run_id != run_id:
         raise IntegrityError(f"pod {agent.pod.name!r} gives the plan of run {plan.run_id} for run {run_id}")
-    return create(choice.artifacts, choice.repo, plan)
+    return plan

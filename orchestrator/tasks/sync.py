@@ -18,10 +18,10 @@ from orchestrator.transports.base import PushStats
 _MOST_BASES = 20
 # The paths to remove travel in a command line, where one argument has 128 KiB at most (Linux, MAX_ARG_STRLEN).
 _MOST_REMOVED = 1 << 14
-# What a laptop that was killed has left goes after a day; then the trees, the newest first.
+# What a laptop (or an agent) that was killed has left goes after a day; then the trees, the newest first.
 _LIST = """\
 mkdir -p "$1" && cd "$1" || exit 1
-find . -maxdepth 1 -name '.incoming-*' -mmin +1440 -exec rm -rf {} + 2>/dev/null
+find . -maxdepth 1 \\( -name '.incoming-*' -o -name '.*.gone-*' \\) -mmin +1440 -exec rm -rf {} + 2>/dev/null
 ls -1t
 """
 
@@ -29,12 +29,15 @@ ls -1t
 def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents) -> PushStats | None:
     """Make trees/<tree hash> on the pod; what was moved, or None if it was there already.
 
-    Only what differs from the nearest tree on the pod is sent. IntegrityError if what arrived is not the tree.
+    Only what differs from the nearest tree on the pod is sent. A tree that somebody has changed there is replaced: runs
+    go on in copies of their own, and none starts from it. IntegrityError if what arrived is not the tree.
     """
     target = _Target(agent, f"{agent.workdir}/trees", revision.tree, contents)
     there = agent.transport.check(["sh", "-c", _LIST, "sh", target.trees]).decode(errors="replace").split()
     if revision.tree in there:
-        return None
+        if target.is_whole():
+            return None
+        there.remove(revision.tree)
     base = repo.nearest(revision.tree, there[:_MOST_BASES])
     difference = _difference(repo, base, contents) if base else None
     if base and difference:
@@ -61,6 +64,10 @@ class _Target:
     tree: str
     contents: Contents
 
+    def is_whole(self) -> bool:
+        """Whether the tree on the pod is still what its name says."""
+        return self.agent.call("tree-hash", f"{self.trees}/{self.tree}", *self._expected())["wrong"] is None
+
     def push(self, difference: Change, base: str | None) -> PushStats:
         """Send what differs from `base`, and let the pod verify the whole before it gets its name."""
         incoming = f"{self.trees}/.incoming-{self.tree}-{secrets.token_hex(4)}"
@@ -82,11 +89,11 @@ class _Target:
             )
 
     def _adopt(self, incoming: str) -> None:
-        submodules = json.dumps(
-            [{"path": s.path, "commit": s.commit, "tree": s.tree} for s in self.contents.submodules]
-        )
-        options = ("--tree", self.tree, "--submodules", submodules)
         try:
-            self.agent.call("adopt-tree", incoming, f"{self.trees}/{self.tree}", *options)
+            self.agent.call("adopt-tree", incoming, f"{self.trees}/{self.tree}", *self._expected())
         except PodError as error:
             raise IntegrityError(str(error)) from error
+
+    def _expected(self) -> tuple[str, ...]:
+        submodules = [{"path": s.path, "commit": s.commit, "tree": s.tree} for s in self.contents.submodules]
+        return ("--tree", self.tree, "--submodules", json.dumps(submodules))

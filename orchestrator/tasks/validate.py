@@ -8,22 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import pairing
-from orchestrator.errors import InputError
+from orchestrator import machines, pairing, state
+from orchestrator.errors import InputError, PodBusy, PodError
 from orchestrator.inventory import Pod
+from orchestrator.limits import History, RunLimit, told
 from orchestrator.pairing_table import table
-from orchestrator.plan import Capabilities, Plan, PlannedSubmodule, Tree, make_plan, unmet
+from orchestrator.plan import (
+    Capabilities,
+    Plan,
+    PlannedSubmodule,
+    Tree,
+    make_plan,
+    secret_values,
+    unmet,
+    variables_of,
+)
 from orchestrator.repo import Contents, Repository, Revision
 from orchestrator.results import Result
 from orchestrator.runbook import Runbook, RunbookFile, find_runbook
+from orchestrator.rundir import RunDirectory
+from orchestrator.tasks import runs
 from orchestrator.tasks.bootstrap import bootstrap
-from orchestrator.tasks.follow import Follower
+from orchestrator.tasks.history import history
+from orchestrator.tasks.hold import Claim, held_by, queue
 from orchestrator.tasks.probe import Agent, PodFacts
 from orchestrator.tasks.reach import Door
 from orchestrator.tasks.start import start
 from orchestrator.tasks.sync import sync
 from orchestrator.text import listing, seconds, size
 from orchestrator.ui import Progress
+from orchestrator.variables import Variables
 
 _GPU_RUNBOOK = "nsa-validate"
 _CPU_RUNBOOK = "cpu-smoke"
@@ -42,6 +56,9 @@ class Request:
     dirty: list[str]
     file: RunbookFile
     artifacts: Path
+    variables: Mapping[str, Variables]
+    limit: RunLimit | None
+    history: History
 
     @property
     def runbook(self) -> Runbook:
@@ -73,14 +90,26 @@ class Request:
         return self.repo.blob_at(self.revision.commit, self.runbook_path) == self.file.path.read_bytes()
 
 
-def request(pod: Pod, repo_dir: Path, commit: str, runbook: str | None, artifacts: Path | None) -> Request:
+def request(
+    pod: Pod,
+    repo_dir: Path,
+    commit: str,
+    runbook: str | None,
+    artifacts: Path | None,
+    limit: RunLimit | None = None,
+) -> Request:
     """Resolve revision and runbook; InputError for what does not exist, or an environment that cannot be."""
     repo = Repository.open(repo_dir)
     revision = repo.resolve(commit)
     file = find_runbook(runbook or _default_runbook(pod), repo.root)
     pairing.check(table(), file.runbook.environment, pod.environment)
     contents = repo.contents(revision)
-    return Request(pod, repo, revision, contents, repo.dirty(), file, artifacts or repo.root / "artifacts")
+    variables = variables_of(file.runbook, pod)
+    places = artifacts or repo.root / "artifacts"
+    earlier = history(pod.name, places, repo.root)
+    asked = Request(pod, repo, revision, contents, repo.dirty(), file, places, variables, limit, earlier)
+    preview(asked)  # what is wrong with the plan itself is said before a pod is contacted
+    return asked
 
 
 def runbook_for(pod: Pod, folder: Path, runbook: str | None) -> Runbook:
@@ -102,39 +131,104 @@ def preview(asked: Request) -> Plan:
     spec = asked.runbook.environment
     named = frozenset((*spec.requires, *spec.optional, *spec.extra))
     have = Capabilities(sm=_ANY_SM if asked.pod.gpu else None, packages=named)
-    return _plan(asked, {"kind": "undecided"}, have, {}, asked.pod.workdir)
+    return _plan(asked, {"kind": "undecided"}, have, {}, asked.pod.workdir, asked.limit)
 
 
-def validate(asked: Request, door: Door, progress: Progress) -> Result:
-    """Run the request on the pod behind `door` and judge what really ran."""
+def expected(plan: Plan) -> str:
+    """What the plan's stages may take, as a sentence."""
+    return told(plan.estimate, len(plan.stages), plan.limit) if plan.estimate else ""
+
+
+def validate(asked: Request, door: Door, progress: Progress, claim: Claim) -> Result:
+    """Run the request on the pod behind `door` and judge what really ran; `claim` is for a pod that is held."""
+    warn(asked, progress)
+    if claim.wait:
+        queue(door)
+    with door.open() as agent:
+        facts = door.facts(agent)
+        holder = facts.raw["holder"]
+        if holder and not holder["dead"] and not (claim.wait or claim.steal):
+            running = _same_run(asked, agent, facts, holder)
+            if running is None or not _is_to_be_followed(running, holder, door):
+                raise agent.busy(holder)  # only the launch takes hold of the pod, but there is much to do before it
+            run = runs.directory(agent, running.run_id, runs.Choice(asked.repo.root, None, None, asked.artifacts))
+        else:
+            run = _start(asked, door, agent, facts, claim)
+        return runs.bring_home(door, agent, run, progress)
+
+
+def warn(asked: Request, progress: Progress) -> None:
+    """Say what is not part of the run, and what should not be."""
     if asked.dirty:
         progress.warn(f"uncommitted changes are not part of this run: {listing(asked.dirty)}")
     if not asked.runbook_is_committed:
         progress.warn(f"the runbook {asked.runbook_path} is not as in {asked.revision.commit[:7]}")
-    with door.open() as agent:
-        facts = door.facts(agent)
-        if facts.raw["holder"]:  # only the launch takes hold of the pod, but there is much to do before it
-            raise agent.busy(facts.raw["holder"])
-        plan = _prepare(asked, agent, facts, progress)
-        progress.expect_stages([stage.name for stage in plan.stages])
-        run = start(agent, plan, asked.artifacts, asked.repo.root)
-        progress.say(f"run {plan.run_id} started on pod {plan.pod}")
-        follower = Follower(door.open, run, progress)
-        return run.settle(follower.follow(agent), follower.refused)
+    _warn_of_committed_secrets(asked, progress)
 
 
-def _prepare(asked: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Plan:
-    """Tree and environment on the pod, and the plan that uses them."""
+def _same_run(asked: Request, agent: Agent, facts: PodFacts, holder: Mapping[str, Any]) -> Plan | None:
+    """The plan of the run that holds the pod, if it is what a run of this request would be."""
+    try:
+        running = runs.plan_on_pod(agent, str(holder.get("run_id")))
+    except PodError:  # there is none, or none that can be read here
+        return None
+    have = Capabilities(sm=facts.sm, packages=frozenset(running.environment.get("packages", ())))
+    own = _plan(asked, running.environment, have, running.facts, agent.workdir, asked.limit)
+    return running if own.asks_the_same_as(running) else None
+
+
+def _is_to_be_followed(running: Plan, holder: Mapping[str, Any], door: Door) -> bool:
+    """Whether to follow a run that does what was asked for; PodBusy says how, where nobody can be asked."""
+    same = f"{held_by(holder)}, which runs this very commit and runbook"
+    if door.ask:
+        return door.ask(f"pod {door.pod.name!r} is held by {same}: follow that run?")
+    follow = f"nsa-pod follow --pod {door.pod.name} {running.run_id}"
+    raise PodBusy(
+        f"pod {door.pod.name!r} is held by {same}: follow it ({follow}), wait for its end to run it again (--wait), or "
+        "cancel it and take the pod (--steal)",
+        holder,
+    )
+
+
+def _start(asked: Request, door: Door, agent: Agent, facts: PodFacts, claim: Claim) -> RunDirectory:
+    """Bring what the run needs, and launch it."""
+    plan = _prepare(asked, agent, facts, door.progress)
+    door.progress.say(expected(plan))
+    secrets = secret_values(plan, asked.variables)
+    run = start(door, agent, plan, secrets, asked.artifacts, asked.repo.root, claim)
+    machines.remember(plan.pod, plan.run_id, plan.facts)
+    door.progress.say(f"run {plan.run_id} started on pod {plan.pod}")
+    return run
+
+
+def bring_tree(asked: Request, agent: Agent, progress: Progress) -> None:
+    """The commit's tree on the pod."""
     began = time.monotonic()
     moved = sync(agent, asked.repo, asked.revision, asked.contents)
     what = f"{moved.files} files, {size(moved.bytes)} moved" if moved else "already there"
     progress.say(f"commit {asked.revision.commit[:7]} on pod {asked.pod.name}: {what}, {_since(began)}")
+
+
+def _prepare(asked: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Plan:
+    """Tree and environment on the pod, and the plan that uses them; what that took counts against the run's limit."""
+    arrived = time.monotonic()
+    bring_tree(asked, agent, progress)
     began = time.monotonic()
     environment = _environment(asked, agent, facts, progress)
     progress.say(f"environment {environment['kind']} {environment.get('key', '')}: {_since(began)}")
     have = Capabilities(sm=facts.sm, packages=frozenset(environment.get("packages", ())))
-    summary = {**facts.summary(), "host_key": agent.transport.fingerprint}
-    return _plan(asked, environment, have, summary, agent.workdir)
+    summary = _machine(asked.pod.name, {**facts.summary(), "host_key": agent.transport.fingerprint}, progress)
+    limit = asked.limit and asked.limit.after(time.monotonic() - arrived)
+    newest = max([str(facts.raw.get("newest_run") or ""), *(launch.run_id for launch in state.launches())])
+    return _plan(asked, environment, have, summary, agent.workdir, limit, newest)
+
+
+def _machine(pod: str, summary: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """The pod's facts, with what of its identity is another than at the last run there."""
+    changed = machines.changes(pod, summary)
+    if changed:
+        progress.warn(f"pod {pod!r} is not as at its last run, {machines.last_run(pod)}: {'; '.join(changed)}")
+    return {**summary, "changed_since": {"run_id": machines.last_run(pod), "changes": changed} if changed else None}
 
 
 def _environment(asked: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Mapping[str, Any]:
@@ -146,7 +240,13 @@ def _environment(asked: Request, agent: Agent, facts: PodFacts, progress: Progre
 
 
 def _plan(
-    asked: Request, environment: Mapping[str, Any], have: Capabilities, facts: Mapping[str, Any], workdir: str
+    asked: Request,
+    environment: Mapping[str, Any],
+    have: Capabilities,
+    facts: Mapping[str, Any],
+    workdir: str,
+    limit: RunLimit | None,
+    newest: str | None = None,
 ) -> Plan:
     return make_plan(
         asked.file,
@@ -158,7 +258,19 @@ def _plan(
         workdir=workdir,
         path=asked.runbook_path,
         committed=asked.runbook_is_committed,
+        limit=limit,
+        history=asked.history,
+        after=newest,
     )
+
+
+def _warn_of_committed_secrets(asked: Request, progress: Progress) -> None:
+    """Whoever has the commit has a secret that it holds: the pod, and everybody with the repository."""
+    found: dict[str, str] = {name: value for v in asked.variables.values() for name, value in v.secret.items()}
+    for name, value in found.items():
+        holders = asked.repo.files_with(asked.revision.commit, value)
+        if holders:
+            progress.warn(f"the commit holds the secret {name} in {listing(holders)}: {{from_env: NAME}} would not")
 
 
 def _since(began: float) -> str:

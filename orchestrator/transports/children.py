@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import selectors
@@ -15,7 +16,8 @@ from typing import IO, BinaryIO, cast
 from orchestrator.errors import CommandTimeout, NsaPodError, PodError
 
 GRACE_S = 2.0
-_CHUNK = 1 << 17
+_CHUNK = 1 << 18
+_PIPE_BYTES = 1 << 20
 _UNREAD_LIMIT = 16 << 20
 
 
@@ -99,6 +101,9 @@ class _Watched(io.RawIOBase):
 
     def __init__(self, pipe: IO[bytes], silence: float, what: str) -> None:
         self._pipe, self._silence, self._what = pipe, silence, what
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            with suppress(OSError):  # Linux; beyond what one user may have there, it stays as it was
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._selector = selectors.DefaultSelector()
         self._selector.register(pipe, selectors.EVENT_READ)
 
@@ -108,9 +113,7 @@ class _Watched(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         if not self._selector.select(self._silence):
             raise CommandTimeout(f"{self._what} sent nothing for {self._silence:g} s")
-        data = os.read(self._pipe.fileno(), len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        return os.readv(self._pipe.fileno(), [buffer])
 
     def close(self) -> None:
         self._selector.close()

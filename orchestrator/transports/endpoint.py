@@ -102,7 +102,7 @@ def _safe(value: str, key: str, pod: Pod) -> str:
 def _resolve_alias(alias: str, user_config: Path | None, pod: str, depth: int = 0) -> Endpoint:
     """What `ssh alias` would do. `alias` may be [user@]host[:port], as in ProxyJump."""
     parts = _HOP.match(alias)
-    if parts is None or alias.startswith("-") or depth > _MAX_HOPS:
+    if parts is None or alias.startswith("-") or "\0" in alias or depth > _MAX_HOPS:
         what = f"passes through more than {_MAX_HOPS} jump hosts" if depth > _MAX_HOPS else f"names {plain(alias)!r}"
         raise InputError(f"pod {pod!r}: its ssh_config {what}: expected an alias of the user's ssh_config")
     found = _ssh_g(parts["host"], parts["user"], parts["port"], user_config, pod)

@@ -32,8 +32,8 @@ class Case:
 
 
 def tests(name: str, status: str, reason: str, source: str, *arguments: str, **over: Any) -> Case:
-    """A pytest stage on the file `source`; `conftest` and `id` (of one test), then as `pytest_stage` takes them."""
-    files = {f"{name}/test_it.py": source, f"{name}/conftest.py": over.pop("conftest", "")}
+    """A pytest stage on the file `source`; `conftest`, more `files`, `id` (of one test), then as for `pytest_stage`."""
+    files = {f"{name}/test_it.py": source, f"{name}/conftest.py": over.pop("conftest", ""), **over.pop("files", {})}
     target = f"{name}/test_it.py{over.pop('id', '')}"
     found = {path: textwrap.dedent(text) for path, text in files.items() if text}
     return Case(pytest_stage(name, *arguments, target, **over), status, reason, found)
@@ -48,14 +48,16 @@ def routed(name: str, status: str, reason: str, *routes: str, **over: Any) -> Ca
 
 def makes(name: str, status: str, reason: str, code: str, *owed: dict[str, Any], **over: Any) -> Case:
     """A Python stage that runs `code`, in which put(path, text) writes to artifacts/ and `here` names it."""
+    files = over.pop("files", {})
     made = stage(name, script(_PUT + code), expect={"artifacts": list(owed)}, **over)
-    return Case(made, status, reason, {})
+    return Case(made, status, reason, files)
 
 
 def runs(name: str, status: str, reason: str, *argv: str, **over: Any) -> Case:
     """A stage that runs `argv` and owes its stdout."""
     expect = {"artifacts": [artifact(f"{name}.txt", from_="stdout")]}
-    return Case(stage(name, argv, **{"expect": expect, **over}), status, reason, {})
+    files = over.pop("files", {})
+    return Case(stage(name, argv, **{"expect": expect, **over}), status, reason, files)
 
 
 TWO = "def test_a(): pass\ndef test_b(): pass\n"

@@ -18,6 +18,7 @@ FINITE_A = [{"finite": ["a"]}]
 AT_LEAST_0 = [{"column": "a", "min": 0, "max": None}]
 AT_MOST_100 = [{"column": "a", "max": 100}]
 SUM = [{"sum": ["a", "b"], "near": 100, "within": 2}]
+DISTINCT = [{"distinct": ["a", "b"]}]
 EQUAL = [{"equal": ["a", "b"]}]
 
 
@@ -35,6 +36,8 @@ def problem(tmp_path: Path, content: bytes | str, **owed: Any) -> str | None:
         ("text", b"\xff", {}, None),
         ("text", "", {}, "is empty"),
         ("text", " \n\t\r\n", {}, "is blank"),
+        ("text", "\x1b[1m\x1b[0m\0\u200b\n", {}, "is blank"),
+        ("text", "\x1b[1mok\x1b[0m\n", {}, None),
         ("csv", "a,b\n1,2\n", {"columns": ["a"]}, None),
         ("csv", "\ufeffa,b\r\n1,2\r\n", {"columns": ["a"]}, None),
         ("csv", 'a,b\n"1,5",2\n', {"columns": ["a"]}, None),
@@ -44,6 +47,8 @@ def problem(tmp_path: Path, content: bytes | str, **owed: Any) -> str | None:
         ("csv", "a,b\n", {"min_rows": 0}, None),
         ("csv", "a,b\n1,2\n", {"min_rows": 4}, "has 1 rows, expected at least 4 rows"),
         ("csv", "a,a\n1,2\n", {}, "has two columns of the same name"),
+        ("csv", "a,b\n1,2\n1,3\n", {"checks": DISTINCT}, None),
+        ("csv", "a,b\n1,2\n3,4\n1.0,2\n", {"checks": DISTINCT}, "repeats itself: a is 1.0, b is 2 in rows 1 and 3"),
         ("csv", "a,b\n1\n", {}, "has 1 fields in row 1, expected 2"),
         ("csv", "a,b\n1,2\n1,2,3\n", {}, "has 3 fields in row 2, expected 2"),
         ("csv", "a,b\n1,2\n\n", {}, "has 0 fields in row 2, expected 2"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent import evidence, junit, outcomes
+from orchestrator.agent import evidence, junit, outcomes, routes, text
 from orchestrator.agent.record import blank, misfit
 from tests.agent.pod import artifact, pytest_stage, stage
 
@@ -106,7 +106,7 @@ def test_the_blank_record_fits() -> None:
     assert misfit(json.loads(json.dumps(blank(["x"])))) is None
 
 
-@pytest.mark.parametrize("key", sorted(set(blank([])) - {"seconds", "leftovers", "refused"}))
+@pytest.mark.parametrize("key", sorted(set(blank([])) - {"seconds", "leftovers", "refused", "redacted"}))
 @pytest.mark.parametrize("value", ["gone", 3.5, [[]], [1], {}, {"ok": 1}], ids=repr)
 def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> None:
     record = {**blank([]), "started": True, "exit_code": 0, key: value}
@@ -121,7 +121,7 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 
 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
-    for key in set(blank([])) - {"seconds", "leftovers", "refused"}:
+    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "unseen_sessions"}:
         record = {k: v for k, v in blank([]).items() if k != key}
         assert evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 
@@ -181,3 +181,41 @@ def test_no_file_raises_and_no_garbage_passes(tmp_path: Path, plugin: bytes, xml
     record = {**blank([]), "started": True, "exit_code": exit_code, "files": files}
     judgement = evidence.judge_stage(pytest_stage("s"), record, tmp_path, {})
     assert judgement.status in ("failed", "invalid") and judgement.reason.isprintable()
+
+
+def test_a_bench_owes_the_fact_that_it_had_the_gpu_to_itself(tmp_path: Path) -> None:
+    bench = stage("s", ["true"], exclusive="gpu", cuda=True)
+    for use, reason in ((None, "was not recorded"), ({"unknown": None, "disturbed": "pid 42"}, "pid 42")):
+        record = {**blank([]), "started": True, "exit_code": 0, "gpu": use}
+        judgement = evidence.judge_stage(bench, record, tmp_path, {})
+        assert judgement.status == "invalid" and reason in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("cuda", "capabilities", "route", "wrong"),
+    [
+        (False, [], "triton@cuda:sm_90", "but the pod has no CUDA GPU"),
+        (True, ["8.9"], "triton@cuda:sm_90", "but the pod has cuda:sm_89"),
+        (True, ["8.9", "9.0"], "triton@cuda:sm_90", None),
+        (True, [None], "triton@cuda:sm_90", None),
+        (True, ["8.9"], "triton@cpu:interpreted", None),
+    ],
+)
+def test_a_route_names_a_device_of_the_pod(cuda: bool, capabilities: list[Any], route: str, wrong: str | None) -> None:
+    gpus = [{"compute_cap": capability} for capability in capabilities]
+    known = routes.devices({"promises": {"cuda": cuda}, "facts": {"gpus": gpus}})
+    found = list(routes.problems(stage("s", []), {"selected": {route: 1}}, known))
+    assert found == ([f"route.selected was {route}, {wrong}"] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (b"Traceback (most recent call last):\n", True),
+        (b"ok\n[rank0]: Traceback (most recent call last):\n", True),
+        (b"Exception ignored in: <f>\nTraceback (most recent call last):\n", False),
+        (b"a traceback\n", False),
+    ],
+)
+def test_tracebacks_but_not_those_that_python_ignores(said: bytes, found: bool) -> None:
+    assert text.holds_traceback(io.BytesIO(said)) is found

@@ -12,6 +12,13 @@ import pytest
 from tests.agent.cases import CASES, ONE_SKIPPED, Case
 from tests.agent.pod import SYSTEM, Pod, Run, pytest_stage
 
+HIDES = """
+import pytest
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    (yield).get_result().outcome = "passed"
+"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, agent: Path, environment: dict[str, Any]) -> Run:
@@ -62,5 +69,8 @@ def test_pytest_under_xdist_is_judged_alike(pod: Pod) -> None:
     pytest.importorskip("xdist")
     honest = pytest_stage("honest", "-n2", "-k", "not test_a", "test_x.py", tests={"allow_skips": ["^deselected"]})
     lying = pytest_stage("lying", "-n2", "test_x.py")
-    judged = pod.run({"test_x.py": ONE_SKIPPED}, honest, lying, environment=SYSTEM).judge()
-    assert (judged["honest"].status, judged["lying"].status) == ("passed", "skipped"), judged
+    hidden = pytest_stage("hidden", "-n2", "hidden/test_y.py")
+    files = {"test_x.py": ONE_SKIPPED, "hidden/test_y.py": "def test_a(): assert 0\n", "hidden/conftest.py": HIDES}
+    judged = pod.run(files, honest, lying, hidden, environment=SYSTEM).judge()
+    assert [j.status for j in judged.values()] == ["passed", "skipped", "invalid"], judged
+    assert "test_a raised AssertionError, but was reported passed" in judged["hidden"].reason

@@ -175,7 +175,7 @@ def test_a_failing_observer_ends_the_command(tmp_path: Path) -> None:
         ["sh", "-c", f"echo 1; sleep 300 #{MARK}"], tmp_path, os.environ, tmp_path / "o", tmp_path / "e", 99
     )
     with pytest.raises(RuntimeError, match="stdout at"):
-        Supervisor(wakeup, lambda: False, own=[]).run(command, Limits(9, 9, 1), fail)
+        Supervisor(wakeup, lambda: None, own=[]).run(command, Limits(9, 9, 1), fail)
     assert are_gone(MARK)
 
 

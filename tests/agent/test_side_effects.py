@@ -58,9 +58,11 @@ def test_a_stray_file_ends_the_credit_of_later_stages(pod: Pod, name: str) -> No
     assert run.records["first"]["tree"]["strays"] == [name]
 
 
-def test_an_edit_that_is_reverted_changes_nothing(pod: Pod) -> None:
+def test_an_edit_that_is_reverted_costs_its_own_stage_the_credit(pod: Pod) -> None:
     code = "t = open('pkg/core.py').read(); open('pkg/core.py', 'w').write('x'); open('pkg/core.py', 'w').write(t)"
-    assert statuses(run_before_an_honest_one(pod, code)) == ["passed", "passed"]
+    run = run_before_an_honest_one(pod, code)
+    assert statuses(run) == ["invalid", "passed"]
+    assert "pkg/core.py" in run.judge()["first"].reason
 
 
 def test_an_artifact_made_in_the_tree_may_stay_there_as_it_is(pod: Pod) -> None:
@@ -150,3 +152,32 @@ def test_a_displaced_sitecustomize_still_runs(pod: Pod, tmp_path: Path) -> None:
     shows = said("s", script("import os; print(os.environ['DISPLACED'])"), env={"PYTHONPATH": str(tmp_path)})
     run = pod.run({}, shows)
     assert (run.only().status, run.text("stages/s/stdout")) == ("passed", "yes\n")
+
+
+# Too much of everything ------------------------------------------------------------------------------------------
+
+
+def test_a_sparse_file_of_terabytes_is_left_out(pod: Pod) -> None:
+    code = "import os; a = os.environ['NSA_POD_ARTIFACTS']; open(a + '/big', 'wb').truncate(1 << 42); print(1)"
+    run = pod.run({}, said("s", script(code)))
+    (refused,) = run.records["s"]["refused"]
+    assert refused["path"] == "artifacts/big" and "4398046511104 bytes: too much" in refused["reason"]
+    assert statuses(run) == ["passed"]
+
+
+def test_no_journal_line_is_longer_than_a_reader_takes(pod: Pod) -> None:
+    """Names are what the stage chooses: long, and of letters that JSON writes in six."""
+    code = """
+import os
+root = os.environ["NSA_POD_ARTIFACTS"]
+folder = "/".join(["\\u00e9" * 120] * 10)
+os.makedirs(f"{root}/{folder}", exist_ok=True)
+for n in range(400):
+    with open(f"{root}/{folder}/{n}", "a") as f:
+        f.write("x")
+print(1)
+"""
+    run = pod.run({}, said("first", script(code)), said("second", script(code)))
+    assert max(map(len, (run.path / "journal.jsonl").read_bytes().splitlines())) < 2 << 20
+    assert len([f for f in run.records["first"]["files"] if f["path"].startswith("artifacts/\u00e9")]) == 400
+    assert statuses(run) == ["passed", "invalid"] and len(run.records["second"]["overwritten"]) == 100

@@ -1,6 +1,7 @@
-"""How long a bootstrap takes, next to bare uv: `python -m tests.env.bench_bootstrap [--pod P] [--runs N]`.
+"""How long a bootstrap takes, next to bare uv: `python -m tests.env.bench_bootstrap [--runs N]`.
 
-From nothing each time (own workdir, cold caches), over the transport of the pod; then the same again, warm.
+A CPU pod behind a real OpenSSH server on loopback. From nothing each time (own workdir, cold caches), in turn with bare
+`uv pip install` of the same lock, whose order changes from pair to pair; then the same again, warm.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,40 +21,65 @@ from orchestrator.agent.env_progress import Progress as BuildProgress
 from orchestrator.agent.env_settings import Settings
 from orchestrator.agent.env_tools import find_uv
 from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod, load_inventory
+from orchestrator.inventory import Pod
 from orchestrator.runbook import EnvironmentSpec
 from orchestrator.tasks.bootstrap import bootstrap
 from orchestrator.tasks.probe import arrive, probe
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
+from tests.sshd import new_sshd
 
 SPEC = EnvironmentSpec(requires=["torch", "triton"], optional=["flash-attn"], extra=["pytest", "numpy<2.4"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pod", default="local")
-    parser.add_argument("--inventory")
     parser.add_argument("--runs", type=int, default=3)
     given = parser.parse_args()
-    pod = load_inventory(given.inventory).pod(given.pod)
-    rows = [_measure(pod) for _ in range(given.runs)]
+    rows: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory(prefix="nsa-bench-") as folder:
+        server = new_sshd(Path(folder) / "sshd").start()
+        try:
+            pod = server.pod(env=_package_settings())
+            environment, _ = _cold(
+                pod, Path(folder) / "first", warm=False
+            )  # for its lock; files come into the page cache
+            for number in range(given.runs):
+                rows.append(_pair(pod, environment, Path(folder), bare_first=number % 2 == 1))
+                print(", ".join(f"{name.strip()} {value:.2f}" for name, value in rows[-1].items()), flush=True)
+        finally:
+            server.stop()
     for name in rows[0]:
         values = [row[name] for row in rows]
         shown = " ".join(f"{value:.2f}" for value in values)
         print(f"{name:32} median {statistics.median(values):8.2f}   ({shown})")
 
 
-def _measure(pod: Pod) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="nsa-bench-") as folder:
-        fresh = pod.model_copy(update={"workdir": f"{folder}/w"})
-        environment, cold = _timed(lambda: _bootstrap(fresh))
-        _, warm = _timed(lambda: _bootstrap(fresh))
-        shutil.rmtree(f"{folder}/w/cache", ignore_errors=True)
-        bare = _bare(environment, Path(folder))
+def _pair(pod: Pod, environment: dict[str, Any], folder: Path, *, bare_first: bool) -> dict[str, float]:
+    """One cold bootstrap and one bare installation of the same lock."""
+    bare = _bare(environment, folder / "bare") if bare_first else None
+    built, row = _cold(pod, folder / "pod", warm=True)
+    assert built["lock"] == environment["lock"], "the index has changed meanwhile"
+    bare = _bare(environment, folder / "bare") if bare is None else bare
+    return {**row, "bare uv, s": bare, "install phase / bare uv": built["seconds"]["install"] / bare}
+
+
+def _cold(pod: Pod, workdir: Path, *, warm: bool) -> tuple[dict[str, Any], dict[str, float]]:
+    """A bootstrap from nothing, and once more if `warm`."""
+    fresh = pod.model_copy(update={"workdir": str(workdir)})
+    environment, cold = _timed(lambda: _bootstrap(fresh))
     phases = {f"  of it {phase}, s": seconds for phase, seconds in environment["seconds"].items()}
-    ratio = {"install phase / bare uv": environment["seconds"]["install"] / bare}
-    return {"bootstrap from nothing, s": cold, **phases, "bare uv, s": bare, **ratio, "warm, s": warm}
+    row = {"bootstrap from nothing, s": cold, **phases}
+    if warm:
+        row["again, s"] = _timed(lambda: _bootstrap(fresh))[1]
+        shutil.rmtree(workdir)
+    return environment, row
+
+
+def _package_settings() -> dict[str, str]:
+    """This machine's, for both sides; who logs in there has a home without any."""
+    own = Settings.of_pod(sys.executable).for_pip()
+    return {name: value for name, value in own.items() if name != "PIP_CONFIG_FILE"}
 
 
 def _bootstrap(pod: Pod) -> dict[str, Any]:
@@ -63,18 +90,21 @@ def _bootstrap(pod: Pod) -> dict[str, Any]:
 
 def _bare(environment: dict[str, Any], folder: Path) -> float:
     """`uv venv` and `uv pip install` of the environment's lock on this machine, with a cache of its own."""
+    folder.mkdir()
     python = str((Path(environment["root"]) / "bin" / "python").resolve())
     (folder / "lock.txt").write_text(environment["lock"])
     settings, said = Settings.of_pod(python), BuildProgress(folder / "progress.jsonl")
     uv = find_uv(folder / "tools", folder / "other", settings, said).path
 
     def install() -> None:
-        options = ["--cache-dir", str(folder / "bare-cache"), "--quiet"]
-        subprocess.run([uv, "venv", *options, "--python", python, str(folder / "bare")], check=True)
-        target = ["--python", str(folder / "bare" / "bin" / "python"), "-r", str(folder / "lock.txt")]
+        options = ["--cache-dir", str(folder / "cache"), "--quiet"]
+        subprocess.run([uv, "venv", *options, "--python", python, str(folder / "venv")], check=True)
+        target = ["--python", str(folder / "venv" / "bin" / "python"), "-r", str(folder / "lock.txt")]
         subprocess.run([uv, "pip", "install", *options, "--no-deps", "--require-hashes", *target], check=True)
 
-    return _timed(install)[1]
+    seconds = _timed(install)[1]
+    shutil.rmtree(folder)
+    return seconds
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:

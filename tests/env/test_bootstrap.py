@@ -19,7 +19,9 @@ from orchestrator.hostkeys import Trust
 from orchestrator.inventory import Pod
 from orchestrator.runbook import EnvironmentSpec
 from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
-from orchestrator.tasks.probe import Agent, PodFacts, arrive
+from orchestrator.tasks.probe import Agent, PodFacts, arrive, probe
+from orchestrator.tasks.reach import Door
+from orchestrator.tasks.wheelhouse import download
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 from tests.env.wheels import make_wheel
@@ -170,6 +172,33 @@ def test_a_wheelhouse_is_carried_once(here: Pod, tmp_path: Path) -> None:
         assert len(list(Path(here.workdir, "wheelhouses").iterdir())) == 1
         with pytest.raises(InputError, match="expected a directory with wheels"):
             bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path))
+
+
+def test_a_pod_without_network_and_tools_gets_what_the_laptop_fetched_for_it(
+    sshd: Sshd, tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = tmp_path / "house"
+    nowhere = "http://127.0.0.1:9"
+    cut = {"PIP_INDEX_URL": f"{nowhere}/simple", "ALL_PROXY": nowhere, "HTTPS_PROXY": nowhere, "HTTP_PROXY": nowhere}
+    cut.update(PIP_RETRIES="0", UV_HTTP_RETRIES="0")
+    pod = sshd.pod(workdir=str(tmp_path / "w"), env={**cut, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)
+    told = Told()
+    made = download(Door(pod, told), TOOL, house, told)
+    assert made["wheels"] == 3
+    assert [path.name.split("-")[0] for path in sorted(house.iterdir())] == ["part", "tool", "uv"]
+    with agent_on(pod) as agent:
+        with pytest.raises(EnvironmentFailed):
+            bootstrap(agent, probe(agent), TOOL, Told())
+        found = bootstrap(agent, probe(agent), TOOL, Told(), Options(wheelhouse=house))
+        assert (found["packages"], found["installer"].split()[0]) == ({"part": "1.5", "tool": "1.0"}, "uv")
+        # Changed by hand, it is rebuilt from what was carried there, without being told to be offline or not.
+        next(Path(found["root"]).glob("lib/python*/site-packages/tool/__init__.py")).unlink()
+        assert bootstrap(agent, probe(agent), TOOL, Told())["key"] == found["key"]
+        # Another environment, of the same wheels.
+        part = EnvironmentSpec(extra=["part"])
+        assert bootstrap(agent, probe(agent), part, Told(), Options(offline=True))["packages"] == {"part": "1.5"}
 
 
 def test_the_pods_own_python_is_used_as_it_is_or_refused(here: Pod) -> None:

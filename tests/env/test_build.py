@@ -244,6 +244,16 @@ def test_a_wheelhouse_serves_a_lock_that_was_made_with_a_network(pod: EnvPod, se
     assert pod.build({**asked, "wheelhouse": str(tmp_path / "house")})["key"] == environment["key"]
 
 
+def test_offline_builds_again_what_was_there_and_asks_nobody(pod: EnvPod, server: str) -> None:
+    pod.variables["PIP_EXTRA_INDEX_URL"] = f"{server}/simple"
+    environment = pod.build(request("served"))
+    subprocess.run(["rm", "-rf", environment["root"]], check=True)
+    pod.variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "ALL_PROXY": "http://127.0.0.1:9"}
+    offline = {"offline": True}
+    assert pod.build({**request("served"), **offline})["key"] == environment["key"]
+    assert pod.refused({**request("part"), **offline}).startswith("nothing fits")
+
+
 def test_too_little_room_is_said_before_anything_is_fetched(pod: EnvPod) -> None:
     sentence = pod.refused(request("tool", disk_bytes=1 << 60))
     assert sentence.startswith("the environment needs 1073741824 GiB of disk below")

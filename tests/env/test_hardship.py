@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent import lease
 from tests.env.pod import EnvPod, request
 from tests.env.wheels import make_wheel
 
@@ -29,9 +30,9 @@ def kill_builders(pod: EnvPod) -> int:
     return len(found)
 
 
-def test_several_at_once_get_one_environment(pod: EnvPod) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda _: pod.build(request("tool")), range(6)))
+def test_ten_at_once_get_one_environment(pod: EnvPod) -> None:
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(lambda _: pod.build(request("tool")), range(10)))
     assert len({environment["root"] for environment in found}) == 1
     assert len({environment["created"] for environment in found}) == 1
     assert pod.leftovers() == []
@@ -45,17 +46,41 @@ def test_different_requests_for_the_same_wheels_at_once_get_one_environment(pod:
     assert pod.leftovers() == []
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.2, 0.4, 0.7])
-def test_a_killed_builder_leaves_nothing_that_the_next_would_use(pod: EnvPod, moment: float) -> None:
-    job = pod.start(request("tool"))
-    time.sleep(moment)
-    killed = kill_builders(pod)
-    ended = pod.wait(job)
-    assert ended["state"] == ("lost" if killed else "built")
-    whole = [p for p in pod.envs.iterdir() if not p.name.startswith(".")]
-    assert all((p / "env.json").is_file() for p in whole)
+def test_builders_killed_at_ten_moments_leave_nothing_that_the_next_would_use(pod: EnvPod) -> None:
+    began = time.monotonic()
+    subprocess.run(["rm", "-rf", pod.build(request("tool"))["root"]], check=True)
+    whole_s = time.monotonic() - began
+    moments = random.Random(20251121)
+    for _ in range(10):
+        job = pod.start(request("tool"))
+        time.sleep(moments.uniform(0, whole_s))
+        killed = kill_builders(pod)
+        assert pod.wait(job)["state"] == ("lost" if killed else "built")
+        named = [p for p in pod.envs.iterdir() if not p.name.startswith(".")]
+        assert all((p / "env.json").is_file() for p in named)
+        found = pod.check(request("tool"))
+        assert found["state"] == ("ready" if named else "absent"), found
+        for (
+            environment
+        ) in named:  # it was finished before the kill: what lies there works, and the next one starts anew
+            code = "import tool, part; print(tool.__version__)"
+            assert subprocess.check_output([f"{environment}/bin/python", "-I", "-c", code], text=True) == "2.0\n"
+            subprocess.run(["rm", "-rf", str(environment)], check=True)
     assert pod.build(request("tool"))["packages"]["tool"] == "2.0"
     assert pod.leftovers() == []
+
+
+def test_an_environment_is_not_rebuilt_under_a_run_that_uses_it(pod: EnvPod) -> None:
+    environment = pod.build(request("tool<2"))
+    root = Path(environment["root"])
+    with lease.taken(root):
+        (site(environment) / "sneaky.pth").write_text("import os\n")
+        inode = root.stat().st_ino
+        sentence = pod.refused(request("tool<2"))
+        assert "was changed since it was verified" in sentence and "nsa-pod cancel" in sentence
+        assert root.stat().st_ino == inode and (site(environment) / "sneaky.pth").exists()
+    assert pod.build(request("tool<2"))["key"] == environment["key"]
+    assert root.stat().st_ino != inode
 
 
 def test_the_tools_of_a_killed_builder_end_with_it(pod: EnvPod, tmp_path: Path) -> None:
@@ -154,7 +179,7 @@ def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPo
     listed = pod.call("list", "--workdir", str(pod.workdir))["environments"]
     assert [e["key"] for e in listed] == [recent["key"], old["key"], used["key"]]
     assert all(e["bytes"] > 0 for e in listed)
-    with _a_run_with(pod, used):
+    with lease.taken(Path(used["root"])):
         pruned = pod.call("prune", "--workdir", str(pod.workdir), "--days", "7")
     assert [e["key"] for e in pruned["removed"]] == [old["key"]]
     assert not Path(old["root"]).exists()
@@ -198,22 +223,3 @@ def _uv(pod: EnvPod, index: str, *arguments: str) -> None:
 def _age(environment: dict[str, object], days: float) -> None:
     then = time.time() - days * 86400
     os.utime(Path(str(environment["root"])) / "env.json", (then, then))
-
-
-class _a_run_with:
-    """A run that holds the pod and uses `environment`."""
-
-    def __init__(self, pod: EnvPod, environment: dict[str, object]) -> None:
-        run = pod.workdir / "runs" / "20260101-000000-abc-123"
-        run.mkdir(parents=True)
-        (run / "plan.json").write_text(json.dumps({"environment": environment}))
-        self._lock = (pod.workdir / "lock").open("w+")
-        self._run = run.name
-
-    def __enter__(self) -> None:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._lock.write(json.dumps({"run_id": self._run, "holder": "someone"}))
-        self._lock.flush()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()

@@ -83,7 +83,7 @@ def test_refused(pod: dict[str, Any]) -> None:
 
 
 def test_there_are_enough_pods() -> None:
-    assert len(PODS["chosen"]) + len(PODS["refused"]) >= 30
+    assert len(PODS["chosen"]) + len(PODS["refused"]) >= 60
 
 
 def test_a_build_that_pypi_does_not_serve_comes_from_torchs_own_index() -> None:

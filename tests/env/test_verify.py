@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent import env_verify
+from orchestrator.agent.env_settings import Settings
 from orchestrator.inventory import Pod
 from orchestrator.runbook import EnvironmentSpec
 from orchestrator.tasks.bootstrap import bootstrap
@@ -92,7 +94,7 @@ def test_an_undefined_symbol_is_shown_as_it_is_with_its_likely_cause(
 
 
 @pytest.mark.slow
-def test_a_cpu_pod_gets_a_real_torch_and_triton(tmp_path: Path) -> None:
+def test_a_cpu_pod_gets_a_real_torch_and_triton_and_gets_them_back(tmp_path: Path, uv: Path) -> None:
     pod = Pod(name="here", transport="local", workdir=str(tmp_path / "w"))
     spec = EnvironmentSpec(requires=["torch", "triton"], optional=["flash-attn"], extra=["pytest", "numpy<2.4"])
     with agent_on(pod) as agent:
@@ -102,3 +104,15 @@ def test_a_cpu_pod_gets_a_real_torch_and_triton(tmp_path: Path) -> None:
     assert found["packages"]["torch"].endswith("+cpu")
     assert not [name for name in found["packages"] if name.startswith("nvidia-")]
     assert "Triton kernel in the interpreter" in found["verified"]["checks"]
+    for change, said in (
+        (["install", "triton==3.6.0"], "triton 3.7.1 -> 3.6.0"),
+        (["uninstall", "torch"], f"torch {found['packages']['torch']} -> removed"),
+    ):
+        settings = Settings.of_pod(sys.executable).for_uv()
+        command = [str(uv), "pip", change[0], "--python", found["python"], *change[1:]]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, **settings})
+        told = Told()
+        with agent_on(pod) as agent:
+            again = bootstrap(agent, probe(agent), spec, told)
+        assert f"{said}; it is rebuilt" in told.warnings[0]
+        assert (again["key"], again["packages"]) == (found["key"], found["packages"])

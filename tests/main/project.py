@@ -87,7 +87,7 @@ class Project:
             text=True,
         )
 
-    def run(self, *arguments: str, timeout: float = 120, **extra: str) -> Outcome:
+    def run(self, *arguments: str, timeout: float = 280, **extra: str) -> Outcome:
         """Run the command line to its end."""
         process = self.popen(*arguments, **extra)
         try:
@@ -113,3 +113,10 @@ def new_project(folder: Path, pods: Mapping[str, Mapping[str, Any]]) -> Project:
 def local_pod(folder: Path) -> dict[str, Any]:
     """The local pod, working under `folder` with this interpreter."""
     return {"transport": "local", "workdir": str(folder / "workdir"), "python": sys.executable}
+
+
+def with_pod(project: Project, name: str = "local", **keys: Any) -> None:
+    """Lay `keys` over the inventory's entry of the pod `name`."""
+    pods = json.loads(project.inventory.read_text())["pods"]
+    pods[name].update(keys)
+    project.inventory.write_text(json.dumps({"pods": pods}))

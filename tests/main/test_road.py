@@ -155,7 +155,7 @@ def test_report_judges_again_and_believes_no_stored_verdict(project: Project) ->
     relaxed["stages"].pop()
     (directory / "plan.json").write_text(json.dumps(relaxed))
     refused = project.run("report", "--json")
-    assert (refused.exit_code, refused.json["verdict"]) == (4, "error")
+    assert (refused.exit_code, refused.json["verdict"]) == (2, "error")
 
 
 def test_dry_run_prints_the_plan_and_contacts_nothing(project: Project) -> None:

@@ -242,6 +242,28 @@ def test_a_base_that_somebody_has_changed_is_done_without(agent: Agent, git: Git
     assert tree_on_pod(agent, git("rev-parse", "HEAD^{tree}")) == git("rev-parse", "HEAD^{tree}")
 
 
+@pytest.mark.parametrize("harm", ["edit", "remove", "add", "mode", "submodule"])
+def test_a_tree_that_somebody_has_changed_is_replaced(agent: Agent, git: Git, tmp_path: Path, harm: str) -> None:
+    inner = Git(tmp_path / "inner")
+    inner.commit({"i": "1"})
+    git("submodule", "add", "-q", str(inner.root), "sub")
+    git.commit({})
+    tree = git("rev-parse", "HEAD^{tree}")
+    bring(agent, git)
+    assert bring(agent, git) is None
+    place = Path(agent.workdir, "trees", tree)
+    if harm == "remove":
+        (place / "d/b").unlink()
+    elif harm == "mode":
+        (place / "d/b").chmod(0o755)
+    else:
+        (place / {"edit": "d/b", "add": "d/new", "submodule": "sub/i"}[harm]).write_text("tampered")
+    assert bring(agent, git) is not None
+    assert bring(agent, git) is None
+    assert (place / "d/b").read_text() == "b" * 1000 and not (place / "d/new").exists()
+    assert not [name for name in trees(agent) if name != tree]
+
+
 def test_what_arrives_wrong_gets_no_name(agent: Agent, git: Git) -> None:
     class Careless:
         """Delivers one byte too many."""

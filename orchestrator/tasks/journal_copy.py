@@ -1,0 +1,45 @@
+"""The laptop's copy of a run's journal: it grows by whole lines only, whoever else follows the same run from here."""
+
+from __future__ import annotations
+
+import fcntl
+from io import FileIO
+from pathlib import Path
+
+from orchestrator.files import on_this_disk
+
+
+class JournalCopy:
+    """The copy in `file`, read from its beginning on; `seen` is how many of its bytes were given out."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.seen = 0
+
+    def extend(self, lines: bytes = b"") -> bytes:
+        """Append `lines`, which follow the `seen` bytes, and give them back; or what somebody else has appended there.
+
+        The half line that a laptop killed while it appended leaves is dropped. DiskError if `lines` cannot be written;
+        then nothing of them is.
+        """
+        with on_this_disk(self._file), FileIO(self._file, "a+") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            f.seek(self.seen)
+            found = f.read()
+            fresh = found[: found.rfind(b"\n") + 1]
+            f.truncate(self.seen + len(fresh))
+            if not fresh:
+                fresh = lines
+                _append(f, lines, self.seen)
+        self.seen += len(fresh)
+        return fresh
+
+
+def _append(f: FileIO, lines: bytes, size: int) -> None:
+    rest = memoryview(lines)
+    try:
+        while rest:
+            rest = rest[f.write(rest) :]
+    except OSError:
+        f.truncate(size)
+        raise

@@ -1,0 +1,72 @@
+"""Fetch, on the laptop, every wheel that a pod without network needs: a directory for `bootstrap --wheelhouse`."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.env_lock import Wheel
+from orchestrator.agent.env_settings import Settings
+from orchestrator.agent.env_web import NotThere
+from orchestrator.agent.failure import Failure
+from orchestrator.errors import EnvironmentFailed
+from orchestrator.pairing import Environment
+from orchestrator.resolve import platform_of, resolve, resolve_environment
+from orchestrator.runbook import EnvironmentSpec
+from orchestrator.tasks.bootstrap import Options, explain
+from orchestrator.tasks.reach import Door
+from orchestrator.text import size
+from orchestrator.ui import Progress
+
+_AT_ONCE = 4
+
+
+def download(door: Door, spec: EnvironmentSpec, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Fill `folder` with the wheels of the environment that fits the pod, and with uv for it; what it holds then.
+
+    The pod is asked for its facts only. Files that are there are kept. EnvironmentFailed for what cannot be had.
+    """
+    with door.open() as agent:
+        facts = door.facts(agent)
+        chosen = explain(agent, facts, spec, Options(offline=True))
+    libc, glibc = facts.raw["libc"]
+    if facts.raw["os"] != "Linux" or libc != "glibc":
+        raise EnvironmentFailed(f"pod {door.pod.name!r}: a wheelhouse is for Linux with glibc, it has {libc or 'none'}")
+    platform = platform_of(facts.raw["arch"], glibc)
+    settings = Settings.of_pod(sys.executable)
+    wheels = resolve_environment(chosen, platform)
+    # Without uv of its own, the pod installs with the wheelhouse's.
+    wheels += resolve(["uv"], platform, chosen.python, settings.for_uv())
+    progress.say(f"{len(wheels) + len(chosen.wheels)} wheels for {platform}, Python {chosen.python}: {chosen.profile}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        files = list(pool.map(lambda wheel: _fetch(wheel, settings, folder, progress), wheels))
+    files += _fetch_extra(chosen, settings, folder, progress)
+    total = sum(file.stat().st_size for file in files)
+    return {"wheelhouse": str(folder), "profile": chosen.profile, "wheels": len(files), "size": size(total)}
+
+
+def _fetch(wheel: Wheel, settings: Settings, folder: Path, progress: Progress) -> Path:
+    try:
+        path, found = settings.web().fetch(wheel.url, folder, progress)
+    except Failure as e:
+        raise EnvironmentFailed(f"{wheel.name}: {e}") from e
+    if wheel.sha256 not in (None, found):
+        path.unlink()
+        raise EnvironmentFailed(f"{path.name} is not what its index says (sha256 {found}), and was removed: try again")
+    return path
+
+
+def _fetch_extra(chosen: Environment, settings: Settings, folder: Path, progress: Progress) -> list[Path]:
+    """Wheels outside the index; one that is not required and not there is said."""
+    found = []
+    for extra in chosen.wheels:
+        try:
+            found.append(_fetch(Wheel(extra.name, str(extra.url), None), settings, folder, progress))
+        except EnvironmentFailed as e:
+            if extra.required or not isinstance(e.__cause__, NotThere):
+                raise
+            progress.warn(f"{extra.name} is left out: {e}")
+    return found

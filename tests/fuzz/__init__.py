@@ -1,0 +1,1 @@
+"""Inputs of every kind, random and almost right: whatever comes, the tool ends with a sentence."""

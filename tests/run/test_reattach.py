@@ -1,0 +1,81 @@
+"""Runs that another laptop launched: followed, fetched and cancelled by the pod's copy of the plan, which says so."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+from orchestrator.agent.planfile import plan_hash
+from tests.main.project import Project
+from tests.run.road import clone, commit, finish, run_ids, validate, wait_for, wait_until_waiting
+
+FROM_POD = "judged by the pod's copy of the plan"
+
+
+def test_follow_fetch_and_report_from_another_laptop(project: Project, other: Project) -> None:
+    gate = commit(project)
+    clone(project, other)
+    first = validate(project)
+    run_id = wait_until_waiting(project)
+    first.send_signal(signal.SIGKILL)  # the laptop that launched it is gone
+    first.communicate()
+    following = other.popen("follow", "--pod", "local", "--json", run_id)
+    wait_for(lambda: any((other.root / "artifacts").glob("runner/*/*/journal.jsonl")))
+    gate.touch()
+    followed = finish(following)
+    result = followed.json
+    assert (followed.exit_code, result["verdict"], result["run_id"]) == (0, "passed", run_id), followed.stderr
+    assert result["plan_from"] == "pod" and FROM_POD in result["summary"]
+    assert other.run("fetch", "--pod", "local", "--json").json == result
+    assert other.run("report", "--json").json == result
+    own = project.run("fetch", "--pod", "local", "--json").json
+    assert own["plan_from"] == "laptop" and FROM_POD not in own["summary"]
+
+
+def test_cancel_from_another_laptop(project: Project, other: Project) -> None:
+    commit(project)
+    clone(project, other)
+    first = validate(project)
+    run_id = wait_until_waiting(project)
+    assert other.run("cancel", "--pod", "local", "--json", run_id).json == {"cancelled": run_id}
+    result = finish(first).json
+    assert result["verdict"] == "incomplete" and "it was cancelled by " in result["summary"]
+    assert [s["status"] for s in result["stages"]] == ["passed", "cancelled", "not_run"]
+    assert "it was cancelled by" in result["stages"][2]["reason"]
+    theirs = other.run("fetch", "--pod", "local", "--json", run_id)
+    assert (theirs.exit_code, theirs.json["verdict"]) == (3, "incomplete")
+
+
+def relax(plan: dict[str, Any]) -> dict[str, Any]:
+    return {**plan, "stages": plan["stages"][:1]}
+
+
+def lead_out(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan that hashes to its run id, and would be kept outside of the artifacts."""
+    led = {**plan, "commit": "../../../../out"}
+    return {**led, "run_id": plan["run_id"][:-8] + plan_hash(led)[:8]}
+
+
+def test_a_plan_that_was_changed_on_the_pod_is_refused(project: Project, other: Project) -> None:
+    commit(project).touch()
+    clone(project, other)
+    assert finish(validate(project)).json["verdict"] == "passed"
+    (run_id,) = run_ids(project)
+    for change, sentence in ((relax, "its content is not what run"), (lead_out, "not a plan: commit")):
+        directory = project.root.parent / "workdir" / "runs" / run_ids(project)[0]
+        changed = change(json.loads((directory / "plan.json").read_text()))
+        (directory / "plan.json").write_text(json.dumps(changed))
+        directory.rename(directory.with_name(changed["run_id"]))
+        outcome = other.run("fetch", "--pod", "local", "--json", changed["run_id"])
+        assert (outcome.exit_code, outcome.json["verdict"]) == (4, "error") and sentence in outcome.json["error"]
+        assert not (other.root / "artifacts").exists() and not list(other.root.parent.rglob("out"))
+    launched = project.run("report", "--json", run_id).json
+    assert (launched["verdict"], launched["plan_from"]) == ("passed", "laptop")
+
+    record = project.home / "runs" / f"{run_id}.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "plan_sha256": "0" * 64}))
+    swapped = project.run("report", "--json", run_id).json
+    assert swapped["plan_from"] == "pod" and FROM_POD in swapped["summary"], (
+        "a plan here that was not launched from here"
+    )

@@ -1,0 +1,1 @@
+"""What is large: many files, much output, limits, full disks."""
