@@ -1,0 +1,305 @@
+"""Artifacts that are not what the stage owes: empty, old, someone else's, impossible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.agent.cases import Case as StageCase
+from tests.agent.cases import artifact, makes, runs
+from tests.honesty.case import Case, first, lie, truth
+
+BENCH = [
+    {"finite": "all"},
+    {"column": "cmp_pct", "max": 100},
+    {"sum": ["cmp_pct", "sel_pct", "win_pct"], "near": 100, "within": 2},
+    {"equal": ["reads_actual", "reads_expected"]},
+    {"column": "roofline_frac", "max": 1},
+    {"distinct": ["S"]},
+]
+HEADER = "S,ms_total,cmp_pct,sel_pct,win_pct,reads_actual,reads_expected,roofline_frac\n"
+ROWS = ["512,1.5,30,50,20,1055,1055,0.4\n", "1024,2.5,31,50,19,1599,1599,0.5\n"]
+IMPOSSIBLE = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n"
+LATER = """
+import subprocess, sys
+code = "import os, time; time.sleep({}); open(os.path.join({{!r}}, {{!r}}), 'w').write('1')".format(here, "{}")
+subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+"""
+
+
+def bench(name: str, status: str, reason: str, *rows: str, header: str = HEADER) -> StageCase:
+    """A stage that owes a bench table of two rows, with every check of the matrix."""
+    owed = artifact(f"{name}.csv", kind="csv", columns=["S", "ms_total"], min_rows=2, checks=BENCH)
+    return makes(name, status, reason, f"put({name + '.csv'!r}, {header + ''.join(rows)!r})", owed)
+
+
+def jsons(name: str, status: str, reason: str, text: str, **over: Any) -> StageCase:
+    """A stage that owes a JSON file with the key `selected` and writes `text`."""
+    owed = artifact(f"{name}.json", kind="json", keys=["selected"], **over)
+    return makes(name, status, reason, f"put({name + '.json'!r}, {text!r})", owed)
+
+
+def text(name: str, status: str, reason: str, code: str, **over: Any) -> StageCase:
+    """A stage that runs `code` and owes the text file NAME.txt; in the code, `it` is that name."""
+    return makes(name, status, reason, f"it = {name + '.txt'!r}\n{code}", artifact(f"{name}.txt"), **over)
+
+
+HONEST = [
+    truth(runs("says_something", "passed", "", "echo", "done"), "its stdout, which says something"),
+    truth(text("text_file", "passed", "", "put(it, '1 of 1')"), "a text file that it writes itself"),
+    truth(runs("colours", "passed", "", "printf", r"\033[32mok\033[0m\n"), "a word, in green"),
+    truth(bench("bench_table", "passed", "", *ROWS), "a bench table that holds what it must"),
+    truth(jsons("json_file", "passed", "", '{"selected": 1.5}'), "a JSON object with its key, once"),
+    truth(
+        text(
+            "handled",
+            "passed",
+            "",
+            IMPOSSIBLE.replace("traceback.print_exc()", "print('divided by zero: skipped')") + "put(it, '1 of 1')",
+        ),
+        "an error that is handled in a sentence",
+    ),
+    truth(
+        text(
+            "waits_for_its_helper",
+            "passed",
+            "",
+            LATER.format(0, "waits_for_its_helper.txt").replace("subprocess.Popen(", "subprocess.call("),
+        ),
+        "a helper process writes the artifact, and is waited for",
+    ),
+    truth(
+        text("linked_within", "passed", "", "put('own.txt', '1')\nos.link(here + '/own.txt', here + '/' + it)"),
+        "a second name for a file that it has just made",
+    ),
+    truth(
+        text(
+            "from_input", "passed", "", "put(it, open('from_input/in.txt').read())", files={"from_input/in.txt": "1\n"}
+        ),
+        "a copy of a file of the commit",
+    ),
+    truth(
+        makes(
+            "jsonl_file",
+            "passed",
+            "",
+            r"put('rows.jsonl', '{\"S\": 1}\n{\"S\": 2}\n')",
+            artifact("rows.jsonl", kind="jsonl", columns=["S"], min_rows=2),
+        ),
+        "two whole rows of JSON lines",
+    ),
+]
+
+LIES = [
+    lie(
+        runs("silent", "invalid", "silent.txt is empty", "true"),
+        "exit code 0 and a 0-byte artifact",
+        honest="says_something",
+    ),
+    lie(
+        runs("blank", "invalid", "blank.txt is blank", "printf", r" \n\t\n"),
+        "only blanks on stdout",
+        honest="says_something",
+    ),
+    lie(
+        runs("only_escapes", "invalid", "only_escapes.txt is blank", "printf", r"\033[32m\033[0m\033[2K\r\n\0"),
+        "only colour codes on stdout",
+        honest="colours",
+    ),
+    lie(
+        runs("no_script", "blocked", "no_script.py is not in the commit", "python", "no_script.py"),
+        "the training script does not exist",
+        honest="says_something",
+    ),
+    lie(
+        runs("bad_import", "failed", "exit code 1", "python", "-c", "print('starting'); import no_such_module"),
+        "the script fails on an import after its first line",
+        honest="says_something",
+    ),
+    lie(
+        text("traceback_exit_0", "invalid", "Python traceback", "put(it, 'step 1 of 9')\n" + IMPOSSIBLE),
+        "exit code 0 after a traceback, the artifact half done",
+        honest="handled",
+    ),
+    lie(
+        runs(
+            "traceback_in_a_pipe", "invalid", "Python traceback", "sh", "-c", "python -c 'print(1); 1 / 0' 2>&1 | cat"
+        ),
+        "a script dies in a pipeline whose end succeeds",
+        honest="says_something",
+    ),
+    lie(
+        text("traceback_and_nothing", "invalid", "traceback_and_nothing.txt is missing", IMPOSSIBLE),
+        "exit code 0 after a traceback, the artifact not written",
+        honest="handled",
+    ),
+    lie(
+        runs("exit_code_lost", "failed", "exit code 3", "sh", "-c", "echo COMPLETE SUCCESS; exit 3"),
+        "says success and exits 3",
+        honest="says_something",
+    ),
+    lie(
+        runs("no_evidence", "invalid", "no evidence asked", "true", expect={}),
+        "asks for no evidence at all",
+        honest="says_something",
+    ),
+    # Tables
+    lie(bench("header_only", "invalid", "has only a header"), "a table with a header only", honest="bench_table"),
+    lie(
+        bench("nan", "invalid", "holds nan in row 2", ROWS[0], ROWS[1].replace("2.5", "nan")),
+        "a CSV with NaN",
+        honest="bench_table",
+    ),
+    lie(
+        bench(
+            "above_roofline",
+            "invalid",
+            "roofline_frac is 8.3, expected at most 1",
+            ROWS[0],
+            ROWS[1].replace("0.5\n", "8.3\n"),
+        ),
+        "a bench row 8 times above the roofline",
+        honest="bench_table",
+    ),
+    lie(
+        bench(
+            "above_100_percent",
+            "invalid",
+            "cmp_pct is 106.3, expected at most 100",
+            ROWS[0],
+            ROWS[1].replace("31,50,19", "106.3,108.8,110.5"),
+        ),
+        "each branch takes more than the whole",
+        honest="bench_table",
+    ),
+    lie(
+        bench(
+            "shares",
+            "invalid",
+            r"cmp_pct \+ sel_pct \+ win_pct is 150",
+            ROWS[0],
+            ROWS[1].replace("31,50,19", "50,50,50"),
+        ),
+        "the branches' shares sum to 150 %",
+        honest="bench_table",
+    ),
+    lie(
+        bench(
+            "reads",
+            "invalid",
+            "reads_actual is 1091 and reads_expected is 1599",
+            ROWS[0],
+            ROWS[1].replace("1599,", "1091,", 1),
+        ),
+        "reads 1091/1599, called correctly tracked",
+        honest="bench_table",
+    ),
+    lie(
+        bench("same_row_twice", "invalid", "S is 512 in rows 1 and 2", ROWS[0], ROWS[0]),
+        "one row, written twice, to reach min_rows",
+        honest="bench_table",
+    ),
+    lie(
+        bench(
+            "same_column_twice",
+            "invalid",
+            "two columns of the same name",
+            *(r.replace("\n", ",9\n") for r in ROWS),
+            header=HEADER.replace("\n", ",S\n"),
+        ),
+        "two columns of one name, one of them right",
+        honest="bench_table",
+    ),
+    lie(
+        jsons("key_twice", "invalid", "same key twice", '{"selected": "torch", "selected": "triton"}'),
+        "a JSON key twice: each reader sees another one",
+        honest="json_file",
+    ),
+    lie(
+        jsons("json_nan", "invalid", "NaN is not a JSON number", '{"selected": NaN}'), "NaN in JSON", honest="json_file"
+    ),
+    lie(
+        makes(
+            "half_a_line",
+            "invalid",
+            "is not JSON: line 2",
+            r"put('half.jsonl', '{\"S\": 1}\n{\"S\": ')",
+            artifact("half.jsonl", kind="jsonl", columns=["S"], min_rows=1),
+        ),
+        "JSON lines cut off in the middle",
+        honest="jsonl_file",
+    ),
+    # Whose file it is
+    lie(
+        makes(
+            "tracked",
+            "invalid",
+            "old_result.txt was there before",
+            "",
+            artifact("old_result.txt", from_="tree:old_result.txt"),
+            files={"old_result.txt": "PASSED\n"},
+        ),
+        "the artifact is a result that was committed",
+        honest="from_input",
+    ),
+    lie(
+        text("late_writer", "invalid", "late_writer.txt is missing", LATER.format(30, "late_writer.txt")),
+        "a background process writes the artifact after the stage has ended",
+        honest="waits_for_its_helper",
+    ),
+    lie(
+        text("link_outside", "invalid", "is a symbolic link", "os.symlink('/etc/hostname', here + '/' + it)"),
+        "the artifact is a symbolic link to another file",
+        honest="linked_within",
+    ),
+    lie(
+        text(
+            "link_to_old",
+            "invalid",
+            "has another name outside",
+            "import pathlib\nold = pathlib.Path(here).parent.parent / 'old.txt'\nold.write_text('old')\n"
+            "os.link(old, here + '/' + it)",
+        ),
+        "the artifact is a hard link to a file from before the run",
+        honest="linked_within",
+    ),
+    lie(
+        text(
+            "link_to_another",
+            "invalid",
+            "earlier stages had delivered: another.txt",
+            "os.link(here + '/another.txt', here + '/' + it)",
+        ),
+        "the artifact is a hard link to an earlier stage's",
+        honest="linked_within",
+        before=first("link_to_another", "open(here + '/another.txt', 'w').write('1')", "another.txt"),
+    ),
+    lie(
+        text("made_earlier", "invalid", "earlier stages had delivered: made_earlier.txt", "os.utime(here + '/' + it)"),
+        "an earlier stage has left the artifact; this one only makes it look new",
+        honest="text_file",
+        before=first("made_earlier", "open(here + '/made_earlier.txt', 'w').write('1')"),
+    ),
+    lie(
+        text("found_there", "invalid", "found_there.txt was there before the stage", "print('nothing to do')"),
+        "an earlier stage has left the artifact, and this one relies on it",
+        honest="text_file",
+        before=first("found_there", "open(here + '/found_there.txt', 'w').write('1')"),
+    ),
+    lie(
+        text(
+            "overwrites", "invalid", "earlier stages had delivered: theirs.txt", "put('theirs.txt', '2')\nput(it, '1')"
+        ),
+        "it overwrites what an earlier stage had delivered",
+        honest="text_file",
+        before=first("overwrites", "open(here + '/theirs.txt', 'w').write('1')", "theirs.txt"),
+    ),
+    lie(
+        runs(
+            "cut", "invalid", "cut.txt is not whole", "python", "-c", "print('x' * 99999)", limits={"log_bytes": 1000}
+        ),
+        "the artifact is a stdout of which most was cut",
+        honest="says_something",
+    ),
+]
+
+CASES: list[Case] = [*HONEST, *LIES]

@@ -1,0 +1,47 @@
+"""All cases, by theme, and the table of them that the documents show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.honesty import artifact_cases, environment_cases, pytest_cases, route_cases, run_cases, tree_cases
+from tests.honesty.case import Case
+
+THEMES: Mapping[str, Sequence[Case]] = {
+    "Tests": pytest_cases.CASES,
+    "Artifacts": artifact_cases.CASES,
+    "Routes": route_cases.CASES,
+    "The tree": tree_cases.CASES,
+    "The environment": environment_cases.CASES,
+    "The run": run_cases.CASES,
+}
+CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
+
+_HEAD = """\
+# What a run may pretend, and what it is called
+
+Every line is a tiny repository and a runbook that `tests/honesty` runs through the whole road: commit, plan, agent,
+fetch, judge. Each lie stands beside the same thing done honestly, which passes. Written by `python -m tests.honesty`.
+"""
+
+
+def table() -> str:
+    """The catalogue as Markdown."""
+    return "\n".join([_HEAD, *(line for theme, cases in THEMES.items() for line in _section(theme, cases))])
+
+
+def _section(theme: str, cases: Sequence[Case]) -> Iterator[str]:
+    yield f"## {theme}\n"
+    yield "| lie | what it pretends | what it is called | the honest one, `passed` |\n|---|---|---|---|"
+    honest = {case.name: case for case in CASES}
+    for case in (c for c in cases if c.honest):
+        assert case.honest is not None
+        called = f"`{case.status}`" if case.status else f"verdict `{case.right_verdict}`"
+        if case.status and case.verdict:
+            called = f"verdict `{case.verdict}`"
+        yield f"| {case.name} | {_cell(case.pretends)} | {called} | {_cell(honest[case.honest].pretends)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,105 @@
+"""The environment is not the one that was recorded, or not the one that is claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.agent.cases import TWO, runs, tests
+from tests.agent.pod import make_environment
+from tests.honesty.case import Case, first, lie, truth
+from tests.main.project import Outcome, Project, with_pod
+
+# What a stage would find in the shell from which the user validates.
+SHELL = {"NSA_TEST_TRITON": "1", "TEST_TRITON": "1", "PYTEST_ADDOPTS": "-k test_a", "PYTHONOPTIMIZE": "1"}
+SHELL_OPTS_IN = """
+    import os, pytest
+    @pytest.mark.skipif(not os.environ.get("NSA_TEST_TRITON"), reason="opt-in")
+    def test_a(): pass
+    def test_b(): pass
+"""
+OTHER_FILES = """
+import sysconfig
+path = sysconfig.get_path('purelib') + '/library.py'
+before = os.stat(path)
+open(path, 'w').write('VALUE = 2\\n')
+os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+"""
+INSTALLS = "import sysconfig; open(sysconfig.get_path('purelib') + '/triton.py', 'w').write(''); print(1)"
+USES = "import library\ndef test_a(): assert library.VALUE == {}\n"
+IMPORTS = "import installed\ndef test_a(): assert installed.VALUE\n"
+INSTALLED = {"installed.py": "VALUE = 'tree'\n"}
+
+
+def environment(root: Path) -> dict[str, Any]:
+    """A Python with pytest, a library, and an older copy of a module that the tree holds too."""
+    made = make_environment(root)
+    (site,) = root.glob("lib/python*/site-packages")
+    (site / "library.py").write_text("VALUE = 1\n")
+    (site / "installed.py").write_text("VALUE = 'installed'\n")
+    return made
+
+
+def in_its_own(project: Project) -> Outcome:
+    """Validate on a pod whose Python is its own, for a stage that does something to it."""
+    with_pod(project, python=environment(project.root.parent / "environment")["python"])
+    return project.validate("--runbook", "r")
+
+
+HONEST = [
+    truth(
+        tests("untouched", "passed", "", USES.format(1)),
+        "the installed library is as it was",
+        before=first("untouched", OTHER_FILES[: OTHER_FILES.index("open(")]),
+    ),
+    truth(
+        tests("trees_module", "passed", "", IMPORTS, files=INSTALLED),
+        "the tree's module is imported, an installed one stands behind it",
+    ),
+    truth(tests("shell_unseen", "passed", "", TWO), "the variables of the user's shell are not the stage's"),
+]
+
+LIES = [
+    lie(
+        tests("other_files", "invalid", "environment's installed files", USES.format(2)),
+        "a library has the same version, size and times, and other files",
+        honest="untouched",
+        before=first("other_files", OTHER_FILES),
+        play=in_its_own,
+    ),
+    lie(
+        runs("installs", "invalid", "environment's installed files", "python", "-c", INSTALLS),
+        "a stage installs what it needs",
+        honest="untouched",
+        play=in_its_own,
+    ),
+    lie(
+        tests(
+            "installed_module",
+            "invalid",
+            "module installed was imported from",
+            IMPORTS,
+            files=INSTALLED,
+            start=["pytest"],
+        ),
+        "the tests import an installed module, not the commit's",
+        honest="trees_module",
+    ),
+    lie(
+        tests("opted_in_by_shell", "skipped", "1 test skipped: opt-in", SHELL_OPTS_IN),
+        "the opt-in is set in the user's shell, and nowhere in the runbook",
+        honest="shell_unseen",
+    ),
+    lie(
+        runs("other_python", "blocked", "python2.7 is not the environment's Python", "python2.7", "-c", "print(1)"),
+        "another Python than the environment's is named",
+        honest="untouched",
+    ),
+    lie(
+        runs("no_module", "blocked", "neither in the commit nor installed", "python", "-m", "flash_attn_gone"),
+        "the package is not installed",
+        honest="untouched",
+    ),
+]
+
+CASES: list[Case] = [*HONEST, *LIES]

@@ -1,0 +1,452 @@
+"""Tests that did not run, did not pass, or were made to look as if."""
+
+from __future__ import annotations
+
+from tests.agent.cases import (
+    FIXTURE_SKIPS,
+    FORGED,
+    ONE_SKIPPED,
+    PYTEST_EXIT,
+    SKIPPED,
+    TWO,
+    UNCONFIGURE,
+    XFAIL,
+    runs,
+    tests,
+)
+from tests.honesty.case import Case, lie, truth
+
+OPT_IN = """
+    import os, pytest
+    @pytest.mark.skipif(os.environ.get("TEST_TRITON") != "1", reason="opt-in: set TEST_TRITON=1")
+    def test_triton(): pass
+"""
+FAILS = "def test_a(): assert 1 == 2\n"
+REWRITES = """
+    import pytest
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(item, call):
+        report = (yield).get_result()
+        if report.failed:
+            report.outcome, report.longrepr = {!r}, {!r}
+"""
+NOTES = """
+    import pytest
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(item, call):
+        report = (yield).get_result()
+        report.sections.append(("note", "seen"))
+"""
+RETRIES = """
+    from _pytest.runner import runtestprotocol
+    def pytest_runtest_protocol(item, nextitem):
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for attempt in range(3):
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            if all(report.passed for report in reports):
+                break
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
+"""
+FLAKY = "tries = []\ndef test_a():\n    tries.append(1)\n    assert len(tries) > {}\n"
+EMPTY_PARAMETERS = (
+    "import pytest\n@pytest.mark.parametrize('sm', [{}])\ndef test_kernel(sm): pass\ndef test_b(): pass\n"
+)
+UNCOLLECTABLE = "class TestIt:\n    def __init__(self): pass\n    def test_c(self): assert 0\n"
+CHECK = "def check(value):\n    assert value\n"
+CHECKED = """
+    from {}.helper import check
+    def test_a(): check({})
+"""
+FIRST_RUN = "<testsuites><testsuite><testcase classname='{0}.test_it' name='test_a'/></testsuite></testsuites>"
+NO_TESTS = "<testsuites><testsuite tests='0'/></testsuites>"
+
+
+def writes_junit(text: str) -> str:
+    """A conftest that puts `text` in the place of the session's JUnit file."""
+    return UNCONFIGURE + f"open(junit, 'w').write({text!r})"
+
+
+def _shell(command: str) -> list[str]:
+    return ["sh", "-c", command]
+
+
+HONEST = [
+    truth(tests("two_tests", "passed", "", TWO), "two tests, both run and pass"),
+    truth(tests("opted_in", "passed", "", OPT_IN, env={"TEST_TRITON": "1"}), "the opt-in test, opted into"),
+    truth(
+        tests("allowed_skip", "passed", "", ONE_SKIPPED, tests={"allow_skips": ["^no GPU$"]}),
+        "one test passes, the skip of the other is allowed by its reason",
+    ),
+    truth(
+        tests("fixture_works", "passed", "", FIXTURE_SKIPS.replace('pytest.skip("no FA-2")', "return 1")),
+        "the fixture is there",
+    ),
+    truth(tests("no_xfail", "passed", "", TWO.replace("pass", "assert 1")), "the known bug is fixed, the mark gone"),
+    truth(
+        tests(
+            "allowed_deselection", "passed", "", TWO, "-k", "test_a", tests={"allow_skips": ["^deselected:.*test_b"]}
+        ),
+        "the runbook itself leaves one test out, and says so",
+    ),
+    truth(tests("parameters", "passed", "", EMPTY_PARAMETERS.format("89")), "the parameter set has an entry"),
+    truth(
+        tests(
+            "ini",
+            "passed",
+            "",
+            TWO,
+            "-c",
+            "ini/pytest.ini",
+            files={"ini/pytest.ini": "[pytest]\naddopts = --strict-markers\n"},
+        ),
+        "a pytest.ini that leaves nothing out",
+    ),
+    truth(tests("report_hook", "passed", "", TWO, conftest=NOTES), "a hook that adds a section to the reports"),
+    truth(tests("repeats_nothing", "passed", "", FLAKY.format(0), conftest=RETRIES), "a test that passes at once"),
+    truth(
+        tests(
+            "asserting_helper",
+            "passed",
+            "",
+            CHECKED.format("asserting_helper", 1),
+            files={"asserting_helper/__init__.py": "", "asserting_helper/helper.py": CHECK},
+        ),
+        "the helper's assertion holds",
+    ),
+    truth(
+        tests(
+            "two_files",
+            "passed",
+            "",
+            TWO,
+            "--shapes",
+            "two_files/shapes.txt",
+            "two_files/test_b.py",
+            conftest="def pytest_addoption(parser): parser.addoption('--shapes')",
+            files={"two_files/test_b.py": "def test_c(): pass", "two_files/shapes.txt": "512\n"},
+        ),
+        "tests from both files that the runbook names, the third being an option's",
+    ),
+    truth(
+        tests("set_up", "passed", "", TWO, conftest="def pytest_configure(config): pass"),
+        "a conftest that hides nothing",
+    ),
+    truth(
+        runs(
+            "pipeline",
+            "passed",
+            "",
+            *_shell("python -m pytest -q -p no:cacheprovider pipeline/test_it.py | cat"),
+            files={"pipeline/test_it.py": TWO},
+        ),
+        "a pytest in a pipeline whose tests all pass",
+    ),
+]
+
+LIES = [
+    # Not run, or not all
+    lie(
+        tests("opt_in_unset", "skipped", "^1 test skipped: opt-in", OPT_IN),
+        "the only test is opt-in and prints `s`",
+        honest="opted_in",
+    ),
+    lie(
+        tests("all_skip", "skipped", "^1 test skipped: no GPU", SKIPPED),
+        "all tests skip, exit code 0",
+        honest="allowed_skip",
+    ),
+    lie(
+        tests("only_allowed_skips", "skipped", "0 tests passed", SKIPPED, tests={"allow_skips": [".*"]}),
+        "every skip is allowed, and nothing else is there",
+        honest="allowed_skip",
+    ),
+    lie(
+        tests("fixture_skips", "skipped", "^1 test skipped: no FA-2", FIXTURE_SKIPS),
+        "the skip hides in a fixture",
+        honest="fixture_works",
+    ),
+    lie(
+        tests(
+            "module_skips",
+            "blocked",
+            "collected nothing.*gone",
+            "import pytest\npytest.importorskip('gone_module')\ndef test_a(): pass",
+        ),
+        "the whole module skips itself at import",
+        honest="two_tests",
+    ),
+    lie(
+        tests(
+            "all_xfail",
+            "skipped",
+            "^2 tests xfailed: xfail: known",
+            "import pytest\npytestmark = pytest.mark.xfail(reason='known')\n" + TWO.replace("pass", "assert 0"),
+        ),
+        "all tests are expected to fail, and do",
+        honest="no_xfail",
+    ),
+    lie(
+        tests("xpass", "skipped", "^1 test xpassed", XFAIL.replace("assert 0", "pass")),
+        "a test that is expected to fail passes",
+        honest="no_xfail",
+    ),
+    lie(
+        tests("deselected", "skipped", "^1 test deselected.*test_b", TWO, "-k", "test_a"),
+        "-k leaves the hard test out",
+        honest="allowed_deselection",
+    ),
+    lie(
+        tests(
+            "ini_deselects",
+            "skipped",
+            "^1 test deselected",
+            TWO,
+            "-c",
+            "ini_deselects/pytest.ini",
+            files={"ini_deselects/pytest.ini": "[pytest]\naddopts = -k test_a\n"},
+        ),
+        "the commit's pytest.ini leaves the hard test out",
+        honest="ini",
+    ),
+    lie(
+        tests(
+            "ini_collects_only",
+            "invalid",
+            "2 tests selected, but 0 run",
+            TWO,
+            "-c",
+            "ini_collects_only/pytest.ini",
+            files={"ini_collects_only/pytest.ini": "[pytest]\naddopts = --co\n"},
+        ),
+        "the commit's pytest.ini only collects",
+        honest="ini",
+    ),
+    lie(
+        tests("environment_deselects", "skipped", "^1 test deselected", TWO, env={"PYTEST_ADDOPTS": "-k test_a"}),
+        "the runbook's PYTEST_ADDOPTS leaves the hard test out",
+        honest="two_tests",
+    ),
+    lie(
+        tests(
+            "dropped_in_silence",
+            "invalid",
+            "2 tests collected, but 1 selected",
+            TWO,
+            conftest="def pytest_collection_modifyitems(items):\n    del items[1:]",
+        ),
+        "a conftest drops tests and tells nobody",
+        honest="set_up",
+    ),
+    lie(
+        tests(
+            "uncollectable_class",
+            "skipped",
+            "no test was collected in uncollectable_class/test_b.py",
+            TWO,
+            "uncollectable_class/test_b.py",
+            files={"uncollectable_class/test_b.py": UNCOLLECTABLE},
+        ),
+        "a test class that pytest cannot collect is only a warning",
+        honest="two_files",
+    ),
+    lie(
+        tests("no_parameters", "skipped", "empty parameter set", EMPTY_PARAMETERS.format("")),
+        "the set of parameters is empty",
+        honest="parameters",
+    ),
+    lie(
+        tests(
+            "counted_twice",
+            "invalid",
+            "4 tests selected, but 2 run",
+            TWO,
+            "--keep-duplicates",
+            "counted_twice/test_it.py",
+            tests={"min_passed": 4},
+        ),
+        "the same tests, named twice, are to count twice",
+        honest="two_tests",
+    ),
+    lie(
+        tests("no_tests_at_all", "blocked", "collected nothing", "def helper(): pass"),
+        "the file holds no test",
+        honest="two_tests",
+    ),
+    lie(
+        tests("not_committed", "blocked", "not_committed/test_it.py is not in the commit", ""),
+        "the test file was never committed",
+        honest="two_tests",
+    ),
+    # Failures, hidden
+    lie(
+        tests("exit_0_after_failing", "failed", "test_a failed", FAILS, conftest=UNCONFIGURE + "os._exit(0)"),
+        "a test fails, the process exits 0",
+        honest="set_up",
+    ),
+    lie(
+        tests(
+            "status_set_to_0",
+            "failed",
+            "test_a failed",
+            FAILS,
+            conftest="def pytest_sessionfinish(session): session.exitstatus = 0",
+        ),
+        "a test fails, the session's status is set to 0",
+        honest="set_up",
+    ),
+    lie(
+        tests(
+            "failures_rewritten",
+            "invalid",
+            "test_a raised AssertionError, but was reported passed",
+            FAILS,
+            conftest=REWRITES.format("passed", None),
+        ),
+        "a hook turns failures into passes",
+        honest="report_hook",
+    ),
+    lie(
+        tests(
+            "failures_to_skips",
+            "invalid",
+            "test_a raised AssertionError, but was reported skipped",
+            FAILS + TWO[19:],
+            conftest=REWRITES.format("skipped", ("x", 1, "Skipped: no GPU")),
+            tests={"allow_skips": ["no GPU"]},
+        ),
+        "a hook turns failures into skips that are allowed",
+        honest="report_hook",
+    ),
+    lie(
+        tests(
+            "retried_in_silence",
+            "invalid",
+            "test_a raised AssertionError, but was reported passed",
+            FLAKY.format(1),
+            conftest=RETRIES,
+        ),
+        "a test is run until it passes, and only that is reported",
+        honest="repeats_nothing",
+    ),
+    lie(
+        tests(
+            "asserts_stripped",
+            "invalid",
+            "-O",
+            CHECKED.format("asserts_stripped", 0),
+            start=["python", "-O", "-m", "pytest"],
+            files={"asserts_stripped/__init__.py": "", "asserts_stripped/helper.py": CHECK},
+        ),
+        "python -O strips the assertions of a helper",
+        honest="asserting_helper",
+    ),
+    lie(
+        tests(
+            "asserts_stripped_by_variable",
+            "invalid",
+            "-O",
+            CHECKED.format("asserts_stripped_by_variable", 0),
+            env={"PYTHONOPTIMIZE": "1"},
+            files={"asserts_stripped_by_variable/__init__.py": "", "asserts_stripped_by_variable/helper.py": CHECK},
+        ),
+        "PYTHONOPTIMIZE strips the assertions of a helper",
+        honest="asserting_helper",
+    ),
+    lie(
+        runs(
+            "piped_failure",
+            "invalid",
+            "a pytest that it ran.*1 failed",
+            *_shell("python -m pytest -q -p no:cacheprovider piped_failure/test_it.py | cat"),
+            files={"piped_failure/test_it.py": FAILS},
+        ),
+        "pytest | tee without pipefail: the exit code is tee's",
+        honest="pipeline",
+    ),
+    lie(
+        runs(
+            "piped_skip",
+            "invalid",
+            "a pytest that it ran.*1 skipped",
+            *_shell("python -m pytest -q -p no:cacheprovider piped_skip/test_it.py | cat"),
+            files={"piped_skip/test_it.py": ONE_SKIPPED},
+        ),
+        "behind a shell nobody sees that a test skips",
+        honest="pipeline",
+    ),
+    lie(
+        runs(
+            "or_true",
+            "invalid",
+            "a pytest that it ran",
+            *_shell("python -m pytest -q -p no:cacheprovider or_true/test_it.py || true"),
+            files={"or_true/test_it.py": "def test_a(:"},
+        ),
+        "|| true after a pytest that cannot collect",
+        honest="pipeline",
+    ),
+    # Ends
+    lie(
+        tests("os_exit", "invalid", "did not finish its session", TWO + "import os\ndef test_c(): os._exit(0)"),
+        "a test ends the process with 0 half-way",
+        honest="two_tests",
+    ),
+    lie(
+        tests("killed", "crashed", "SIGKILL", TWO + "import os\ndef test_c(): os.kill(os.getpid(), 9)"),
+        "a test kills pytest after two have passed",
+        honest="two_tests",
+    ),
+    lie(
+        tests("pytest_exit", "invalid", "stopped half-way.*enough", PYTEST_EXIT),
+        "pytest.exit with return code 0 before the failing test",
+        honest="two_tests",
+    ),
+    lie(
+        tests(
+            "ends_before_pytest",
+            "invalid",
+            "plugin was never started",
+            TWO,
+            env={"PYTHONPATH": "ends_before_pytest"},
+            files={"ends_before_pytest/sitecustomize.py": "import os\nos._exit(0)\n"},
+        ),
+        "a sitecustomize in the tree ends every Python with 0",
+        honest="two_tests",
+    ),
+    lie(
+        tests("no_plugin", "invalid", "plugin was never started", TWO, "-p", "no:nsa_pod_pytest_plugin"),
+        "-p no: removes the agent's plugin",
+        honest="two_tests",
+    ),
+    # The JUnit file
+    lie(
+        tests(
+            "junit_of_an_earlier_run",
+            "invalid",
+            "plugin saw .*test_b",
+            TWO,
+            conftest=writes_junit(FIRST_RUN.format("junit_of_an_earlier_run")),
+        ),
+        "the JUnit file is that of an earlier run with one test",
+        honest="set_up",
+    ),
+    lie(
+        tests("junit_without_tests", "invalid", "junit.xml does not say so", TWO, conftest=writes_junit(NO_TESTS)),
+        "the JUnit file holds no test",
+        honest="set_up",
+    ),
+    lie(
+        tests("junit_forged", "invalid", "junit.xml", TWO, conftest=writes_junit(FORGED)),
+        "the stage writes its own JUnit file",
+        honest="set_up",
+    ),
+    lie(
+        tests("junit_removed", "invalid", "junit.xml is missing", TWO, conftest=UNCONFIGURE + "os.remove(junit)"),
+        "the stage removes its JUnit file",
+        honest="set_up",
+    ),
+]
+
+CASES: list[Case] = [*HONEST, *LIES]

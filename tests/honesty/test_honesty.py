@@ -1,0 +1,119 @@
+"""Each lie gets its one right status and verdict from the real command line, and its honest twin passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.honesty.case import Case
+from tests.honesty.catalogue import CASES, table
+from tests.honesty.environment_cases import SHELL, environment
+from tests.main.project import Outcome, Project, local_pod, new_project
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Stand:
+    """Where the cases run, each run in the background; runs that are shared are made once."""
+
+    folder: Path
+    workers: ThreadPoolExecutor
+    python: str
+    shared: dict[str, Future[tuple[Project, Outcome]]] = field(default_factory=dict)
+
+    def begin(self, cases: Sequence[Case]) -> dict[str, Future[Outcome]]:
+        """Begin the runs of all `cases`: the shared ones, which take longest, first; who waits for one comes last."""
+        for verdict in {case.shared_run for case in cases if not case.is_alone}:
+            self.shared[verdict] = self.workers.submit(self._together, verdict)
+        alone = {case.name: self.workers.submit(self._alone, case) for case in cases if case.is_alone}
+        others = [case for case in cases if not case.is_alone]
+        return {**alone, **{case.name: self.workers.submit(self._from_shared, case) for case in others}}
+
+    def _alone(self, case: Case) -> Outcome:
+        project = self._project(case.name, [case])
+        return case.play(project) if case.play else project.validate("--runbook", "r")
+
+    def _together(self, verdict: str) -> tuple[Project, Outcome]:
+        """One run of all the cases that need none of their own and decide for this verdict."""
+        cases = [case for case in CASES if not case.is_alone and case.shared_run == verdict]
+        project = self._project(f"all-{verdict}", cases)
+        return project, project.validate("--runbook", "r", **SHELL)
+
+    def _from_shared(self, case: Case) -> Outcome:
+        project, outcome = self.shared[case.shared_run].result()
+        if case.tamper is None:
+            return outcome
+        copy = self.folder / f"{case.name}-run"
+        shutil.copytree(project.root / outcome.json["path"], copy)
+        case.tamper(copy)
+        return project.run("report", "--json", str(copy))
+
+    def _project(self, name: str, cases: Sequence[Case]) -> Project:
+        """A repository that holds the cases, with a pod of its own."""
+        folder = self.folder / name
+        project = new_project(folder, {"local": {**local_pod(folder), "python": self.python}})
+        files = {path: text for case in cases for path, text in case.files.items()}
+        project.commit({**files, "runbooks/r.yaml": _runbook(cases)})
+        for path, content in (item for case in cases for item in case.beside.items()):
+            (project.root / path).parent.mkdir(exist_ok=True)
+            (project.root / path).write_bytes(content)
+        return project
+
+
+def _runbook(cases: Sequence[Case]) -> str:
+    """The runbook of the cases' stages; JSON is YAML."""
+    more: dict[str, Any] = {key: value for case in cases for key, value in case.runbook.items()}
+    stages: list[Mapping[str, Any]] = [stage for case in cases for stage in case.stages]
+    return json.dumps({"name": "r", "environment": {"python": "system"}, **more, "stages": stages})
+
+
+@pytest.fixture(scope="session")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Case], Outcome]]:
+    """The outcomes of the cases of this session, which all begin when the first is asked for."""
+    folder = tmp_path_factory.mktemp("honesty")
+    asked = [item.callspec.params.get("case") for item in request.session.items if hasattr(item, "callspec")]
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        stand = Stand(folder, workers, str(environment(folder / "environment")["python"]))
+        begun = stand.begin([case for case in asked if isinstance(case, Case)])
+        yield lambda case: begun[case.name].result()
+        workers.shutdown(cancel_futures=True)
+
+
+@pytest.mark.timeout(1200)  # the first one waits until all have begun
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> None:
+    outcome = outcomes(case)
+    assert "Traceback" not in outcome.stderr
+    assert outcome.json["verdict"] == case.right_verdict, (outcome.json, outcome.stderr)
+    assert outcome.exit_code == case.right_exit_code
+    if case.status is None:
+        assert re.search(case.reason, outcome.json.get("error", "")), outcome.json.get("error")
+        return
+    stage = outcome.stage(case.name)
+    assert (stage["status"], bool(stage["reason"])) == (case.status, case.status != "passed"), stage
+    assert re.search(case.reason, stage["reason"]), stage["reason"]
+
+
+def test_each_lie_stands_beside_an_honest_case() -> None:
+    honest = {case.name for case in CASES if case.honest is None}
+    assert set(Counter(case.name for case in CASES).values()) == {1}
+    assert all(case.right_verdict == "passed" for case in CASES if case.honest is None)
+    assert all(case.right_verdict != "passed" for case in CASES if case.honest)
+    assert {case.honest for case in CASES if case.honest} == honest
+
+
+def test_the_documents_list_the_catalogue() -> None:
+    assert (ROOT / "docs" / "honesty.md").read_text() == table(), "python -m tests.honesty > docs/honesty.md"

@@ -1,0 +1,265 @@
+"""The tree that ran is not the commit's: edited, littered, compiled from another one, shadowed from elsewhere."""
+
+from __future__ import annotations
+
+import py_compile
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.agent.cases import TWO, runs, tests
+from tests.honesty.case import Case, first, lie, truth
+from tests.main.project import Outcome, Project
+
+CORE = {"pkg/__init__.py": "", "pkg/core.py": "VALUE = 1\n"}
+NEEDS_VALUE = "def test_a():\n    from pkg.core import VALUE\n    assert VALUE == {}\n"
+EDIT = "open('pkg/core.py', 'w').write('VALUE = 2\\n')"
+REVERT = "def pytest_sessionfinish(): open('pkg/core.py', 'w').write('VALUE = 1\\n')\n"
+EDIT_AND_BACK = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+before = open("pkg/core.py").read()
+open("pkg/core.py", "w").write("VALUE = 2\\n")
+import pkg.core
+open("pkg/core.py", "w").write(before)
+print("VALUE is", pkg.core.VALUE)
+"""
+ONLY_READS = "".join(line for line in EDIT_AND_BACK.splitlines(keepends=True) if '"w"' not in line)
+FAILS = "def test_a(): assert 0\n"
+DROPS_FIRST = "def pytest_collection_modifyitems(items): del items[0]\n"
+NSA = {"nsa/__init__.py": "VALUE = 'own'\n"}
+SHOWS_NSA = "import nsa\nprint(nsa.VALUE)\n"
+OTHER_NSA = (
+    "os.makedirs('../elsewhere/nsa', exist_ok=True)\nopen('../elsewhere/nsa/__init__.py', 'w').write('VALUE = 2')"
+)
+ELSEWHERE = {"PYTHONPATH": "../elsewhere"}
+EXTENSION = """\
+import os, pathlib
+built = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"]) / "kernel.so"
+if not built.exists():
+    source = pathlib.Path("kernel.cu").read_text()
+    assert "error" not in source, "kernel.cu does not compile"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    built.write_text(source)
+print(built.read_text())
+"""
+EXTENDED = {"build.py": EXTENSION, "kernel.cu": "__global__ void ok() {}\n"}
+
+
+def stale_bytecode() -> bytes:
+    """Bytecode that Python takes without a look at the source: VALUE is 2."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "core.py")
+        source.write_text("VALUE = 2\n")
+        compiled = py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        assert compiled is not None
+        return Path(compiled).read_bytes()
+
+
+def replaced(project: Project) -> Outcome:
+    """Validate a commit for which git is told to show another one."""
+    bad = project.git("rev-parse", "HEAD")
+    good = project.commit({"replaced/test_it.py": TWO})
+    project.git("checkout", "-q", bad)
+    project.git("replace", bad, good)
+    return project.validate("--runbook", "r", "--commit", bad)
+
+
+def patched_on_pod(project: Project) -> Outcome:
+    """Validate, patch the pod's copy of the tree by hand, validate again."""
+    assert project.validate("--runbook", "r").exit_code == 1
+    tree = project.git("rev-parse", "HEAD^{tree}")
+    (project.root.parent / "workdir" / "trees" / tree / "patched_on_pod" / "test_it.py").write_text(TWO)
+    return project.validate("--runbook", "r")
+
+
+def two_commits(project: Project) -> Outcome:
+    """Validate a commit that compiles, then one that does not."""
+    assert project.validate("--runbook", "r").exit_code == 0
+    project.commit({"kernel.cu": "syntax error\n"})
+    return project.validate("--runbook", "r")
+
+
+def twice(project: Project) -> Outcome:
+    """Validate the same commit a second time."""
+    assert project.validate("--runbook", "r").exit_code == 0
+    return project.validate("--runbook", "r")
+
+
+HONEST = [
+    truth(
+        tests("clean_tree", "passed", "", NEEDS_VALUE.format(1), files=CORE),
+        "the stage before it leaves the tree alone",
+        before=first("clean_tree", "open('pkg/core.py').read()"),
+    ),
+    truth(
+        runs("reads_only", "passed", "", "python", "-c", ONLY_READS, files=CORE),
+        "a stage reads a module and imports it",
+    ),
+    truth(
+        tests("left_an_artifact", "passed", "", TWO),
+        "the stage before it leaves its artifact, which it owes, in the tree",
+        before=first(
+            "left_an_artifact",
+            "open('made.txt', 'w').write('1')",
+            expect={"artifacts": [{"path": "made.txt", "from": "tree:made.txt"}]},
+        ),
+    ),
+    truth(
+        runs("own_module", "passed", "", "python", "tool.py", env=ELSEWHERE, files={**NSA, "tool.py": SHOWS_NSA}),
+        "another `nsa` is on PYTHONPATH, behind the tree's own",
+        before=first("own_module", OTHER_NSA),
+    ),
+    truth(
+        runs("compiled_again", "passed", "", "python", "build.py", files=EXTENDED),
+        "the extension was compiled by an earlier run from the very same tree",
+        play=twice,
+    ),
+    truth(
+        tests("as_committed", "passed", "", TWO, files={"as_committed/.gitattributes": "test_it.py export-ignore\n"}),
+        "the tests pass as they were committed",
+    ),
+]
+
+LIES = [
+    lie(
+        tests("edited_by_a_stage", "invalid", "pkg/core.py", NEEDS_VALUE.format(2), files=CORE),
+        "a stage edits the tree, and the next one's tests pass",
+        honest="clean_tree",
+        before=first("edited_by_a_stage", EDIT),
+    ),
+    lie(
+        tests("edit_reverted", "invalid", "pkg/core.py", NEEDS_VALUE.format(2), files=CORE, conftest=REVERT),
+        "the edit of an earlier stage is reverted before the run ends",
+        honest="clean_tree",
+        before=first("edit_reverted", EDIT),
+    ),
+    lie(
+        runs("reverted_at_once", "invalid", "pkg/core.py", "python", "-c", EDIT_AND_BACK, files=CORE),
+        "one stage edits a module, runs it and sets it back",
+        honest="reads_only",
+    ),
+    lie(
+        tests(
+            "edits_its_test",
+            "invalid",
+            "edits_its_test/test_it.py",
+            "import pathlib\ndef test_a(): pathlib.Path(__file__).write_text('def test_a(): pass')\n",
+        ),
+        "a test rewrites its own file",
+        honest="clean_tree",
+        before=first("edits_its_test", "pass"),
+    ),
+    lie(
+        runs("head_moved", "invalid", ".git/HEAD", "sh", "-c", "echo 4106f1b | tee .git/HEAD"),
+        "a stage moves the tree's HEAD to another commit",
+        honest="clean_tree",
+        before=first("head_moved", "pass"),
+    ),
+    lie(
+        tests(
+            "stray_conftest",
+            "invalid",
+            "not the commit's: stray_conftest/conftest.py",
+            FAILS + TWO[19:],
+            files={"stray_conftest/.gitignore": "conftest.py\n"},
+        ),
+        "a stage leaves an ignored conftest.py that drops the failing test of the next one",
+        honest="left_an_artifact",
+        before=first("stray_conftest", f"open('stray_conftest/conftest.py', 'w').write({DROPS_FIRST!r})"),
+    ),
+    lie(
+        tests(
+            "stray_extension", "invalid", "not the commit's: pkg/core.so", TWO, files={**CORE, ".gitignore": "*.so\n"}
+        ),
+        "a stage leaves an ignored .so in the tree",
+        honest="left_an_artifact",
+        before=first("stray_extension", "open('pkg/core.so', 'w').write('x')"),
+    ),
+    lie(
+        tests("stray_bytecode", "invalid", "not the commit's: pkg/__pycache__", NEEDS_VALUE.format(1), files=CORE),
+        "a stage leaves bytecode in the place of a module",
+        honest="left_an_artifact",
+        before=first("stray_bytecode", "import py_compile; py_compile.compile('pkg/core.py')"),
+    ),
+    lie(
+        tests(
+            "ignored_conftest", "failed", "test_a failed", FAILS, files={"ignored_conftest/.gitignore": "conftest.py\n"}
+        ),
+        "an ignored conftest.py in the working tree lets the tests pass on the laptop",
+        honest="as_committed",
+        beside={"ignored_conftest/conftest.py": DROPS_FIRST.encode()},
+    ),
+    lie(
+        tests(
+            "stale_bytecode",
+            "failed",
+            "test_a failed",
+            NEEDS_VALUE.replace("pkg", "stale").format(2),
+            files={"stale/__init__.py": "", "stale/core.py": "VALUE = 1\n", "stale/.gitignore": "__pycache__\n"},
+        ),
+        "stale bytecode in the working tree passes where the source fails",
+        honest="clean_tree",
+        beside={f"stale/__pycache__/core.{sys.implementation.cache_tag}.pyc": stale_bytecode()},
+    ),
+    lie(
+        tests("fixed_in_place", "failed", "test_a failed", FAILS),
+        "the fix was made in place and never committed",
+        honest="as_committed",
+        beside={"fixed_in_place/test_it.py": TWO.encode()},
+    ),
+    lie(
+        tests("replaced", "failed", "test_a failed", FAILS),
+        "git is told to show another commit in its place",
+        honest="as_committed",
+        play=replaced,
+    ),
+    lie(
+        tests(
+            "export_ignored",
+            "failed",
+            "test_a failed",
+            FAILS,
+            "export_ignored/test_b.py",
+            files={"export_ignored/.gitattributes": "test_it.py export-ignore\n", "export_ignored/test_b.py": TWO},
+        ),
+        "export-ignore would leave the failing test out of an archive",
+        honest="as_committed",
+    ),
+    lie(
+        tests("patched_on_pod", "failed", "test_a failed", FAILS),
+        "the tree on the pod was patched by hand, the result is to be the commit's",
+        honest="as_committed",
+        play=patched_on_pod,
+    ),
+    lie(
+        runs(
+            "other_nsa",
+            "invalid",
+            "module nsa was imported from .*elsewhere",
+            "python",
+            "sub/tool.py",
+            env=ELSEWHERE,
+            files={**NSA, "sub/tool.py": SHOWS_NSA},
+        ),
+        "a wrong `nsa` is imported from elsewhere on PYTHONPATH",
+        honest="own_module",
+        before=first("other_nsa", OTHER_NSA),
+    ),
+    lie(
+        runs(
+            "modules_hidden", "invalid", "-I, -E or -S", "python", "-E", "tool.py", files={**NSA, "tool.py": SHOWS_NSA}
+        ),
+        "python -E hides where its modules come from",
+        honest="own_module",
+        before=first("modules_hidden", "pass"),
+    ),
+    lie(
+        runs("compiled_before", "failed", "exit code 1", "python", "build.py", files=EXTENDED),
+        "a compiled extension of another commit stands in for one that does not compile",
+        honest="compiled_again",
+        play=two_commits,
+    ),
+]
+
+CASES: list[Case] = [*HONEST, *LIES]
