@@ -78,7 +78,8 @@ def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
     if request.operation == "decode" and request.device.type == "cuda" and (request.dk % 16 or request.dv % 16):
-        return f"the decode kernels take head dimensions that 16 divides, not {request.dk} and {request.dv}"
+        sizes = f"{request.dk} and {request.dv}"
+        return f"the decode kernels are unproven on GPUs for head dimensions that 16 does not divide, here {sizes}"
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None

@@ -36,6 +36,7 @@ from nsa.kernels import compressed, configs, decode, selected, topk, window
 from nsa.kernels.common import pad_group
 from nsa.kernels.compile import pretending
 from nsa.kernels.configs import Entry, Measured, Table, Tile
+from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather
 from nsa.ops.decode import BRANCHES
 
 BETTER = 0.98
@@ -121,28 +122,28 @@ def calls(x: Mapping[str, Tensor], config: NSAConfig, scale: float) -> dict[str,
         ),
     }
     sizes = config.l_sel, max(k.shape[3], v.shape[3]), k.element_size()
-    for name, how in schedules(q.shape[2] // k.shape[2]).items():
-        if name != "gather" or selected.can_gather(*sizes, backward=False):
+    for name, how in ways(q.shape[2] // k.shape[2]).items():
+        if name != "gather" or can_gather(*sizes, backward=False):
             found[f"selected forward {name}"] = partial(selected.forward, q, k, v, indices, config, scale, schedule=how)
-        if name != "gather" or selected.can_gather(*sizes, backward=True):
+        if name != "gather" or can_gather(*sizes, backward=True):
             found[f"selected backward {name}"] = partial(
                 selected.backward, do, q, k, v, row, row, indices, config, scale, schedule=how
             )
     return found
 
 
-def schedules(group: int) -> dict[str, selected.Schedule]:
+def ways(group: int) -> dict[str, Schedule]:
     """Each way to share the selected branch's work, by itself, so that all of its kernels run.
 
     The tile comes first: the others ask the table for it too, for its size alone.
     """
     tokens = 64 // pad_group(group)
     if tokens == 1:
-        return {"token": selected.Schedule(most=selected.NEVER)}
+        return {"token": Schedule(most=NEVER)}
     return {
-        "tile": selected.Schedule(most=selected.ALWAYS),
-        "token": selected.Schedule(most=selected.NEVER),
-        "gather": selected.Schedule(0, max(2, tokens // 2)),
+        "tile": Schedule(most=ALWAYS),
+        "token": Schedule(most=NEVER),
+        "gather": Schedule(0, max(2, tokens // 2)),
     }
 
 

@@ -132,7 +132,7 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
         _, chosen = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
         assert torch.equal(chosen, expected)
         for scratch in cache.scratch.values():
-            scratch.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # what an earlier step may have left: block 1, best
+            scratch.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # left by an earlier step: block 1, best
 
 
 def test_ties_go_to_the_lower_block() -> None:

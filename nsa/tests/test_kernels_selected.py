@@ -10,7 +10,7 @@ from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import index, selected
 from nsa.kernels.common import row_dot
-from nsa.kernels.selected import ALWAYS, NEVER, Schedule
+from nsa.kernels.schedules import ALWAYS, NEVER, Schedule
 from nsa.tests.kernel_cases import by_descriptor
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,82 @@
+"""How selected attention shares its queries among programs.
+
+A `Schedule` is chosen from shapes alone; where the best one depends on the data (how many blocks neighbouring queries
+share), the kernels decide tile by tile on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsa.kernels import index
+
+ALWAYS = 1 << 30
+"""A union limit that every tile meets."""
+
+WHOLE = index.LEFT_OUT.value - 1
+"""A union limit that every tile meets that no block was left out of."""
+
+NEVER = -1
+"""A union limit that no tile meets: no union is built."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the queries are shared among programs.
+
+    Attributes:
+        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; the others
+            query by query, or as `dense_from` says.
+        dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
+            read by the tile, and the rest by runs of the queries that chose them.
+        chunk: queries whose partial results are held at once by `gather`.
+        pairs: (query, block) pairs of one run.
+    """
+
+    most: int = ALWAYS
+    dense_from: int = 0
+    chunk: int = 8192
+    pairs: int = 128
+
+
+FEW_ROWS = 16384
+"""Queries among whose blocks unions stay small enough to need no second kernel (measured on an H200)."""
+
+GATHER_LARGEST_BLOCK = {2: 64 * 256, 4: 64 * 64}
+"""Elements of a block of keys, by bytes of one: the gather kernels keep it and the values on chip, on sm_89 too."""
+
+
+def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
+    """Whether blocks of l_sel tokens, `widest` elements of `item` bytes each, leave the gather kernels enough room.
+
+    Wider heads than 128 do not leave the gathered gradient enough registers.
+    """
+    return l_sel * widest <= GATHER_LARGEST_BLOCK[item] and (widest <= 128 or not backward)
+
+
+def choose_schedule(
+    group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool, item: int = 2, rows: int = 1 << 30
+) -> Schedule:
+    """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
+
+    The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
+    the tile kernel beats the token kernel below a union of about 48 of 64 blocks, and gathering wins in the gradient
+    only; with 4 heads gathering wins above about 40 of 256 blocks.
+
+    Args:
+        group: query heads of a KV head.
+        tokens: neighbouring queries of a tile.
+        slots, l_sel: blocks of a query and tokens of a block.
+        widest: the larger head dimension.
+        backward: for the gradient.
+        item: bytes of an element.
+        rows: queries in all.
+    """
+    if tokens == 1:
+        return Schedule(most=NEVER)
+    if can_gather(l_sel, widest, item, backward):
+        if group <= 8:
+            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=16384 if backward else 8192)
+        if backward:
+            return Schedule(tokens * slots // 2, dense_from=2)
+    return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
