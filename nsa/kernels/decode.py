@@ -226,100 +226,98 @@ class Arriving:
     frequency: Tensor | None = None
 
 
-def launch(
-    q: Tensor,
-    gates: Tensor,
-    held: Buffers,
-    sizes: Sizes,
-    plan: Plan,
-    scratch: Scratch,
-    *,
-    scale: float,
-    arriving: Arriving | None = None,
-    branches: Collection[str] = BRANCHES,
-    block_indices: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The kernels of one step.
+@dataclass(frozen=True)
+class _Step:
+    """The three launches of a step.
 
-    Args:
-        q, gates: [B,1,Hq,Dk], [B,1,Hq,3].
-        held, sizes, plan, scratch: of the cache.
+    Attributes:
+        q, gates: [B,1,Hq,Dk] with a contiguous last dimension, [B,1,Hq,3].
+        held, sizes, plan, scratch: of the cache; after the step `scratch.reads` holds what was read.
         scale: of the logits.
         arriving: tokens to append first; None attends to the last token that is there.
-        branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `arriving`.
-
-    Returns:
-        o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots]; `scratch.reads` holds what was read.
     """
-    step = _Step(rows_last(q), gates, held, sizes, plan, scratch, scale, arriving)
-    chosen = block_indices
-    if chosen is None:
-        chosen = torch.empty(sizes.batch, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=q.device)
-    scored = "cmp" in branches or block_indices is None
-    if scored:
-        step.compressed()
-        step.choose(chosen, select=block_indices is None)
-    return step.gather(chosen.contiguous(), branches, scored), chosen
 
+    q: Tensor
+    gates: Tensor
+    held: Buffers
+    sizes: Sizes
+    plan: Plan
+    scratch: Scratch
+    scale: float
+    arriving: Arriving | None = None
 
-class _Step:
-    """The three launches of a step."""
+    def run(self, branches: Collection[str], block_indices: Tensor | None) -> tuple[Tensor, Tensor]:
+        """o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots].
 
-    def __init__(
-        self,
-        q: Tensor,
-        gates: Tensor,
-        held: Buffers,
-        sizes: Sizes,
-        plan: Plan,
-        scratch: Scratch,
-        scale: float,
-        arriving: Arriving | None,
-    ) -> None:
-        self.q, self.gates, self.held, self.sizes, self.plan, self.scratch = q, gates, held, sizes, plan, scratch
-        self.scale, self.arriving = scale * LOG2E.value, arriving
-        (dk0, dk1), (dv0, dv1) = split_dim(sizes.dk), split_dim(sizes.dv)
-        self.gp = padded(sizes.group)
-        self.keys = {"DK": sizes.dk, "DK0": dk0, "DK1": dk1}
-        self.values = {"G": sizes.group, "GP": self.gp, "DV": sizes.dv, "DV0": dv0, "DV1": dv1}
-        self.table = held.lengths if held.table is None else held.table
-        self.pages = 0 if held.table is None else held.table.shape[1]
-        self.page = 0 if held.table is None else held.page
+        Args:
+            branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `arriving`.
+        """
+        sizes, chosen = self.sizes, block_indices
+        if chosen is None:
+            chosen = torch.empty(sizes.batch, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=self.q.device)
+        scored = "cmp" in branches or block_indices is None
+        if scored:
+            self._compressed()
+            self._choose(chosen, select=block_indices is None)
+        return self._gather(chosen.contiguous(), branches, scored), chosen
+
+    @property
+    def _gp(self) -> int:
+        return padded(self.sizes.group)
+
+    @property
+    def _dimensions(self) -> dict[str, int]:
+        """Compile-time sizes of keys, beside `_values`."""
+        dk0, dk1 = split_dim(self.sizes.dk)
+        return {"DK": self.sizes.dk, "DK0": dk0, "DK1": dk1, **self._values}
+
+    @property
+    def _values(self) -> dict[str, int]:
+        """Compile-time sizes of heads and values."""
+        dv0, dv1 = split_dim(self.sizes.dv)
+        return {"G": self.sizes.group, "GP": self._gp, "DV": self.sizes.dv, "DV0": dv0, "DV1": dv1}
+
+    @property
+    def _pages(self) -> tuple[Tensor, int, int]:
+        """The page table, its pages for each sequence, tokens of a page; without pages lengths stand in."""
+        table = self.held.table
+        return (self.held.lengths, 0, 0) if table is None else (table, table.shape[1], self.held.page)
 
     def _grid(self, parts: int) -> tuple[int, int, int]:
         return self.sizes.kv_heads, parts, self.sizes.batch
 
-    def compressed(self) -> None:
+    def _compressed(self) -> None:
         """Append, emit, and attend to the compressed tokens in parts."""
         held, scratch, config, new = self.held, self.scratch, self.sizes.config, self.arriving
         keys, values = ((self.q,) * 3, (self.q,) * 3) if new is None else (_alike(new.k), _alike(new.v))
         counts = None if new is None else new.counts
         frequency = None if new is None else new.frequency
+        table, pages, page = self._pages
         compressed_part[self._grid(self.plan.parts)](
-            self.q, held.lengths, held.lengths if counts is None else counts, scratch.now, self.table,
+            self.q, held.lengths, held.lengths if counts is None else counts, scratch.now, table,
             *keys, *values, scratch.m if frequency is None else frequency,
             *held.compressed, *held.selected, *held.window, *held.ring,
             scratch.logits, scratch.m, scratch.l, scratch.a, scratch.seen,
-            self.sizes.kv_heads, self.plan.parts, held.selected_rows, held.compressed_rows, held.limit, self.pages,
-            *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), scratch.logits.shape[1], self.scale,
-            **self.keys, **self.values, L=config.l, D=config.d, W=config.w, PAGE=self.page,
-            CMP_PAGE=self.page // config.d, APPEND=new is not None, COUNTED=counts is not None,
+            self.sizes.kv_heads, self.plan.parts, held.selected_rows, held.compressed_rows, held.limit, pages,
+            *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), scratch.logits.shape[1], self.scale * LOG2E.value,
+            **self._dimensions, L=config.l, D=config.d, W=config.w, PAGE=page,
+            CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
             EMIT=new is not None and new.emit, ROTATED=frequency is not None,
-            **_tile(self.plan.first, self.gp, self.q),
+            **_tile(self.plan.first, self._gp, self.q),
         )  # fmt: skip
 
-    def choose(self, chosen: Tensor, select: bool) -> None:
+    def _choose(self, chosen: Tensor, select: bool) -> None:
         """Finish compressed attention; the best blocks go to `chosen`."""
         scratch, config = self.scratch, self.sizes.config
         width = _overlap_width(config)
         parts, free = _power(self.plan.parts), max(1, self.sizes.free)
-        heads = min(self.gp, max(1, MERGED // parts))
+        heads = min(self._gp, max(1, MERGED // parts))
         scorers = self.plan.scorers(self.sizes)
         choose_part[self._grid(scorers * select + triton.cdiv(self.sizes.group, heads))](
             self.held.lengths, scratch.now, scratch.logits, scratch.summed, scratch.m, scratch.l, scratch.a,
             scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
             self.sizes.kv_heads, self.plan.parts, scorers * select, scratch.logits.shape[1],
-            **self.values, L=config.l, D=config.d, LS=config.l_sel, WIDTH=width,
+            **self._values, L=config.l, D=config.d, LS=config.l_sel, WIDTH=width,
             INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=_power(config.n_sel),
             FP=_power(free), HEADS=heads, PARTS=parts, BJ=self.plan.scored, TILES=self.plan.tiles,
             CP=_power(scorers * self.plan.tiles), LISTED=self.plan.listed(self.sizes),
@@ -327,26 +325,26 @@ class _Step:
             APPEND=self.arriving is not None, num_warps=4,
         )  # fmt: skip
 
-    def gather(self, chosen: Tensor, branches: Collection[str], scored: bool) -> Tensor:
+    def _gather(self, chosen: Tensor, branches: Collection[str], scored: bool) -> Tensor:
         """The selected blocks and the window, and the sum of the branches."""
         held, scratch, config, sizes = self.held, self.scratch, self.sizes.config, self.sizes
         o = torch.empty(
             sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
         )
-        slots = chosen.shape[-1]
+        slots, (table, pages, page) = chosen.shape[-1], self._pages
         selected = self.plan.selected_parts(config, slots) if "sel" in branches else 0
         parts = max(1, selected + (self.plan.window_parts(config) if "win" in branches else 0))
-        columns = max(SMALLEST_DOT, min(triton.next_power_of_2(sizes.dv), SUMMED // (_power(parts) * self.gp)))
+        columns = max(SMALLEST_DOT, min(triton.next_power_of_2(sizes.dv), SUMMED // (_power(parts) * self._gp)))
         gather_part[self._grid(parts)](
-            self.q, held.lengths, scratch.now, self.table, *held.selected, *held.window, chosen, self.gates,
+            self.q, held.lengths, scratch.now, table, *held.selected, *held.window, chosen, self.gates,
             scratch.o_cmp, scratch.seen, scratch.m3, scratch.l3, scratch.a3, scratch.seen3, scratch.tickets[1], o,
             scratch.reads,
-            sizes.kv_heads, self.plan.parts, selected, parts, slots, held.selected_rows, self.pages,
-            *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale,
-            **self.keys, **self.values, LS=config.l_sel, W=config.w, PAGE=self.page, KEYS=self.plan.keys,
+            sizes.kv_heads, self.plan.parts, selected, parts, slots, held.selected_rows, pages,
+            *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale * LOG2E.value,
+            **self._dimensions, LS=config.l_sel, W=config.w, PAGE=page, KEYS=self.plan.keys,
             PARTS=_power(parts), CMP_PARTS=_power(self.plan.parts), APPEND=self.arriving is not None,
             COLUMNS=columns, CMP="cmp" in branches, CMP_READ=scored, WIN="win" in branches,
-            **_tile(self.plan.third, self.gp, self.q),
+            **_tile(self.plan.third, self._gp, self.q),
         )  # fmt: skip
         return o
 
@@ -410,7 +408,9 @@ def step(
     mean = cache.mean
     frequency = None if mean is None else mean.frequency(q.shape[-1], q.device)
     arriving = Arriving(keys, values, counts, mean is not None, frequency)
-    return _run(q, gates, cache, scale, cache.config.n_sel, arriving=arriving)
+    launches = _step(q, gates, cache, scale, cache.config.n_sel, arriving)
+    o, chosen = launches.run(BRANCHES, None)
+    return o, launches.scratch.reads, chosen
 
 
 def attend(
@@ -424,12 +424,12 @@ def attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of the last token of each sequence; arguments and results as `decode` in `nsa.backends`."""
     slots = cache.config.n_sel if block_indices is None else block_indices.shape[-1]
-    return _run(q, gates, cache, scale, slots, branches=branches, block_indices=block_indices)
+    launches = _step(q, gates, cache, scale, slots, None)
+    o, chosen = launches.run(branches, block_indices)
+    return o, launches.scratch.reads, chosen
 
 
-def _run(
-    q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, **how: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, arriving: Arriving | None) -> _Step:
     held = _buffers(cache)
     kv_heads, config = held.selected[0].shape[-2], cache.config
     most = blocks.num_compressed(held.limit, config)
@@ -439,8 +439,7 @@ def _run(
     )  # fmt: skip
     plan = plan_for(sizes, q, held.selected[1])
     scratch = _kept_scratch(cache, sizes, plan, q.device)
-    o, chosen = launch(q, gates, held, sizes, plan, scratch, scale=scale, **how)
-    return o, scratch.reads, chosen
+    return _Step(rows_last(q), gates, held, sizes, plan, scratch, scale, arriving)
 
 
 def _buffers(cache: NSACache) -> Buffers:
