@@ -193,7 +193,7 @@ def need_cuda(flag: bool | None, name: str) -> None:
         (pytest.fail if flag else pytest.skip)("no CUDA device")
 
 
-@dataclass
+@dataclass(frozen=True)
 class RoutePlugin:
     """Writes each test's routes into its JUnit properties."""
 

@@ -36,8 +36,22 @@ def test_compressed_twice():
 def test_routes_stand_in_the_junit_file(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
+    other = tmp_path / "other"  # its conftest is left out of the hooks of this directory's tests
+    other.mkdir()
+    (other / "conftest.py").write_text("def pytest_runtest_call(item): pass\n")
+    (other / "test_other.py").write_text("def test_other(): pass\n")
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=out.xml", "test_it.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--junitxml=out.xml",
+        "test_it.py",
+        "other",
+    ]
     done = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(root), "PATH": ""}, capture_output=True, text=True,
         timeout=120, check=False,
@@ -49,4 +63,5 @@ def test_routes_stand_in_the_junit_file(tmp_path: Path) -> None:
         "test_window": [("route.window", "torch@cpu")],
         "test_oracle_only": [],
         "test_compressed_twice": [("route.compressed", "torch@cpu")],
+        "test_other": [],
     }
