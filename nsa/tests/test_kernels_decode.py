@@ -1,64 +1,21 @@
-"""The decode kernels against the oracle: any lengths, pages, learned compression, and inside a CUDA graph."""
+"""The decode kernels against the oracle: any lengths, pages, learned compression."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, reference, testing
-from nsa.tests.decoding import ODD, SMALL, Inputs
+from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, testing
+from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
+from nsa.tests.decoding import ODD, SMALL
 from nsa.tests.kernel_cases import DEVICE, DTYPES
 
 pytest.importorskip("triton")
-ON_TRITON = {"backend": "triton", "strict": True}
 TIES = NSAConfig(l=8, d=8, l_sel=8, n_sel=3, w=5, init_blocks=0, local_blocks=1)
 FINE = NSAConfig(l=10, d=1, l_sel=4, n_sel=6, w=30)
 """13 compressed tokens overlap a block: more than are summed at once."""
-
-
-def drawn(
-    tokens: int, *, batch: int = 1, heads: int = 4, kv_heads: int = 2, dk: int = 16, dv: int = 16, dtype: torch.dtype
-) -> Inputs:
-    source = torch.Generator().manual_seed(tokens)
-
-    def normal(count: int, dim: int) -> Tensor:
-        x = torch.randn(batch, tokens, count, dim, generator=source, dtype=torch.float64)
-        return x.to(DEVICE, dtype)
-
-    def triple(dim: int) -> tuple[Tensor, Tensor, Tensor]:
-        return normal(kv_heads, dim), normal(kv_heads, dim), normal(kv_heads, dim)
-
-    return Inputs(normal(heads, dk), triple(dk), triple(dv), normal(heads, 3).sigmoid())
-
-
-def cache_for(inputs: Inputs, config: NSAConfig, *, capacity: int = 5, page_size: int | None = None) -> NSACache:
-    (batch, _, kv_heads, dk), dv = inputs.k[0].shape, inputs.v[0].shape[-1]
-    like = {"dtype": inputs.q.dtype, "device": inputs.q.device}
-    return NSACache(config, batch, kv_heads, dk, dv, capacity=capacity, page_size=page_size, **like)
-
-
-def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
-    k, v = (tuple(change(x) for x in triple) for triple in (inputs.k, inputs.v))
-    return Inputs(change(inputs.q), k, v, change(inputs.gates))
-
-
-def tensors(inputs: Inputs) -> tuple[Tensor, ...]:
-    return inputs.q, *inputs.k, *inputs.v, inputs.gates
-
-
-def stepped(inputs: Inputs, cache: NSACache, t: int, counts: list[int] | None = None, **how: object) -> Tensor:
-    one = inputs.between(t, t + 1)
-    return ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, counts=counts, **(how or ON_TRITON))
-
-
-def oracle(inputs: Inputs, config: NSAConfig, rows: list[int]) -> Tensor:
-    wide = mapped(Tensor.double, inputs)
-    return reference.nsa_attention(wide.q, wide.k, wide.v, wide.gates, config, rows=rows)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -227,105 +184,3 @@ def test_pages_read_as_rows_do() -> None:
 def test_page_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"page_size must be a multiple of l_sel=8 and of d=4, got 12"):
         NSACache(SMALL, 1, 1, 2, 2, page_size=12)
-
-
-# --- on a GPU ---
-
-
-@pytest.fixture
-def gpu() -> Iterator[None]:
-    testing.need_cuda(None, "")
-    yield
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("page_size", [None, 128])
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "dk", "dv"), [(64, 4, 128, 128), (32, 8, 128, 128), (16, 2, 192, 128), (4, 4, 256, 256)]
-)
-def test_a_captured_step_equals_the_oracle(heads: int, kv_heads: int, dk: int, dv: int, page_size: int | None) -> None:
-    """Replays append by themselves: outputs of the oracle, reads of the formula, lengths that count on."""
-    config, begun, replays = NSAConfig(), [2100, 1171, 40], 40
-    inputs = drawn(max(begun) + replays, batch=3, heads=heads, kv_heads=kv_heads, dk=dk, dv=dv, dtype=torch.bfloat16)
-    cache = cache_for(inputs, config, capacity=begun[0] + replays, page_size=page_size)
-    first = inputs.rows([0, 0, 0], begun)
-    cache.append(first.k, first.v, counts=begun)
-    cache.reserve(begun[0] + replays)
-    one = inputs.rows(begun, [1, 1, 1])
-    ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)  # compiles
-    cache.undo()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), testing.expect_route(decode="triton", device="cuda"):
-        o = ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)
-    assert cache.lengths.tolist() == begun
-    for step in range(replays):
-        at = [length + step for length in begun]
-        for held, new in zip(tensors(one), tensors(inputs.rows(at, [1, 1, 1])), strict=True):
-            held.copy_(new)
-        graph.replay()
-        cache.advance()
-        assert cache.reads is not None and cache.reads.tolist() == [blocks.reads_expected(t, config) for t in at]
-        if step in (0, 20, replays - 1):
-            for b, t in enumerate(at):
-                expected = oracle(mapped(lambda x, b=b, t=t: x[b : b + 1, : t + 1], inputs), config, [t])
-                testing.assert_close(o[b : b + 1], expected, torch.bfloat16, f"sequence {b} at {t}")
-    assert cache.lengths.tolist() == [length + replays for length in begun]
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("phi", ["mean", "mlp"])
-def test_a_captured_layer_follows_the_eager_one(phi: str) -> None:
-    layer = NativeSparseAttention(64, 8, 2, SMALL, dk=32, dv=16, phi=phi).to("cuda").requires_grad_(False)
-    x = torch.randn(2, 90, 64, device="cuda")
-    cache, expected = layer.new_cache(2, 96), layer(x)
-    layer(x[:, :60], cache)
-    static = x[:, 60:61].clone()
-    layer(static, cache)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        o = layer(static, cache)
-    for t in range(61, 90):
-        static.copy_(x[:, t : t + 1])
-        graph.replay()
-        cache.advance()
-        torch.testing.assert_close(o, expected[:, t : t + 1], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("gpu")
-def test_a_step_never_waits_and_never_writes_beyond_its_room() -> None:
-    inputs = drawn(40, batch=2, heads=8, kv_heads=2, dk=32, dv=32, dtype=torch.float16)
-    cache = cache_for(inputs, SMALL, capacity=32)
-    steps = [inputs.between(t, t + 1) for t in range(32)]
-    ops.nsa_decode(steps[0].q, steps[0].k, steps[0].v, steps[0].gates, cache, **ON_TRITON)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        for one in steps[1:31]:
-            ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)
-        torch.cuda.set_sync_debug_mode("default")
-    assert not [one for one in caught if "called a synchronizing" in str(one.message)]
-    graph, one = torch.cuda.CUDAGraph(), steps[31]
-    with torch.cuda.graph(graph):
-        ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)
-    for _ in range(4):
-        graph.replay()
-    assert cache.lengths.tolist() == [32, 32], "the fourth replay had no room"
-    with pytest.raises(ValueError, match="beyond the capacity of 32"):
-        cache.advance(4)
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("gpu")
-def test_what_cannot_be_captured_says_so() -> None:
-    inputs = drawn(12, dtype=torch.float16)
-    cache = cache_for(inputs, SMALL, capacity=8)
-    for t in range(8):
-        stepped(inputs, cache, t)
-    one = inputs.between(8, 9)
-    with pytest.raises(ValueError, match="no room for 9 tokens"), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)
-    with pytest.raises(ValueError, match="cannot be captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, backend="torch")
