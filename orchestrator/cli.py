@@ -345,9 +345,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _fail(str(e), e.exit_code, as_json)
     except OSError as e:  # this machine's disk, where nothing more can be said of it
         code = _fail(f"{e.filename or 'this machine'}: {e.strerror or e}", NsaPodError.exit_code, as_json)
-    except (KeyboardInterrupt, click.Abort):
+    except BaseException as e:
+        if not _is_interrupt(e):
+            raise
+        sys.unraisablehook = lambda _: None  # what the interrupt left half done complains when it is collected
         code = _fail("interrupted", _INTERRUPTED, as_json)
     sys.exit(code or 0)
+
+
+def _is_interrupt(e: BaseException | None) -> bool:
+    """Whether it came of an interrupt: one in the middle of a `with` can come out as what its end made of it."""
+    return e is not None and (isinstance(e, (KeyboardInterrupt, click.Abort)) or _is_interrupt(e.__context__))
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> int:

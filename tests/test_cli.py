@@ -1,0 +1,34 @@
+"""The command line's end, however it comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# An interrupt between the opening and the closing of an archive's member: the archive's own end then raises ValueError.
+INTERRUPTED = """
+import io, zipfile
+from orchestrator import cli
+from orchestrator.agent import bundle
+
+def build():
+    with zipfile.ZipFile(io.BytesIO(), "w") as archive:
+        member = archive.open("x", "w")
+        raise KeyboardInterrupt
+
+bundle.build = build
+cli.main(["doctor", "--pod", "local"{more}])
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "stdout"), [("", ""), (', "--json"', '{"verdict": "error", "error": "interrupted"}\n')]
+)
+def test_an_interrupt_in_an_awkward_moment_is_said_in_a_word(tmp_path: Path, more: str, stdout: str) -> None:
+    tmp_path.joinpath("pods.yaml").write_text("pods: {local: {transport: local}}\n")
+    code = INTERRUPTED.replace("{more}", more)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, stdout, "error: interrupted\n")
