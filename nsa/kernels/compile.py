@@ -63,7 +63,10 @@ class Shape:
 
 
 class _StandIn:
-    """A driver with one device that can be compiled for and nothing else."""
+    """A driver with one device that can be compiled for and nothing else.
+
+    The device's number names the target, because kernels remember by it what was compiled and for what.
+    """
 
     def __init__(self, target: GPUTarget) -> None:
         self._target = target
@@ -72,7 +75,7 @@ class _StandIn:
         return self._target
 
     def get_current_device(self) -> int:
-        return 0
+        return int(self._target.arch)
 
     def get_current_stream(self, device: int) -> int:
         return 0

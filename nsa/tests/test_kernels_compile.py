@@ -52,6 +52,20 @@ def test_sample_fits(architecture: str) -> None:
     _judge(architecture, SAMPLE)
 
 
+def test_one_process_compiles_for_each_architecture_in_turn() -> None:
+    code = (
+        "from nsa.kernels.compile import PARTS, Shape, compiling\n"
+        f"for architecture in {ARCHITECTURES}:\n"
+        "    with compiling(architecture) as kernels:\n"
+        "        PARTS['combine'](Shape(architecture, 64, 64, 4, 'bf16'))\n"
+        "    print(architecture, *{f'sm_{kernel.metadata.target.arch}' for kernel in kernels})\n"
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == [f"{architecture} {architecture}" for architecture in ARCHITECTURES]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
