@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,6 +37,8 @@ from orchestrator.ui import Progress
 
 _INTERRUPTED = 130
 _PIPE_WIDTH = 240
+# Of days, minutes or GiB.
+_MOST = 1e9
 _SHELLS = ("bash", "zsh", "fish")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +48,19 @@ class _Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+class _Amount(click.FloatRange):
+    """A range of numbers; "nan", which Python reads as one, is in no range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+_amount = _Amount(min=0, max=_MOST)
 
 
 def _examples(*lines: str) -> str:
@@ -159,14 +175,14 @@ def validate(**given: Any) -> int:
 @click.option("--allow-source-build", is_flag=True, help="Compile flash-attn on the pod where it has no wheel.")
 @click.option(
     "--build-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Amount(min=0, min_open=True, max=_MOST),
     default=bootstrap_task.SOURCE_BUILD_S / 60,
     metavar="MINUTES",
     help="End a compilation that takes longer [default: 120].",
 )
 def bootstrap(**given: Any) -> int:
     """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
-    spec = validate_task.runbook_for(_the_pod(given), given["repo"], given["runbook"]).environment
+    spec = validate_task.needs_of(_the_pod(given), given["repo"], given["runbook"])
     options = bootstrap_task.Options(
         fresh=given["fresh"],
         wheelhouse=given["wheelhouse"],
@@ -296,10 +312,8 @@ def envs(**given: Any) -> int:
 
 @cli.command(epilog=_examples("nsa-pod prune --pod pi-4090 --days 14", "nsa-pod prune --pod pi-4090 --keep 20"))
 @_reaching
-@click.option("--days", type=click.FloatRange(min=0), help="Remove environments that were not used for so long.")
-@click.option(
-    "--keep", type=click.FloatRange(min=0), metavar="GIB", help="Then the longest unused until the rest fits."
-)
+@click.option("--days", type=_amount, help="Remove environments that were not used for so long.")
+@click.option("--keep", type=_amount, metavar="GIB", help="Then the longest unused until the rest fits.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
 def prune(**given: Any) -> int:
     """Remove environments from a pod, never one that is in use."""

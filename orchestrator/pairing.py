@@ -229,6 +229,11 @@ def _parse(spec: EnvironmentSpec) -> _Wanted:
         requirement = parse_requirement(text)
         name = canonicalize_name(requirement.name)
         if name in _PAIRED:
+            if requirement.url or requirement.extras or requirement.marker or "+" in str(requirement.specifier):
+                raise InputError(
+                    f"environment: {text!r}: expected {name} with or without a version range and nothing else: "
+                    f"its build comes from the pairing table"
+                )
             paired[name] = paired.get(name, SpecifierSet()) & requirement.specifier
             required |= set() if text in spec.optional else {name}
         elif text in spec.optional:
@@ -300,6 +305,8 @@ def _wrong_platform(pair: Pair, facts: Facts, wanted: _Wanted) -> Iterator[str]:
             yield "its wheels need glibc, and the pod has another libc"
         elif _version(facts.glibc) < _version(pair.row.glibc):
             yield f"its wheels need glibc {pair.row.glibc}, the pod has {facts.glibc}"
+        if facts.machine not in pair.row.pypi:
+            yield f"torch has no wheels for {facts.machine}"
     elif pair.cuda:
         yield f"CUDA builds are for Linux, the pod runs {facts.system}"
     elif wanted.triton:
@@ -457,7 +464,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _described(gpu: Gpu) -> str:
-    return f"compute capability {_dotted(gpu.sm)} ({gpu.name})"
+    return f"compute capability {_dotted(gpu.sm)} ({gpu.name})" if gpu.sm else f"{gpu.name}, a GPU that nobody knows"
 
 
 def _dotted(sm: int) -> str:

@@ -25,7 +25,7 @@ from orchestrator.plan import (
 )
 from orchestrator.repo import Contents, Repository, Revision
 from orchestrator.results import Result
-from orchestrator.runbook import Runbook, RunbookFile, find_runbook
+from orchestrator.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook
 from orchestrator.rundir import RunDirectory
 from orchestrator.tasks import runs
 from orchestrator.tasks.bootstrap import bootstrap
@@ -112,13 +112,17 @@ def request(
     return asked
 
 
-def runbook_for(pod: Pod, folder: Path, runbook: str | None) -> Runbook:
-    """The runbook that a validation from `folder` would use; outside a repository, the folder's or a packaged one."""
+def needs_of(pod: Pod, folder: Path, runbook: str | None) -> EnvironmentSpec:
+    """What the runbook needs that a validation from `folder` would use; outside a repository, the folder's or a
+    packaged one. InputError for an environment that cannot be.
+    """
     try:
         root = Repository.open(folder).root
     except InputError:
         root = folder
-    return find_runbook(runbook or _default_runbook(pod), root).runbook
+    spec = find_runbook(runbook or _default_runbook(pod), root).runbook.environment
+    pairing.check(table(), spec, pod.environment)
+    return spec
 
 
 def _default_runbook(pod: Pod) -> str:

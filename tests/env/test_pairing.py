@@ -26,6 +26,7 @@ class Asked:
     gpu: str | None = None
     sm: int = 0
     gpus: int = 1
+    beside: tuple[str, int] | None = None
     pythons: tuple[str, ...] = ("3.10.12",)
     headers: bool | None = None
     managed: bool = True
@@ -45,7 +46,10 @@ class Asked:
             pythons=tuple(Interpreter(f"/usr/bin/python{v}", v, self.headers) for v in self.pythons),
             managed=self.managed,
             driver=self.driver,
-            gpus=(Gpu(self.gpu, self.sm),) * self.gpus if self.gpu else (),
+            gpus=(
+                *((Gpu(self.gpu, self.sm),) * self.gpus if self.gpu else ()),
+                *([Gpu(*self.beside)] if self.beside else []),
+            ),
             compiler=self.compiler,
         )
 

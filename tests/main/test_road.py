@@ -174,6 +174,10 @@ BAD_INPUT = [
     (["validate", "--pod", "local", "--runbook", "bad"], "bad.yaml:2"),
     (["validate"], "--pod"),
     (["validate", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
+    (["bootstrap", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
+    (["bootstrap", "--pod", "pinned", "--runbook", "r", "--explain"], "unknown environment 'torch99'"),
+    (["prune", "--pod", "local", "--keep", "nan"], "'nan' is not a number"),
+    (["prune", "--pod", "local", "--keep", "inf"], "inf"),
     (["validate", "--pod", "local", "--repo", "/"], "git repository"),
     (["report"], "expected a run id"),
     (["fetch", "--pod", "local", "--commit", "no-such-revision"], "no-such-revision"),
@@ -185,7 +189,7 @@ BAD_INPUT = [
 def test_bad_input_is_one_sentence_and_exit_code_2(project: Project, arguments: list[str], sentence: str) -> None:
     project.commit({**FILES, "runbooks/bad.yaml": "name: bad\nstagess: []\n"})
     pods = json.loads(project.inventory.read_text())["pods"]
-    pods["pinned"] = {"transport": "local", "environment": "torch99"}
+    pods["pinned"] = {"host": "127.0.0.1", "port": 9, "environment": "torch99"}  # nobody is there
     project.inventory.write_text(json.dumps({"pods": pods}))
     outcome = project.run(*arguments, "--json")
     assert outcome.exit_code == 2, outcome.stderr
