@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from typing import Any, Sequence
 
-from .ask import ask
+from .ask import TIMEOUT_S, ask
 
 # Field of nvidia-smi -> field of ours. Memory in MiB, utilization in percent.
 _FIELDS = {
@@ -19,6 +20,7 @@ _FIELDS = {
     "utilization.gpu": "utilization_percent",
 }
 _NUMBERS = frozenset(["index", "memory_total_mib", "memory_used_mib", "utilization_percent"])
+_WORDS = 200
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*([0-9.]+)")
 
 
@@ -28,6 +30,23 @@ def list_gpus() -> list[dict[str, Any]]:
         return []
     gpus = _query([*_FIELDS, "compute_cap"]) or _query(list(_FIELDS))  # drivers before 510 do not know compute_cap
     return [{"compute_cap": None, **gpu} for gpu in gpus]
+
+
+def complaint() -> str | None:
+    """What nvidia-smi says first when asked for the GPUs, where it is there: why `list_gpus` found none."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return None
+    try:
+        done = subprocess.run(
+            [smi, "-L"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"it does not answer within {TIMEOUT_S:.0f} s"
+    except OSError as e:
+        return f"it cannot be run: {e.strerror}"
+    said = done.stdout.decode("utf-8", "replace").strip()
+    return said.splitlines()[0][:_WORDS] if said else "it says nothing"
 
 
 def driver_cuda() -> str | None:

@@ -39,6 +39,7 @@ def probe(workdir: str) -> dict[str, Any]:
             **host.facts(),
             "disk": host.disk(expanded),
             "gpus": gpus.result(),
+            "gpu_complaint": None if gpus.result() else gpu.complaint(),
             "driver_cuda": cuda.result(),
             "programs": {name: shutil.which(name) for name in _PROGRAMS},
             "pythons": _distinct([python for python in pythons if python]),

@@ -18,8 +18,8 @@ _ENVIRONMENT = {"key": str, "packages": dict, "bytes": int, "age_s": _NUMBER, "i
 _SHAPES: dict[str, Any] = {
     "probe": {
         "hostname": str, "boot_id": _TEXT, "os": str, "arch": str, "libc": [str], "cpus": (int, None),
-        "cpu_model": _TEXT, "gpus": [_GPU], "driver_cuda": _TEXT, "disk": _DISK, "programs": dict,
-        "pythons": [_PYTHON], "holder": (dict, None),
+        "cpu_model": _TEXT, "gpus": [_GPU], "gpu_complaint": _TEXT, "driver_cuda": _TEXT, "disk": _DISK,
+        "programs": dict, "pythons": [_PYTHON], "holder": (dict, None),
     },
     "runs": {"runs": [{"run_id": str, "state": _STATE, "commit": _TEXT}], "holder": (dict, None)},
     "status": {"state": _STATE},

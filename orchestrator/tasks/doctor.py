@@ -130,13 +130,15 @@ def _gpu(pod: Pod, facts: PodFacts, allow_different_gpu: bool) -> Check:
         return Check("GPU", "fail", str(error), "correct the inventory, or use --allow-different-gpu")
     if not differences:
         return Check("GPU", "ok", found)
-    missing = facts.gpu is None
+    missing = pod.gpu is not None and facts.gpu is None
     advice = "its CUDA stages will be blocked: is this the pod that was rented?" if missing else ""
     return Check("GPU", "fail" if missing else "warn", differences[0], advice)
 
 
 def _driver(pod: Pod, facts: PodFacts) -> Check:
     if facts.driver is None:
+        if facts.gpu_complaint:
+            return Check("driver", "warn", "nvidia-smi is there, and does not tell", "is the NVIDIA driver loaded?")
         return Check("driver", "ok", "none, as there is no GPU")
     found = f"{plain(facts.driver)}, CUDA up to {plain(facts.raw['driver_cuda'] or 'unknown')}"
     if pod.driver and pod.driver != facts.driver:

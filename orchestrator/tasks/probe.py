@@ -25,7 +25,7 @@ LAUNCH_LIMIT_S = 600.0
 # What Python says of a program that is not there, and of one that goes while it is being read.
 _AGENT_GONE = re.compile(r"can't open file|No such file or directory: '.*/agent-[0-9a-f]+\.pyz'")
 
-_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(13, 7, -1)), "python")
+_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
 # Prints, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
 # there already.
 _ARRIVE = """\
@@ -71,6 +71,12 @@ class PodFacts:
     def driver(self) -> str | None:
         """The driver's version; not the CUDA version that it supports, not torch's CUDA runtime."""
         return str(self.gpu["driver"]) if self.gpu else None
+
+    @property
+    def gpu_complaint(self) -> str | None:
+        """Why there is no GPU although nvidia-smi is there, as it says itself; None with a GPU, or without it."""
+        said = self.raw.get("gpu_complaint")
+        return plain(said) if said else None
 
     def summary(self) -> dict[str, Any]:
         """What a plan records of the pod: the machine's identity, its GPU and driver."""
@@ -246,8 +252,10 @@ def broken_promises(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool) -> 
     """
     said = []
     other = [plain(gpu["name"]) for gpu in facts.raw["gpus"] if pod.gpu and not _is_model(pod.gpu, str(gpu["name"]))]
-    if pod.gpu and facts.gpu is None:
-        said.append(f"pod {pod.name!r} promises {pod.gpu} and has no CUDA GPU")
+    if facts.gpu is None and (pod.gpu or facts.gpu_complaint):
+        promise = f"promises {pod.gpu} and " if pod.gpu else ""
+        why = f" that works: nvidia-smi: {facts.gpu_complaint}" if facts.gpu_complaint else ""
+        said.append(f"pod {pod.name!r} {promise}has no CUDA GPU{why}")
     if other:
         sentence = f"pod {pod.name!r} promises {pod.gpu} and has {', '.join(other)}"
         if not allow_different_gpu:

@@ -129,3 +129,28 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLD", "1")
     (old,) = gpu.list_gpus()
     assert old["compute_cap"] is None and old["memory_used_mib"] is None and old["uuid"] == "GPU-1"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "echo 'NVIDIA-SMI has failed because of the driver.'; echo more; exit 9",
+            "NVIDIA-SMI has failed because of the",
+        ),
+        ("echo 'No devices were found'; exit 6", "No devices were found"),
+        ("exit 1", "it says nothing"),
+        ("printf '\\377\\000\\n'", "\ufffd"),
+        ("exec sleep 60", "it does not answer within 0 s"),
+    ],
+)
+def test_an_nvidia_smi_that_lists_no_gpu_is_heard(
+    body: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "TIMEOUT_S", 0.3)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu.complaint() is None
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert says in str(gpu.complaint())

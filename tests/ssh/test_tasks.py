@@ -89,6 +89,17 @@ def test_the_agent_is_brought_once(kind: str, sshd: Sshd, tmp_path: Path, monkey
         assert archive.read_bytes() == whole
 
 
+def test_a_pod_whose_only_python_is_a_new_one_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    for tool in Path("/usr/bin").iterdir():
+        if not tool.name.startswith("python"):
+            (tmp_path / "bin" / tool.name).symlink_to(tool)
+    (tmp_path / "bin" / "python3.14").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with open_transport(Pod(name="x", transport="local", workdir=str(tmp_path / "w"))) as transport:
+        assert arrive(transport).python
+
+
 def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
     shim = tmp_path / "shim"
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -184,8 +195,21 @@ def test_an_absent_gpu_and_another_driver_are_only_said() -> None:
     assert broken_promises(pod, facts_with(), allow_different_gpu=False) == [
         "pod 'x' promises RTX 4090 and has no CUDA GPU"
     ]
+    failed = facts_with(gpu_complaint="NVIDIA-SMI has failed\x1b[2J")
+    assert broken_promises(pod, failed, allow_different_gpu=False) == [
+        "pod 'x' promises RTX 4090 and has no CUDA GPU that works: nvidia-smi: NVIDIA-SMI has failed"
+    ]
     [sentence] = broken_promises(pod, facts_with("RTX 4090"), allow_different_gpu=False)
     assert "570.169" in sentence and "550.163.01" in sentence
+
+
+def test_a_driver_that_does_not_answer_is_no_pod_without_a_gpu() -> None:
+    pod = Pod(name="x", transport="local")
+    checks = {check.name: check for check in from_facts(pod, facts_with(gpu_complaint="NVIDIA-SMI has failed"))}
+    assert (checks["GPU"].level, checks["driver"].level) == ("warn", "warn")
+    assert checks["GPU"].found == "pod 'x' has no CUDA GPU that works: nvidia-smi: NVIDIA-SMI has failed"
+    checks = {check.name: check for check in from_facts(pod, facts_with())}
+    assert (checks["GPU"].level, checks["driver"].level) == ("ok", "ok")
 
 
 # trees
