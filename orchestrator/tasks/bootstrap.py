@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,11 @@ _RETRY_S = 2.0
 # flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
+# For a wheelhouse that comes: not among the others, where half of one would count, nor where another user's comes just
+# then. What a lost connection left is removed after a day.
+_MAKE_ROOM = """\
+mkdir -p "$1" "$2" && find "$(dirname "$1")" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} +
+"""
 # Asked of a pod's own Python beside what the runbook names, for the record.
 _ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
 
@@ -109,7 +115,7 @@ def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
 
 def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Facts:
     """What the choice depends on, out of the probe's facts; `agent_python` is the pod's `python`, if it names one."""
-    gpus = tuple(Gpu(str(gpu["name"]), _sm(gpu)) for gpu in raw["gpus"])
+    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), _sm(gpu)) for gpu in raw["gpus"])
     libc, version = (*raw["libc"], "", "")[:2]
     pythons = [p for p in raw["pythons"] if _is_cpython(p) and (not pod.python or p["executable"] == agent_python)]
     compilers = [raw["programs"][name] for name in _COMPILERS if name in raw["programs"]]
@@ -154,17 +160,19 @@ def _how(agent: Agent, options: Options) -> dict[str, Any]:
 
 def _carry(agent: Agent, wheelhouse: Path) -> str:
     """Bring a directory of wheels to the pod, unless it is there; where it lies."""
-    wheels = sorted(wheelhouse.glob("*.whl"))
-    if not wheels:
+    if not any(wheelhouse.glob("*.whl")):
         raise InputError(f"wheelhouse {wheelhouse}: expected a directory with wheels")
-    content = "\n".join(f"{wheel.name} {sha256(wheel)}" for wheel in wheels)
+    files = sorted(path for path in wheelhouse.iterdir() if path.is_file())
+    content = "\n".join(f"{file.name} {sha256(file)}" for file in files)
     remote = f"{agent.workdir}/wheelhouses/{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     if agent.transport.run(["test", "-d", remote]).exit_code != 0:
-        incoming = f"{remote}.incoming"
-        agent.transport.check(["rm", "-rf", incoming])
-        agent.transport.check(["mkdir", "-p", incoming])
-        agent.transport.push_tree(wheelhouse, incoming)
-        agent.transport.check(["sh", "-c", '[ -d "$2" ] || mv "$1" "$2"', "sh", incoming, remote])
+        incoming = f"{agent.workdir}/incoming/{secrets.token_hex(8)}"
+        agent.transport.check(["sh", "-c", _MAKE_ROOM, "sh", incoming, os.path.dirname(remote)])
+        try:
+            agent.transport.push_tree(wheelhouse, incoming)
+            agent.transport.check(["sh", "-c", 'mv -T "$1" "$2" || [ -d "$2" ]', "sh", incoming, remote])
+        finally:
+            agent.transport.run(["rm", "-rf", incoming])
     return remote
 
 

@@ -63,8 +63,11 @@ def _fetch_extra(chosen: Environment, settings: Settings, folder: Path, progress
     """Wheels outside the index; one that is not required and not there is said."""
     found = []
     for extra in chosen.wheels:
+        if extra.url is None:  # the pod takes the one that it compiled
+            progress.warn(f"{extra.name} {extra.version} was compiled on the pod, and is not carried there")
+            continue
         try:
-            found.append(_fetch(Wheel(extra.name, str(extra.url), None), settings, folder, progress))
+            found.append(_fetch(Wheel(extra.name, extra.url, None), settings, folder, progress))
         except EnvironmentFailed as e:
             if extra.required or not isinstance(e.__cause__, NotThere):
                 raise

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.errors import EnvironmentFailed, InputError
+from orchestrator.errors import ContactLost, EnvironmentFailed, InputError
 from orchestrator.hostkeys import Trust
 from orchestrator.inventory import Pod
+from orchestrator.pairing import Environment, Wheel
 from orchestrator.runbook import EnvironmentSpec
+from orchestrator.tasks import wheelhouse
 from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
 from orchestrator.tasks.probe import Agent, PodFacts, arrive, probe
 from orchestrator.tasks.reach import Door
 from orchestrator.tasks.wheelhouse import download
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
+from tests.env.sources import make_source
 from tests.env.wheels import make_wheel
-from tests.sshd import Sshd
+from tests.sshd import Sshd, new_sshd
 
 TOOL = EnvironmentSpec(extra=["tool<2"])
 
@@ -172,10 +178,84 @@ def test_a_wheelhouse_is_carried_once(here: Pod, tmp_path: Path) -> None:
         assert len(list(Path(here.workdir, "wheelhouses").iterdir())) == 1
         with pytest.raises(InputError, match="expected a directory with wheels"):
             bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path))
+        # What a source build takes from there counts too.
+        make_source(tmp_path / "house")
+        bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), options)
+        assert list(Path(here.workdir, "wheelhouses").glob("*/flash_attn-2.8.3.tar.gz"))
+
+
+def test_one_wheelhouse_carried_by_many_at_once_arrives_whole(here: Pod, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "house", "tool", "0.5", files={f"tool/{n}.bin": "x" * 100_000 for n in range(30)})
+
+    def carried(_: int) -> dict[str, Any]:
+        with agent_on(here) as agent:
+            return bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len({found["created"] for found in pool.map(carried, range(6))}) == 1
+    assert len(list(Path(here.workdir, "wheelhouses").iterdir())) == 1
+    assert list(Path(here.workdir, "incoming").iterdir()) == []
+
+
+def test_a_wheelhouse_that_arrived_in_part_is_not_used_offline(here: Pod, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "house", "tool", "0.5")
+    with agent_on(here) as agent:
+        bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
+        agent.transport.push_tree = _cut_off  # type: ignore[method-assign]
+        make_wheel(tmp_path / "house", "tool", "0.6")
+        with pytest.raises(ContactLost):
+            bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
+        other = EnvironmentSpec(extra=["tool<1"])
+        found = bootstrap(agent, PodFacts(raw_facts()), other, Told(), Options(offline=True))
+        assert found["packages"] == {"tool": "0.5"}
+
+
+def _cut_off(local: Path, remote: str) -> None:
+    Path(remote, "tool-0.6-py3-none-any.whl").write_bytes(b"PK")
+    raise ContactLost("the connection is gone")
+
+
+def test_a_wheelhouse_does_without_what_the_pod_has_compiled(
+    here: Pod, tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = Wheel("flash-attn", "2.8.3+src.sm90", None, False)
+    chosen = Environment("newest", "3.11", None, ("tool",), wheels=(compiled,))
+    monkeypatch.setattr(wheelhouse, "explain", lambda *_: chosen)
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)
+    told = Told()
+    assert download(Door(here, told), TOOL, tmp_path / "house", told)["wheels"] == 3
+    assert told.warnings == ["flash-attn 2.8.3+src.sm90 was compiled on the pod, and is not carried there"]
+
+
+def without_network(folder: Path) -> str | None:
+    """For a server's configuration: each command runs in a network namespace of its own, where every interface is down.
+
+    None where the kernel does not let this user make one.
+    """
+    unshare = shutil.which("unshare") or ""
+    for options in ("-n", "-rn") if unshare else ():
+        if subprocess.run([unshare, options, "true"], capture_output=True).returncode == 0:
+            (folder / "cut").write_text(f'#!/bin/sh\nexec {unshare} {options} sh -c "$SSH_ORIGINAL_COMMAND"\n')
+            (folder / "cut").chmod(0o755)
+            return f"ForceCommand {folder / 'cut'}"
+    return None
 
 
 def test_a_pod_without_network_and_tools_gets_what_the_laptop_fetched_for_it(
-    sshd: Sshd, tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolated = without_network(tmp_path)
+    # Where there is no such namespace, no index or proxy that the pod is set up with answers.
+    sshd = new_sshd(tmp_path / "sshd", isolated or "").start()
+    try:
+        _from_a_wheelhouse(sshd, isolated is not None, tmp_path, uv, index, monkeypatch)
+    finally:
+        sshd.stop()
+
+
+def _from_a_wheelhouse(
+    sshd: Sshd, isolated: bool, tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = tmp_path / "house"
     nowhere = "http://127.0.0.1:9"
@@ -189,6 +269,9 @@ def test_a_pod_without_network_and_tools_gets_what_the_laptop_fetched_for_it(
     assert made["wheels"] == 3
     assert [path.name.split("-")[0] for path in sorted(house.iterdir())] == ["part", "tool", "uv"]
     with agent_on(pod) as agent:
+        if isolated:
+            connect = f"import socket; socket.create_connection(('127.0.0.1', {sshd.port}))"
+            assert "unreachable" in agent.transport.run([sys.executable, "-c", connect]).complaint()
         with pytest.raises(EnvironmentFailed):
             bootstrap(agent, probe(agent), TOOL, Told())
         found = bootstrap(agent, probe(agent), TOOL, Told(), Options(wheelhouse=house))
