@@ -28,6 +28,7 @@ from .failure import Failure
 from .files import write_atomically
 from .fingerprint import fingerprint
 from .text import listing
+from .variables import inherited
 
 _ASK_LIMIT_S = 60
 _VERIFY_LIMIT_S = 900
@@ -109,8 +110,8 @@ class Builder:
         free = shutil.disk_usage(str(self._store.root)).free
         if free < needed:
             raise Failure(
-                f"the environment needs {needed / _GIB:.0f} GiB of disk below {self._store.root}, "
-                f"{free / _GIB:.1f} GiB are free: remove environments (nsa-pod prune) or other files"
+                f"the environment needs {needed / _GIB:.2f} GiB of disk below {self._store.root}, "
+                f"{free / _GIB:.2f} GiB are free: remove environments (nsa-pod prune) or other files"
             )
 
     def _find_python(self) -> str:
@@ -282,7 +283,10 @@ class Builder:
         with tempfile.TemporaryDirectory(dir=str(self._store.job(self._id))) as folder:
             for name in _VERIFIERS:
                 (Path(folder) / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
-            variables = {**os.environ, "TRITON_CACHE_DIR": str(Path(folder) / "triton"), "HOME": folder}
+            # Of the pod's own variables just those that a stage gets: with another compiler, or in the interpreter,
+            # nothing would be proved for the stages.
+            own = {**inherited(), **self._request.get("variables", {}), "PATH": os.environ.get("PATH", os.defpath)}
+            variables = {**own, "TRITON_CACHE_DIR": str(Path(folder) / "triton"), "HOME": folder, "TMPDIR": folder}
             command = [str(root / "bin" / "python"), "-I", "-B", str(Path(folder) / _VERIFIERS[0])]
             said = run(command, variables, self._progress, _VERIFY_LIMIT_S, json.dumps(asked))
         answer: dict[str, Any] = json.loads(said.splitlines()[-1])

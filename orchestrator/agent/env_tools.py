@@ -77,7 +77,8 @@ class Uv(Installer):
 
     def managed_python(self, minor: str, folder: Path, progress: Progress) -> str:
         """A Python that uv fetches into `folder` (or already did)."""
-        variables = {"UV_PYTHON_INSTALL_DIR": str(folder)}
+        # Without the link that uv would put into the user's own ~/.local/bin.
+        variables = {"UV_PYTHON_INSTALL_DIR": str(folder), "UV_PYTHON_INSTALL_BIN": "0"}
         for command in (["python", "install", minor], ["python", "find", "--managed-python", minor]):
             output = self._run(command, Settings(), progress, _INSTALL_LIMIT_S, more=variables)
         return output.strip()

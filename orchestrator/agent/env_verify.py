@@ -117,9 +117,8 @@ def _triton_limits(requirements: list[str]) -> Iterator[str]:
 
 
 def _triton_kernel(cuda: Any) -> str:
-    """Compile and run a kernel; without CUDA the interpreter runs it, which needs no compiler."""
-    if cuda is None:
-        os.environ["TRITON_INTERPRET"] = "1"
+    """Compile and run a kernel; without CUDA, and only then, the interpreter runs it, which needs no compiler."""
+    os.environ["TRITON_INTERPRET"] = "0" if cuda else "1"
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     kernel, torch = _import("env_kernel"), _import("torch")
     a, b = (torch.arange(_SIZE, dtype=torch.float32, device="cuda" if cuda else "cpu") * i for i in (1, 3))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,10 +24,19 @@ from orchestrator.agent.env_build import Builder, Unusable
 from orchestrator.agent.env_lock import Lock
 from orchestrator.agent.env_progress import Progress
 from orchestrator.agent.env_store import Store, find, identity
+from orchestrator.agent.failure import Failure
 from tests.env.pod import EnvPod, request
 from tests.env.wheels import make_index, make_wheel
 
 REAL = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or name.endswith("_PROXY")}
+
+# What uv looks into in each Python that it fetches.
+_SYSCONFIG = """\
+# system configuration generated and used by the sysconfig module
+build_time_vars = {
+    "CC": "cc"
+}
+"""
 
 
 @pytest.fixture(params=["uv", "pip"])
@@ -254,9 +267,49 @@ def test_offline_builds_again_what_was_there_and_asks_nobody(pod: EnvPod, server
     assert pod.refused({**request("part"), **offline}).startswith("nothing fits")
 
 
-def test_too_little_room_is_said_before_anything_is_fetched(pod: EnvPod) -> None:
+def test_too_little_room_is_said_before_anything_is_fetched(pod: EnvPod, monkeypatch: pytest.MonkeyPatch) -> None:
     sentence = pod.refused(request("tool", disk_bytes=1 << 60))
-    assert sentence.startswith("the environment needs 1073741824 GiB of disk below")
+    assert sentence.startswith("the environment needs 1073741824.00 GiB of disk below")
+    little = Builder(Store(pod.workdir), request(disk_bytes=1 << 28), Progress(pod.workdir / "progress.jsonl"))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1 << 27))
+    with pytest.raises(Failure, match=r"needs 0\.25 GiB of disk below \S+, 0\.12 GiB are free"):
+        little.build()
+
+
+def test_it_is_tried_with_the_variables_that_stages_get(pod: EnvPod, tmp_path: Path) -> None:
+    tell = "import os\nraise ImportError(' '.join(sorted(n for n in os.environ if n.endswith('_SEEN'))))\n"
+    torch = make_wheel(tmp_path / "files", "torch", "2.13.0", files={"torch/__init__.py": tell})
+    pod.variables.update(
+        PIP_EXTRA_INDEX_URL=make_index(tmp_path / "torch", [torch]), TRITON_SEEN="1", NVIDIA_SEEN="1", CC_SEEN="1"
+    )
+    asked = request("torch", pins={"torch": "2.13.0"}, variables={"OF_THE_POD_SEEN": "1"})
+    assert pod.refused(asked).endswith("torch cannot be imported: NVIDIA_SEEN OF_THE_POD_SEEN")
+
+
+def test_a_managed_python_stays_below_the_workdir(pod: EnvPod, tmp_path: Path) -> None:
+    minor = ".".join(map(str, sys.version_info[:2]))
+    name = f"cpython-{platform.python_version()}-linux-{platform.machine()}-gnu"
+    distribution = {
+        f"python/bin/python{minor}": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+        f"python/lib/python{minor}/_sysconfigdata__linux_.py": _SYSCONFIG,
+    }
+    with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
+        for path, text in distribution.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(text), 0o755
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    major, number, patch = sys.version_info[:3]
+    known = {
+        "name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu",
+        "major": major, "minor": number, "patch": patch, "prerelease": "", "sha256": None, "variant": None,
+        "build": None, "url": (tmp_path / f"{name}.tar.gz").as_uri(),
+    }  # fmt: skip
+    (tmp_path / "known.json").write_text(json.dumps({name: known}))
+    pod.variables["UV_PYTHON_DOWNLOADS_JSON_URL"] = (tmp_path / "known.json").as_uri()
+    environment = pod.build(request("tool", python={"version": minor, "path": None}))
+    assert environment["packages"]["tool"] == "2.0"
+    assert list((pod.workdir / "python").glob(f"cpython-{minor}*"))
+    assert not (pod.workdir / "home" / ".local" / "bin").exists(), "the user's own directory is left alone"
 
 
 def test_a_python_that_does_not_run_or_is_another_is_named(pod: EnvPod, tmp_path: Path) -> None:

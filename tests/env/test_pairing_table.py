@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from packaging.version import Version
 
+from orchestrator import pairing_check
 from orchestrator.errors import InputError
 from orchestrator.pairing_table import CPU, PATH, Table, table
 from orchestrator.yamlfile import loads
@@ -87,6 +89,19 @@ def test_profiles_have_their_flash_attn_for_every_python() -> None:
 )
 def test_a_gpu_is_known_by_its_name(name: str, sm: int | None) -> None:
     assert table().sm_of(name) == sm
+
+
+@pytest.mark.slow
+def test_the_whole_lock_of_a_cuda_profile_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Needs uv and a package index; nothing is installed."""
+    assert pairing_check.main(["--lock", "rtx4090-torch24", "--python", "3.10"]) == 0
+    *wheels, flash = capsys.readouterr().out.splitlines()[1:]
+    assert all(re.fullmatch(r"\S+ @ \S+\.whl --hash=sha256:[0-9a-f]{64}", line) for line in wheels)
+    files = {line.split(" @ ")[0]: line.rpartition("/")[2].split(" ")[0] for line in wheels}
+    assert files["torch"].startswith("torch-2.4.0-cp310-cp310-")
+    assert re.match(r"triton-3\.0\.0-(1-)?cp310-cp310-", files["triton"])
+    assert files["nvidia-cuda-runtime-cu12"].startswith("nvidia_cuda_runtime_cu12-12.1.")
+    assert flash.endswith("/flash_attn-2.8.3+cu12torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl")
 
 
 def _unknown_runtime(data: dict[str, Any]) -> None:

@@ -93,6 +93,24 @@ def test_an_undefined_symbol_is_shown_as_it_is_with_its_likely_cause(
     assert "another C++ ABI" in str(wrong.value)
 
 
+@pytest.mark.parametrize(("cuda", "interprets"), [("12.8", "0"), (None, "1")])
+def test_a_kernel_for_the_gpu_is_never_interpreted(
+    cuda: str | None, interprets: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1" if cuda else "0")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    seen: list[str] = []
+
+    def stop(name: str) -> None:
+        seen.append(os.environ["TRITON_INTERPRET"])
+        raise env_verify.Wrong(name)
+
+    monkeypatch.setattr(env_verify, "_import", stop)
+    with pytest.raises(env_verify.Wrong):
+        env_verify._triton_kernel(cuda)
+    assert seen == [interprets]
+
+
 @pytest.mark.slow
 def test_a_cpu_pod_gets_a_real_torch_and_triton_and_gets_them_back(tmp_path: Path, uv: Path) -> None:
     pod = Pod(name="here", transport="local", workdir=str(tmp_path / "w"))
