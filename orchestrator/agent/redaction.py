@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 from xml.sax.saxutils import escape
 
 # Shorter ones stand in too many places by chance: replacing them would make logs and evidence unreadable.
@@ -201,9 +201,11 @@ def _written(text: str) -> Iterator[bytes]:
     shown = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], ascii(text)[1:-1])
     marked_up = (escape(text), escape(text, {'"': "&quot;"}), escape(text, {'"': "&quot;", "'": "&#x27;"}))
     yield raw
-    for form in (*shown, *marked_up, quote(raw), quote(raw, safe="")):
+    in_urls = (quote(raw), quote(raw, safe=""), quote_plus(raw))
+    for form in (*shown, repr(raw)[2:-1], *marked_up, *in_urls):
         yield form.encode("utf-8", "surrogateescape")
-    yield base64.b64encode(raw).rstrip(b"=")
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(raw).rstrip(b"=")
 
 
 def _is_credential(userinfo: str) -> bool:

@@ -42,10 +42,15 @@ def test_no_border_between_pieces_hides_a_value(one: str, two: str, text: str, s
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=6, max_size=40))
 def test_a_value_is_found_as_programs_write_it(value: str) -> None:
     redactor = Redactor([("SECRET", value)])
-    raw = base64.b64encode(value.encode()).decode()
-    for written in (value, json.dumps(value), repr(value), quote(value, safe=""), quoteattr(value)[1:-1], raw):
+    raw = value.encode()
+    encoded = (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), quote(value, safe=""))
+    for written in (value, json.dumps(value), repr(value), repr(raw), quoteattr(value)[1:-1], *encoded):
         assert redactor.text(f"<{written}>").count("***SECRET***") >= 1
         assert value not in redactor.text(f"<{written}>")
+
+
+def test_a_value_is_found_in_a_form_that_was_sent() -> None:
+    assert Redactor([("SECRET", "pass phrase, long")]).text("a=pass+phrase%2C+long&b") == "a=***SECRET***&b"
 
 
 @settings(deadline=None)
