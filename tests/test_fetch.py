@@ -66,6 +66,14 @@ def test_what_is_honest_comes_home(tmp_path: Path, pull: Pull) -> None:
     assert pull(b"", [file(n) for n in names]).refused == [], "nothing is asked for twice"
 
 
+def test_what_is_here_with_another_content_comes_again(tmp_path: Path, pull: Pull) -> None:
+    """As a disk leaves it that lost its power, or a first attempt at a stage that was gone on with."""
+    place = tmp_path / "run" / "artifacts" / "a"
+    place.parent.mkdir()
+    place.write_bytes(bytes(len(CONTENT)))
+    assert pull(SENT, [file("artifacts/a")]).refused == [] and place.read_bytes() == CONTENT
+
+
 def test_the_evidence_comes_first(tmp_path: Path, pull: Pull) -> None:
     """The answer is by order: what is asked for first gets the first content."""
     contents = {"stages/s/junit.xml": b"1", "artifacts/owed": b"2", "artifacts/a": b"3"}

@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from orchestrator.agent.files import walk
 from orchestrator.errors import IntegrityError
-from orchestrator.files import is_regular, on_this_disk, remember_sha256
+from orchestrator.files import is_regular, on_this_disk, remember_sha256, sha256
 from orchestrator.inventory import MAX_BYTES, MAX_FILES, Pod
 from orchestrator.rundir import RunDirectory
 from orchestrator.tasks.probe import Agent
@@ -67,11 +67,18 @@ class Intake:
     """What of a run comes home, over one connection.
 
     `note` takes the records, `take` fetches what they name and what is not here: first the evidence (what lies under
-    stages/, and the artifacts `owed`), then the rest. `left` are files that the limits keep on the pod.
+    stages/, and the artifacts `owed`), then the rest; `came` is called for each file that came. `left` are files that
+    the limits keep on the pod.
     """
 
-    def __init__(self, directory: Path, owed: Collection[str] = (), limits: Limits = Limits()) -> None:
-        self._directory, self._owed, self._limits = directory, owed, limits
+    def __init__(
+        self,
+        directory: Path,
+        owed: Collection[str] = (),
+        limits: Limits = Limits(),
+        came: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._directory, self._owed, self._limits, self._came = directory, owed, limits, came
         self._evidence: list[File] = []
         self._others: list[File] = []
         self._refused: list[str] = []
@@ -83,10 +90,10 @@ class Intake:
         self.left: dict[str, int] = {}
 
     @classmethod
-    def of(cls, run: RunDirectory, limits: Limits) -> Intake:
+    def of(cls, run: RunDirectory, limits: Limits, came: Callable[[], None]) -> Intake:
         """The intake of a run with its plan here."""
         owed = {f"artifacts/{a.path}" for stage in run.plan().stages for a in stage.expect.artifacts}
-        return cls(run.path, owed, limits)
+        return cls(run.path, owed, limits, came)
 
     @property
     def refused(self) -> list[str]:
@@ -125,9 +132,14 @@ class Intake:
         except Refusal as e:
             self._refuse(record.get("path") if isinstance(record, dict) else record, e)
             return
-        if not is_regular(f"{self._directory}/{file.path}", file.bytes):
+        if not self._is_here(file):
             is_evidence = file.path.startswith("stages/") or file.path in self._owed
             (self._evidence if is_evidence else self._others).append(file)
+
+    def _is_here(self, file: File) -> bool:
+        """By its content: a disk that failed, or an earlier attempt at the stage, may have left as many other bytes."""
+        path = f"{self._directory}/{file.path}"
+        return is_regular(path, file.bytes) and sha256(path) == file.sha256
 
     def _admit(self, file: File) -> bool:
         """Whether the file still fits under the limits; then it counts."""
@@ -165,6 +177,7 @@ class Intake:
             if self._copy(stream, file.bytes) != file.sha256:
                 raise Refusal("its sha256 is not the recorded one")
             self._place(file)
+            self._came()
         except Refusal as e:
             self._refuse(file.path, e)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import DiskError, IntegrityError, Interrupted
+from orchestrator.errors import DiskError, IntegrityError
 from orchestrator.results import State
 from orchestrator.rundir import RunDirectory
 from orchestrator.tasks.contact import Connect, Contact
@@ -43,32 +43,31 @@ class Follower:
     def follow(self, agent: Agent | None = None) -> State:
         """Bring home all there is and, with `wait`, what comes until the run ends or its agent is found dead.
 
-        `agent` is an open connection to begin with. ContactLost after GIVE_UP_S without contact.
+        `agent` is an open connection to begin with. ContactLost without progress for GIVE_UP_S.
         """
         try:
             return self._follow(agent)
-        except KeyboardInterrupt:
-            pod, run = self.run.plan().pod, self.run.path.name
-            raise Interrupted(
-                f"run {run} goes on; nsa-pod follow --pod {pod} {run}, or nsa-pod cancel --pod {pod} {run}"
-            ) from None
         except DiskError as e:
             pod, run = self.run.plan().pod, self.run.path.name
             raise DiskError(f"{e}; nothing is lost on the pod: nsa-pod fetch --pod {pod} {run}") from e
 
     def _follow(self, agent: Agent | None) -> State:
-        way_back = f"nsa-pod fetch --pod {self.run.plan().pod} {self.run.path.name}"
-        return Contact(self.connect, self.progress, "the run goes on", way_back).keep(self._follow_on, agent)
+        which = f"--pod {self.run.plan().pod} {self.run.path.name}"
+        ways_on = f"nsa-pod follow {which}, or nsa-pod cancel {which}"
+        contact = Contact(self.connect, self.progress, "the run goes on", ways_on)
+        return contact.keep(lambda there: self._follow_on(there, contact.advance), agent)
 
-    def _follow_on(self, agent: Agent) -> State:
+    def _follow_on(self, agent: Agent, advance: Callable[[], None]) -> State:
         remote = agent.run_directory(self.run.path.name)
-        intake, copy = Intake.of(self.run, self.limits), JournalCopy(self.run.journal_file)
+        intake, copy = Intake.of(self.run, self.limits, advance), JournalCopy(self.run.journal_file)
         try:
-            return self._take_in(agent, remote, intake, copy)
+            return self._take_in(agent, remote, intake, copy, advance)
         finally:
             self.refused, self.left, self.seen = intake.refused, intake.left, copy.seen
 
-    def _take_in(self, agent: Agent, remote: str, intake: Intake, copy: JournalCopy) -> State:
+    def _take_in(
+        self, agent: Agent, remote: str, intake: Intake, copy: JournalCopy, advance: Callable[[], None]
+    ) -> State:
         """Read the journal on and take in what it names: evidence at once, the rest when all of it is read."""
         known = _parse(copy.extend())
         intake.note(known)
@@ -81,6 +80,7 @@ class Follower:
                 self.progress.event(event)
             ended = _has_ended(fresh)
             intake.take(agent, remote, everything=not fresh)
+            advance()
             if fresh:
                 continue
             if state != "running":  # nothing came after the agent was found dead

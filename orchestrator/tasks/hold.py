@@ -55,8 +55,10 @@ def queue(door: Door) -> None:
                 said.add(run)
             door.progress.busy(f"waiting for pod {name} · run {run}")
             holder = agent.holder(wait=_LOOK_S)
+            contact.advance()
 
-    Contact(door.open, door.progress, "the pod is held as it was", "try --wait again").keep(look)
+    contact = Contact(door.open, door.progress, "the pod is held as it was", "try --wait again")
+    contact.keep(look)
 
 
 def held_by(holder: Mapping[str, Any]) -> str:

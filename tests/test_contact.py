@@ -1,0 +1,100 @@
+"""Keeping at work over connections that break: for as long as something is done, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from orchestrator.errors import CommandTimeout, ContactLost, Interrupted, NsaPodError, Unreachable
+from orchestrator.tasks import contact
+from orchestrator.tasks.contact import GIVE_UP_S, Contact
+from orchestrator.tasks.probe import Agent
+from orchestrator.ui import Progress
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(contact, "time", clock)
+    return clock
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        super().__init__(-1)
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def made(refusal: NsaPodError | None = None) -> Contact:
+    """To a pod that can be reached, or not."""
+
+    @contextmanager
+    def connect() -> Iterator[Agent]:
+        if refusal:
+            raise refusal
+        yield cast(Agent, None)
+
+    return Contact(connect, Told(), "the run goes on", "nsa-pod fetch")
+
+
+def failing(error: BaseException, before: Callable[[], None] = lambda: None) -> Callable[[Agent], Any]:
+    def work(_: Agent) -> None:
+        before()
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize("error", [ContactLost("cut"), CommandTimeout("it did not end")])
+def test_a_pod_that_is_reached_and_fails_each_time_is_given_up(clock: Clock, error: NsaPodError) -> None:
+    there = made()
+    with pytest.raises(ContactLost, match=r"no progress for 900 s: .*; the run goes on: nsa-pod fetch"):
+        there.keep(failing(error))
+    assert GIVE_UP_S < clock.now < GIVE_UP_S + 60
+    assert len(cast(Told, there.progress).lines) == 1
+
+
+def test_a_pod_out_of_reach_is_given_up_after_as_long(clock: Clock) -> None:
+    with pytest.raises(ContactLost, match="no progress for 900 s: no route"):
+        made(Unreachable("no route")).keep(lambda _: None)
+    assert GIVE_UP_S < clock.now < GIVE_UP_S + 60
+
+
+def test_work_that_comes_further_is_kept_at(clock: Clock) -> None:
+    """However often its connection is cut."""
+    there = made()
+    cuts = iter(range(3000))
+
+    def work(_: Agent) -> str:
+        there.advance()
+        if next(cuts, None) is None:
+            return "done"
+        raise ContactLost("cut")
+
+    assert there.keep(work) == "done"
+    assert clock.now == 1500.0, "and is taken up again at once"
+
+
+def test_an_interrupt_says_what_goes_on(clock: Clock) -> None:
+    """Also while nobody answers, and during a launch, which may have arrived."""
+    with pytest.raises(Interrupted, match="the run goes on: nsa-pod fetch"):
+        made().keep(failing(KeyboardInterrupt()))
