@@ -23,7 +23,7 @@ from orchestrator.ui import Progress
 
 @dataclass(frozen=True)
 class Choice:
-    """Which run: `run` (a run id or its beginning), else the newest of `commit`, else the newest of the repository."""
+    """Which run: `run` (a run id or its beginning), else the newest of the repository; of `commit` if that is given."""
 
     repo: Path
     commit: str | None
@@ -33,8 +33,15 @@ class Choice:
 
 def follow(door: Door, choice: Choice, progress: Progress, *, wait: bool) -> Result:
     """Bring the chosen run home (with `wait`, to its end) and judge it."""
+    commit = Repository.open(choice.repo).resolve(choice.commit).commit if choice.commit else None
+    repo = None if choice.run else Repository.open(choice.repo)  # a run that is named needs none
     with door.open() as agent:
-        return bring_home(door, agent, directory(agent, _choose(agent, choice), choice), progress, wait=wait)
+        run_id = _newest(agent, repo, commit) if repo else _named(agent, str(choice.run))
+        run = directory(agent, run_id, choice)
+        of = run.plan().commit
+        if commit not in (None, of):
+            raise PodError(f"run {run_id} on pod {door.pod.name!r} is of commit {of[:7]}, not of {choice.commit}")
+        return bring_home(door, agent, run, progress, wait=wait)
 
 
 def bring_home(door: Door, agent: Agent, run: RunDirectory, progress: Progress, *, wait: bool = True) -> Result:
@@ -53,7 +60,8 @@ def cancel(door: Door, run: str | None) -> str:
         if len(wanted) != 1:
             what = f"run {run}" if run else "a run"
             raise PodError(f"pod {door.pod.name!r}: {what} is not running there: expected one of {running or 'none'}")
-        agent.cancel(wanted[0], by=state.who())
+        if not agent.cancel(wanted[0], by=state.who()):
+            raise PodError(f"pod {door.pod.name!r}: run {wanted[0]} ended before it could be cancelled")
         return str(wanted[0])
 
 
@@ -76,12 +84,12 @@ def kept_here(artifacts: Path, repo: Path) -> list[dict[str, Any]]:
     return listed
 
 
-def _choose(agent: Agent, choice: Choice) -> str:
+def _named(agent: Agent, run: str) -> str:
+    return str(called(run, agent.runs(), agent.pod.name)["run_id"])
+
+
+def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:
     known = agent.runs()
-    if choice.run:
-        return str(called(choice.run, known, agent.pod.name)["run_id"])
-    repo = Repository.open(choice.repo)
-    commit = repo.resolve(choice.commit).commit if choice.commit else None
     _refuse_older(agent.pod.name, {str(run["run_id"]) for run in known}, repo, commit)
     wanted = [str(run["run_id"]) for run in known if _is_of(run, repo, commit)]
     if not wanted:

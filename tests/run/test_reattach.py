@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import Any
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from orchestrator.agent.planfile import plan_hash
-from tests.main.project import Project
+from orchestrator.errors import PodError
+from orchestrator.tasks.reach import Door
+from orchestrator.tasks.runs import cancel
+from tests.main.project import Project, with_pod
 from tests.run.road import clone, commit, finish, run_ids, validate, wait_for, wait_until_waiting
 
 FROM_POD = "judged by the pod's copy of the plan"
@@ -45,6 +52,27 @@ def test_cancel_from_another_laptop(project: Project, other: Project) -> None:
     assert "it was cancelled by" in result["stages"][2]["reason"]
     theirs = other.run("fetch", "--pod", "local", "--json", run_id)
     assert (theirs.exit_code, theirs.json["verdict"]) == (3, "incomplete")
+
+
+def test_a_run_that_is_named_is_of_the_commit_that_is_named(project: Project) -> None:
+    """And what is wrong with the choice itself needs no pod to be said."""
+    commit(project).touch()
+    (run_id, of) = (finish(validate(project)).json[key] for key in ("run_id", "commit"))
+    project.commit({"README.md": "another commit\n"})
+    assert project.run("fetch", "--pod", "local", "--commit", of[:8], "--json", run_id).exit_code == 0
+    other_commit = project.run("fetch", "--pod", "local", "--commit", "HEAD", "--json", run_id)
+    assert other_commit.exit_code == 4 and f"is of commit {of[:7]}, not of " in other_commit.json["error"]
+    with_pod(project, transport="ssh", host="127.0.0.1", port=1)
+    for chosen in (["--commit", "no-such"], ["--repo", "/"]):
+        outcome = project.run("fetch", "--pod", "local", "--json", *chosen)
+        assert outcome.exit_code == 2, outcome.stderr
+
+
+def test_a_run_that_ends_before_it_can_be_cancelled_is_not_called_cancelled() -> None:
+    agent = SimpleNamespace(runs=lambda: [{"run_id": "r", "state": "running"}], cancel=lambda run, by: False)
+    door = cast(Door, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
+    with pytest.raises(PodError, match="run r ended before it could be cancelled"):
+        cancel(door, "r")
 
 
 def relax(plan: dict[str, Any]) -> dict[str, Any]:
