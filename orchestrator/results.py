@@ -248,6 +248,8 @@ def _run_error(plan: Plan, events: list[dict[str, Any]], state: State) -> str | 
         return f"the agent failed on the pod: {plain(broken.get('error'))}"
     if state == "ended" and not any(e["event"] == "run_ended" for e in events):
         return "the pod says that the run ended, its journal does not"
+    if state == "lost" and not events:
+        return "the run never began: its launch failed, or its agent died at once; start a new one"
     if state == "lost":
         return (
             "the agent died before the run ended; what ran until then is below: nsa-pod validate "

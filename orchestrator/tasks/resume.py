@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +60,8 @@ def _choose(asked: Request, agent: Agent, run: str) -> str:
         _refuse_living(agent, found)
         return str(found["run_id"])
     of_commit = (asked.revision.commit, asked.runbook.name)
-    lost = [str(x["run_id"]) for x in known if (x["commit"], x["runbook"]) == of_commit and x["state"] == "lost"]
+    begun = [x for x in known if (x["commit"], x["runbook"]) == of_commit and x["bytes"]]
+    lost = [str(x["run_id"]) for x in begun if x["state"] == "lost"]
     if not lost:
         what = f"run of {asked.runbook.name} on commit {asked.revision.commit[:7]}"
         raise PodError(f"pod {agent.pod.name!r} has no {what} whose agent died: there is nothing to resume")
@@ -70,7 +72,7 @@ def _refuse_living(agent: Agent, run: Mapping[str, Any]) -> None:
     ways_on = {"running": ("is still running", "follow"), "ended": ("has ended", "fetch")}
     if run["state"] in ways_on:
         how, command = ways_on[run["state"]]
-        name, run_id = agent.pod.name, plain(run["run_id"])
+        name, run_id = agent.pod.name, shlex.quote(plain(run["run_id"]))
         raise PodError(f"run {run_id} on pod {name!r} {how}: nsa-pod {command} --pod {name} {run_id}")
 
 

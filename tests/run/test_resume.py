@@ -14,7 +14,7 @@ import pytest
 from orchestrator.agent.journal import Journal
 from tests.agent.pod import Pod, Run, artifact, make_environment, said, stage
 from tests.main.project import Project
-from tests.run.road import clone, commit, events, finish, validate, wait_until_waiting
+from tests.run.road import clone, commit, events, finish, validate, wait_for, wait_until_waiting
 from tests.test_results import make_run, record
 
 SMI = """#!/bin/sh
@@ -233,6 +233,25 @@ def test_a_journal_that_mixes_machines_is_not_believed(
     result = run.settle("ended")
     assert (result.verdict, result.resumed) == (verdict, 1)
     assert ("gone on with on other" in (result.error or "")) is (verdict == "error")
+
+
+def test_a_run_that_never_began_is_called_so_and_not_chosen(project: Project) -> None:
+    """As a launch leaves it for which the pod had no room: a plan, and no line of a journal."""
+    commit(project)
+    first = validate(project)
+    lost = kill_agent(project)
+    assert finish(first).json["state"] == "lost"
+    lock = project.root.parent / "workdir" / "lock"
+    wait_for(lambda: project.run("doctor", "--pod", "local", "--json").stdout.count("held by") == 0)
+    lock.unlink()
+    lock.mkdir()
+    assert "the agent cannot start" in finish(validate(project)).json["error"]
+    lock.rmdir()
+    fetched = project.run("fetch", "--pod", "local", "--json").json
+    assert fetched["run_id"] != lost and fetched["error"].startswith("the run never began: ")
+    (project.root.parent / "gate").touch()
+    resumed = finish(validate(project, "--resume"))
+    assert (resumed.exit_code, resumed.json["run_id"]) == (0, lost), resumed.stderr
 
 
 # From the laptop ----------------------------------------------------------------------------------------------------
