@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orchestrator.agent import planfile
 from orchestrator.agent.redaction import Redactor
 from orchestrator.errors import InputError, IntegrityError
-from orchestrator.inventory import Pod
+from orchestrator.inventory import Pod, PodName
 from orchestrator.limits import NO_HISTORY, Estimate, History, RunLimit, estimate
 from orchestrator.runbook import Expect, Limits, Name, Runbook, RunbookFile, Stage, Tests, named_paths
 from orchestrator.state import who
@@ -88,7 +88,7 @@ class Plan(_Model):
     run_id: Annotated[str, Field(pattern=r"^(\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8})?$")] = ""
     created: str
     nonce: str
-    pod: str
+    pod: PodName
     who: str
     commit: ObjectName
     commit_object: str

@@ -73,8 +73,9 @@ def _host(environment: Mapping[str, Any]) -> str:
 
 def _machine(environment: Mapping[str, Any]) -> str:
     """What tells one machine from another at the same address."""
-    gpus = environment.get("gpus") or []
-    ids = [f"GPU {markdown(gpu.get('uuid'))}" for gpu in gpus if isinstance(gpu, dict)]
+    gpus = environment.get("gpus")
+    listed = gpus if isinstance(gpus, list) else []
+    ids = [f"GPU {markdown(gpu.get('uuid'))}" for gpu in listed if isinstance(gpu, dict)]
     known = (("boot", environment.get("boot_id")), ("host key", environment.get("host_key")))
     return ", ".join([*ids, *(f"{name} {markdown(value)}" for name, value in known if value)])
 
@@ -159,21 +160,22 @@ def _figures(result: Result, directory: Path) -> str:
 
 
 def _csv_table(directory: Path, name: str) -> str:
+    link = f"[artifacts/{markdown(name)}](artifacts/{quote(name)})"
     with (directory / "artifacts" / name).open(newline="", encoding="utf-8", errors="replace") as f:
         rows = csv.reader(f)
         try:
             header, shown = next(rows, []), list(islice(rows, _ROWS_SHOWN))
             left = sum(1 for _ in rows)
         except csv.Error:  # an artifact of another kind with that name
-            return f"[artifacts/{markdown(name)}](artifacts/{name}) is no table."
+            return f"{link} is no table."
     body = _table([markdown(c) for c in header], [[markdown(c) for c in row] for row in shown])
     more = f"\n\n{left} more rows in the file." if left else ""
-    return f"From [artifacts/{markdown(name)}](artifacts/{quote(name)}):\n\n{body}{more}"
+    return f"From {link}:\n\n{body}{more}"
 
 
 def _artifacts(result: Result) -> str:
     rows = [
-        (markdown(a.path), markdown(s.name), s.status, size(a.bytes), f"`{a.sha256[:16]}`")
+        (markdown(a.path), markdown(s.name), s.status, size(a.bytes), f"`{markdown(a.sha256[:16])}`")
         for s in result.stages
         for a in s.artifacts
     ]

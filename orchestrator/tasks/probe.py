@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ class Agent:
         name = self.pod.name
         return PodBusy(
             f"pod {name!r} is held by {by} since {since} for run {run}: follow that run (nsa-pod follow --pod {name} "
-            f"{run}), wait for its end (--wait), or cancel it and take the pod (--steal)",
+            f"{shlex.quote(run)}), wait for its end (--wait), or cancel it and take the pod (--steal)",
             holder,
         )
 

@@ -22,7 +22,9 @@ from orchestrator.plan import Capabilities, Plan, Tree, make_plan, read_plan
 from orchestrator.runbook import Runbook, RunbookFile
 from orchestrator.rundir import RunDirectory, create
 from orchestrator.tasks import follow as follow_task
+from orchestrator.tasks.doctor import from_facts
 from orchestrator.tasks.fetch import Intake
+from orchestrator.tasks.hold import held_by
 from orchestrator.tasks.probe import Agent, PodFacts, arrive, broken_promises, probe
 from orchestrator.transports.base import Completed, Transport
 from orchestrator.ui import Progress
@@ -340,10 +342,13 @@ class AnyAnswer:
 
 
 ANSWERS = [
-    {**FACTS, "os": "Linux", "libc": ["glibc", "2.36"], "holder": None, "pythons": [], "programs": {"git": "/g"},
+    {**FACTS, "os": "Linux", "libc": ["glibc", "2.36"], "holder": None, "pythons": [],
+     "gpu_complaint": None, "programs": {"git": "/g", "rsync": None, "uv": "/u"},
      "disk": {"path": "/w", "free_bytes": 1, "total_bytes": 2, "free_inodes": 3, "writable": True}},
-    {"runs": [{"run_id": "r", "state": "running", "commit": "c"}], "holder": None},
-    {"state": "ended"},
+    {"runs": [{"run_id": "r", "state": "running", "commit": "c", "runbook": "r", "bytes": 1}], "holder": None},
+    {"state": "ended", "bytes": 0},
+    {"holder": {"run_id": "r", "holder": "h", "since": "s", "dead": False}},
+    {"pid": 1, "run_id": "r", "dead": {"run_id": "q", "holder": "h", "rebooted": True}},
     {"busy": {"run_id": "r", "holder": "h", "since": "s"}},
     {"error": "e"},
     {"signalled": True, "state": "running"},
@@ -361,10 +366,15 @@ def test_answers_of_a_hostile_agent(amount: int) -> None:
         sentence_or(agent.runs)
         sentence_or(lambda: agent.run_state("/w/r"))
         sentence_or(lambda: agent.cancel("r", "me"))
+        sentence_or(lambda: held_by(agent.holder() or {}))
+        sentence_or(lambda: agent.resume("r", "me", {}))
+        sentence_or(lambda: (agent.launch("r", b"", {}) or {}).get("run_id"))
         facts = sentence_or(lambda: probe(agent))
         if isinstance(facts, PodFacts):
             sentence_or(lambda: broken_promises(pod, facts, allow_different_gpu=True))
             sentence_or(lambda: (facts.gpu, facts.sm, facts.driver, facts.summary()))
+            sentence_or(lambda: list(from_facts(pod, facts, allow_different_gpu=True)))
+            sentence_or(lambda: (facts.raw["holder"] or {"dead": True})["dead"])
 
     answers = st.one_of(*(documents(answer) for answer in ANSWERS))
     fuzz(amount, one, st.tuples(answers, st.sampled_from([0, 0, 0, 1, 255])))

@@ -6,18 +6,24 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from orchestrator.cli import main
-from orchestrator.errors import PodError
-from orchestrator.report import terminal
-from orchestrator.results import Result
+from orchestrator.errors import IntegrityError, PodError
+from orchestrator.inventory import Pod
+from orchestrator.plan import read_plan
+from orchestrator.report import markdown, terminal
+from orchestrator.results import ArtifactResult, Result
 from orchestrator.tasks import validate as validate_task
+from orchestrator.tasks.probe import Agent
+from orchestrator.transports.base import Transport
 from orchestrator.ui import Progress
 from tests.main.project import Project
+from tests.test_results import make_run, record, write_journal
 
 EVIL = "\x1b]0;owned\x07\x1b[2J[bold red]x[/][/nothing][link=file:///etc/passwd]y\\\r\x9b31m\u202e<script>![i](http://e/x)|`"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -68,6 +74,36 @@ def test_an_error_that_quotes_a_pod_steers_no_terminal(
     captured = capsys.readouterr()
     assert not CONTROL.search(captured.err.replace("\n", "")) and "[bold red]x" in captured.err
     assert json.loads(captured.out)["error"].startswith("pod 'p'")
+
+
+MARKUP = "`<script>![i](x)"
+
+
+def test_a_plan_and_a_record_from_the_pod_put_no_markup_into_the_report(tmp_path: Path) -> None:
+    """A run that was not launched from here is fetched with both."""
+    run, plan = make_run(tmp_path, {"one": True})
+    facts = record(run, "one")
+    facts["files"][0]["sha256"] = MARKUP
+    write_journal(run, plan, [facts])
+    environment = {"gpus": 5, "packages": [MARKUP], "changed_since": {"run_id": MARKUP, "changes": [MARKUP]}}
+    run.settle("ended")
+    (run.path / "environment.json").write_text(json.dumps(environment))
+    name = f"{MARKUP.replace('/', '')}.csv"
+    (run.path / "artifacts" / name).write_text('a\n"' + "x" * 200_000)
+    owed = ArtifactResult(path=name, bytes=1, sha256=MARKUP)
+    result = run.rejudge()
+    passed = result.stages[0].model_copy(update={"status": "passed", "artifacts": [owed]})
+    shown = markdown.render(result.model_copy(update={"stages": [passed]}), run.path)
+    assert "is no table" in shown and not re.search(r"(?<!\\)<script|(?<!\\)!\[", shown)
+
+
+def test_no_command_that_is_proposed_holds_another(tmp_path: Path) -> None:
+    _, plan = make_run(tmp_path, {"one": True})
+    changed = {**json.loads(plan.to_json()), "pod": "p; touch /tmp/x"}
+    with pytest.raises(IntegrityError, match="not a plan: pod"):
+        read_plan(json.dumps(changed), "the plan on the pod")
+    agent = Agent(cast(Transport, SimpleNamespace(pod=Pod(name="p", transport="local"))), "python3", "/w")
+    assert "nsa-pod follow --pod p 'r; touch /tmp/x')" in str(agent.busy({"run_id": "r; touch /tmp/x"}))
 
 
 HOSTILE_TOOL = """\
