@@ -94,10 +94,11 @@ def run_limit(pod: Pod, max_time: str | None, max_cost: float | None) -> RunLimi
     if max_cost is not None:
         if not pod.cost_per_hour:
             raise InputError(f"--max-cost: pod {pod.name!r} has no price: expected its cost_per_hour in the inventory")
-        if not 0 < max_cost < math.inf:
-            raise InputError(f"--max-cost: expected an amount above 0, not {max_cost:g}")
+        seconds = max_cost / pod.cost_per_hour * 3600
+        if not 0 < seconds < math.inf:
+            raise InputError(f"--max-cost: expected an amount above 0 that buys some time, not {max_cost:g}")
         given = f"--max-cost {max_cost:g} (at {pod.cost_per_hour:g} an hour)"
-        found.append(RunLimit(given=given, seconds=max_cost / pod.cost_per_hour * 3600))
+        found.append(RunLimit(given=given, seconds=seconds))
     return min(found, key=lambda limit: limit.seconds, default=None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import socket
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from orchestrator.agent.host import user
 from orchestrator.errors import InputError
 from orchestrator.files import write_atomically
 
@@ -24,7 +24,7 @@ def home() -> Path:
 
 def who() -> str:
     """user@laptop, as others on a pod see who holds it."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{user() or os.getuid()}@{socket.gethostname()}"
 
 
 @dataclass(frozen=True)

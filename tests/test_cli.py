@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from orchestrator import state
+from orchestrator.errors import InputError
+from orchestrator.inventory import Pod
+from orchestrator.transports.endpoint import resolve
 
 # An interrupt between the opening and the closing of an archive's member: the archive's own end then raises ValueError.
 INTERRUPTED = """
@@ -32,3 +39,13 @@ def test_an_interrupt_in_an_awkward_moment_is_said_in_a_word(tmp_path: Path, mor
     code = INTERRUPTED.replace("{more}", more)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, stdout, "error: interrupted\n")
+
+
+def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under any user id."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    assert state.who().startswith(f"{os.getuid()}@")
+    with pytest.raises(InputError, match="user '' is not one"):
+        resolve(Pod(name="p", host="h"))

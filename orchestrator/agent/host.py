@@ -38,7 +38,7 @@ def facts() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_available_bytes": _kibibytes(r"^MemAvailable:\s*(\d+)", _read("/proc/meminfo")),
         "uid": os.getuid(),
-        "user": _user(),
+        "user": user(),
     }
 
 
@@ -81,7 +81,7 @@ def usable_memory() -> int:
     return min(free)
 
 
-def _user() -> str | None:
+def user() -> str | None:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as containers have it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import ipaddress
 import json
 import re
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agent.host import user as user_here
 from orchestrator.errors import IntegrityError
 from orchestrator.inventory import Pod
 from orchestrator.results import Result, read_events
@@ -67,7 +67,7 @@ def known_to(directory: Path, pods: Iterable[Pod]) -> Hosts:
     plan, environment = (_read(directory / name) for name in ("plan.json", "environment.json"))
     user, _, laptop = str(plan.get("who", "")).rpartition("@")
     hosts = [environment.get("hostname"), laptop, socket.gethostname(), *_hosts_in_journal(directory)]
-    users: list[object] = [user, getpass.getuser()]
+    users: list[object] = [user, user_here()]
     names: dict[str, str] = {}
     for pod in pods:
         hosts += [pod.host, pod.ssh_config]

@@ -43,8 +43,8 @@ def _directories(pod: str, artifacts: Path, repo: Path) -> list[Path]:
 def _durations(directory: Path, pod: str) -> Iterator[tuple[StageKey, float]]:
     """None of a run that is not whole, or not of this pod: it is only an estimate that misses it."""
     with suppress(OSError, ValidationError, NsaPodError):
-        plan = read_plan((directory / "plan.json").read_text(), str(directory))
-        result = Result.model_validate_json((directory / "result.json").read_text())
+        plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory))
+        result = Result.model_validate_json((directory / "result.json").read_bytes())
         argv = {stage.name: tuple(stage.argv) for stage in plan.stages} if plan.pod == pod else {}
         for stage in result.stages:
             if stage.status == "passed" and stage.seconds is not None and stage.name in argv:

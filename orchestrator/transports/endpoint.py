@@ -5,7 +5,6 @@ A pod that names an alias of the user's ssh_config gets what OpenSSH makes of th
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orchestrator.agent.host import user
 from orchestrator.errors import InputError
 from orchestrator.inventory import Pod
 from orchestrator.text import plain
@@ -62,7 +62,7 @@ def resolve(pod: Pod, user_config: Path | None = None) -> Endpoint:
     return Endpoint(
         host=_safe(pod.host, "host", pod),
         port=pod.port or 22,
-        user=_safe(pod.user or getpass.getuser(), "user", pod),
+        user=_safe(pod.user or user() or "", "user", pod),
         identity_files=identity or _default_identities(),
         identities_only=bool(identity),
     )

@@ -46,7 +46,7 @@ def test_a_cost_needs_a_price(price: float | None) -> None:
         run_limit(InventoryPod(name="p", transport="local", cost_per_hour=price), None, 1.0)
 
 
-@pytest.mark.parametrize("cost", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("cost", [0.0, -1.0, float("nan"), float("inf"), 1e308])
 def test_a_cost_is_an_amount(cost: float) -> None:
     with pytest.raises(InputError, match="expected an amount above 0"):
         run_limit(PRICED, None, cost)
@@ -123,6 +123,15 @@ def test_the_estimate_is_shown_before_the_start(project: Project) -> None:
     assert dry.json["estimate"]["runs"] == 2 and dry.json["estimate"]["by_limit"] == []
     assert 0 < dry.json["estimate"]["seconds"] < 60 and "by 2 earlier runs" in dry.stderr
     assert second.json["verdict"] == "passed" and "ended_early" not in second.json
+
+
+def test_a_damaged_result_only_misses_in_the_estimate(project: Project) -> None:
+    commit(project).touch()
+    kept = project.root / finish(validate(project)).json["path"]
+    for name in ("result.json", "plan.json"):
+        (kept / name).write_bytes(b"\xff" + (kept / name).read_bytes())
+        dry = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run")
+        assert dry.exit_code == 0 and dry.json["estimate"]["runs"] == 0, dry.stderr
 
 
 @pytest.mark.parametrize(
