@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ _POLL_S = 0.05
 _NEWS_S = 1.0
 _RECENT_S = 900.0
 _ASK_LIMIT_S = 60
+_RESULT_BYTES = 1 << 14
 _DAY_S = 86400.0
 _SHOWN = ("key", "profile", "python_version", "torch_cuda", "created", "notes")
 _TELLING = ("torch", "triton", "flash-attn")
@@ -66,6 +68,9 @@ def build(argv: Sequence[str]) -> int:
         for name in ("result.json", "progress.jsonl"):
             if (folder / name).exists():
                 (folder / name).unlink()
+        # A full disk is said here: the detached process could not even write its result.
+        with tempfile.TemporaryFile(dir=str(folder)) as room:
+            room.write(bytes(_RESULT_BYTES))
         if not _detach(held):
             _run_build(store, request, folder)
     return _say({"job": job, "started": True})

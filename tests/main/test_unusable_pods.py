@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -75,21 +76,40 @@ def test_accepting_a_new_host_key_pins_it(sshd: Sshd, tmp_path: Path) -> None:
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB: room for the agent and little else."""
+    """A file system of 512 KiB: room for the agent and little else."""
     place = tmp_path / "small"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)], check=True)
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="only root can make a small file system")
+_small = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("mount"), reason="only root can make a small file system"
+)
+
+
+@_small
 def test_a_full_disk_is_said(full_disk: Path, tmp_path: Path) -> None:
     project = new_project(tmp_path, {"local": {**local_pod(tmp_path), "workdir": str(full_disk / "workdir")}})
     project.commit({**FILES, "big": "x" * 2**20})
     outcome = project.validate("--runbook", "r")
     assert outcome.exit_code == 4
     assert "No space left" in outcome.json["error"] or "full" in outcome.json["error"]
+
+
+@_small
+def test_a_disk_that_is_full_before_an_environment_is_built_is_said(full_disk: Path, tmp_path: Path) -> None:
+    project = new_project(tmp_path, {"local": {**local_pod(tmp_path), "workdir": str(full_disk / "workdir")}})
+    needs = FILES["runbooks/r.yaml"].replace("python: system", "extra: [no-such-package]")
+    project.commit({**FILES, "runbooks/r.yaml": needs})
+    assert project.run("envs", "--pod", "local").exit_code == 0, "the agent is there"
+    with contextlib.suppress(OSError), (full_disk / "fill").open("wb", buffering=0) as f:
+        while f.write(bytes(4096)):
+            pass
+    outcome = project.run("bootstrap", "--pod", "local", "--runbook", "r", "--json")
+    assert outcome.exit_code == 4
+    assert "its disk is full" in outcome.json["error"]
 
 
 def test_another_gpu_than_promised_is_not_used_silently(project: Project) -> None:
