@@ -114,6 +114,10 @@ class Repository:
                 raise InputError(self._unresolved(revision, done.stderr.decode(errors="replace")))
             return Revision(named, self._tree_of(named))
         commit = done.stdout.decode().strip()
+        if _HEX.match(revision) and not commit.startswith(revision.lower()):
+            other = next((line[:12] for line in self._disambiguated(revision) if line.endswith(" commit")), None)
+            if other:  # git prefers the name, and only warns
+                raise InputError(f"{plain(revision)!r} in {self.root} is commit {other}, and a name of {commit[:12]}")
         return Revision(commit, self._tree_of(commit))
 
     def has_commit(self, commit: str) -> bool:

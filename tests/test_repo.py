@@ -118,6 +118,14 @@ def test_an_ambiguous_abbreviation_names_its_candidates(git: Git) -> None:
     pytest.fail("no two commits with the same beginning in 2000")
 
 
+def test_a_branch_called_like_another_commits_abbreviation(git: Git) -> None:
+    first, second = (git("commit-tree", git("write-tree"), "-m", message) for message in "ab")
+    git("branch", first[:7], second)
+    assert f"is commit {first[:12]}, and a name of {second[:12]}" in refusal(git, first[:7])
+    git("branch", "facade0", first)
+    assert Repository.open(git.root).resolve("facade0").commit == first
+
+
 def test_what_is_no_repository(tmp_path: Path) -> None:
     for folder, sentence in ((tmp_path, "not inside a git repository"), (tmp_path / "none", "is not a directory")):
         with pytest.raises(InputError, match=sentence):
