@@ -295,7 +295,7 @@ def report(**given: Any) -> int:
         hidden = hosts.known_to(found.path, _the_inventory(given).pods.values())
     result = hidden.result(found.rejudge())
     if given["markdown"]:
-        click.echo(hidden.text(markdown.render(result, found.path)), nl=False)
+        click.echo(hidden.text(markdown.render(result, found.plan(), found.path)), nl=False)
         return result.exit_code
     return _show(result, given)
 

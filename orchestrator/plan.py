@@ -20,7 +20,7 @@ from orchestrator.agent.redaction import Redactor
 from orchestrator.errors import InputError, IntegrityError
 from orchestrator.inventory import Pod, PodName
 from orchestrator.limits import NO_HISTORY, Estimate, History, RunLimit, estimate
-from orchestrator.runbook import Expect, Limits, Name, Runbook, RunbookFile, Stage, Tests, named_paths
+from orchestrator.runbook import Expect, Limits, Name, Runbook, RunbookFile, Stage, Tests, named_paths, named_programs
 from orchestrator.state import who
 from orchestrator.variables import Variables, resolve
 
@@ -111,6 +111,11 @@ class Plan(_Model):
         """Whether both run the same stages on the same tree, within the same limit, whoever launched them and when."""
         limits = [plan.limit and plan.limit.seconds for plan in (self, other)]
         return limits[0] == limits[1] and self.model_dump(include=_WORK) == other.model_dump(include=_WORK)
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """environment.json: the environment and the host; driver, driver_cuda and torch_cuda are separate fields."""
+        return {**self.environment, **self.facts, "cost_per_hour": self.cost_per_hour}
 
     def canonical(self) -> bytes:
         """The bytes that the run id's hash is of: all but the run id, keys sorted."""
@@ -292,7 +297,9 @@ def _left_out(runbook: Runbook, have: Capabilities) -> list[LeftOut]:
 
 def _planned(stage: Stage, runbook: Runbook, variables: Variables, tree: Tree, missing: str | None) -> PlannedStage:
     paths = named_paths(stage)
-    absent = next((p for p in paths if not p.startswith(("/", "{")) and not tree.has(p)), None)
+    programs = named_programs(stage)
+    elsewhere = [p for p in paths if p.startswith("{") or (p.startswith("/") and p not in programs)]
+    absent = next((p for p in paths if p not in elsewhere and not tree.has(p)), None)
     blocked = f"requires {missing}" if missing else f"{absent} is not in the commit" if absent else None
     expect = stage.expect
     if stage.is_pytest and expect.tests is None:

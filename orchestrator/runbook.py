@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -108,7 +108,7 @@ class Artifact(_Model):
     source: Annotated[str | None, Field(alias="from")] = None
     kind: Literal["text", "csv", "json", "jsonl"] = "text"
     columns: list[str] = []
-    min_rows: Annotated[int, Field(ge=0)] = 1
+    min_rows: Annotated[int, Field(ge=1)] = 1
     checks: list[Check] = []
     keys: list[str] = []
 
@@ -120,6 +120,8 @@ class Artifact(_Model):
             _relative(self.source.removeprefix("tree:"))
         if self.kind == "text" and (self.checks or self.columns or self.keys):
             raise ValueError("expected kind csv, json or jsonl beside columns, keys or checks")
+        if self.kind == "csv" and self.keys:
+            raise ValueError("expected columns, not keys, of kind csv")
         return self
 
 
@@ -228,14 +230,17 @@ def python_module(run: Sequence[str]) -> str | None:
 
 
 def named_paths(stage: Stage) -> list[str]:
-    """Files that the stage names: its `paths`, pytest's positionals (without `::`), FILE of `python FILE`."""
+    """Files that the stage names: its `paths`, and what it runs."""
+    return list(dict.fromkeys([*stage.paths, *named_programs(stage)]))
+
+
+def named_programs(stage: Stage) -> list[str]:
+    """What the stage names to run: pytest's positionals (without `::`), FILE of `python FILE`."""
     arguments = pytest_arguments(stage.run)
     if arguments is not None:
-        found: Iterable[str] = _pytest_positionals(arguments)
-    else:
-        kind, name = _python_target(stage.run)
-        found = [name] if kind == "file" else []
-    return list(dict.fromkeys([*stage.paths, *found]))
+        return _pytest_positionals(arguments)
+    kind, name = _python_target(stage.run)
+    return [name] if kind == "file" else []
 
 
 def _python_target(run: Sequence[str]) -> tuple[Literal["module", "file", "other"], str]:

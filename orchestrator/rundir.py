@@ -58,10 +58,10 @@ class RunDirectory:
         `seen`: judge by so many bytes of the journal; None is all.
         """
         plan = self.plan()
-        write_atomically(self.path / "environment.json", _json(_environment(plan)))
+        write_atomically(self.path / "environment.json", _json(plan.surroundings))
         result = self._judge(state, refused, left, seen)
         write_atomically(self.path / "result.json", result.to_json())
-        write_atomically(self.path / "report.md", markdown.render(result, self.path))
+        write_atomically(self.path / "report.md", markdown.render(result, plan, self.path))
         seen_last = {"run_id": plan.run_id, "state": state, "refused": list(refused), "left": sorted(left)}
         write_atomically(self.path / "manifest.json", _manifest(seen_last, self._files()))
         self._link()
@@ -155,11 +155,6 @@ def kept(artifacts: Path, repo: Path) -> list[RunDirectory]:
     # The short commit and `latest` are links to directories that are found under their own names.
     found = [p.parent for p in plans if not p.parent.is_symlink() and not p.parent.parent.is_symlink()]
     return [open_directory(path, repo) for path in sorted(found, key=lambda path: path.name, reverse=True)]
-
-
-def _environment(plan: Plan) -> dict[str, Any]:
-    """environment.json: the environment and the host; driver, driver_cuda and torch_cuda are three separate fields."""
-    return {**plan.environment, **plan.facts, "cost_per_hour": plan.cost_per_hour}
 
 
 def _point(link: Path, target: str) -> None:

@@ -64,7 +64,8 @@ class Hosts:
 
 def known_to(directory: Path, pods: Iterable[Pod]) -> Hosts:
     """What the run in `directory`, the inventory and this laptop know of names."""
-    plan, environment = (_read(directory / name) for name in ("plan.json", "environment.json"))
+    plan = _read(directory / "plan.json")
+    environment: Mapping[str, Any] = plan["facts"] if isinstance(plan.get("facts"), dict) else {}
     user, _, laptop = str(plan.get("who", "")).rpartition("@")
     hosts = [environment.get("hostname"), laptop, socket.gethostname(), *_hosts_in_journal(directory)]
     users: list[object] = [user, user_here()]

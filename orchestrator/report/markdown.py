@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from orchestrator.plan import Plan
 from orchestrator.results import Result, StageResult
-from orchestrator.text import markdown, number, plain, seconds, size
+from orchestrator.text import markdown, number, seconds, size
 
 _ROWS_SHOWN = 12
 
 
-def render(result: Result, directory: Path) -> str:
+def render(result: Result, plan: Plan, directory: Path) -> str:
     """The report of the run in `directory`, as Markdown."""
-    environment = _read_json(directory / "environment.json")
     sections = [
         _heading(result),
-        _where(result, environment),
+        _where(result, plan.surroundings),
         _stages(result.stages),
         _attention(result),
         _notes(result),
@@ -121,7 +120,7 @@ def _stages(stages: Sequence[StageResult]) -> str:
 
 
 def _counts(tests: Mapping[str, Any]) -> str:
-    named = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "deselected")
+    named = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected")
     return ", ".join(f"{tests[name]} {name}" for name in named if tests.get(name)) or "-"
 
 
@@ -185,13 +184,3 @@ def _artifacts(result: Result) -> str:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as e:
-        return {"error": plain(e)}
-    return content if isinstance(content, dict) else {"error": plain(content)}

@@ -147,6 +147,8 @@ def test_report_judges_again_and_believes_no_stored_verdict(project: Project) ->
     result = project.validate("--runbook", "r").json
     directory = project.root / result["path"]
     assert project.run("report", "--json").json == result
+    (directory / "environment.json").write_text('{"gpus": [{"name": "NVIDIA H200"}]}')
+    assert "H200" not in project.run("report", "--markdown").stdout
     (directory / "artifacts" / "t.csv").write_text("S,ms\n1,2\n3,5\n")
     again = project.run("report", "--json")
     assert (again.exit_code, again.stage("tool")["status"]) == (1, "invalid")
