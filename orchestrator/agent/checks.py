@@ -76,9 +76,11 @@ def _json(owed: Mapping[str, Any], f: BinaryIO) -> None:
     keys = owed.get("keys") or ()
     if keys and not isinstance(content, dict):
         raise _Bad("is not an object with keys")
-    missing = [key for key in keys if key not in content]
-    if missing:
-        raise _Bad(f"lacks the key {plain(missing[0], 80)!r}")
+    for key in keys:
+        if key not in content:
+            raise _Bad(f"lacks the key {plain(key, 80)!r}")
+        if content[key] in ("", None):
+            raise _Bad(f"holds nothing under the key {plain(key, 80)!r}")
     if content in ({}, [], "", None):
         raise _Bad("holds nothing")
     _check_table(owed, None, iter(content if isinstance(content, list) else [content]))
@@ -112,13 +114,15 @@ def _finite(text: str) -> float:
 
 def _check_table(owed: Mapping[str, Any], header: Optional[Sequence[str]], rows: Iterator[Any]) -> None:
     """Check all rows in one pass; `header` is None where each row (a JSON object) has its own keys."""
-    columns = owed.get("columns") or []
+    columns = [*(owed.get("columns") or ()), *((owed.get("keys") or ()) if owed.get("kind") == "jsonl" else ())]
     checks = [_make_check(spec) for spec in owed.get("checks") or ()]
     named = [*columns, *(name for check in checks for name in check.columns)]
     if header is not None:
         _require(named, header, "the header")
     count = 0
     for count, row in enumerate(rows, start=1):
+        if row in ({}, [], "", None) or (isinstance(row, dict) and all(cell in ("", None) for cell in row.values())):
+            raise _Bad(f"holds nothing in row {count}")
         if named and not isinstance(row, dict):
             raise _Bad(f"holds no object in row {count}, expected the keys {plain(', '.join(named), 120)}")
         if header is None:

@@ -129,17 +129,24 @@ def in_lines(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, A
     yield part
 
 
-def read_guard_report(folder: Path) -> tuple[bool, list[dict[str, str]], list[str]]:
-    """Whether the guard was loaded in the stage, the modules from outside the tree that it reported, and what was wrong
-    with each pytest session that it was told of.
+def read_guard_report(folder: Path) -> dict[str, Any]:
+    """What the guard reported of a stage's Pythons, as its record has it.
 
-    A report that is not the guard's counts as none.
+    `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's.
     """
     try:
         with open_inside(folder, GUARD_REPORT) as f:
             lines = [json.loads(line) for line in f.read(_MAX_REPORT_BYTES).splitlines()]
-        found = {m["name"]: {"name": plain(m["name"]), "file": plain(m["file"])} for m in lines if "name" in m}
+        modules = {m["name"]: {"name": plain(m["name"]), "file": plain(m["file"])} for m in lines if "name" in m}
         sessions = {s["session"]: plain(s["wrong"]) for s in lines if "session" in s}
+        cuda = [line["cuda"] == "used" for line in lines if "cuda" in line]
+    except FileNotFoundError:
+        return {"guarded": None, "used_cuda": None, "foreign_modules": [], "unseen_sessions": []}
     except (OSError, Refused, ValueError, LookupError, TypeError):
-        return False, [], []
-    return bool(lines), list(found.values()), list(filter(None, sessions.values()))
+        return {"guarded": False, "used_cuda": None, "foreign_modules": [], "unseen_sessions": []}
+    return {
+        "guarded": True,
+        "used_cuda": any(cuda) if cuda else None,
+        "foreign_modules": list(modules.values()),
+        "unseen_sessions": list(filter(None, sessions.values())),
+    }

@@ -16,7 +16,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Nam
 from . import checks, junit, outcomes, routes
 from .files import Refused, open_inside
 from .record import misfit
-from .text import count, holds_traceback, listing, plain
+from .text import count, listing, plain, python_error
 
 _REASON_LENGTH = 400
 _MOST_LISTED = 1000
@@ -108,7 +108,9 @@ def shortfalls(session: outcomes.Session, allow: List[str]) -> list[Shortfall]:
     found += [(t.id, "skipped", reason) for t in session.tests.values() for reason in t.skipped_subtests]
     found += [(t.id, "xfailed", f"xfail: {t.reason}") for t in session.with_outcome("xfailed")]
     found += [(t.id, "xpassed", f"xpass: {t.reason}") for t in session.with_outcome("xpassed")]
+    found += [(id_, "rerun", f"rerun: {raised}") for id_, raised in session.reruns.items()]
     found += [(id_, "deselected", f"deselected: {id_}") for id_ in session.deselected]
+    found += [(path, "deselected", f"ignored: {path}") for path in dict.fromkeys(session.ignored)]
     return [Shortfall(*item, any(re.search(pattern, item[2]) for pattern in allow)) for item in found]
 
 
@@ -261,8 +263,10 @@ def _doubts(case: _Case) -> Iterator[str | None]:
         yield f"someone else used the GPU while it ran, or just after: {use['disturbed']}"
     if case.stage.get("exclusive") and case.stage["cuda"] and not use:
         yield "whether it had the GPU to itself was not recorded"
+    if case.stage.get("exclusive") and case.stage["cuda"] and record.get("used_cuda") is False:
+        yield "it wants a GPU for itself, and no Python of it has used CUDA"
     if record["guarded"] is False:
-        yield "Python ran with -I, -E or -S, so that where its modules came from is not known"
+        yield "Python ran with -I, -E or -S, or its report was damaged: where its modules came from is not known"
     if record["overwritten"]:
         yield f"it changed files that earlier stages had delivered: {listing(record['overwritten'])}"
     for artifact in record["artifacts"]:
@@ -300,6 +304,9 @@ def _hidden_failure(session: outcomes.Session) -> str | None:
     for id_, raised in session.raised.items():
         if len(raised) > session.told[id_]:
             return f"{id_} raised {raised[0]}, but was reported {session.tests[id_].outcome}"
+    for test in session.with_outcome("passed", "xpassed"):
+        if test.id in session.uncalled:
+            return f"{test.id} was reported {test.outcome}, but was never called"
     return "Python ran with -O, which leaves assertions out" if session.stripped else None
 
 
@@ -355,8 +362,9 @@ def _tracebacks(case: _Case) -> Iterator[str]:
     texts = [f"artifacts/{owed['path']}" for owed in case.owed_artifacts if owed.get("kind", "text") == "text"]
     for path in (f"stages/{name}/stderr", f"stages/{name}/stdout", *texts):
         with contextlib.suppress(Refused, OSError), _open_recorded(case, path) as f:
-            if holds_traceback(f):
-                yield f"{path} holds a Python traceback, although the exit code is 0"
+            error = python_error(f)
+            if error:
+                yield f"{path} holds {error}, although the exit code is 0"
 
 
 # The evidence ---------------------------------------------------------------------------------------------------
@@ -399,7 +407,7 @@ def _tests(case: _Case) -> dict[str, Any]:
         "passed": len(session.with_outcome("passed")),
         "failed": len(session.with_outcome("failed")),
         "errors": len(session.with_outcome("error")) + len(session.collect_errors),
-        **{outcome: short[outcome] for outcome in ("skipped", "xfailed", "xpassed", "deselected")},
+        **{outcome: short[outcome] for outcome in ("skipped", "xfailed", "xpassed", "rerun", "deselected")},
         "allowed_skips": sum(s.allowed for s in listed),
         "not_passed": [{**s._asdict(), "id": plain(s.id), "reason": plain(s.reason)} for s in listed[:_MOST_LISTED]],
     }

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
 
-from . import guard, prepare, routes, telemetry, tree
+from . import gpu, guard, prepare, routes, telemetry, tree
 from .collect import GUARD_REPORT, Artifacts, describe_files, in_lines, read_guard_report
 from .evidence import judge_stage
 from .files import walk
@@ -120,6 +120,9 @@ class Executor:
             return str(stage["blocked"])
         if stage["cuda"] and not self._plan["promises"].get("cuda"):
             return "needs a CUDA GPU, and the pod has none"
+        visible = self._seen_by(command).get("CUDA_VISIBLE_DEVICES")
+        if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
+            return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
         return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
 
     def _why_gpu_blocked(self, stage: Mapping[str, Any], command: Command, record: Dict[str, Any]) -> str | None:
@@ -190,8 +193,9 @@ class Executor:
             self._places.run_dir, [*names, *(f"artifacts/{name}" for name in fresh)]
         )
         record["refused"] += refused
-        loaded, record["foreign_modules"], record["unseen_sessions"] = read_guard_report(folder)
-        record["guarded"] = loaded if stage["pytest"] or prepare.runs_python(command.argv) else None
+        record.update(read_guard_report(folder))
+        if stage["pytest"] or prepare.runs_python(command.argv):
+            record["guarded"] = bool(record["guarded"])
         done = tree.difference(
             self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"], self._written
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from .ask import TIMEOUT_S, ask
 
@@ -47,6 +47,14 @@ def complaint() -> str | None:
         return f"it cannot be run: {e.strerror}"
     said = done.stdout.decode("utf-8", "replace").strip()
     return said.splitlines()[0][:_WORDS] if said else "it says nothing"
+
+
+def sees_any(visible: str, gpus: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES=`visible` leaves any of `gpus`: CUDA takes the entries up to the first wrong one."""
+    first = visible.partition(",")[0].strip()
+    if first.startswith("MIG-") or not gpus:
+        return first not in ("", "-1")
+    return any(first == str(gpu.get("index")) or (first and str(gpu.get("uuid")).startswith(first)) for gpu in gpus)
 
 
 def driver_cuda() -> str | None:

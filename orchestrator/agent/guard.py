@@ -54,8 +54,28 @@ class Guard:
             own = getattr(module, "__dict__", {})
             # A package may file another one under a name of its own: the module's real name is its spec's.
             name = getattr(own.get("__spec__"), "name", None) or key
-            if name.partition(".")[0] in self._names and isinstance(own.get("__file__"), str):
-                self._check(name, own["__file__"])
+            file = own.get("__file__")
+            if isinstance(file, str) and (name.partition(".")[0] in self._names or self._is_in_tree(file)):
+                self._check(name, file)
+        for script in sys.argv[:1]:  # __main__ has forgotten its file by now
+            if self._is_in_tree(script):
+                self._check("__main__", script)
+            self._check_pytest(script)
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda is not None and hasattr(cuda, "is_initialized"):  # it may still be half imported
+            self.note(cuda="used" if cuda.is_initialized() else "unused")
+
+    def _check_pytest(self, script: str) -> None:
+        """Report a pytest, run behind another program, that was told to do without the agent's plugin."""
+        plugin = "nsa_pod_pytest_plugin"
+        main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", os.path.basename(script))
+        wanted = plugin in os.environ.get("PYTEST_PLUGINS", "")
+        if wanted and main in ("pytest", "py.test", "pytest.__main__") and plugin not in sys.modules:
+            self.note(session=f"of process {os.getpid()}", wrong="the agent's plugin was kept out of it")
+
+    def _is_in_tree(self, file: str) -> bool:
+        """Whether `file` is named as one of the tree: where it leads is another question."""
+        return os.path.abspath(file).startswith(self._tree + os.sep)
 
     def _check(self, name: str, file: str | None) -> None:
         if name in self._seen or file is None:
@@ -63,7 +83,7 @@ class Guard:
         self._seen.add(name)
         path = os.path.realpath(file)
         inside_tree = path.startswith(self._tree + os.sep)
-        if not inside_tree and not _is_standard(path) and self._tree_holds(name):
+        if not inside_tree and not _is_standard(path) and (self._is_in_tree(file) or self._tree_holds(name)):
             self.note(name=name, file=path)
 
     def _tree_holds(self, name: str) -> bool:

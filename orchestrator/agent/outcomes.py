@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Dict, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Set
 
 _MAX_LINE_BYTES = 64 << 20
 
@@ -33,7 +33,9 @@ class Session:
     """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way.
 
     `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
-    of that was reported; `stripped` says that the Python ran with -O, which leaves assertions out.
+    of that was reported; `reruns` what those tests raised at last that were run again; `uncalled` tests whose reports
+    are of no call; `ignored` files and directories of tests that were not even looked at; `stripped` says that the
+    Python ran with -O, which leaves assertions out.
     """
 
     started: bool = False
@@ -43,12 +45,15 @@ class Session:
     targets: List[str] = field(default_factory=list)
     collected: List[str] = field(default_factory=list)
     deselected: List[str] = field(default_factory=list)
+    ignored: List[str] = field(default_factory=list)
     selected: List[str] = field(default_factory=list)
     tests: Dict[str, Test] = field(default_factory=dict)
     collect_errors: Dict[str, str] = field(default_factory=dict)
     collect_skips: Dict[str, str] = field(default_factory=dict)
     raised: Dict[str, List[str]] = field(default_factory=dict)
     told: Dict[str, int] = field(default_factory=dict)
+    reruns: Dict[str, str] = field(default_factory=dict)
+    uncalled: Set[str] = field(default_factory=set)
 
     def with_outcome(self, *outcomes: str) -> list[Test]:
         return [test for test in self.tests.values() if test.outcome in outcomes]
@@ -101,6 +106,8 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
     if event["when"] == "setup" and test.finished:  # run again, by a plugin that repeats failures
         test = session.tests[test.id] = Test(test.id)
     _fold_phase(test, event)
+    if event["when"] == "call" and not event.get("called", True):
+        session.uncalled.add(test.id)
     if event["when"] == "teardown":
         test.finished = True
         for name, value in event.get("routes", ()):
@@ -111,6 +118,8 @@ def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:
     raised = [str(name) for name in event.get("raised", ())]
     session.raised[id_] = max(session.raised.get(id_, []), raised, key=len)
     # "rerun" is how plugins that repeat a test report the failure that they do not count.
+    if event["outcome"] == "rerun":
+        session.reruns[id_] = raised[-1] if raised else "it was not said why"
     session.told[id_] = session.told.get(id_, 0) + (event["outcome"] in ("failed", "rerun") or "xfail" in event)
 
 
@@ -149,6 +158,7 @@ _HANDLERS: Dict[str, Callable[[Session, Dict[str, Any]], None]] = {
     "interrupted": _interrupted,
     "collected": _ids,
     "deselected": _ids,
+    "ignored": _ids,
     "selected": _ids,
     "collect_error": _collect_error,
     "collect_skip": _collect_skip,

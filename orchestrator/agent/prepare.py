@@ -13,6 +13,7 @@ from .layout import Layout
 
 PYTEST_PLUGIN = "nsa_pod_pytest_plugin"
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
+_PYTEST = re.compile(r"pytest|py\.test")
 _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
 
@@ -31,7 +32,8 @@ def with_plugin(argv: Sequence[str], tree: Path, junit: Path) -> list[str]:
     start = argv.index("-m") + 2 if module_of(argv) == "pytest" else 1
     end = argv.index("--") if "--" in argv[start:] else len(argv)
     first = ["-p", PYTEST_PLUGIN, "-p", "no:cacheprovider"]
-    last = ["--rootdir", str(tree), "--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
+    last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
+    last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
     return [*argv[:start], *first, *argv[start:end], *last, *argv[end:]]
 
 
@@ -100,6 +102,7 @@ def _obstacles(
             yield f"{path} is not in the commit" if filled == path else f"{path} is not there"
     yield _wrong_python(stage["argv"][0], interpreter)
     yield _missing_program(argv[0], env, places.tree)
+    yield _other_python(argv[0], env, interpreter, places.tree)
     module = module_of(argv)
     if module:
         yield _missing_module(module, env, interpreter, places.tree)
@@ -110,6 +113,27 @@ def _wrong_python(program: str, interpreter: Interpreter) -> str | None:
     if match and match["version"] and not interpreter.version.startswith(match["version"] + "."):
         return f"{program} is not the environment's Python, which is {interpreter.version}"
     return None
+
+
+def _other_python(program: str, env: Mapping[str, str], interpreter: Interpreter, tree: Path) -> str | None:
+    """What is wrong with a Python, or a pytest, that is there and is not the environment's."""
+    name = os.path.basename(program)
+    if not _PYTHON.fullmatch(name) and not _PYTEST.fullmatch(name):
+        return None
+    path = os.path.normpath(tree / program if "/" in program else shutil.which(program, path=env["PATH"]) or "")
+    if interpreter.bin in (os.path.dirname(path), os.path.dirname(_starts_with(path))):
+        return None
+    return f"{program} is not the environment's: expected one in {interpreter.bin}"
+
+
+def _starts_with(script: str) -> str:
+    """The program that a script's first line names."""
+    try:
+        with open(script, "rb") as f:
+            line = os.fsdecode(f.readline(4096))
+    except OSError:
+        return ""
+    return (line[2:].split() or [""])[0] if line.startswith("#!") else ""
 
 
 def _missing_program(program: str, env: Mapping[str, str], tree: Path) -> str | None:

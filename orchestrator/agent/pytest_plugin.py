@@ -6,29 +6,41 @@ another program has no pipe: it leaves a line with the guard.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
+import warnings
 from collections import Counter
-from typing import Any, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Callable, Iterator
 from unittest import SkipTest
 
 import pytest
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
-# On each report: what the item has raised so far, in every phase and attempt.
-_RAISED = "nsa_pod_raised"
+# On each report: what the item has raised so far, in every phase and attempt; whether the test itself was called.
+_RAISED, _CALLED = "nsa_pod_raised", "nsa_pod_called"
+# On each collection's report: its outcome and how much it holds, as pytest itself had made it.
+_COLLECTED = "nsa_pod_collected"
+# pytest's default `norecursedirs`: where nobody expects the commit's tests.
+_NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
-        config.pluginmanager.register(WorkerNotes(config), "nsa-pod-worker")
+        notes: list[dict[str, object]] = []
+        config.workeroutput[_WORKER_KEY] = notes  # type: ignore[attr-defined]
+        collection = Collection(lambda event, **fields: notes.append({"event": event, **fields}))
+        config.pluginmanager.register(collection, "nsa-pod-collection")
         return
     fd = os.environ.pop(FD_VARIABLE, None)
     if fd is not None:
         reporter = Reporter(int(fd))
         config.pluginmanager.register(reporter, "nsa-pod-reporter")
+        config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
         targets = [] if config.option.pyargs else list(config.option.file_or_dir)
         args = list(config.invocation_params.args)
         reporter.send("start", pytest=pytest.__version__, args=args, targets=targets, optimize=sys.flags.optimize)
@@ -43,9 +55,49 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     result: Any = yield  # the hook's result
     excinfo = before or call.excinfo
     raised: list[str] = item.__dict__.setdefault(_RAISED, [])
+    by_the_test = item.__dict__.get(_CALLED, None if _calls_function(item) else "")
     if excinfo is not None and not excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
         raised.append(excinfo.typename)
+    elif call.when == "call" and by_the_test:
+        raised.append(by_the_test)
     setattr(result.get_result(), _RAISED, list(raised))
+    setattr(result.get_result(), _CALLED, by_the_test is not None)
+
+
+def _calls_function(item: pytest.Item) -> bool:
+    """Whether pytest itself calls the item's function: not that of a unittest or a coroutine."""
+    if not isinstance(item, pytest.Function) or type(item).runtest is not pytest.Function.runtest:
+        return False
+    return not inspect.iscoroutinefunction(item.obj)
+
+
+@pytest.hookimpl(specname="pytest_pyfunc_call")
+def pytest_pyfunc_call_begins(pyfuncitem: pytest.Function) -> None:
+    """After all hooks that may call the function in pytest's place, and before pytest's own."""
+    pyfuncitem.__dict__[_CALLED] = ""
+    if hasattr(pytest, "PytestReturnNotNoneWarning"):  # `return a == b` checks nothing; a test's filters end with it
+        warnings.simplefilter("error", pytest.PytestReturnNotNoneWarning)
+
+
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Inside all wrappers, which may swallow it: note what the test has raised."""
+    result: Any = yield
+    excinfo = result.excinfo
+    if excinfo is not None and not issubclass(excinfo[0], (pytest.skip.Exception, SkipTest)):
+        pyfuncitem.__dict__[_CALLED] = excinfo[0].__name__
+
+
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """Note what was collected beside what is reported, as for a test."""
+    result: Any = yield
+    report = result.get_result()
+    setattr(report, _COLLECTED, _extent(report) if hasattr(report, "call") else None)
+
+
+def _extent(report: pytest.CollectReport) -> tuple[str, int]:
+    return report.outcome, len(report.result or ())
 
 
 def _guard() -> Any:
@@ -68,14 +120,6 @@ class Reporter:
         rest = memoryview(json.dumps({"event": event, **fields}).encode("ascii") + b"\n")
         while rest:
             rest = rest[os.write(self._fd, rest) :]
-
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
-        self.send("collected", ids=[item.nodeid for item in items])
-        yield
-
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self.send("deselected", ids=[item.nodeid for item in items])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.send("selected", ids=[item.nodeid for item in session.items])
@@ -157,25 +201,41 @@ class Unseen:
             self._note(", ".join([f"{passed} passed", *others, f"exit status {int(session.exitstatus)}"]))
 
 
-class WorkerNotes:
-    """What only an xdist worker sees: the tests that were collected and deselected."""
+class Collection:
+    """Tells what the process collects. Under xdist only the workers do, and they all collect the same."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._notes: list[dict[str, object]] = []
-        config.workeroutput[_WORKER_KEY] = self._notes  # type: ignore[attr-defined]
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self._tell = tell
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Iterator[None]:
+        result: Any = yield
+        if result.get_result() and _may_hold_tests(collection_path, config.getini("python_files")):
+            self._tell("ignored", ids=[os.path.relpath(collection_path, config.rootpath)])
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if getattr(report, _COLLECTED, None) != _extent(report):
+            self._tell("collect_error", id=report.nodeid, reason="what pytest had collected was replaced by a hook")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
-        self._notes.append({"event": "collected", "ids": [item.nodeid for item in items]})
+        self._tell("collected", ids=[item.nodeid for item in items])
         yield
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._notes.append({"event": "deselected", "ids": [item.nodeid for item in items]})
+        self._tell("deselected", ids=[item.nodeid for item in items])
+
+
+def _may_hold_tests(path: Path, patterns: list[str]) -> bool:
+    if not path.is_dir():
+        return any(fnmatch(path.name, pattern) for pattern in patterns)
+    expected = not any(fnmatch(path.name, pattern) for pattern in _NO_TESTS_IN)
+    return expected and any(found for pattern in patterns for found in path.rglob(pattern))
 
 
 def _details(report: Any) -> dict[str, object]:
     """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
-    details: dict[str, object] = {"raised": getattr(report, _RAISED, [])}
+    details: dict[str, object] = {"raised": getattr(report, _RAISED, []), "called": getattr(report, _CALLED, False)}
     if hasattr(report, "wasxfail"):
         details["xfail"] = str(report.wasxfail)
     elif report.skipped:

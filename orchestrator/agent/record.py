@@ -19,6 +19,7 @@ _SHAPE = {
     # Of a stage that wants the GPU for itself: why nobody could look, and who else used it.
     "gpu": ({"unknown": (str, None), "disturbed": (str, None)}, None),
     "guarded": (bool, None),  # whether the guard was loaded; None for a stage that is no Python
+    "used_cuda": (bool, None),  # whether a Python of it has; None if none of them knew torch
     "foreign_modules": [{"name": str, "file": str}],
     "unseen_sessions": [str],  # what was wrong with each pytest that ran behind another program
     "artifacts": [{"path": str, "existed_before": bool, "problem": (str, None)}],
@@ -26,7 +27,7 @@ _SHAPE = {
     "files": [{"path": str, "bytes": int, "sha256": str}],
 }
 # Facts that the journals of earlier versions do not have.
-_LATER: Dict[str, Any] = {"gpu": None, "unseen_sessions": []}
+_LATER: Dict[str, Any] = {"gpu": None, "used_cuda": None, "unseen_sessions": []}
 _ABSENT = object()
 
 
@@ -48,6 +49,7 @@ def blank(stray_before: Sequence[str]) -> Dict[str, Any]:
         "environment_ok": True,
         "journal_ok": True,
         "guarded": None,
+        "used_cuda": None,
         "foreign_modules": [],
         "unseen_sessions": [],
         "artifacts": [],

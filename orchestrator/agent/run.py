@@ -254,3 +254,5 @@ def _make_places(places: Layout) -> None:
         source = pkgutil.get_data(__package__ or "", f"{module}.py")
         (places.plugin / f"{file}.py").write_bytes(source or b"")
     (places.plugin / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    # A pytest that finds no configuration in the tree looks for one above it: it shall not find anybody's.
+    (places.run_dir / "pytest.ini").write_text("[pytest]\n")

@@ -6,6 +6,11 @@ import re
 from typing import BinaryIO, Iterable
 
 _TRACEBACK = b"Traceback (most recent call last):"
+# What Python says, without a traceback, of a program that did not even begin, or that broke the interpreter.
+_NO_START = re.compile(
+    rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: |"
+    rb"\S*python\S*: (?:can't open file |can't find '__main__' |No module named |Error while finding module )"
+)
 _LONGEST_LINE = 1 << 20
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
@@ -31,14 +36,16 @@ def shows(piece: bytes) -> bool:
     return bool(plain(piece.decode("utf-8", "replace")))
 
 
-def holds_traceback(f: BinaryIO) -> bool:
-    """Whether a Python traceback is in `f`, but for those of exceptions that Python itself ignores."""
+def python_error(f: BinaryIO) -> str | None:
+    """What in `f` says that a Python program failed, as a phrase; exceptions that Python itself ignores do not."""
     before = b""
     for line in iter(lambda: f.readline(_LONGEST_LINE), b""):
         if _TRACEBACK in line and not before.startswith(b"Exception ignored"):
-            return True
+            return "a Python traceback"
+        if _NO_START.match(line):
+            return f"Python's {plain(line.decode('utf-8', 'replace'), 120)!r}"
         before = line
-    return False
+    return None
 
 
 def listing(names: Iterable[str], most: int = 3) -> str:

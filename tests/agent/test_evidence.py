@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent import evidence, junit, outcomes, routes, text
+from orchestrator.agent import evidence, gpu, junit, outcomes, prepare, routes, text
+from orchestrator.agent.interpreter import Interpreter
+from orchestrator.agent.layout import Layout
 from orchestrator.agent.record import blank, misfit
 from tests.agent.pod import artifact, pytest_stage, stage
 
@@ -121,7 +123,7 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 
 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
-    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "unseen_sessions"}:
+    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "used_cuda", "unseen_sessions"}:
         record = {k: v for k, v in blank([]).items() if k != key}
         assert evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 
@@ -211,11 +213,46 @@ def test_a_route_names_a_device_of_the_pod(cuda: bool, capabilities: list[Any], 
 @pytest.mark.parametrize(
     ("said", "found"),
     [
-        (b"Traceback (most recent call last):\n", True),
-        (b"ok\n[rank0]: Traceback (most recent call last):\n", True),
-        (b"Exception ignored in: <f>\nTraceback (most recent call last):\n", False),
-        (b"a traceback\n", False),
+        (b"Traceback (most recent call last):\n", "a Python traceback"),
+        (b"ok\n[rank0]: Traceback (most recent call last):\n", "a Python traceback"),
+        (b"Exception ignored in: <f>\nTraceback (most recent call last):\n", None),
+        (b"a traceback\n", None),
+        (
+            b'  File "a.py", line 1\n    def f(:\nSyntaxError: invalid syntax\n',
+            "Python's 'SyntaxError: invalid syntax'",
+        ),
+        (b"/env/bin/python3.11: No module named gone\n", "Python's '/env/bin/python3.11: No module named gone'"),
+        (b"Fatal Python error: Segmentation fault\n", "Python's 'Fatal Python error: Segmentation fault'"),
+        (b"test.py: a SyntaxError: expected\n", None),
     ],
 )
-def test_tracebacks_but_not_those_that_python_ignores(said: bytes, found: bool) -> None:
-    assert text.holds_traceback(io.BytesIO(said)) is found
+def test_python_errors_but_not_those_that_python_ignores(said: bytes, found: str | None) -> None:
+    assert text.python_error(io.BytesIO(said)) == found
+
+
+@pytest.mark.parametrize(
+    ("visible", "sees"),
+    [("0", True), ("1,0", True), ("7,0", False), ("-1", False), ("", False), ("GPU-a", True), ("GPU-b", False)],
+)
+def test_which_gpus_a_stage_sees(visible: str, sees: bool) -> None:
+    gpus = [{"index": 0, "uuid": "GPU-a1"}, {"index": 1, "uuid": "GPU-a2"}]
+    assert gpu.sees_any(visible, gpus) is sees
+    assert gpu.sees_any(visible, []) is (visible not in ("", "-1"))
+
+
+def test_a_pytest_of_another_python_is_not_the_environments(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "env" / "bin", tmp_path / "other"
+    for folder, script in ((ours, ""), (theirs, "#!/usr/bin/python2\n")):
+        folder.mkdir(parents=True)
+        (folder / "pytest").write_text(script)
+        (folder / "pytest").chmod(0o755)
+    interpreter = Interpreter(f"{ours}/python", "system", None, "3.11.1", (), frozenset())
+
+    def why_blocked(path: Path) -> str | None:
+        planned = {"argv": ["pytest"], "paths": []}
+        return prepare.why_blocked(planned, ["pytest"], {"PATH": str(path)}, interpreter, Layout(tmp_path))
+
+    assert why_blocked(ours) is None
+    assert why_blocked(theirs) == f"pytest is not the environment's: expected one in {ours}"
+    (theirs / "pytest").write_text(f"#!{ours}/python\n")  # as an installer writes it elsewhere
+    assert why_blocked(theirs) is None

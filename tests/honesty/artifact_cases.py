@@ -133,6 +133,38 @@ LIES = [
         honest="handled",
     ),
     lie(
+        runs(
+            "syntax_error_in_a_shell",
+            "invalid",
+            "SyntaxError",
+            "sh",
+            "-c",
+            "echo step 1; python syntax_error.py || true",
+            files={"syntax_error.py": "def f(:\n"},
+        ),
+        "|| true after a script that does not parse",
+        honest="says_something",
+    ),
+    lie(
+        runs(
+            "no_script_in_a_shell", "invalid", "can't open file", "sh", "-c", "echo step 1; python no_script.py || true"
+        ),
+        "|| true after a script that does not exist",
+        honest="says_something",
+    ),
+    lie(
+        runs(
+            "no_module_in_a_shell",
+            "invalid",
+            "Error while finding module",
+            "sh",
+            "-c",
+            "echo step 1; python -m gone.bench | cat",
+        ),
+        "a module that does not exist, in a pipeline whose end succeeds",
+        honest="says_something",
+    ),
+    lie(
         runs("exit_code_lost", "failed", "exit code 3", "sh", "-c", "echo COMPLETE SUCCESS; exit 3"),
         "says success and exits 3",
         honest="says_something",
@@ -208,6 +240,38 @@ LIES = [
         ),
         "two columns of one name, one of them right",
         honest="bench_table",
+    ),
+    lie(
+        bench("empty_rows", "invalid", "holds nothing in row 1", *["," * 7 + "\n"] * 2),
+        "a table of empty rows",
+        honest="bench_table",
+    ),
+    lie(
+        jsons("key_of_nothing", "invalid", "holds nothing under the key 'selected'", '{"selected": null, "S": 1}'),
+        "a JSON object with its key, and nothing under it",
+        honest="json_file",
+    ),
+    lie(
+        makes(
+            "lines_of_nothing",
+            "invalid",
+            "holds nothing in row 1",
+            r"put('nothing.jsonl', 'null\n{}\n')",
+            artifact("nothing.jsonl", kind="jsonl", min_rows=2),
+        ),
+        "JSON lines that hold nothing",
+        honest="jsonl_file",
+    ),
+    lie(
+        makes(
+            "lines_without_key",
+            "invalid",
+            "lacks the column 'ranges' in row 1",
+            r"put('keys.jsonl', '{\"S\": 1}\n')",
+            artifact("keys.jsonl", kind="jsonl", keys=["S", "ranges"]),
+        ),
+        "JSON lines without a key that they owe",
+        honest="jsonl_file",
     ),
     lie(
         jsons("key_twice", "invalid", "same key twice", '{"selected": "torch", "selected": "triton"}'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,15 @@ INSTALLED = {"installed.py": "VALUE = 'tree'\n"}
 
 
 def environment(root: Path) -> dict[str, Any]:
-    """A Python with pytest, a library, and an older copy of a module that the tree holds too."""
+    """A Python with pytest, a library, and an older copy of a module that the tree holds too, and a `torch`."""
     made = make_environment(root)
     (site,) = root.glob("lib/python*/site-packages")
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")
+    (site / "torch").mkdir()
+    (site / "torch" / "__init__.py").write_text("from torch import cuda\n")
+    (site / "torch" / "version.py").write_text("cuda = None\n")
+    (site / "torch" / "cuda.py").write_text("used = False\ndef is_initialized(): return used\n")
     return made
 
 
@@ -93,6 +98,11 @@ LIES = [
     lie(
         runs("other_python", "blocked", "python2.7 is not the environment's Python", "python2.7", "-c", "print(1)"),
         "another Python than the environment's is named",
+        honest="untouched",
+    ),
+    lie(
+        tests("python_by_path", "blocked", "is not the environment's", TWO, start=[sys.executable, "-m", "pytest"]),
+        "a Python of the pod's own, with its own packages, runs the tests",
         honest="untouched",
     ),
     lie(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping
+
 from tests.agent.cases import (
     FIXTURE_SKIPS,
     FORGED,
@@ -14,7 +17,10 @@ from tests.agent.cases import (
     runs,
     tests,
 )
+from tests.agent.cases import Case as StageCase
+from tests.agent.pod import pytest_stage
 from tests.honesty.case import Case, lie, truth
+from tests.main.project import Outcome, Project
 
 OPT_IN = """
     import os, pytest
@@ -49,6 +55,57 @@ RETRIES = """
             item.ihook.pytest_runtest_logreport(report=report)
         return True
 """
+FORGES_REPORTS = """
+    from _pytest.reports import TestReport
+    def pytest_runtest_protocol(item, nextitem):
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for when in ("setup", "call", "teardown"):
+            report = TestReport(item.nodeid, item.location, {}, "passed", None, when)
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
+"""
+ANSWERS = "def pytest_pyfunc_call(pyfuncitem): return True\n"
+CALLS = "def pytest_pyfunc_call(pyfuncitem): print('about to be called')\n"
+STUBS = "def pytest_collection_modifyitems(items):\n    for item in items: item.runtest = lambda: None\n"
+SWALLOWS = """
+    import pytest
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(item):
+        (yield).force_result(None)
+"""
+SKIPS_INSTEAD = """
+    import pytest
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(item):
+        outcome = yield
+        if outcome.excinfo:
+            outcome.force_exception(pytest.skip.Exception("no GPU"))
+"""
+REPLACES_COLLECTED = """
+    import pytest
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_make_collect_report(collector):
+        report = (yield).get_result()
+        {}
+"""
+IMPORTS_NOTHING = REPLACES_COLLECTED.format(
+    "if report.failed: report.outcome, report.longrepr, report.result = 'passed', None, []"
+)
+DROPS_COLLECTED = REPLACES_COLLECTED.format("report.result = [x for x in report.result or () if x.name != 'test_b']")
+RUNS_AGAIN = """
+    from _pytest.runner import runtestprotocol
+    def pytest_runtest_protocol(item, nextitem):
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        failed = True
+        while failed:
+            for report in runtestprotocol(item, nextitem=nextitem, log=False):
+                failed = report.failed
+                report.outcome = "rerun" if failed else report.outcome
+                item.ihook.pytest_runtest_logreport(report=report)
+                if failed:
+                    break
+        return True
+"""
 FLAKY = "tries = []\ndef test_a():\n    tries.append(1)\n    assert len(tries) > {}\n"
 EMPTY_PARAMETERS = (
     "import pytest\n@pytest.mark.parametrize('sm', [{}])\ndef test_kernel(sm): pass\ndef test_b(): pass\n"
@@ -66,6 +123,19 @@ NO_TESTS = "<testsuites><testsuite tests='0'/></testsuites>"
 def writes_junit(text: str) -> str:
     """A conftest that puts `text` in the place of the session's JUnit file."""
     return UNCONFIGURE + f"open(junit, 'w').write({text!r})"
+
+
+def folder(name: str, status: str, reason: str, files: Mapping[str, str], *arguments: str) -> StageCase:
+    """A pytest stage that names the directory `name` with `files`, and not each of them."""
+    made = pytest_stage(name, *arguments, name)
+    return StageCase(made, status, reason, {f"{name}/{path}": textwrap.dedent(text) for path, text in files.items()})
+
+
+def below_settings(project: Project) -> Outcome:
+    """Validate on a pod whose working directory lies below someone's pytest.ini and conftest.py."""
+    for file, text in {"pytest.ini": "[pytest]\npython_functions = test_a\n", "conftest.py": ANSWERS}.items():
+        (project.root.parent / file).write_text(text)
+    return project.validate("--runbook", "r")
 
 
 def _shell(command: str) -> list[str]:
@@ -104,6 +174,13 @@ HONEST = [
         "a pytest.ini that leaves nothing out",
     ),
     truth(tests("report_hook", "passed", "", TWO, conftest=NOTES), "a hook that adds a section to the reports"),
+    truth(tests("call_hook", "passed", "", TWO, conftest=CALLS), "a hook that only looks at the calls"),
+    truth(
+        folder(
+            "whole_folder", "passed", "", {"test_a.py": TWO, "test_b.py": TWO, "conftest.py": "collect_ignore = ['x']"}
+        ),
+        "a directory of which all tests run",
+    ),
     truth(tests("repeats_nothing", "passed", "", FLAKY.format(0), conftest=RETRIES), "a test that passes at once"),
     truth(
         tests(
@@ -279,7 +356,95 @@ LIES = [
         "the test file was never committed",
         honest="two_tests",
     ),
+    lie(
+        folder(
+            "conftest_ignores",
+            "skipped",
+            "1 test deselected.*conftest_ignores/test_gpu.py",
+            {"test_a.py": TWO, "test_gpu.py": FAILS, "conftest.py": "collect_ignore = ['test_gpu.py']"},
+        ),
+        "a conftest keeps a test file from being looked at",
+        honest="whole_folder",
+    ),
+    lie(
+        folder(
+            "ini_ignores",
+            "skipped",
+            "1 test deselected.*ini_ignores/gpu",
+            {"test_a.py": TWO, "gpu/test_b.py": FAILS, "pytest.ini": "[pytest]\naddopts = --ignore-glob=*gpu*\n"},
+            "-c",
+            "ini_ignores/pytest.ini",
+        ),
+        "the commit's pytest.ini keeps a directory of tests from being looked at",
+        honest="whole_folder",
+    ),
+    lie(
+        tests("settings_above", "failed", "test_a failed", FAILS + "def test_b(): pass\n"),
+        "a pytest.ini and a conftest.py above the run's tree, not the commit's, answer for its tests",
+        honest="ini",
+        play=below_settings,
+    ),
+    lie(
+        tests("drops_collected", "failed", "was replaced by a hook", TWO, conftest=DROPS_COLLECTED),
+        "a hook drops a test from what its file holds",
+        honest="report_hook",
+    ),
     # Failures, hidden
+    lie(
+        tests(
+            "reports_forged",
+            "invalid",
+            "test_a was reported passed, but was never called",
+            FAILS,
+            conftest=FORGES_REPORTS,
+        ),
+        "a conftest reports passes and runs nothing",
+        honest="report_hook",
+    ),
+    lie(
+        tests("answered_by_a_hook", "invalid", "test_a was .* never called", FAILS, conftest=ANSWERS),
+        "a hook says that it has called the test, and has not",
+        honest="call_hook",
+    ),
+    lie(
+        tests("stubbed", "invalid", "test_a was .* never called", FAILS, conftest=STUBS),
+        "a conftest gives each test an empty function to run",
+        honest="call_hook",
+    ),
+    lie(
+        tests(
+            "swallowed", "invalid", "test_a raised AssertionError, but was reported passed", FAILS, conftest=SWALLOWS
+        ),
+        "a hook around the test swallows what it raises",
+        honest="call_hook",
+    ),
+    lie(
+        tests(
+            "skipped_instead",
+            "invalid",
+            "test_a raised AssertionError, but was reported skipped",
+            FAILS + TWO[19:],
+            conftest=SKIPS_INSTEAD,
+            tests={"allow_skips": ["^no GPU$"]},
+        ),
+        "a hook around the test makes a skip, which is allowed, of its failure",
+        honest="call_hook",
+    ),
+    lie(
+        tests("returns_false", "failed", "returned <class 'bool'>", "def test_a(): return 1 == 2\n"),
+        "a test returns its comparison instead of asserting it",
+        honest="no_xfail",
+    ),
+    lie(
+        folder(
+            "import_error_dropped",
+            "failed",
+            "import_error_dropped/test_b.py could not be collected",
+            {"test_a.py": TWO, "test_b.py": "import gone_module", "conftest.py": IMPORTS_NOTHING},
+        ),
+        "a hook makes nothing of a test file that cannot be imported",
+        honest="whole_folder",
+    ),
     lie(
         tests("exit_0_after_failing", "failed", "test_a failed", FAILS, conftest=UNCONFIGURE + "os._exit(0)"),
         "a test fails, the process exits 0",
@@ -328,6 +493,11 @@ LIES = [
             conftest=RETRIES,
         ),
         "a test is run until it passes, and only that is reported",
+        honest="repeats_nothing",
+    ),
+    lie(
+        tests("run_again", "skipped", "1 test rerun: rerun: AssertionError", FLAKY.format(1), conftest=RUNS_AGAIN),
+        "a test fails and is run again until it passes, as plugins for flaky tests do",
         honest="repeats_nothing",
     ),
     lie(
@@ -385,6 +555,31 @@ LIES = [
             files={"or_true/test_it.py": "def test_a(:"},
         ),
         "|| true after a pytest that cannot collect",
+        honest="pipeline",
+    ),
+    lie(
+        runs(
+            "pluginless",
+            "invalid",
+            "the agent's plugin was kept out",
+            *_shell("python -m pytest -q -p no:cacheprovider -p no:nsa_pod_pytest_plugin pluginless/test_it.py | cat"),
+            files={"pluginless/test_it.py": FAILS},
+        ),
+        "behind a shell, -p no: removes the agent's plugin",
+        honest="pipeline",
+    ),
+    lie(
+        runs(
+            "guards_report_damaged",
+            "invalid",
+            "its report was damaged",
+            *_shell(
+                "python -m pytest -q -p no:cacheprovider guards_report_damaged/test_it.py;"
+                " echo { >> $NSA_POD_ARTIFACTS/../stages/guards_report_damaged/modules.jsonl"
+            ),
+            files={"guards_report_damaged/test_it.py": FAILS},
+        ),
+        "behind a shell, a line is added that makes the report of its failure unreadable",
         honest="pipeline",
     ),
     # Ends

@@ -53,6 +53,7 @@ if not done.exists():
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
 """
+TIMES_ON_GPU = "import torch\ntorch.cuda.used = {}\nprint('1.5 ms')\n"
 PYTEST = ["python", "-m", "pytest", "-q", "t/test_it.py"]
 SKIPS = ["python", "-m", "pytest", "-q", "skips/test_it.py"]
 OUT = {"artifacts": [{"path": "out.txt", "from": "stdout"}]}
@@ -157,6 +158,12 @@ def path_with(project: Project, model: str, serial: str) -> str:
     return f"{programs}:{os.environ['PATH']}"
 
 
+def bench(used: bool, **more: Any) -> Stage:
+    """A stage that wants the GPU for itself, and uses it or not."""
+    run = ["python", "-c", TIMES_ON_GPU.format(used)]
+    return {"name": "s", "when": ["cuda"], "exclusive": "gpu", "run": run, "expect": OUT, **more}
+
+
 def refused(name: str, pretends: str, reason: str, honest: str, *stages: Stage) -> Case:
     """A runbook that is refused before any pod is contacted."""
     return Case(name, pretends, None, reason, honest, stage=stages[-1], before=stages[:-1], exit_code=2)
@@ -203,6 +210,13 @@ HONEST = [
     truth(
         tests("promised_gpu", "passed", "", TWO),
         "the pod has the GPU that was promised",
+        play=on_gpu("GeForce RTX 4090"),
+    ),
+    Case(
+        "uses_its_gpu",
+        "a bench uses the GPU that it wants for itself",
+        "passed",
+        stage=bench(True, name="uses_its_gpu", env={"CUDA_VISIBLE_DEVICES": "0"}),
         play=on_gpu("GeForce RTX 4090"),
     ),
     truth(
@@ -370,6 +384,31 @@ LIES = [
         {"run": PYTEST},
         files={"t/test_it.py": TWO},
         play=on_gpu("GeForce RTX 3090"),
+    ),
+    Case(
+        "gpu_unused",
+        "a bench wants the GPU for itself, and measures on the CPU",
+        "invalid",
+        "no Python of it has used CUDA",
+        "uses_its_gpu",
+        stage=bench(False, name="gpu_unused"),
+        play=on_gpu("GeForce RTX 4090"),
+    ),
+    Case(
+        "gpu_hidden",
+        "the pod's GPU is hidden from the stage that needs it",
+        "blocked",
+        "CUDA_VISIBLE_DEVICES hides all of them",
+        "uses_its_gpu",
+        stage=bench(True, name="gpu_hidden", env={"CUDA_VISIBLE_DEVICES": ""}),
+        play=on_gpu("GeForce RTX 4090"),
+    ),
+    refused(
+        "rows_not_owed",
+        "min_rows: 0 asks for no row",
+        "min_rows",
+        "bench_table",
+        {"name": "s", "run": ["true"], "expect": {"artifacts": [{"path": "t.jsonl", "kind": "jsonl", "min_rows": 0}]}},
     ),
     refused(
         "nothing_owed",

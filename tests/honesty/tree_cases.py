@@ -5,10 +5,13 @@ from __future__ import annotations
 import py_compile
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.agent.cases import TWO, runs, tests
-from tests.honesty.case import Case, first, lie, truth
+from tests.agent.cases import Case as StageCase
+from tests.agent.pod import pytest_stage
+from tests.honesty.case import Case, first, in_runbook, lie, truth
 from tests.main.project import Outcome, Project
 
 CORE = {"pkg/__init__.py": "", "pkg/core.py": "VALUE = 1\n"}
@@ -78,6 +81,29 @@ def two_commits(project: Project) -> Outcome:
     assert project.validate("--runbook", "r").exit_code == 0
     project.commit({"kernel.cu": "syntax error\n"})
     return project.validate("--runbook", "r")
+
+
+def linked_to(content: str) -> Callable[[Project], Outcome]:
+    """Validate a commit of a link tool.py, or linked/test_it.py, to a file outside that holds `content`."""
+
+    def play(project: Project) -> Outcome:
+        outside = project.root.parent / "outside.py"
+        outside.write_text(content)
+        for link in ("tool.py", "linked/test_it.py"):
+            (project.root / link).parent.mkdir(exist_ok=True)
+            (project.root / link).symlink_to(outside)
+        project.commit()
+        return project.validate("--runbook", "r")
+
+    return play
+
+
+def named_like_a_hash(project: Project) -> Outcome:
+    """Validate by the short hash of a commit that fails, where a branch of that name is a commit that passes."""
+    bad = project.git("rev-parse", "HEAD")
+    project.commit({"branch_like_a_hash/test_it.py": TWO})
+    project.git("branch", bad[:7])
+    return project.validate("--runbook", "r", "--commit", bad[:7])
 
 
 def twice(project: Project) -> Outcome:
@@ -225,6 +251,39 @@ LIES = [
         ),
         "export-ignore would leave the failing test out of an archive",
         honest="as_committed",
+    ),
+    Case(
+        "branch_like_a_hash",
+        "a branch is called like the short hash of another commit",
+        None,
+        "is commit .*, and a name of",
+        "as_committed",
+        stage=in_runbook(tests("branch_like_a_hash", "passed", "", FAILS)),
+        files={"branch_like_a_hash/test_it.py": FAILS},
+        play=named_like_a_hash,
+        exit_code=2,
+    ),
+    lie(
+        runs("linked_script", "invalid", "outside.py, outside the tree", "python", "tool.py"),
+        "the commit holds the script as a link to a file outside of it",
+        honest="own_module",
+        play=linked_to("print('patched')\n"),
+    ),
+    lie(
+        StageCase(
+            pytest_stage("linked_tests", "linked/test_it.py"),
+            "invalid",
+            "test_it was .*outside.py, outside the tree",
+            {},
+        ),
+        "the commit holds its tests as a link to a file outside of it",
+        honest="own_module",
+        play=linked_to(TWO),
+    ),
+    lie(
+        runs("script_of_the_pod", "blocked", "/patched/bench.py is not in the commit", "python", "/patched/bench.py"),
+        "the script that is run lies on the pod, not in the commit",
+        honest="reads_only",
     ),
     lie(
         tests("patched_on_pod", "failed", "test_a failed", FAILS),
