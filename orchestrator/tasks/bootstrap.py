@@ -40,6 +40,14 @@ _COMPILERS = ("gcc", "cc", "clang")
 _MAKE_ROOM = """\
 mkdir -p "$1" "$2" && find "$(dirname "$1")" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} +
 """
+_SETTLE = """\
+import os, sys
+try:
+    os.rename(*sys.argv[1:])
+except OSError:
+    if not os.path.isdir(sys.argv[2]):  # another user's came first
+        raise
+"""
 # Asked of a pod's own Python beside what the runbook names, for the record.
 _ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
 
@@ -170,7 +178,7 @@ def _carry(agent: Agent, wheelhouse: Path) -> str:
         agent.transport.check(["sh", "-c", _MAKE_ROOM, "sh", incoming, os.path.dirname(remote)])
         try:
             agent.transport.push_tree(wheelhouse, incoming)
-            agent.transport.check(["sh", "-c", 'mv -T "$1" "$2" || [ -d "$2" ]', "sh", incoming, remote])
+            agent.transport.check([agent.python, "-I", "-c", _SETTLE, incoming, remote])
         finally:
             agent.transport.run(["rm", "-rf", incoming])
     return remote
