@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.hostkeys import Trust
 from orchestrator.inventory import Pod
@@ -13,21 +13,24 @@ from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 
 
-@dataclass(frozen=True)
+@dataclass
 class Door:
-    """How a pod is reached and what of it is accepted."""
+    """How a pod is reached and what of it is accepted: a new host key at the first connection, never at a later one."""
 
     pod: Pod
     progress: Progress
     accept_new_host_key: bool = False
     allow_different_gpu: bool = False
     ask: Callable[[str], bool] | None = None
+    _was_opened: bool = field(default=False, init=False)
 
     @contextmanager
     def open(self) -> Iterator[Agent]:
         """A connection with the agent at its end."""
-        with open_transport(self.pod, Trust(self.ask, self.accept_new_host_key)) as transport:
-            if self.accept_new_host_key:
+        accepts = self.accept_new_host_key and not self._was_opened
+        with open_transport(self.pod, Trust(self.ask, accepts)) as transport:
+            self._was_opened = True
+            if accepts:
                 self.progress.warn(f"the host key of pod {self.pod.name!r} is {transport.fingerprint}, and is accepted")
             yield arrive(transport)
 

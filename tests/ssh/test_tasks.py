@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import ContactLost, IntegrityError, PodError
+from orchestrator.errors import ContactLost, HostKeyError, IntegrityError, PodError
 from orchestrator.inventory import Pod
 from orchestrator.repo import Repository
 from orchestrator.tasks.doctor import Check, doctor, from_facts
@@ -359,6 +359,18 @@ def test_a_sync_that_is_cut_leaves_the_old_state(
         assert not any(name for name in trees(agent) if not name.startswith(".incoming-"))
         transport.connect()
         assert bring(agent, git) is not None
+
+
+def test_a_new_host_key_is_accepted_at_the_first_connection_only(own_sshd: Sshd, tmp_path: Path) -> None:
+    """Else whoever stood in between later would be let in by a flag that was meant for the pod as it was."""
+    door = Door(own_sshd.pod(host_key=None, workdir=str(tmp_path)), Progress(-1), accept_new_host_key=True)
+    with door.open() as agent:
+        assert agent.transport.fingerprint == own_sshd.fingerprint
+    with door.open():
+        pass
+    own_sshd.new_host_key()
+    with pytest.raises(HostKeyError, match="changed its host key"), door.open():
+        pass
 
 
 # the doctor
