@@ -121,7 +121,8 @@ def _other_python(program: str, env: Mapping[str, str], interpreter: Interpreter
     if not _PYTHON.fullmatch(name) and not _PYTEST.fullmatch(name):
         return None
     path = os.path.normpath(tree / program if "/" in program else shutil.which(program, path=env["PATH"]) or "")
-    if interpreter.bin in (os.path.dirname(path), os.path.dirname(_starts_with(path))):
+    found = (os.path.dirname(path), os.path.dirname(_starts_with(path)))
+    if os.path.realpath(interpreter.bin) in map(os.path.realpath, found):  # the python in it may be a link out
         return None
     return f"{program} is not the environment's: expected one in {interpreter.bin}"
 

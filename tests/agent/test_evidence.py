@@ -256,3 +256,5 @@ def test_a_pytest_of_another_python_is_not_the_environments(tmp_path: Path) -> N
     assert why_blocked(theirs) == f"pytest is not the environment's: expected one in {ours}"
     (theirs / "pytest").write_text(f"#!{ours}/python\n")  # as an installer writes it elsewhere
     assert why_blocked(theirs) is None
+    (tmp_path / "link").symlink_to(ours)  # another way to the same place
+    assert why_blocked(tmp_path / "link") is None
