@@ -66,7 +66,7 @@ def read(f: BinaryIO) -> Session:
         try:
             event = json.loads(line)
             _HANDLERS[event["event"]](session, event)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise Malformed(f"has a line {number} that the plugin did not write") from e
     return session
 

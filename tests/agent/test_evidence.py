@@ -53,7 +53,15 @@ def test_a_repeated_test_counts_by_its_last_run() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"{", b"[]\n", b"{}\n", b'{"event": "nonsense"}\n', b'{"event": "end"}\n', b'{"event": "selected", "ids": 3}\n'],
+    [
+        b"{",
+        b"[]\n",
+        b"{}\n",
+        b'{"event": "nonsense"}\n',
+        b'{"event": "end"}\n',
+        b'{"event": "end", "status": Infinity}\n',
+        b'{"event": "selected", "ids": 3}\n',
+    ],
 )
 def test_lines_that_are_not_the_plugins(line: bytes) -> None:
     with pytest.raises(outcomes.Malformed, match="line 2"):
