@@ -295,10 +295,10 @@ def test_the_pods_own_python_is_used_as_it_is_or_refused(here: Pod) -> None:
 
 
 def slow_uv(folder: Path, uv: Path, seconds: float) -> str:
-    """A PATH whose uv takes its time to install."""
+    """A PATH whose uv takes its time for the first thing that it installs."""
     folder.mkdir()
     script = folder / "uv"
-    script.write_text(f'#!/bin/sh\n[ "$2" = install ] && sleep {seconds}\nexec {uv} "$@"\n')
+    script.write_text(f'#!/bin/sh\n[ "$2" = install ] && mkdir "$0.slept" 2>/dev/null && sleep {seconds}\nexec {uv} "$@"\n')
     script.chmod(0o755)
     return f"{folder}:/usr/bin:/bin"
 
@@ -324,7 +324,7 @@ def test_a_lost_connection_loses_no_build(own_sshd: Sshd, tmp_path: Path, uv: Pa
 
 
 def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv: Path) -> None:
-    path = slow_uv(tmp_path / "slow", uv, 1)
+    path = slow_uv(tmp_path / "slow", uv, 4)
     pod = here.model_copy(update={"env": {**here.env, "PATH": path}})
     told = Told()
 
