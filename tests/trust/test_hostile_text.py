@@ -85,15 +85,15 @@ def test_a_plan_and_a_record_from_the_pod_put_no_markup_into_the_report(tmp_path
     facts = record(run, "one")
     facts["files"][0]["sha256"] = MARKUP
     write_journal(run, plan, [facts])
-    environment = {"gpus": 5, "packages": [MARKUP], "changed_since": {"run_id": MARKUP, "changes": [MARKUP]}}
+    told = {"gpus": 5, "changed_since": {"run_id": MARKUP, "changes": [MARKUP]}}
+    hostile = plan.model_copy(update={"facts": told, "environment": {"packages": [MARKUP]}})
     run.settle("ended")
-    (run.path / "environment.json").write_text(json.dumps(environment))
     name = f"{MARKUP.replace('/', '')}.csv"
     (run.path / "artifacts" / name).write_text('a\n"' + "x" * 200_000)
     owed = ArtifactResult(path=name, bytes=1, sha256=MARKUP)
     result = run.rejudge()
     passed = result.stages[0].model_copy(update={"status": "passed", "artifacts": [owed]})
-    shown = markdown.render(result.model_copy(update={"stages": [passed]}), run.path)
+    shown = markdown.render(result.model_copy(update={"stages": [passed]}), hostile, run.path)
     assert "is no table" in shown and not re.search(r"(?<!\\)<script|(?<!\\)!\[", shown)
 
 
