@@ -298,7 +298,8 @@ def slow_uv(folder: Path, uv: Path, seconds: float) -> str:
     """A PATH whose uv takes its time for the first thing that it installs."""
     folder.mkdir()
     script = folder / "uv"
-    script.write_text(f'#!/bin/sh\n[ "$2" = install ] && mkdir "$0.slept" 2>/dev/null && sleep {seconds}\nexec {uv} "$@"\n')
+    first = '[ "$2" = install ] && mkdir "$0.slept" 2>/dev/null'
+    script.write_text(f'#!/bin/sh\n{first} && sleep {seconds}\nexec {uv} "$@"\n')
     script.chmod(0o755)
     return f"{folder}:/usr/bin:/bin"
 
