@@ -309,7 +309,7 @@ def _summary(
     not_passed = [s for s in stages if s.status != "passed"]
     optional = [s.name for s in not_passed if not s.required]
     parts = [
-        f"{verdict} on {'CUDA' if plan.promises.get('cuda') else 'CPU'}",
+        f"{verdict} on {_device(verdict, plan, stages)}",
         f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed",
         f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
@@ -322,3 +322,11 @@ def _summary(
         "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
+    """CUDA where the verdict is about stages that need it, and a green one where one of them passed; else CPU."""
+    if not plan.promises.get("cuda"):
+        return "CPU"
+    about = [stage for stage in stages if stage.cuda and (stage.status == "passed" or verdict != "passed")]
+    return "CUDA" if about else "CPU"

@@ -21,7 +21,9 @@ from orchestrator.yamlfile import loads
 STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.txt, from: stdout}]}}"
 
 
-def make_run(tmp_path: Path, stages: dict[str, bool], extra: str = "") -> tuple[RunDirectory, Plan]:
+def make_run(
+    tmp_path: Path, stages: dict[str, bool], extra: str = "", sm: int | None = None
+) -> tuple[RunDirectory, Plan]:
     lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
     runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
     file = RunbookFile(runbook, "file", Path("/r.yaml"), "0" * 64)
@@ -31,7 +33,7 @@ def make_run(tmp_path: Path, stages: dict[str, bool], extra: str = "") -> tuple[
         Pod(name="p", transport="local", cost_per_hour=2.0),
         tree,
         {"kind": "system", "packages": {"torch": "2.8.0"}},
-        Capabilities(sm=None, packages=frozenset()),
+        Capabilities(sm=sm, packages=frozenset()),
         facts={"hostname": "h<b>", "cpu_model": "c|d"},
         workdir="/w",
         path="r.yaml",
@@ -168,6 +170,26 @@ def test_a_record_of_any_shape_gives_a_report(tmp_path: Path, facts: dict[str, A
     write_journal(run, plan, [record(run, "a", **facts)])
     run.settle("ended")
     assert "stage" in (run.path / "report.md").read_text()
+
+
+ON_CUDA = "  - {name: g, run: [tool], when: [cuda], required: false, expect: {artifacts: [{path: g.txt}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("extra", "facts", "begins"),
+    [
+        ("", None, "passed on CPU; 1 of 1 stage passed"),
+        (ON_CUDA, {}, "passed on CUDA; 2 of 2 stages passed"),
+        (ON_CUDA, {"exit_code": 1}, "passed on CPU; 1 of 2 stages passed; optional and not passed: g"),
+        (ON_CUDA.replace("false", "true"), {"exit_code": 1}, "failed on CUDA; 1 of 2 stages passed"),
+    ],
+)
+def test_a_gpu_that_no_stage_was_for_is_no_pass_on_cuda(
+    tmp_path: Path, extra: str, facts: dict[str, Any] | None, begins: str
+) -> None:
+    run, plan = make_run(tmp_path, {"a": True}, extra, sm=90)
+    write_journal(run, plan, [record(run, "a"), *([] if facts is None else [record(run, "g", **facts)])])
+    assert run.settle("ended").summary.startswith(begins)
 
 
 def test_the_report_shows_what_matters_and_cannot_be_steered(tmp_path: Path) -> None:
