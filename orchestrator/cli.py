@@ -182,6 +182,8 @@ def validate(**given: Any) -> int:
 )
 def bootstrap(**given: Any) -> int:
     """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
+    if given["explain"] and given["download_wheelhouse"]:
+        raise InputError("expected --explain or --download-wheelhouse, not both")
     spec = validate_task.needs_of(_the_pod(given), given["repo"], given["runbook"])
     options = bootstrap_task.Options(
         fresh=given["fresh"],

@@ -178,6 +178,7 @@ BAD_INPUT = [
     (["validate", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
     (["bootstrap", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
     (["bootstrap", "--pod", "pinned", "--runbook", "r", "--explain"], "unknown environment 'torch99'"),
+    (["bootstrap", "--pod", "local", "--explain", "--download-wheelhouse", "."], "not both"),
     (["prune", "--pod", "local", "--keep", "nan"], "'nan' is not a number"),
     (["prune", "--pod", "local", "--keep", "inf"], "inf"),
     (["validate", "--pod", "local", "--repo", "/"], "git repository"),
