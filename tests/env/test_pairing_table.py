@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,8 +94,11 @@ def test_a_gpu_is_known_by_its_name(name: str, sm: int | None) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_lock_of_a_cuda_profile_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """Needs uv and a package index; nothing is installed."""
+def test_the_whole_lock_of_a_cuda_profile_is_one_command(
+    uv: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Needs a package index; nothing is installed."""
+    monkeypatch.setenv("PATH", str(uv.parent), prepend=os.pathsep)
     assert pairing_check.main(["--lock", "rtx4090-torch24", "--python", "3.10"]) == 0
     *wheels, flash = capsys.readouterr().out.splitlines()[1:]
     assert all(re.fullmatch(r"\S+ @ \S+\.whl --hash=sha256:[0-9a-f]{64}", line) for line in wheels)
