@@ -42,14 +42,13 @@ TOKENS = 8192
 class Resources:
     """What one compiled kernel takes: bytes of shared memory for a block, registers and stack bytes for a thread.
 
-    A stack means that registers were spilled to local memory. `cap` is the tile's `maxnreg`.
+    A stack means that registers were spilled to local memory.
     """
 
     kernel: str
     shared: int
     registers: int
     stack: int
-    cap: int | None
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def resources(kernel: Any) -> Resources:
             [_cuobjdump(), "-res-usage", file.name], check=True, capture_output=True, text=True
         ).stdout
     registers, stack = (int(re.search(rf"{name}:(\d+)", text)[1]) for name in ("REG", "STACK"))
-    return Resources(kernel.metadata.name, kernel.metadata.shared, registers, stack, kernel.metadata.maxnreg)
+    return Resources(kernel.metadata.name, kernel.metadata.shared, registers, stack)
 
 
 def _cuobjdump() -> str:
