@@ -77,9 +77,6 @@ def _dtype(request: Request) -> str | None:
 def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
-    if request.operation == "decode" and request.device.type == "cuda" and (request.dk % 16 or request.dv % 16):
-        sizes = f"{request.dk} and {request.dv}"
-        return f"the decode kernels are unproven on GPUs for head dimensions that 16 does not divide, here {sizes}"
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None

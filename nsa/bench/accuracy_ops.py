@@ -101,8 +101,7 @@ class Problem:
         )  # fmt: skip
         cache.append(k, v)
         last = {name: self.x[name][:, -1:] for name in ("q", "gates")}
-        how = {**self.how, "strict": False}  # the kernels do not take every head size: `by` says what ran
-        o, indices = ops.cached_attention(**last, cache=cache, **how)
+        o, indices = ops.cached_attention(**last, cache=cache, **self.how)
         where = {"q_start": torch.full((case.batch,), case.keys - 1), "block_indices": indices}
         return Operation(
             "decode",
