@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nsa.kernels.common import load_tile, split_dim, store_tile
+from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
 
 ROWS = 32
 """Rows (token, head) of one program."""
@@ -89,7 +89,7 @@ def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, out: Ten
     o, rows = torch.empty_like(o_cmp) if out is None else out, gates.numel() // 3
     if o.numel():
         first, second = split_dim(size := o.shape[-1])
-        _forward[(triton.cdiv(rows, ROWS),)](
+        _forward[(cdiv(rows, ROWS),)](
             o_cmp, o_sel, o_win, gates, o, rows, D=size, D0=first, D1=second, BM=ROWS, num_warps=4
         )
     return o
@@ -111,7 +111,7 @@ def _launch_backward(do: Tensor, branches: Branches, gates: Tensor, out: Branche
     delta = torch.empty(3, *gates.shape[:-1], dtype=torch.float32, device=do.device)
     if do.numel():
         first, second = split_dim(size)
-        _backward[(triton.cdiv(rows, ROWS),)](
+        _backward[(cdiv(rows, ROWS),)](
             *branches, do, gates, delta, *out, rows, D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, num_warps=4
         )
     return delta

@@ -23,18 +23,28 @@ LOADS_CHAIN = tl.constexpr(tuple(int(part) for part in triton.__version__.split(
 SMALLEST_DOT = 16
 
 
+def cdiv(a: int, b: int) -> int:
+    """a / b rounded up, on the host: `triton.cdiv` takes microseconds at every call."""
+    return -(-a // b)
+
+
+def next_power_of_2(x: int) -> int:
+    """The smallest power of two that is at least x, on the host; x is at least 1."""
+    return 1 << (x - 1).bit_length()
+
+
 def split_dim(size: int) -> tuple[int, int]:
     """Widths of the two tiles that hold `size` columns; the second is 0 when one tile is enough."""
     if size <= SMALLEST_DOT:
         return SMALLEST_DOT, 0
     first = 1 << (size.bit_length() - 1)
     rest = size - first
-    return first, max(SMALLEST_DOT, triton.next_power_of_2(rest)) if rest else 0
+    return first, max(SMALLEST_DOT, next_power_of_2(rest)) if rest else 0
 
 
 def pad_group(group_size: int) -> int:
     """GP: rows of a tile that belong to one token."""
-    return triton.next_power_of_2(group_size)
+    return next_power_of_2(group_size)
 
 
 def dot_precision(dtype: torch.dtype) -> str:
@@ -159,5 +169,5 @@ def row_dot(a: Tensor, b: Tensor) -> Tensor:
     rows, size = out.numel(), a.shape[-1]
     if rows:
         first, second = split_dim(size)
-        _row_dot[(triton.cdiv(rows, 32),)](a, b, out, rows, D=size, D0=first, D1=second, BM=32, num_warps=4)
+        _row_dot[(cdiv(rows, 32),)](a, b, out, rows, D=size, D0=first, D1=second, BM=32, num_warps=4)
     return out

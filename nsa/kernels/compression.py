@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels.common import load_tile, rows_last, split_dim, store_tile
+from nsa.kernels.common import cdiv, load_tile, rows_last, split_dim, store_tile
 from nsa.kernels.geometry import Spans, compressed_spans, packed_compressed, segments
 
 ROWS = 32
@@ -84,7 +84,7 @@ def forward(x: Tensor, config: NSAConfig, spans: Spans) -> Tensor:
     out = x.new_empty(batch, keys, heads, size)
     if out.numel():
         first, second = split_dim(size)
-        _forward[(triton.cdiv(keys, ROWS) * heads, batch)](
+        _forward[(cdiv(keys, ROWS) * heads, batch)](
             x, out, spans.q_lo, keys, heads, *x.stride()[:3],
             L=config.l, D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
         )  # fmt: skip
@@ -99,7 +99,7 @@ def backward(dout: Tensor, tokens: int, config: NSAConfig, spans: Spans, cu_seql
     owner = segments(tokens, cu_seqlens, dout.device)
     if dx.numel():
         first, second = split_dim(size)
-        _backward[(triton.cdiv(tokens, ROWS) * heads, batch)](
+        _backward[(cdiv(tokens, ROWS) * heads, batch)](
             dout, dx, spans.lo, owner.start, owner.end, tokens, keys, heads,
             L=config.l, STRIDE=config.d, D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
         )  # fmt: skip

@@ -12,12 +12,20 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-import triton
 from torch import Tensor
 
 from nsa import blocks
 from nsa.config import NSAConfig
-from nsa.kernels.common import LOG2E, SMALLEST_DOT, dot_precision, pad_group, rows_last, split_dim
+from nsa.kernels.common import (
+    LOG2E,
+    SMALLEST_DOT,
+    cdiv,
+    dot_precision,
+    next_power_of_2,
+    pad_group,
+    rows_last,
+    split_dim,
+)
 from nsa.kernels.configs import Tile, architecture_for, config_for
 from nsa.kernels.decode_choose import choose_part
 from nsa.kernels.decode_compressed import compressed_part
@@ -93,7 +101,7 @@ class Plan:
 
     def scorers(self, sizes: Sizes) -> int:
         """Programs of the second kernel that score the blocks of a pair."""
-        return max(1, triton.cdiv(sizes.blocks, self.scored * self.tiles))
+        return max(1, cdiv(sizes.blocks, self.scored * self.tiles))
 
     def listed(self, sizes: Sizes) -> int:
         """Blocks that each tile leaves for the choice."""
@@ -101,11 +109,11 @@ class Plan:
 
     def selected_parts(self, config: NSAConfig, slots: int) -> int:
         """Programs of the third kernel for the selected blocks of a pair."""
-        return triton.cdiv(slots * config.l_sel, self.keys)
+        return cdiv(slots * config.l_sel, self.keys)
 
     def window_parts(self, config: NSAConfig) -> int:
         """Programs of the third kernel for the window of a pair."""
-        return triton.cdiv(config.w, self.keys)
+        return cdiv(config.w, self.keys)
 
 
 def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
@@ -115,10 +123,10 @@ def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
         return Plan(3, 4, 2, 2 * third.BN, first, third)  # several of everything, even for the small shapes of a test
     multiprocessors, config = _multiprocessors(q.device), sizes.config
     parts = first.resident * multiprocessors // sizes.pairs
-    parts = max(1, min(MOST_PARTS, parts, triton.cdiv(sizes.compressed, first.BN)))
+    parts = max(1, min(MOST_PARTS, parts, cdiv(sizes.compressed, first.BN)))
     read = sizes.pairs * (sizes.slots * config.l_sel + config.w)
-    keys = triton.next_power_of_2(triton.cdiv(read, GATHERERS * multiprocessors))
-    scored = sizes.pairs * triton.cdiv(sizes.blocks, SCORED)
+    keys = next_power_of_2(cdiv(read, GATHERERS * multiprocessors))
+    scored = sizes.pairs * cdiv(sizes.blocks, SCORED)
     tiles = next((count for count in TILES if scored <= count * SCORERS * multiprocessors), TILES[-1])
     return Plan(parts, SCORED, tiles, max(2 * third.BN, min(MOST_KEYS, keys)), first, third)
 
@@ -313,7 +321,7 @@ class _Step:
         parts, free = _power(self.plan.parts), max(1, self.sizes.free)
         heads = min(self._gp, max(1, MERGED // parts))
         scorers = self.plan.scorers(self.sizes)
-        choose_part[self._grid(scorers * select + triton.cdiv(self.sizes.group, heads))](
+        choose_part[self._grid(scorers * select + cdiv(self.sizes.group, heads))](
             self.held.lengths, scratch.now, scratch.logits, scratch.summed, scratch.m, scratch.l, scratch.a,
             scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
             self.sizes.kv_heads, self.plan.parts, scorers * select, scratch.logits.shape[1],
@@ -334,7 +342,7 @@ class _Step:
         slots, (table, pages, page) = chosen.shape[-1], self._pages
         selected = self.plan.selected_parts(config, slots) if "sel" in branches else 0
         parts = max(1, selected + (self.plan.window_parts(config) if "win" in branches else 0))
-        columns = max(SMALLEST_DOT, min(triton.next_power_of_2(sizes.dv), SUMMED // (_power(parts) * self._gp)))
+        columns = max(SMALLEST_DOT, min(next_power_of_2(sizes.dv), SUMMED // (_power(parts) * self._gp)))
         gather_part[self._grid(parts)](
             self.q, held.lengths, scratch.now, table, *held.selected, *held.window, chosen, self.gates,
             scratch.o_cmp, scratch.seen, scratch.m3, scratch.l3, scratch.a3, scratch.seen3, scratch.tickets[1], o,
@@ -372,7 +380,7 @@ def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
 
 
 def _power(count: int) -> int:
-    return max(2, triton.next_power_of_2(count))
+    return max(2, next_power_of_2(count))
 
 
 @lru_cache

@@ -27,6 +27,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.kernels.common import cdiv, next_power_of_2
+
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
 LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
 
@@ -61,7 +63,7 @@ class Places:
         """At most so many (chunk of queries, bin) have pairs: no query chooses a block that begins after it."""
         rows = self.queries.shape[1]
         ends = (min(first + chunk, rows) for first in range(0, rows, chunk))
-        return sum(min(self.bins, triton.cdiv(end, self.l_sel)) if self.single else self.bins for end in ends)
+        return sum(min(self.bins, cdiv(end, self.l_sel)) if self.single else self.bins for end in ends)
 
 
 @triton.jit
@@ -128,13 +130,13 @@ def _places(q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: i
     sequences, device = q_borders.numel() - 1, q_borders.device
     steps = max(1, math.ceil(math.log2(sequences + 1)))
     queries = torch.empty(3, rows, dtype=torch.int32, device=device)
-    _query_places_kernel[(triton.cdiv(rows, 1024),)](
+    _query_places_kernel[(cdiv(rows, 1024),)](
         q_borders, k_borders, q_start, queries, rows, sequences, steps, STARTED=q_start is not None, BLOCK=1024
     )
     first_bins = k_borders[:-1] // l_sel + torch.arange(sequences, dtype=torch.int32, device=device)
     bins = keys // l_sel + sequences
     blocks = torch.empty(2, bins, dtype=torch.int32, device=device)
-    _block_places_kernel[(triton.cdiv(bins, 1024),)](
+    _block_places_kernel[(cdiv(bins, 1024),)](
         first_bins, k_borders, blocks, bins, sequences, steps, L_SEL=l_sel, BLOCK=1024
     )
     return Places(queries, blocks, keys, l_sel, sequences == 1 and q_start is None)
@@ -245,12 +247,12 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most
         chunk: queries whose pairs are neighbours among those left out.
     """
     rows, heads, slots = indices.shape
-    tiles, width = triton.cdiv(rows, tokens), triton.next_power_of_2(tokens * slots)
+    tiles, width = cdiv(rows, tokens), next_power_of_2(tokens * slots)
     device = indices.device
     starts = torch.empty(heads, tiles, width, dtype=torch.int32, device=device)
     members = torch.zeros(heads, tiles, width, dtype=torch.int32 if tokens <= 32 else torch.int64, device=device)
     count = torch.empty(heads, tiles, dtype=torch.int32, device=device)
-    rest_keys = triton.cdiv(rows, chunk) * heads * where.bins if dense_from else 0
+    rest_keys = cdiv(rows, chunk) * heads * where.bins if dense_from else 0
     keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=device) if dense_from else None
     _union_kernel[(tiles, heads)](
         indices, where.queries, starts, members, count, keys,
@@ -300,7 +302,7 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
     """Bin keys int32 [pairs] of all pairs of indices [N,Hkv,slots]; padding gets Hkv * bins."""
     rows, heads, slots = indices.shape
     keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=indices.device)
-    _pair_keys_kernel[(triton.cdiv(rows * slots, 1024), heads)](
+    _pair_keys_kernel[(cdiv(rows * slots, 1024), heads)](
         indices, where.queries, keys, rows, heads, where.bins, heads * where.bins, indices.stride(0), indices.stride(1),
         SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
     )  # fmt: skip

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels import combine, index
-from nsa.kernels.common import LOG2E, dot_precision, pad_group, row_dot, rows_last, split_dim
+from nsa.kernels.common import LOG2E, cdiv, dot_precision, next_power_of_2, pad_group, row_dot, rows_last, split_dim
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles
 from nsa.kernels.schedules import ALWAYS, NEVER, WHOLE, Schedule, choose_schedule
@@ -58,7 +57,7 @@ class _Problem:
         """Compile-time arguments that all kernels share, with the tile and the warps of `kernel`."""
         tile = config_for(kernel + "_tma" if tma else kernel, self.q, self.v).launch(pad_group(self.group))
         (dk0, dk1), (dv0, dv1) = split_dim(self.q.shape[-1]), split_dim(self.v.shape[-1])
-        block = max(16, triton.next_power_of_2(self.where.l_sel))
+        block = max(16, next_power_of_2(self.where.l_sel))
         return {
             "H": self.heads, "G": self.group, "GP": pad_group(self.group), "LB": self.where.l_sel,
             "DK": self.q.shape[-1], "DK0": dk0, "DK1": dk1, "DV": self.v.shape[-1], "DV0": dv0, "DV1": dv1,
@@ -194,9 +193,9 @@ def _forward_gather(p: _Problem, schedule: Schedule, to: _Results) -> None:
     """
     tma = p.copy_engine()
     tile, gather = p.launch("selected_merge_forward", tma), p.launch("selected_gather_forward")
-    gather["BN"] = max(16, triton.next_power_of_2(p.where.l_sel))
+    gather["BN"] = max(16, next_power_of_2(p.where.l_sel))
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
-    chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
+    chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
     _launch_forward(p, tile, union, tokens, to, most=WHOLE, tma=tma)
     runs = index.runs(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
@@ -224,12 +223,12 @@ def _launch_forward(
     first, rows = span or (0, p.indices.shape[0])
     together = union_tokens if union else 1
     lists = _Lists.of(p, union, tile, merge=part is not None)
-    forward_kernel[(triton.cdiv(rows, together), p.heads)](
+    forward_kernel[(cdiv(rows, together), p.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *to.pointers, *lists.blocks, p.where.queries,
         lists.keys, *(part or (to.o, to.lse)),
         p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
-        TB=together if tile else 1, UT=together, U=lists.width, SP=triton.next_power_of_2(sizes["SLOTS"]),
+        TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
         TILE=tile, MERGE=part is not None, TMA=tma, **to.flags, **sizes,
     )  # fmt: skip
 
@@ -346,12 +345,12 @@ def _launch_dq(
     first, rows = span or (0, p.indices.shape[0])
     together = union_tokens if union else 1
     lists = _Lists.of(p, union, tile, merge=part is not None)
-    dq_kernel[(triton.cdiv(rows, together), p.heads)](
+    dq_kernel[(cdiv(rows, together), p.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up.pointers, dq, *lists.blocks, p.where.queries,
         lists.keys, dq if part is None else part,
         p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, up.s_gate, p.scale,
-        TB=together if tile else 1, UT=together, U=lists.width, SP=triton.next_power_of_2(sizes["SLOTS"]),
+        TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
         TILE=tile, MERGE=part is not None, GATED=gated, ADD=add, TMA=tma, **sizes,
     )  # fmt: skip
 
@@ -359,7 +358,7 @@ def _launch_dq(
 def _run_pairs(p: _Problem, tile_rows: int) -> int:
     """Pairs of one run: long runs, so that few partial sums are written, but enough runs to fill the card."""
     tokens = tile_rows // pad_group(p.group)
-    tiles = triton.next_power_of_2(max(1, p.indices.numel() // (tokens * RUNS_WANTED)))
+    tiles = next_power_of_2(max(1, p.indices.numel() // (tokens * RUNS_WANTED)))
     return tokens * min(256, max(16, tiles))
 
 
@@ -374,7 +373,7 @@ class _Partials:
 
 
 def _partials(p: _Problem, runs: index.Runs) -> _Partials:
-    rows = triton.next_power_of_2(max(16, p.where.l_sel))
+    rows = next_power_of_2(max(16, p.where.l_sel))
     shapes = ((runs.run_key.numel(), rows, x.shape[-1]) for x in (p.k, p.v))
     return _Partials(runs, *(torch.empty(shape, dtype=torch.float32, device=p.k.device) for shape in shapes), rows)
 
@@ -399,8 +398,8 @@ def _launch_dkv(
 def _reduce(p: _Problem, partials: _Partials, groups: int, dk: Tensor, dv: Tensor) -> None:
     """Add up the runs of each block; `groups` sets of keys, one after the other, name the same blocks."""
     for part, x in ((partials.k, dk), (partials.v, dv)):
-        keys, columns = min(64, partials.rows), min(64, triton.next_power_of_2(x.shape[-1]))
-        pieces = partials.rows // keys * triton.cdiv(x.shape[-1], columns)
+        keys, columns = min(64, partials.rows), min(64, next_power_of_2(x.shape[-1]))
+        pieces = partials.rows // keys * cdiv(x.shape[-1], columns)
         reduce_kernel[(p.where.bins, p.heads, pieces)](
             part, x, partials.runs.run_edges, p.where.blocks, p.where.bins, groups,
             H=p.heads, D=x.shape[-1], LB=p.where.l_sel, ROWS=partials.rows, BN=keys, BD=columns,
@@ -423,7 +422,7 @@ def _backward_gather(
     tma = p.copy_engine()
     tile, rows, keys = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.heads * p.where.bins
     tokens = tile["BM"] // tile["GP"]
-    chunk = min(triton.cdiv(schedule.chunk, tokens), triton.cdiv(rows, tokens)) * tokens
+    chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
     used = p.heads * p.where.reachable(chunk) + keys

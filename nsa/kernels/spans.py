@@ -21,6 +21,7 @@ from nsa.kernels.common import (
     LN2,
     LOG2E,
     LOW,
+    cdiv,
     dot_precision,
     dot_rows,
     load_keys,
@@ -390,7 +391,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> tupl
     o = q.new_empty(batch, tokens, heads, v.shape[-1])
     lse = torch.empty(batch, tokens, heads, dtype=torch.float32, device=q.device)
     sizes = _sizes(q, k, v, f"{spans.branch}_forward", tma)
-    n = triton.cdiv(tokens, sizes["BM"] // sizes["GP"])
+    n = cdiv(tokens, sizes["BM"] // sizes["GP"])
     if o.numel():
         _forward[(n * k.shape[2] * batch,)](
             q, k, v, *_key_tiles(k, v, sizes), o, lse, spans.lo, spans.hi, spans.s_query, tokens, k.shape[2], batch, n,
@@ -450,7 +451,7 @@ def _launch_q(
     q: Tensor, k: Tensor, v: Tensor, up: _Upstream, dq: Tensor, spans: Spans, scale: float, added: bool
 ) -> None:
     sizes = _sizes(q, k, v, f"{spans.branch}_backward_q", copy_engine(k, v))
-    n = triton.cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
+    n = cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
     if dq.numel():
         _backward_q[(n * k.shape[2] * q.shape[0],)](
             q, k, v, *_key_tiles(k, v, sizes), *up.pointers, dq, spans.lo, spans.hi, spans.s_query, q.shape[1],
@@ -467,10 +468,10 @@ def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, sca
     wide = k.dtype if parts == 1 else torch.float32
     dk, dv = (torch.empty(parts, *x.shape, dtype=wide, device=x.device) for x in (k, v))
     if dk.numel():
-        _backward_kv[(triton.cdiv(keys, sizes["BN"]) * heads * batch, parts)](
+        _backward_kv[(cdiv(keys, sizes["BN"]) * heads * batch, parts)](
             q, k, v, up.do, *query_tiles(q, *box, tma), *query_tiles(up.do, *box, tma), *up.pointers[1:], dk, dv,
             spans.q_lo, spans.q_hi, spans.s_key, q.shape[1], keys, heads,
-            batch, max(1, triton.cdiv(q.shape[1], parts)), *_strides(q, k, v), up.stride, scale,
+            batch, max(1, cdiv(q.shape[1], parts)), *_strides(q, k, v), up.stride, scale,
             GATED=up.gate is not None, **sizes,
         )  # fmt: skip
     if parts == 1:
