@@ -33,10 +33,16 @@ def segments(tokens: int, cu_seqlens: Tensor | None, device: torch.device, q_sta
         start = -_starts(q_start, device).expand(-1, tokens)
         return Segments(start.contiguous(), torch.full_like(start, tokens))
     if cu_seqlens is None:
-        whole = torch.zeros(tokens, dtype=torch.int32, device=device)
-        return Segments(whole, whole + tokens)
+        return _whole_segment(tokens, device)
     number = _segment_of(cu_seqlens, tokens)
     return Segments(cu_seqlens[number], cu_seqlens[number + 1])
+
+
+@lru_cache(maxsize=16)
+def _whole_segment(tokens: int, device: torch.device) -> Segments:
+    """Depends on sizes alone, as `_whole_window` does, so a layer that is called again finds it made."""
+    start = torch.zeros(tokens, dtype=torch.int32, device=device)
+    return Segments(start, start + tokens)
 
 
 def _starts(q_start: Tensor, device: torch.device) -> Tensor:
