@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
 from torch import Tensor
@@ -72,21 +73,18 @@ def nsa_attention(
     _check(q, keys, values, gates, config, cu_seqlens, q_start, block_indices)
     choice = routing.per_operation(backend)
     where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
-
-    def request(operation: str) -> routing.Request:
-        return attention_request(
-            operation, q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
-            deterministic=deterministic, others=(*keys, *values, gates, *(compressed or ())),
-        )  # fmt: skip
-
-    if _dense_instead(request("dense"), k, v, compressed, block_indices):
+    request = attention_request(
+        "attention", q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
+        deterministic=deterministic, others=(*keys, *values, gates, *(compressed or ())),
+    )  # fmt: skip
+    if _dense_instead(request, k, v, compressed, block_indices):
         return routing.run(
-            request("dense"),
+            replace(request, operation="dense"),
             lambda module: module.dense(q, keys[1], values[1], scale=scale, cu_seqlens=cu_seqlens),
             strict=strict,
         )
     whole = routing.run_whole(
-        request("attention"),
+        request,
         lambda module: module.attention(
             q, keys, values, gates, config, compressed=compressed, block_indices=block_indices, **where,
             deterministic=deterministic,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import ModuleType
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from nsa import backends, flags
 from nsa.routing import debug
 from nsa.routing.explain import explain_routing
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, below_crossover, decide, per_operation
-from nsa.routing.record import Recording, add, record
+from nsa.routing.record import Recording, add, record, recording
 from nsa.routing.request import Decision, Request, Route, device_name
 
 __all__ = [
@@ -57,7 +58,7 @@ def run(
         strict: a fallback is a RoutingError (NSA_STRICT is the same for every call).
         judge: the oracle on some query rows, used under NSA_DEBUG_COMPARE=1 only.
     """
-    decision = decide(request, backend, flags.current())
+    decision = _decision(request, backend)
     if decision is None:
         raise RoutingError(f"no backend implements {request.operation}")
     return _execute(request, decision, call, strict, judge)
@@ -72,8 +73,18 @@ def run_whole(
     judge: debug.Judge | None = None,
 ) -> Result | None:
     """Run the fused operation where a backend has it and may; None leaves it to the separate operations."""
-    decision = decide(request, backend, flags.current())
+    decision = _decision(request, backend)
     return None if decision is None else _execute(request, decision, call, strict, judge)
+
+
+def _decision(request: Request, choice: BackendChoice) -> Decision | None:
+    return decided(request, tuple(choice.items()) if isinstance(choice, Mapping) else choice, flags.current())
+
+
+@lru_cache(maxsize=1024)
+def decided(request: Request, choice: str | tuple[tuple[str, str], ...] | None, active: flags.Flags) -> Decision | None:
+    """`decide`, remembered: a model asks the same at every layer. A mapping is given by its items."""
+    return decide(request, dict(choice) if isinstance(choice, tuple) else choice, active)
 
 
 def prefers_dense(request: Request) -> bool:
@@ -95,7 +106,8 @@ def _execute(
     result = call(backends.load(decision.backend))
     seconds = _now(request.device) - start if active.debug_timing else None
     error = debug.mean_abs_error(result, judge) if active.debug_compare and judge else None
-    _record(request, decision, seconds, error)
+    if recording() or debug.wanted(active):
+        _record(request, decision, seconds, error)
     return result
 
 

@@ -24,9 +24,14 @@ logger = logging.getLogger("nsa")
 _lines: Counter[tuple[str, str]] = Counter()
 
 
+def wanted(flags: Flags) -> bool:
+    """Whether any NSA_DEBUG_* flag asks for a line."""
+    return flags.debug_log or flags.debug_timing or flags.debug_compare
+
+
 def log(route: Route, flags: Flags) -> None:
     """A JSON line for the route on the logger `nsa`, at most NSA_LOG_LIMIT for one operation and backend."""
-    if not (flags.debug_log or flags.debug_timing or flags.debug_compare):
+    if not wanted(flags):
         return
     tag = (route.operation, str(route))
     _lines[tag] += 1

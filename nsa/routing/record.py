@@ -34,6 +34,11 @@ def record() -> Iterator[Recording]:
         _active.reset(token)
 
 
+def recording() -> bool:
+    """Whether any recorder is active."""
+    return bool(_active.get())
+
+
 def add(route: Route) -> None:
     """Tell every active recorder."""
     for recording in _active.get():

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from nsa import testing
+from nsa import routing, testing
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported
@@ -16,6 +16,12 @@ if not torch.cuda.is_available():
 def pytest_configure(config: pytest.Config) -> None:
     testing.install(config)
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, ten times slower on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def undecided() -> None:
+    """No decision of another test, whose machine may have been another one."""
+    routing.decided.cache_clear()
 
 
 @pytest.fixture(autouse=True)
