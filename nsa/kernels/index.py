@@ -203,6 +203,7 @@ def _union_kernel(
     valid = start < M
     base = (h * tl.num_programs(0) + tile).to(tl.int64) * U
     tl.store(starts + base + e, start)
+    tl.store(members + base + e, tl.zeros_like(e).to(members.dtype.element_ty))
     tl.debug_barrier()
     before = tl.load(starts + base + tl.maximum(e - 1, 0))
     tl.debug_barrier()
@@ -250,7 +251,7 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most
     tiles, width = cdiv(rows, tokens), next_power_of_2(tokens * slots)
     device = indices.device
     starts = torch.empty(heads, tiles, width, dtype=torch.int32, device=device)
-    members = torch.zeros(heads, tiles, width, dtype=torch.int32 if tokens <= 32 else torch.int64, device=device)
+    members = torch.empty(heads, tiles, width, dtype=torch.int32 if tokens <= 32 else torch.int64, device=device)
     count = torch.empty(heads, tiles, dtype=torch.int32, device=device)
     rest_keys = cdiv(rows, chunk) * heads * where.bins if dense_from else 0
     keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=device) if dense_from else None
