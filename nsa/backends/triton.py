@@ -190,7 +190,7 @@ def attention(
 ) -> Tensor:
     """The whole operation in one autograd function; k and v are (cmp, sel, win)."""
     if compressed is None:
-        k_cmp, v_cmp = (MeanCompression.apply(x[0], config, cu_seqlens) for x in (k, v))
+        k_cmp, v_cmp = MeanCompression.apply(k[0], v[0], config, cu_seqlens)
     else:
         k_cmp, v_cmp = compressed
     return NSAAttention.apply(

@@ -175,9 +175,9 @@ def _selected(shape: Shape) -> None:
 
 
 def _combine(shape: Shape) -> None:
-    k, do = _attention(shape)[1], _attention(shape)[3]
+    _, k, v, do, _ = _attention(shape)
     spans = compressed_spans(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
-    compression.backward(compression.forward(k, NSAConfig(), spans), TOKENS, NSAConfig(), spans, None)
+    compression.backward(*compression.forward(k, v, NSAConfig(), spans), TOKENS, NSAConfig(), spans, None)
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
     combine.deltas(do, (do, do, do), gates)

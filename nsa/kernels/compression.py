@@ -1,4 +1,4 @@
-"""The mean of each compressed token's span (Eq. 7 without a learned phi), and its gradient."""
+"""The mean of each compressed token's span (Eq. 7 without a learned phi), and its gradient, for k and v at once."""
 
 from __future__ import annotations
 
@@ -11,38 +11,60 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels.common import cdiv, load_tile, rows_last, split_dim, store_tile
+from nsa.kernels.common import cdiv, load_tile, next_power_of_2, rows_last, split_dim, store_tile
 from nsa.kernels.geometry import Spans, compressed_spans, packed_compressed, segments
 
+SPANS = 2
+"""Compressed tokens of one program: few, so that there are many programs, but two find their overlap in the cache."""
+
+LOADED = 8192
+"""Bytes that one warp loads at once, all of a usual span: there is nothing else to hide the latency behind."""
+
 ROWS = 32
-"""Compressed tokens, or tokens, of one program."""
+"""Tokens of one program of the gradient."""
 
 
 @triton.jit
-def _mean_tile(p_x, p_out, o_x, o_out, m_row, s_xt, L: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
-               D: tl.constexpr, BM: tl.constexpr):  # fmt: skip
-    b_sum = tl.zeros([BM, W], tl.float32)
-    for k in range(L):
-        b_sum += load_tile(p_x, o_x + k * s_xt, m_row, START, W, D, True).to(tl.float32)
-    store_tile(p_out, o_out, m_row, b_sum / L, START, W, D, False)
+def _mean_tile(p_x, p_out, m_i, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
+               D: tl.constexpr):  # fmt: skip
+    """Columns [START, START + W) of the mean of the L rows from p_x on, LB rows at once."""
+    b_sum = tl.zeros([W], tl.float32)
+    for k in range(0, L, LB):
+        o_k = k + tl.arange(0, LB)  # [LB]
+        b_sum += tl.sum(load_tile(p_x, o_k.to(tl.int64) * s_xt, m_i & (o_k < L), START, W, D, True).to(tl.float32), 0)
+    o_col = START + tl.arange(0, W)
+    tl.store(p_out + o_col, (b_sum / L).to(p_out.dtype.element_ty), mask=m_i & (o_col < D))
+
+
+@triton.jit
+def _means(
+    p_x, p_out, p_qlo, S, H, s_xb, s_xt, s_xh,
+    L: tl.constexpr, LB: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    i_h = tl.program_id(0) % H
+    i_b = tl.program_id(1).to(tl.int64)
+    for i in tl.static_range(BM):
+        i_s = tl.program_id(0) // H * BM + i
+        m_i = i_s < S
+        i_first = tl.load(p_qlo + i_s, mask=m_i, other=L - 1) - (L - 1)
+        p_span = p_x + i_b * s_xb + i_first.to(tl.int64) * s_xt + i_h * s_xh
+        p_mean = p_out + ((i_b * S + i_s) * H + i_h) * D
+        _mean_tile(p_span, p_mean, m_i, s_xt, L, LB, 0, D0, D)
+        if D1 > 0:
+            _mean_tile(p_span, p_mean, m_i, s_xt, L, LB, D0, D1, D)
 
 
 @triton.jit(do_not_specialize=["S", "H"])
 def _forward(
-    p_x, p_out, p_qlo, S, H, s_xb, s_xt, s_xh,
-    L: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
+    p_k, p_v, p_kout, p_vout, p_qlo, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh, L: tl.constexpr, LB: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BM: tl.constexpr,
 ):  # fmt: skip
-    """BM compressed tokens of one KV head; the last token of span i is p_qlo[i]."""
-    i_h = tl.program_id(0) % H
-    i_b = tl.program_id(1).to(tl.int64)
-    o_i = tl.program_id(0) // H * BM + tl.arange(0, BM)  # [BM]
-    m_row = o_i < S
-    o_first = tl.load(p_qlo + o_i, mask=m_row, other=L - 1) - (L - 1)
-    o_x = i_b * s_xb + o_first.to(tl.int64) * s_xt + i_h * s_xh
-    o_out = ((i_b * S + o_i) * H + i_h) * D
-    _mean_tile(p_x, p_out, o_x, o_out, m_row, s_xt, L, 0, D0, D, BM)
-    if D1 > 0:
-        _mean_tile(p_x, p_out, o_x, o_out, m_row, s_xt, L, D0, D1, D, BM)
+    """BM compressed tokens of one KV head, of k or of v; the last token of span i is p_qlo[i]."""
+    if tl.program_id(2) == 0:
+        _means(p_k, p_kout, p_qlo, S, H, s_kb, s_kt, s_kh, L, LB, DK, DK0, DK1, BM)
+    else:
+        _means(p_v, p_vout, p_qlo, S, H, s_vb, s_vt, s_vh, L, LB, DV, DV0, DV1, BM)
 
 
 @triton.jit
@@ -55,12 +77,27 @@ def _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, s_i, L: tl.con
     store_tile(p_dx, o_dx, m_row, b_dx / L, START, W, D, False)
 
 
+@triton.jit
+def _spread(
+    p_dout, p_dx, o_token, o_last, o_i, o_count, m_row, H, i_h,
+    L: tl.constexpr, OVERLAP: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """Rows o_token [BM] of the gradient, from OVERLAP compressed tokens each, the last of which is row o_last."""
+    o_dout, o_dx = (o_last * H + i_h) * D, (o_token * H + i_h) * D
+    _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, 0, D0, D, BM)
+    if D1 > 0:
+        _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, D0, D1, D, BM)
+
+
 @triton.jit(do_not_specialize=["T", "S", "H"])
 def _backward(
-    p_dout, p_dx, p_lo, p_start, p_end, T, S, H,
-    L: tl.constexpr, STRIDE: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
+    p_dkout, p_dvout, p_dk, p_dv, p_lo, p_start, p_end, T, S, H, L: tl.constexpr, STRIDE: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    BM: tl.constexpr,
 ):  # fmt: skip
-    """BM tokens of one KV head: each is in the spans of the last L // STRIDE compressed tokens that begin up to it."""
+    """BM tokens of one KV head, of k or of v: each is in the spans of the last L // STRIDE compressed tokens that
+    begin up to it.
+    """
     i_h = tl.program_id(0) % H
     i_b = tl.program_id(1).to(tl.int64)
     o_t = tl.program_id(0) // H * BM + tl.arange(0, BM)  # [BM]
@@ -68,57 +105,63 @@ def _backward(
     o_start = tl.load(p_start + o_t, mask=m_row, other=0)
     o_count = tl.maximum(tl.load(p_end + o_t, mask=m_row, other=0) - o_start - L + STRIDE, 0) // STRIDE
     o_i = (o_t - o_start) // STRIDE  # the last span that holds the token, in its own sequence
-    s_i = H * D
-    o_dout = (i_b * S + tl.load(p_lo + o_t, mask=m_row, other=0) + o_i) * s_i + i_h * D
-    o_dx = ((i_b * T + o_t) * H + i_h) * D
-    _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, s_i, L, L // STRIDE, 0, D0, D, BM)
-    if D1 > 0:
-        _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, s_i, L, L // STRIDE, D0, D1, D, BM)
+    o_last = i_b * S + tl.load(p_lo + o_t, mask=m_row, other=0) + o_i
+    if tl.program_id(2) == 0:
+        _spread(p_dkout, p_dk, i_b * T + o_t, o_last, o_i, o_count, m_row, H, i_h, L, L // STRIDE, DK, DK0, DK1, BM)
+    else:
+        _spread(p_dvout, p_dv, i_b * T + o_t, o_last, o_i, o_count, m_row, H, i_h, L, L // STRIDE, DV, DV0, DV1, BM)
 
 
-def forward(x: Tensor, config: NSAConfig, spans: Spans) -> Tensor:
-    """Means of x [B,T,Hkv,D]: [B,S,Hkv,D]."""
-    x = rows_last(x)
-    batch, _, heads, size = x.shape
-    keys = spans.q_lo.numel()
-    out = x.new_empty(batch, keys, heads, size)
-    if out.numel():
-        first, second = split_dim(size)
-        _forward[(cdiv(keys, ROWS) * heads, batch)](
-            x, out, spans.q_lo, keys, heads, *x.stride()[:3],
-            L=config.l, D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
+def _widths(k: Tensor, v: Tensor) -> dict[str, int]:
+    (dk0, dk1), (dv0, dv1) = split_dim(k.shape[-1]), split_dim(v.shape[-1])
+    return {"DK": k.shape[-1], "DK0": dk0, "DK1": dk1, "DV": v.shape[-1], "DV0": dv0, "DV1": dv1}
+
+
+def forward(k: Tensor, v: Tensor, config: NSAConfig, spans: Spans) -> tuple[Tensor, Tensor]:
+    """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv]: [B,S,Hkv,Dk], [B,S,Hkv,Dv]."""
+    k, v = rows_last(k), rows_last(v)
+    batch, _, heads, _ = k.shape
+    count = spans.q_lo.numel()
+    k_cmp, v_cmp = k.new_empty(batch, count, heads, k.shape[-1]), v.new_empty(batch, count, heads, v.shape[-1])
+    if k_cmp.numel():
+        widths = _widths(k, v)
+        fitting = LOADED // (max(widths["DK0"], widths["DV0"]) * k.element_size())
+        _forward[(cdiv(count, SPANS) * heads, batch, 2)](
+            k, v, k_cmp, v_cmp, spans.q_lo, count, heads, *k.stride()[:3], *v.stride()[:3],
+            L=config.l, LB=min(next_power_of_2(config.l), fitting), **widths, BM=SPANS, num_warps=1,
         )  # fmt: skip
-    return out
+    return k_cmp, v_cmp
 
 
-def backward(dout: Tensor, tokens: int, config: NSAConfig, spans: Spans, cu_seqlens: Tensor | None) -> Tensor:
-    """Gradient of x [B,T,Hkv,D] from that of its means [B,S,Hkv,D]."""
-    dout = dout.contiguous()
-    batch, keys, heads, size = dout.shape
-    dx = dout.new_empty(batch, tokens, heads, size)
-    owner = segments(tokens, cu_seqlens, dout.device)
-    if dx.numel():
-        first, second = split_dim(size)
-        _backward[(cdiv(tokens, ROWS) * heads, batch)](
-            dout, dx, spans.lo, owner.start, owner.end, tokens, keys, heads,
-            L=config.l, STRIDE=config.d, D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
+def backward(
+    dk_cmp: Tensor, dv_cmp: Tensor, tokens: int, config: NSAConfig, spans: Spans, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] from those of their means [B,S,Hkv,D*]."""
+    dk_cmp, dv_cmp = dk_cmp.contiguous(), dv_cmp.contiguous()
+    batch, count, heads, _ = dk_cmp.shape
+    dk, dv = (x.new_empty(batch, tokens, heads, x.shape[-1]) for x in (dk_cmp, dv_cmp))
+    owner = segments(tokens, cu_seqlens, dk.device)
+    if dk.numel():
+        _backward[(cdiv(tokens, ROWS) * heads, batch, 2)](
+            dk_cmp, dv_cmp, dk, dv, spans.lo, owner.start, owner.end, tokens, count, heads,
+            L=config.l, STRIDE=config.d, **_widths(dk, dv), BM=ROWS, num_warps=4,
         )  # fmt: skip
-    return dx
+    return dk, dv
 
 
 class MeanCompression(torch.autograd.Function):
-    """Means of x [B,T,Hkv,D] over the spans: [B,Tc,Hkv,D]."""
+    """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] over the spans: [B,Tc,Hkv,Dk], [B,Tc,Hkv,Dv]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> Tensor:
-        ctx.tokens, ctx.config = x.shape[1], config
+    def forward(ctx: Any, k: Tensor, v: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.tokens, ctx.config = k.shape[1], config
         ctx.spans = compressed_spans(
-            ctx.tokens, packed_compressed(cu_seqlens, ctx.tokens, config), config, cu_seqlens, x.device
+            ctx.tokens, packed_compressed(cu_seqlens, ctx.tokens, config), config, cu_seqlens, k.device
         )
         ctx.save_for_backward(cu_seqlens)
-        return forward(x, config, ctx.spans)
+        return forward(k, v, config, ctx.spans)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        return backward(dout, ctx.tokens, ctx.config, ctx.spans, *ctx.saved_tensors), None, None
+    def backward(ctx: Any, dk_cmp: Tensor, dv_cmp: Tensor) -> tuple[Tensor | None, ...]:
+        return *backward(dk_cmp, dv_cmp, ctx.tokens, ctx.config, ctx.spans, *ctx.saved_tensors), None, None

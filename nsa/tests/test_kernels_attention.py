@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from nsa import nsa_attention, ops, reference, routing
 from nsa.backends import triton as backend
+from nsa.kernels import compression
 from nsa.kernels.compression import MeanCompression
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
@@ -90,14 +92,29 @@ def test_shared_keys_and_given_compressed_tokens() -> None:
     )
 
 
-@pytest.mark.parametrize("problem", problems())
-def test_mean_compression(problem: Problem) -> None:
+def _joined(branches: Iterable[Tensor]) -> Tensor:
+    """Keys and values side by side, as the one output that is judged."""
+    return torch.cat(tuple(branches), -1)
+
+
+def _judge_mean(problem: Problem) -> None:
+    found = problem.tensors()
     judge(
         problem,
-        {"x": problem.tensors()["k_cmp_in"]},
-        lambda x: MeanCompression.apply(x, problem.config, problem.cu_seqlens),
-        lambda x: reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens),
+        {"k": found["k_cmp_in"], "v": found["v_cmp_in"]},
+        lambda k, v: _joined(MeanCompression.apply(k, v, problem.config, problem.cu_seqlens)),
+        lambda k, v: _joined(reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens) for x in (k, v)),
     )
+
+
+@pytest.mark.parametrize("problem", problems())
+def test_mean_compression(problem: Problem) -> None:
+    _judge_mean(problem)
+
+
+def test_mean_of_spans_longer_than_one_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "LOADED", 256)  # of a few rows
+    _judge_mean(replace(CASES["packed"], device=DEVICE))
 
 
 def test_each_operation_is_routed_here() -> None:
