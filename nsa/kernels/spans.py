@@ -28,6 +28,7 @@ from nsa.kernels.common import (
     load_pair,
     load_queries,
     mask_free,
+    next_power_of_2,
     pad_group,
     rows_last,
     split_dim,
@@ -35,6 +36,9 @@ from nsa.kernels.common import (
 )
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles, query_tiles
+
+SUMMED = 256
+"""Elements of one program of the sum of parts."""
 
 
 @dataclass(frozen=True)
@@ -357,6 +361,19 @@ def _backward_kv(
         store_tile(p_dv, o_row * DV, m_s, b_dv1, DV0, DV1, DV, False)
 
 
+@triton.jit(do_not_specialize=["PARTS"])
+def _sum_parts(p_dks, p_dvs, p_dk, p_dv, NK, NV, PARTS, PP: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK elements of dk or of dv: the sum of their PARTS parts, all loaded at once. NK, NV elements in all."""
+    o_x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    o_part = tl.arange(0, PP)[:, None]  # [PP, 1]
+    if tl.program_id(1) == 0:
+        b_dk = tl.load(p_dks + o_part.to(tl.int64) * NK + o_x[None, :], mask=(o_part < PARTS) & (o_x < NK), other=0.0)
+        tl.store(p_dk + o_x, tl.sum(b_dk, 0).to(p_dk.dtype.element_ty), mask=o_x < NK)
+    else:
+        b_dv = tl.load(p_dvs + o_part.to(tl.int64) * NV + o_x[None, :], mask=(o_part < PARTS) & (o_x < NV), other=0.0)
+        tl.store(p_dv + o_x, tl.sum(b_dv, 0).to(p_dv.dtype.element_ty), mask=o_x < NV)
+
+
 # --- launching ---
 
 
@@ -476,4 +493,15 @@ def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, sca
         )  # fmt: skip
     if parts == 1:
         return dk[0], dv[0]
-    return dk.sum(0).to(k.dtype), dv.sum(0).to(v.dtype)
+    return _summed(dk, dv, k.dtype)
+
+
+def _summed(dks: Tensor, dvs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sums of parts [parts,B,S,Hkv,D*] in one launch: [B,S,Hkv,D*]."""
+    dk, dv = (torch.empty(x.shape[1:], dtype=dtype, device=x.device) for x in (dks, dvs))
+    if dks.numel():
+        parts, most = dks.shape[0], max(dk.numel(), dv.numel())
+        _sum_parts[(cdiv(most, SUMMED), 2)](
+            dks, dvs, dk, dv, dk.numel(), dv.numel(), parts, PP=next_power_of_2(parts), BLOCK=SUMMED, num_warps=4
+        )
+    return dk, dv
