@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,7 +96,9 @@ def _on_its_device(function: Function) -> Function:
 
     @wraps(function)
     def guarded(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+        if not x.is_cuda or x.device.index == torch.cuda.current_device():
+            return function(x, *args, **kwargs)
+        with torch.cuda.device(x.device):
             return function(x, *args, **kwargs)
 
     return guarded  # type: ignore[return-value]

@@ -32,9 +32,10 @@ def _describable(x: Tensor) -> bool:
     bytes_of = x.element_size()
     if bytes_of > 2 or not x.numel():
         return False
-    aligned = x.data_ptr() % 16 == 0 and x.stride(1) * bytes_of % 16 == 0 and x.shape[-1] * bytes_of % 16 == 0
-    in_turn = x.shape[0] == 1 or x.stride(0) == x.shape[1] * x.stride(1)
-    return aligned and in_turn and x.stride(2) == x.shape[-1] and x.stride(3) == 1
+    (batch, tokens, _, size), (s_batch, s_token, s_head, s_column) = x.shape, x.stride()
+    aligned = x.data_ptr() % 16 == 0 and s_token * bytes_of % 16 == 0 and size * bytes_of % 16 == 0
+    in_turn = batch == 1 or s_batch == tokens * s_token
+    return aligned and in_turn and s_head == size and s_column == 1
 
 
 def key_tiles(x: Tensor, rows: int, wanted: bool = True) -> tuple[Any, Any]:
@@ -42,8 +43,7 @@ def key_tiles(x: Tensor, rows: int, wanted: bool = True) -> tuple[Any, Any]:
     if not wanted:
         return NONE
     batch, tokens, heads, size = x.shape
-    flat = x.as_strided((batch * tokens, heads * size), (x.stride(1), 1))
-    return tuple(TensorDescriptor.from_tensor(flat, [rows, width]) if width else None for width in split_dim(size))
+    return _tiles(x, [batch * tokens, heads * size], [x.stride(1), 1], [rows])
 
 
 def query_tiles(x: Tensor, tokens: int, group: int, wanted: bool = True) -> tuple[Any, Any]:
@@ -51,6 +51,11 @@ def query_tiles(x: Tensor, tokens: int, group: int, wanted: bool = True) -> tupl
     if not wanted:
         return NONE
     batch, length, heads, size = x.shape
-    flat = x.as_strided((batch * length, heads, size), (x.stride(1), size, 1))
-    boxes = ([tokens, group, width] if width else None for width in split_dim(size))
-    return tuple(box and TensorDescriptor.from_tensor(flat, box) for box in boxes)
+    return _tiles(x, [batch * length, heads, size], [x.stride(1), size, 1], [tokens, group])
+
+
+def _tiles(x: Tensor, shape: list[int], strides: list[int], box: list[int]) -> tuple[Any, Any]:
+    """x as an array of this shape, in boxes whose last axis is one of the parts of D."""
+    first, second = split_dim(x.shape[-1])
+    described = TensorDescriptor(x, shape, strides, [*box, first])
+    return described, TensorDescriptor(x, shape, strides, [*box, second]) if second else None

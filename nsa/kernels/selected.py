@@ -11,6 +11,7 @@ The kernels are in `selected_fwd` and `selected_bwd`, the index structures in `i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -40,45 +41,59 @@ class _Problem:
     where: index.Places
     scale: float
 
-    @property
+    @cached_property
     def heads(self) -> int:
         return self.k.shape[1]
 
-    @property
+    @cached_property
     def group(self) -> int:
         return self.q.shape[1] // self.heads
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """Token and head strides of q, k and v."""
         return (*self.q.stride()[:2], *self.k.stride()[:2], *self.v.stride()[:2])
 
-    def launch(self, kernel: str, tma: bool = False) -> dict[str, Any]:
-        """Compile-time arguments that all kernels share, with the tile and the warps of `kernel`."""
-        tile = config_for(kernel + "_tma" if tma else kernel, self.q, self.v).launch(pad_group(self.group))
-        (dk0, dk1), (dv0, dv1) = split_dim(self.q.shape[-1]), split_dim(self.v.shape[-1])
-        block = max(16, next_power_of_2(self.where.l_sel))
+    @cached_property
+    def sizes(self) -> dict[str, Any]:
+        """Compile-time arguments that all kernels share."""
+        dk, dv = self.q.shape[-1], self.v.shape[-1]
+        (dk0, dk1), (dv0, dv1) = split_dim(dk), split_dim(dv)
         return {
             "H": self.heads, "G": self.group, "GP": pad_group(self.group), "LB": self.where.l_sel,
-            "DK": self.q.shape[-1], "DK0": dk0, "DK1": dk1, "DV": self.v.shape[-1], "DV0": dv0, "DV1": dv1,
+            "DK": dk, "DK0": dk0, "DK1": dk1, "DV": dv, "DV0": dv0, "DV1": dv1,
             "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype),
-            **tile, "BN": min(tile["BN"], block),
         }  # fmt: skip
+
+    def tile(self, kernel: str, tma: bool = False) -> dict[str, int]:
+        """The tile and the warps of `kernel`."""
+        return config_for(kernel + "_tma" if tma else kernel, self.q, self.v).launch(pad_group(self.group))
+
+    def launch(self, kernel: str, tma: bool = False) -> dict[str, Any]:
+        """The compile-time arguments of `kernel`; a tile of keys is no longer than a block."""
+        tile, block = self.tile(kernel, tma), max(16, next_power_of_2(self.where.l_sel))
+        return {**self.sizes, **tile, "BN": min(tile["BN"], block)}
 
     def schedule(self, kernel: str, backward: bool) -> Schedule:
         """What `choose_schedule` names for this problem and the tiles of `kernel`."""
-        tokens = self.launch(kernel)["BM"] // pad_group(self.group)
+        tokens = self.tile(kernel)["BM"] // pad_group(self.group)
         widest = max(self.q.shape[-1], self.v.shape[-1])
         rows, slots, item = self.indices.shape[0], self.indices.shape[-1], self.q.element_size()
         return choose_schedule(self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows)
 
+    @cached_property
+    def one_batch(self) -> tuple[Tensor, Tensor]:
+        """k and v [1,M,Hkv,D*]."""
+        return self.k[None], self.v[None]
+
     def descriptors(self, rows: int, tma: bool) -> tuple[Any, ...]:
         """Tiles of `rows` keys for the copy engine: two parts of k and two of v, None for what there is not."""
-        return (*key_tiles(self.k[None], rows, tma), *key_tiles(self.v[None], rows, tma))
+        k, v = self.one_batch
+        return (*key_tiles(k, rows, tma), *key_tiles(v, rows, tma))
 
     def copy_engine(self) -> bool:
         """Whether k and v can be loaded by descriptor."""
-        return copy_engine(self.k[None], self.v[None])
+        return copy_engine(*self.one_batch)
 
 
 def _problem(

@@ -155,11 +155,11 @@ def _check(
     q_start: Tensor | None,
     block_indices: Tensor | None,
 ) -> None:
-    for k, v in zip(keys, values, strict=True):
+    for k, v in dict.fromkeys(zip(keys, values, strict=True)):  # branches may share theirs: once is enough
         checks.attention(NAME, q, k, v)
     for name, branches in (("k", keys), ("v", values)):
-        shapes = [list(x.shape) for x in branches]
-        if shapes.count(shapes[0]) != 3:
+        if len({x.shape for x in branches}) > 1:
+            shapes = [list(x.shape) for x in branches]
             raise ValueError(f"{NAME}: {name} of the three branches must have one shape, got {shapes}")
     checks.positions(NAME, q, keys[0].shape[1], cu_seqlens, q_start)
     checks.alike(NAME, q=q, gates=gates)

@@ -33,16 +33,18 @@ def attention_request(
 ) -> Request:
     """The request for q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv]; `others` may need gradients too."""
     inputs = (q, k, *others) if v is None else (q, k, v, *others)
+    batch, tokens, heads, dk = q.shape
+    _, keys, kv_heads, _ = k.shape
     return Request(
         operation,
         q.device,
         q.dtype,
-        q.shape[0],
-        q.shape[1],
-        k.shape[1],
-        q.shape[2],
-        k.shape[2],
-        q.shape[3],
+        batch,
+        tokens,
+        keys,
+        heads,
+        kv_heads,
+        dk,
         0 if v is None else v.shape[3],
         config,
         cu_seqlens is not None,
