@@ -310,6 +310,27 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
     return keys
 
 
+@triton.jit(do_not_specialize=["P", "K", "pairs", "steps"])
+def _edges_kernel(ordered, edges, counts, P, K, pairs, steps, BLOCK: tl.constexpr):
+    """Binary search among P sorted keys: edges [K+1], and one further on, counts [K+1], each key's number of runs."""
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = x <= K
+    first, first_high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
+    end, end_high = tl.zeros_like(x), tl.zeros_like(x) + P  # and more than x
+    for _ in range(steps):
+        middle = (first + first_high) // 2
+        below = tl.load(ordered + middle, mask=live & (first < first_high), other=0).to(tl.int32) < x
+        below &= first < first_high
+        first, first_high = tl.where(below, middle + 1, first), tl.where(below, first_high, middle)
+        middle = (end + end_high) // 2
+        below = tl.load(ordered + middle, mask=live & (end < end_high), other=0).to(tl.int32) <= x
+        below &= end < end_high
+        end, end_high = tl.where(below, middle + 1, end), tl.where(below, end_high, middle)
+    tl.store(edges + x, first, mask=live)
+    tl.store(counts + x + 1, (end - first + pairs - 1) // pairs, mask=x < K)
+    tl.store(counts + x, tl.zeros_like(x), mask=x == 0)
+
+
 def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
     """Runs of at most `pairs` pairs.
 
@@ -321,15 +342,16 @@ def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
     """
     narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
     ordered, order = torch.sort(keys.to(narrow), stable=True)
-    edges = torch.searchsorted(ordered, _numbers(last_key + 1, narrow, keys.device), out_int32=True)
-    run_edges = torch.zeros(last_key + 1, dtype=torch.int32, device=keys.device)
-    torch.cumsum((edges.diff() + (pairs - 1)) // pairs, 0, dtype=torch.int32, out=run_edges[1:])
+    edges, run_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
+    _edges_kernel[(cdiv(last_key + 1, 128),)](
+        ordered, edges, run_edges, keys.numel(), last_key, pairs, keys.numel().bit_length(), BLOCK=128, num_warps=4
+    )
+    run_edges.cumsum_(0, dtype=torch.int32)
     most = keys.numel() // pairs + min(used, keys.numel())
-    ids = _numbers(most, torch.int32, keys.device)
-    run_key = torch.searchsorted(run_edges[1:], ids, right=True, out_int32=True)
+    run_key = torch.searchsorted(run_edges[1:], _numbers(most, keys.device), right=True, out_int32=True)
     return Runs(order, edges, run_edges, run_key, pairs)
 
 
 @lru_cache(maxsize=16)
-def _numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.arange(count, dtype=dtype, device=device)
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, dtype=torch.int32, device=device)

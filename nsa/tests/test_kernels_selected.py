@@ -224,6 +224,21 @@ def test_runs_hold_each_pair_once_in_order() -> None:
             assert key // where.bins == h and int(where.blocks[0, key % where.bins]) == start
 
 
+@pytest.mark.parametrize(("count", "last_key"), [(500, 300), (1, 5), (700, 3), (64, 40000)])
+def test_runs_of_any_keys(count: int, last_key: int) -> None:
+    """Keys that no pair has, keys of many runs, padding, and more keys than 16 bits hold."""
+    keys = torch.randint(last_key + 3, (count,), generator=torch.Generator().manual_seed(0)).to(torch.int32)
+    runs = index.runs(keys.to(DEVICE), last_key, 8, last_key)
+    counts = torch.bincount(keys.clamp(max=last_key), minlength=last_key + 1)[:last_key]
+    parts = (counts + 7) // 8
+    assert runs.edges.tolist() == [0, *counts.cumsum(0).tolist()]
+    assert runs.run_edges.tolist() == [0, *parts.cumsum(0).tolist()]
+    expected = torch.arange(last_key).repeat_interleave(parts).tolist()
+    assert runs.run_key.tolist()[: len(expected)] == expected
+    assert all(key >= last_key for key in runs.run_key.tolist()[len(expected) :])
+    assert runs.order.cpu().tolist() == keys.sort(stable=True).indices.tolist()
+
+
 def test_reachable_bounds_the_blocks_of_each_chunk() -> None:
     """One sequence of 20 tokens, blocks of 8, chunks of 8 queries: 1, 2 and 3 blocks; of two sequences: all bins."""
     one, two = (torch.zeros(batch, 20, 1, 16, device=DEVICE) for batch in (1, 2))
