@@ -37,19 +37,28 @@ if TYPE_CHECKING:
 Triple = tuple[Tensor, Tensor, Tensor]
 BRANCHES = ("cmp", "sel", "win")
 MOST_PARTS = 64
-SCORED = 32
-"""Blocks of a tile of the second kernel."""
-TILES = (1, 3, 7, 15)
-"""Tiles that one of its programs may take: by default sizes, their compressed tokens and one more fill TOKENS."""
-SCORERS = 4
+SCORED = {32: 32, 64: 62, 128: 124, 256: 248}
+"""Lanes of a program of the second kernel, and its blocks: by default sizes, their compressed tokens and one more, from
+an aligned one on, fill TOKENS once or twice at most."""
+AMONG = 32
+"""Lanes that are compared with each other: their best are a list."""
+SCORERS = 3
 """Its programs on each multiprocessor."""
 TOKENS = 512
-"""Compressed tokens whose probabilities it computes at once: so many that each thread has all heads of its own."""
+"""Compressed tokens whose probabilities it computes at once: so many that each thread has all heads of its own, if
+they are 16 at most."""
+RANKED = 128
+"""Candidates that it compares with each other at once."""
+FEW = 128
+"""If all lists together hold no more keys, it compares all of them instead of looking for the best lists first."""
 GATHERERS = 3
 """Programs of the third kernel on each multiprocessor."""
 UNROLLED = 8
 SUMMED = 8192
-"""Numbers that the third kernel adds up at once."""
+"""Numbers that the third kernel adds up at once; half as many where it must fit several times on a multiprocessor, and
+where rows are wider than WIDE bytes: their sums need the registers."""
+WIDE = 256
+FEWEST_COLUMNS = 8
 MERGED = 64
 """Parts of compressed attention, of all its heads, that a program adds up."""
 MOST_KEYS = 512
@@ -80,6 +89,11 @@ class Sizes:
         """Blocks that scores choose."""
         return self.config.n_sel - self.config.init_blocks - self.config.local_blocks
 
+    @property
+    def candidates(self) -> int:
+        """The most blocks that they choose from."""
+        return self.blocks - self.config.init_blocks - self.config.local_blocks
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -87,25 +101,35 @@ class Plan:
 
     Attributes:
         parts: of the compressed tokens.
-        scored, tiles: blocks of a tile of the second kernel, and tiles of its programs.
+        scored, lanes, among: blocks that a program of the second kernel scores, the power of two that holds them,
+            and how many of these make a list of the best.
+        few: keys in all lists of a pair up to which these are compared without looking for the best lists first.
         keys: that one program of the third kernel takes.
+        summed: numbers that it adds up at once.
         first, third: tiles of the first and third kernel.
     """
 
     parts: int
     scored: int
-    tiles: int
+    lanes: int
+    among: int
+    few: int
     keys: int
+    summed: int
     first: Tile
     third: Tile
 
     def scorers(self, sizes: Sizes) -> int:
         """Programs of the second kernel that score the blocks of a pair."""
-        return max(1, cdiv(sizes.blocks, self.scored * self.tiles))
+        return max(1, cdiv(sizes.candidates, self.scored))
+
+    def lists(self, sizes: Sizes) -> int:
+        """Lists of the best blocks that these leave for a pair."""
+        return self.scorers(sizes) * self.lanes // self.among
 
     def listed(self, sizes: Sizes) -> int:
-        """Blocks that each tile leaves for the choice."""
-        return max(1, min(sizes.free, self.scored))
+        """Blocks of a list."""
+        return max(1, min(sizes.free, self.among))
 
     def selected_parts(self, config: NSAConfig, slots: int) -> int:
         """Programs of the third kernel for the selected blocks of a pair."""
@@ -120,15 +144,21 @@ def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
     """Enough programs to fill the device, and no more."""
     first, third = config_for("decode_compressed", q, v), config_for("decode_gather", q, v)
     if architecture_for(q) is None:
-        return Plan(3, 4, 2, 2 * third.BN, first, third)  # several of everything, even for the small shapes of a test
+        # several of everything, even for the small shapes of a test
+        return Plan(3, 7, 8, 4, few=16, keys=2 * third.BN, summed=SUMMED, first=first, third=third)
     multiprocessors, config = _multiprocessors(q.device), sizes.config
     parts = first.resident * multiprocessors // sizes.pairs
     parts = max(1, min(MOST_PARTS, parts, cdiv(sizes.compressed, first.BN)))
     read = sizes.pairs * (sizes.slots * config.l_sel + config.w)
     keys = next_power_of_2(cdiv(read, GATHERERS * multiprocessors))
-    scored = sizes.pairs * cdiv(sizes.blocks, SCORED)
-    tiles = next((count for count in TILES if scored <= count * SCORERS * multiprocessors), TILES[-1])
-    return Plan(parts, SCORED, tiles, max(2 * third.BN, min(MOST_KEYS, keys)), first, third)
+    keys = max(2 * third.BN, min(MOST_KEYS, keys))
+    roomy = read <= keys * multiprocessors and max(sizes.dk, sizes.dv) * q.element_size() <= WIDE
+    summed = SUMMED if roomy else SUMMED // 2
+    lanes = next(
+        (lanes for lanes, scored in SCORED.items()
+         if sizes.pairs * cdiv(sizes.candidates, scored) <= SCORERS * multiprocessors), max(SCORED),
+    )  # fmt: skip
+    return Plan(parts, SCORED[lanes], lanes, AMONG, FEW, keys, summed, first, third)
 
 
 @lru_cache
@@ -177,7 +207,7 @@ def make_scratch(sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
         integers(pairs, plan.parts),
         floats(pairs, third, gp), floats(pairs, third, gp), floats(pairs, third, gp, sizes.dv), integers(pairs, third),
         floats(pairs * sizes.group, sizes.dv),
-        torch.empty(pairs, plan.scorers(sizes) * plan.tiles, plan.listed(sizes), dtype=torch.int64, device=device),
+        torch.empty(pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
         integers(2, pairs),
         torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),
     )  # fmt: skip
@@ -320,17 +350,20 @@ class _Step:
         width = _overlap_width(config)
         parts, free = _power(self.plan.parts), max(1, self.sizes.free)
         heads = min(self._gp, max(1, MERGED // parts))
-        scorers = self.plan.scorers(self.sizes)
+        scorers, lists, listed = (count(self.sizes) for count in (self.plan.scorers, self.plan.lists, self.plan.listed))
+        few = lists * listed <= self.plan.few
+        candidates = lists * listed if few else free * (free + 1) // 2
+        at_once = _power(candidates) if few else RANKED
         choose_part[self._grid(scorers * select + cdiv(self.sizes.group, heads))](
             self.held.lengths, scratch.now, scratch.logits, scratch.summed, scratch.m, scratch.l, scratch.a,
             scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
             self.sizes.kv_heads, self.plan.parts, scorers * select, scratch.logits.shape[1],
             **self._values, L=config.l, D=config.d, LS=config.l_sel, WIDTH=width,
             INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=_power(config.n_sel),
-            FP=_power(free), HEADS=heads, PARTS=parts, BJ=self.plan.scored, TILES=self.plan.tiles,
-            CP=_power(scorers * self.plan.tiles), LISTED=self.plan.listed(self.sizes),
-            CANDIDATES=free * (free + 1) // 2, STEP=min(width, UNROLLED), BT=TOKENS,
-            APPEND=self.arriving is not None, num_warps=4,
+            FP=_power(free), HEADS=heads, PARTS=parts, SCORED=self.plan.scored, BJ=self.plan.lanes,
+            AMONG=self.plan.among, CP=_power(lists), LISTED=listed, CANDIDATES=candidates, AT_ONCE=at_once, FEW=few,
+            STEP=min(width, UNROLLED), BT=TOKENS * SMALLEST_DOT // self._gp, APPEND=self.arriving is not None,
+            num_warps=4,
         )  # fmt: skip
 
     def _gather(self, chosen: Tensor, branches: Collection[str], scored: bool) -> Tensor:
@@ -342,7 +375,7 @@ class _Step:
         slots, (table, pages, page) = chosen.shape[-1], self._pages
         selected = self.plan.selected_parts(config, slots) if "sel" in branches else 0
         parts = max(1, selected + (self.plan.window_parts(config) if "win" in branches else 0))
-        columns = max(SMALLEST_DOT, min(next_power_of_2(sizes.dv), SUMMED // (_power(parts) * self._gp)))
+        columns = min(next_power_of_2(sizes.dv), self.plan.summed // (_power(parts) * self._gp))
         gather_part[self._grid(parts)](
             self.q, held.lengths, scratch.now, table, *held.selected, *held.window, chosen, self.gates,
             scratch.o_cmp, scratch.seen, scratch.m3, scratch.l3, scratch.a3, scratch.seen3, scratch.tickets[1], o,
@@ -351,7 +384,7 @@ class _Step:
             *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale * LOG2E.value,
             **self._dimensions, LS=config.l_sel, W=config.w, PAGE=page, KEYS=self.plan.keys,
             PARTS=_power(parts), CMP_PARTS=_power(self.plan.parts), APPEND=self.arriving is not None,
-            COLUMNS=columns, CMP="cmp" in branches, CMP_READ=scored, WIN="win" in branches,
+            COLUMNS=max(FEWEST_COLUMNS, columns), CMP="cmp" in branches, CMP_READ=scored, WIN="win" in branches,
             **_tile(self.plan.third, self._gp, self.q),
         )  # fmt: skip
         return o

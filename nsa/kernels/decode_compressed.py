@@ -10,14 +10,35 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.common import LOADS_CHAIN, LOW
-from nsa.kernels.decode_rows import arrival, load_queries, logits_of, rows_of, softmax_step, store_partial
+from nsa.kernels.decode_rows import (
+    arrival,
+    load_queries,
+    logits_of,
+    pages_of,
+    rows_in,
+    softmax_step,
+    store_partial,
+)
+
+RING_ROWS = tl.constexpr(32)
+"""Rows of the ring that are added up at once."""
 
 
 @triton.jit
-def _store_row(p_x, p_new, o_new, i_row, i_h, H, WIDTH: tl.constexpr, D: tl.constexpr):
-    """Copy a new key or value to row i_row."""
+def _load_new(p_cmp, p_sel, p_win, o_new, m_any, WIDTH: tl.constexpr, D: tl.constexpr):
+    """A new token's rows in the three branches [WIDTH], all in flight together."""
     o_col = tl.arange(0, WIDTH)
-    b_x = tl.load(p_new + o_new + o_col, mask=o_col < D)
+    m_col = (o_col < D) & m_any
+    b_cmp = tl.load(p_cmp + o_new + o_col, mask=m_col)
+    b_sel = tl.load(p_sel + o_new + o_col, mask=m_col)
+    b_win = tl.load(p_win + o_new + o_col, mask=m_col)
+    return b_cmp, b_sel, b_win
+
+
+@triton.jit
+def _store_row(p_x, b_x, i_row, i_h, H, WIDTH: tl.constexpr, D: tl.constexpr):
+    """Write a key or value to row i_row."""
+    o_col = tl.arange(0, WIDTH)
     tl.store(p_x + (i_row * H + i_h) * D + o_col, b_x, mask=o_col < D)
 
 
@@ -26,8 +47,8 @@ def _mean(p_ring, p_new, o_new, i_b, i_h, i_t, o_col, H, L: tl.constexpr, D: tl.
     """Mean over L - 1 rows of the ring and the new token at the columns o_col, in the cache's dtype."""
     m_col = o_col < D
     b_sum = tl.load(p_new + o_new + o_col, mask=m_col, other=0.0).to(tl.float32)
-    for i in range(0, L, 16):
-        o_r = i + tl.arange(0, 16)
+    for i in range(0, L, RING_ROWS):
+        o_r = i + tl.arange(0, RING_ROWS)
         m_r = (o_r < L) & (o_r != i_t % L)
         o_x = ((i_b.to(tl.int64) * L + o_r) * H + i_h) * D
         b_x = tl.load(p_ring + o_x[:, None] + o_col[None, :], mask=m_r[:, None] & m_col[None, :], other=0.0)
@@ -36,11 +57,11 @@ def _mean(p_ring, p_new, o_new, i_b, i_h, i_t, o_col, H, L: tl.constexpr, D: tl.
 
 
 @triton.jit
-def _emit(
-    p_x, p_ring, p_new, p_frequency, o_new, i_b, i_h, i_t, i_row, H,
+def _emitted(
+    p_ring, p_new, p_frequency, o_new, i_b, i_h, i_t, H,
     L: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """Store the mean of the last L tokens in row i_row, ROTATED by the position of the first of them."""
+    """The mean of the last L tokens [WIDTH], ROTATED by the position of the first of them."""
     o_col = tl.arange(0, WIDTH)
     b_x = _mean(p_ring, p_new, o_new, i_b, i_h, i_t, o_col, H, L, D)
     if ROTATED:
@@ -52,7 +73,7 @@ def _emit(
         b_angle *= (i_t + 1 - L).to(tl.float32)
         b_turned = tl.where(m_first, -b_other, b_other) * tl.sin(b_angle)
         b_x = (b_x.to(tl.float32) * tl.cos(b_angle) + b_turned).to(b_x.dtype)
-    tl.store(p_x + (i_row * H + i_h) * D + o_col, b_x, mask=o_col < D)
+    return b_x
 
 
 @triton.jit(do_not_specialize=["ROWS_SEL", "ROWS_CMP", "LIMIT", "s_table"])
@@ -73,6 +94,13 @@ def compressed_part(
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
     b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK, DK0, DK1)
+    if APPEND:
+        WK: tl.constexpr = DK0 if DK1 == 0 else 2 * DK0  # the power of two that holds a key
+        WV: tl.constexpr = DV0 if DV1 == 0 else 2 * DV0
+        o_nk = i_b.to(tl.int64) * s_kb + i_h * s_kh
+        o_nv = i_b.to(tl.int64) * s_vb + i_h * s_vh
+        b_nkc, b_nks, b_nkw = _load_new(p_nkc, p_nks, p_nkw, o_nk, i_s == S - 1, WK, DK)
+        b_nvc, b_nvs, b_nvw = _load_new(p_nvc, p_nvs, p_nvw, o_nv, i_s == S - 1, WV, DV)
     i_t, m_new = arrival(p_length, p_count, p_table, i_b, LIMIT, s_table, PAGE, APPEND, COUNTED)
     n = tl.maximum(i_t + 1 - L + D, 0) // D  # visible compressed tokens
     i_part = tl.cdiv(tl.cdiv(n, BN), S) * BN
@@ -80,26 +108,24 @@ def compressed_part(
     i_hi = tl.minimum(i_lo + i_part, n)
 
     if APPEND:
-        WK: tl.constexpr = DK0 if DK1 == 0 else 2 * DK0  # the power of two that holds a key
-        WV: tl.constexpr = DV0 if DV1 == 0 else 2 * DV0
-        o_nk = i_b.to(tl.int64) * s_kb + i_h * s_kh
-        o_nv = i_b.to(tl.int64) * s_vb + i_h * s_vh
         if (i_s == S - 1) & m_new:
-            i_sel = rows_of(p_table, i_b, i_t, True, ROWS_SEL, s_table, PAGE)
+            i_sel = rows_in(pages_of(p_table, i_b, i_t, True, s_table, PAGE), i_b, i_t, ROWS_SEL, PAGE)
             i_win = i_b.to(tl.int64) * W + i_t % W
-            _store_row(p_sk, p_nks, o_nk, i_sel, i_h, H, WK, DK)
-            _store_row(p_sv, p_nvs, o_nv, i_sel, i_h, H, WV, DV)
-            _store_row(p_wk, p_nkw, o_nk, i_win, i_h, H, WK, DK)
-            _store_row(p_wv, p_nvw, o_nv, i_win, i_h, H, WV, DV)
             i_ring = i_b.to(tl.int64) * L + i_t % L
-            _store_row(p_rk, p_nkc, o_nk, i_ring, i_h, H, WK, DK)
-            _store_row(p_rv, p_nvc, o_nv, i_ring, i_h, H, WV, DV)
+            _store_row(p_sk, b_nks, i_sel, i_h, H, WK, DK)
+            _store_row(p_sv, b_nvs, i_sel, i_h, H, WV, DV)
+            _store_row(p_wk, b_nkw, i_win, i_h, H, WK, DK)
+            _store_row(p_wv, b_nvw, i_win, i_h, H, WV, DV)
+            _store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
+            _store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
         if EMIT:
             m_last = (i_lo < n) & (i_hi == n)  # this part ends with the token that is new
             if m_new & m_last & ((i_t + 1) % D == 0):  # D divides L
-                i_row = rows_of(p_table, i_b, n - 1, True, ROWS_CMP, s_table, CMP_PAGE)
-                _emit(p_ck, p_rk, p_nkc, p_frequency, o_nk, i_b, i_h, i_t, i_row, H, L, WK, DK, ROTATED)
-                _emit(p_cv, p_rv, p_nvc, p_frequency, o_nv, i_b, i_h, i_t, i_row, H, L, WV, DV, False)
+                i_row = rows_in(pages_of(p_table, i_b, n - 1, True, s_table, CMP_PAGE), i_b, n - 1, ROWS_CMP, CMP_PAGE)
+                b_k = _emitted(p_rk, p_nkc, p_frequency, o_nk, i_b, i_h, i_t, H, L, WK, DK, ROTATED)
+                b_v = _emitted(p_rv, p_nvc, p_frequency, o_nv, i_b, i_h, i_t, H, L, WV, DV, False)
+                _store_row(p_ck, b_k, i_row, i_h, H, WK, DK)
+                _store_row(p_cv, b_v, i_row, i_h, H, WV, DV)
                 tl.debug_barrier()  # other threads read it below
         if (i_s == S - 1) & (i_h == 0):
             tl.store(p_now + i_b, i_t)
@@ -113,15 +139,18 @@ def compressed_part(
         b_a1 = tl.zeros([GP, DV1], tl.float32)
     o_g = tl.arange(0, GP)
     p_mine = p_logits + (i_bh * G + o_g).to(tl.int64)[:, None] * s_logits
-    seen = i_bh * 0
+    b_seen = tl.zeros([BN], tl.int32)
+    o_i = i_lo + tl.arange(0, BN)
+    b_page = pages_of(p_table, i_b, o_i, o_i < i_hi, s_table, CMP_PAGE)
     for i in tl.range(i_lo, i_hi, BN, num_stages=None if LOADS_CHAIN else 1):
         o_i = i + tl.arange(0, BN)
         m_i = o_i < i_hi
-        o_row = rows_of(p_table, i_b, o_i, m_i, ROWS_CMP, s_table, CMP_PAGE) * H + i_h
+        o_row = rows_in(b_page, i_b, o_i, ROWS_CMP, CMP_PAGE) * H + i_h
+        b_page = pages_of(p_table, i_b, o_i + BN, o_i + BN < i_hi, s_table, CMP_PAGE)
         b_s = logits_of(b_q0, b_q1, p_ck, o_row, m_i, scale, DK, DK0, DK1, PREC)
         tl.store(p_mine + o_i[None, :], b_s, mask=(o_g < G)[:, None] & (o_i < s_logits)[None, :])
         b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_cv, o_row, m_i, DV, DV0, DV1, PREC)
-        seen += tl.sum(m_i.to(tl.int32), 0)
+        b_seen += m_i.to(tl.int32)
     i_partial = i_bh * S + i_s
     store_partial(p_m, p_l, p_a, i_partial, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
-    tl.store(p_seen + i_partial, seen)
+    tl.store(p_seen + i_partial, tl.sum(b_seen, 0))

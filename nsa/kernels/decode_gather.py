@@ -10,7 +10,26 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.common import LOADS_CHAIN, LOW
-from nsa.kernels.decode_rows import load_queries, logits_of, query_position, rows_of, softmax_step, store_partial
+from nsa.kernels.decode_rows import (
+    load_queries,
+    logits_of,
+    pages_of,
+    query_position,
+    rows_in,
+    softmax_step,
+    store_partial,
+)
+
+
+@triton.jit
+def _places(p_chosen, p_table, i, i_b, i_t, SLOTS, s_table, BN: tl.constexpr, LS: tl.constexpr, PAGE: tl.constexpr):
+    """Positions and pages [BN] of the keys from i on of the chosen blocks; position -1: none that the query sees."""
+    o_x = i + tl.arange(0, BN)
+    o_slot = o_x // LS
+    b_block = tl.load(p_chosen + o_slot, mask=o_slot < SLOTS, other=-1).to(tl.int32)
+    o_pos = b_block * LS + o_x % LS
+    o_pos = tl.where((b_block >= 0) & (o_pos >= 0) & (o_pos <= i_t), o_pos, -1)
+    return o_pos, pages_of(p_table, i_b, o_pos, o_pos >= 0, s_table, PAGE)
 
 
 @triton.jit
@@ -23,6 +42,20 @@ def _weights(b_m, b_l, b_gate, m_part):
 
 
 @triton.jit
+def _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, i, DV: tl.constexpr, COLUMNS: tl.constexpr, CMP: tl.constexpr):
+    """Columns [i, i + COLUMNS) of all parts [GP, PARTS, COLUMNS] and, with CMP, of compressed attention."""
+    o_col = i + tl.arange(0, COLUMNS)
+    p_part = p_a + o_row[:, :, None] * DV + o_col[None, None, :]
+    p_part = tl.max_contiguous(p_part, [2, 1, 4])  # of axes 0 and 1, the first is to be spread over threads
+    b_a = tl.load(p_part, mask=m_row[:, :, None] & (o_col < DV)[None, None, :], other=0.0)
+    b_cmp = tl.zeros([m_g.shape[0], COLUMNS], tl.float32)
+    if CMP:
+        m_o = m_g[:, None] & (o_col < DV)[None, :]
+        b_cmp = tl.load(p_cmp + o_out[:, None] * DV + o_col[None, :], mask=m_o, other=0.0)
+    return b_a, b_cmp
+
+
+@triton.jit
 def _finish(
     p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads, i_b, i_h, i_bh, S, N_SEL, N, s_gb, s_gh, s_gx,
     G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, PARTS: tl.constexpr, CMP_PARTS: tl.constexpr,
@@ -31,6 +64,7 @@ def _finish(
     """The gated sum of the branches of one (sequence, KV head), and the keys that each read.
 
     Parts are the middle axis, so that each thread holds all parts of its columns and adds them without the others.
+    Loads come before what waits for others: the next columns are on their way while some are added up.
     """
     o_s, o_g = tl.arange(0, PARTS), tl.arange(0, GP)
     m_s, m_g, m_sel = o_s < N, o_g < G, o_s < N_SEL
@@ -42,26 +76,27 @@ def _finish(
     b_gate_sel = tl.load(p_gates + o_gate + s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_gate_win = tl.load(p_gates + o_gate + 2 * s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_seen = tl.load(p_seen + i_bh * N + o_s, mask=m_s, other=0)
-    b_w = _weights(b_m, b_l, b_gate_sel, m_sel) + _weights(b_m, b_l, b_gate_win, m_s & (o_s >= N_SEL))
-    m_row = m_s[None, :] & m_g[:, None]
-    o_out = (i_bh * G + o_g).to(tl.int64)
-    for i in tl.static_range(0, DV, COLUMNS):
-        o_col = i + tl.arange(0, COLUMNS)
-        p_part = p_a + o_row[:, :, None] * DV + o_col[None, None, :]
-        p_part = tl.max_contiguous(p_part, [2, 1, 4])  # of axes 0 and 1, the first is to be spread over threads
-        b_a = tl.load(p_part, mask=m_row[:, :, None] & (o_col < DV)[None, None, :], other=0.0)
-        b_o = tl.sum(b_a * b_w[:, :, None], 1)
-        m_o = m_g[:, None] & (o_col < DV)[None, :]
-        if CMP:
-            b_o += b_gate[:, None] * tl.load(p_cmp + o_out[:, None] * DV + o_col[None, :], mask=m_o, other=0.0)
-        tl.store(p_o + o_out[:, None] * DV + o_col[None, :], b_o.to(p_o.dtype.element_ty), mask=m_o)
-    p_mine = p_reads + i_bh * 3
+    b_seen_cmp = tl.zeros([CMP_PARTS], tl.int32)
     if CMP_READ:
         o_c = tl.arange(0, CMP_PARTS)
-        b_cmp = tl.load(p_seen_cmp + i_bh * S + o_c, mask=o_c < S, other=0)
-        tl.store(p_mine, tl.sum(b_cmp, 0).to(tl.int64))
-    else:
-        tl.store(p_mine, (i_bh * 0).to(tl.int64))
+        b_seen_cmp = tl.load(p_seen_cmp + i_bh * S + o_c, mask=o_c < S, other=0)
+    m_row = m_s[None, :] & m_g[:, None]
+    o_out = (i_bh * G + o_g).to(tl.int64)
+    b_a, b_cmp = _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, 0, DV, COLUMNS, CMP)
+    b_a_next, b_cmp_next = _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, COLUMNS, DV, COLUMNS, CMP)
+    b_w = _weights(b_m, b_l, b_gate_sel, m_sel) + _weights(b_m, b_l, b_gate_win, m_s & (o_s >= N_SEL))
+    for i in tl.static_range(0, DV, COLUMNS):
+        b_o = tl.sum(b_a * b_w[:, :, None], 1)
+        if CMP:
+            b_o += b_gate[:, None] * b_cmp
+        b_a, b_cmp = b_a_next, b_cmp_next
+        if i + 2 * COLUMNS < DV:
+            b_a_next, b_cmp_next = _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, i + 2 * COLUMNS, DV, COLUMNS, CMP)
+        o_col = i + tl.arange(0, COLUMNS)
+        m_o = m_g[:, None] & (o_col < DV)[None, :]
+        tl.store(p_o + o_out[:, None] * DV + o_col[None, :], b_o.to(p_o.dtype.element_ty), mask=m_o)
+    p_mine = p_reads + i_bh * 3
+    tl.store(p_mine, tl.sum(b_seen_cmp, 0).to(tl.int64))
     tl.store(p_mine + 1, tl.sum(tl.where(m_sel, b_seen, 0), 0).to(tl.int64))
     tl.store(p_mine + 2, tl.sum(tl.where(m_sel, 0, b_seen), 0).to(tl.int64))
 
@@ -90,18 +125,17 @@ def gather_part(
     b_a1 = b_a0
     if DV1 > 0:
         b_a1 = tl.zeros([GP, DV1], tl.float32)
-    seen = i_bh * 0
+    b_seen = tl.zeros([BN], tl.int32)
     if i_s < N_SEL:
+        p_mine = p_chosen + i_bh * SLOTS
+        o_pos, b_page = _places(p_mine, p_table, i_s * KEYS, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
         for i in tl.range(i_s * KEYS, (i_s + 1) * KEYS, BN, num_stages=None if LOADS_CHAIN else 1):
-            o_x = i + tl.arange(0, BN)
-            o_slot = o_x // LS
-            b_block = tl.load(p_chosen + i_bh * SLOTS + o_slot, mask=o_slot < SLOTS, other=-1).to(tl.int32)
-            o_pos = b_block * LS + o_x % LS
-            m_key = (b_block >= 0) & (o_pos >= 0) & (o_pos <= i_t)
-            o_row = rows_of(p_table, i_b, tl.where(m_key, o_pos, 0), m_key, ROWS_SEL, s_table, PAGE) * H + i_h
+            m_key = o_pos >= 0
+            o_row = rows_in(b_page, i_b, tl.maximum(o_pos, 0), ROWS_SEL, PAGE) * H + i_h
+            o_pos, b_page = _places(p_mine, p_table, i + BN, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
             b_s = logits_of(b_q0, b_q1, p_sk, o_row, m_key, scale, DK, DK0, DK1, PREC)
             b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_sv, o_row, m_key, DV, DV0, DV1, PREC)
-            seen += tl.sum(m_key.to(tl.int32), 0)
+            b_seen += m_key.to(tl.int32)
     elif WIN:
         i_lo = (i_s - N_SEL) * KEYS
         i_hi = tl.minimum(tl.minimum(i_lo + KEYS, W), i_t + 1)  # all that the ring holds; its order is no matter
@@ -111,10 +145,10 @@ def gather_part(
             o_row = (i_b.to(tl.int64) * W + o_x) * H + i_h
             b_s = logits_of(b_q0, b_q1, p_wk, o_row, m_key, scale, DK, DK0, DK1, PREC)
             b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_wv, o_row, m_key, DV, DV0, DV1, PREC)
-            seen += tl.sum(m_key.to(tl.int32), 0)
+            b_seen += m_key.to(tl.int32)
     i_first = i_bh * N
     store_partial(p_m, p_l, p_a, i_first + i_s, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
-    tl.store(p_seen + i_first + i_s, seen)
+    tl.store(p_seen + i_first + i_s, tl.sum(b_seen, 0))
     tl.debug_barrier()  # every thread has stored before one of them says so
     if tl.atomic_add(p_ticket + i_bh, 1, sem="acq_rel") == N - 1:
         _finish(

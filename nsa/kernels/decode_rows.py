@@ -34,19 +34,27 @@ def arrival(
 @triton.jit
 def query_position(p_length, p_now, i_b, APPEND: tl.constexpr):
     """Position of the query of sequence i_b; where tokens are appended, as the first kernel left it."""
-    i_t = tl.load(p_length + i_b).to(tl.int32) - 1
-    if APPEND:
-        i_t = tl.load(p_now + i_b)
-    return i_t
+    p_t = p_now if APPEND else p_length
+    return tl.load(p_t + i_b).to(tl.int32) - (0 if APPEND else 1)
 
 
 @triton.jit
-def rows_of(p_table, i_b, o_pos, m_pos, ROWS, s_table, PAGE: tl.constexpr):
-    """Rows (int64) of the positions o_pos of sequence i_b; PAGE rows make a page, 0 means that there are no pages."""
-    if PAGE == 0:
-        o_row = i_b.to(tl.int64) * ROWS + o_pos
-    else:
+def pages_of(p_table, i_b, o_pos, m_pos, s_table, PAGE: tl.constexpr):
+    """Pages of the positions o_pos of sequence i_b, PAGE rows each; PAGE = 0: there are none, and anything will do.
+
+    A loop over keys reads them one tile ahead of `rows_in`: then no load of the tile waits for another.
+    """
+    b_page = o_pos
+    if PAGE > 0:
         b_page = tl.load(p_table + i_b * s_table + o_pos // PAGE, mask=m_pos, other=0)
+    return b_page
+
+
+@triton.jit
+def rows_in(b_page, i_b, o_pos, ROWS, PAGE: tl.constexpr):
+    """Rows (int64) of the positions o_pos of sequence i_b in their pages."""
+    o_row = i_b.to(tl.int64) * ROWS + o_pos
+    if PAGE > 0:
         o_row = tl.maximum(b_page, 0).to(tl.int64) * PAGE + o_pos % PAGE
     return o_row
 

@@ -12,7 +12,7 @@ from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, 
 from nsa.tests.decoding import ODD, SMALL
 from nsa.tests.kernel_cases import DEVICE, DTYPES
 
-pytest.importorskip("triton")
+decode = pytest.importorskip("nsa.kernels.decode")
 TIES = NSAConfig(l=8, d=8, l_sel=8, n_sel=3, w=5, init_blocks=0, local_blocks=1)
 FINE = NSAConfig(l=10, d=1, l_sel=4, n_sel=6, w=30)
 """13 compressed tokens overlap a block: more than are summed at once."""
@@ -90,6 +90,40 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
         assert torch.equal(chosen, expected)
         for scratch in cache.scratch.values():
             scratch.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # left by an earlier step: block 1, best
+
+
+@pytest.mark.parametrize("page_size", [None, 16])
+@pytest.mark.parametrize("alike", [False, True], ids=["random", "ties"])
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"lanes": 4, "scored": 4, "among": 4, "few": 0},
+        {"lanes": 16, "scored": 13, "among": 4, "few": 0},
+        {"lanes": 16, "scored": 15, "among": 16, "few": 1 << 10},
+        {"lanes": 32, "scored": 32, "among": 2, "few": 0, "keys": 16, "parts": 5},
+    ],
+    ids=str,
+)
+def test_the_split_changes_no_choice(
+    split: dict[str, int], alike: bool, page_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of a program, lists of their best, and how these are merged."""
+    config = replace(SMALL, n_sel=9)
+    inputs = drawn(230, dtype=torch.float32)
+    if alike:
+        inputs.k[0].zero_()
+    plan_for = decode.plan_for
+    monkeypatch.setattr(decode, "plan_for", lambda *given: replace(plan_for(*given), **split))
+    monkeypatch.setattr(decode, "TOKENS", 16)
+    cache = cache_for(inputs, config, page_size=page_size)
+    for begun, end in ((0, 60), (60, 230)):
+        piece, last = inputs.between(begun, end), inputs.between(end - 1, end)
+        cache.append(piece.k, piece.v)
+        expected = ops.cached_attention(last.q, last.gates, cache, backend="torch")
+        for _ in range(2):
+            found = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
+            assert torch.equal(found[1], expected[1])
+            torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
 def test_ties_go_to_the_lower_block() -> None:
