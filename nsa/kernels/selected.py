@@ -412,13 +412,14 @@ def _launch_dkv(
 
 def _reduce(p: _Problem, partials: _Partials, groups: int, dk: Tensor, dv: Tensor) -> None:
     """Add up the runs of each block; `groups` sets of keys, one after the other, name the same blocks."""
-    for part, x in ((partials.k, dk), (partials.v, dv)):
-        keys, columns = min(64, partials.rows), min(64, next_power_of_2(x.shape[-1]))
-        pieces = partials.rows // keys * cdiv(x.shape[-1], columns)
-        reduce_kernel[(p.where.bins, p.heads, pieces)](
-            part, x, partials.runs.run_edges, p.where.blocks, p.where.bins, groups,
-            H=p.heads, D=x.shape[-1], LB=p.where.l_sel, ROWS=partials.rows, BN=keys, BD=columns,
-        )  # fmt: skip
+    keys = min(64, partials.rows)
+    columns = [min(64, next_power_of_2(x.shape[-1])) for x in (dk, dv)]
+    pieces = [partials.rows // keys * cdiv(x.shape[-1], width) for x, width in zip((dk, dv), columns, strict=True)]
+    reduce_kernel[(p.where.bins, p.heads, sum(pieces))](
+        partials.k, partials.v, dk, dv, partials.runs.run_edges, p.where.blocks, p.where.bins, groups,
+        H=p.heads, DK=dk.shape[-1], DV=dv.shape[-1], LB=p.where.l_sel, ROWS=partials.rows, BN=keys,
+        BDK=columns[0], BDV=columns[1], PIECES=pieces[0],
+    )  # fmt: skip
 
 
 def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor, *, gated: bool) -> None:

@@ -226,19 +226,16 @@ def dkv_kernel(
         store_tile(p_dv, o_out * DV, o_key >= 0, b_dv1, DV0, DV1, DV, False)
 
 
-@triton.jit(do_not_specialize=["BINS", "n_chunks"])
-def reduce_kernel(
-    p_part, p_x, p_run_edges, p_blocks, BINS, n_chunks,
+@triton.jit
+def _reduce_piece(
+    p_part, p_x, p_run_edges, p_blocks, BINS, n_chunks, i_piece,
     H: tl.constexpr, D: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Sum the partials p_part [R,ROWS,D] of one block and KV head into p_x [M,H,D], BN keys by BD columns a program.
-
-    A block that no query selected gets zeros. Keys of no block do not exist: every key belongs to one.
-    """
+    """Sum BN keys by BD columns of the partials p_part [R,ROWS,D] of one block and KV head into p_x [M,H,D]."""
     i_bin, i_h = tl.program_id(0), tl.program_id(1)
     first, end = tl.load(p_blocks + i_bin), tl.load(p_blocks + BINS + i_bin)
-    o_key = tl.program_id(2) // tl.cdiv(D, BD) * BN + tl.arange(0, BN)  # [BN]
-    o_col = tl.program_id(2) % tl.cdiv(D, BD) * BD + tl.arange(0, BD)
+    o_key = i_piece // tl.cdiv(D, BD) * BN + tl.arange(0, BN)  # [BN]
+    o_col = i_piece % tl.cdiv(D, BD) * BD + tl.arange(0, BD)
     m_key = (o_key < LB) & (first + o_key < end)
     m_tile = m_key[:, None] & (o_col < D)[None, :]
     o_tile = o_key[:, None] * D + o_col[None, :]
@@ -252,3 +249,20 @@ def reduce_kernel(
             p_run += ROWS * D
     o_x = ((first + o_key).to(tl.int64) * H + i_h) * D
     tl.store(p_x + o_x[:, None] + o_col[None, :], b_sum.to(p_x.dtype.element_ty), mask=m_tile)
+
+
+@triton.jit(do_not_specialize=["BINS", "n_chunks"])
+def reduce_kernel(
+    p_dks, p_dvs, p_dk, p_dv, p_run_edges, p_blocks, BINS, n_chunks,
+    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr,
+    BDK: tl.constexpr, BDV: tl.constexpr, PIECES: tl.constexpr,
+):  # fmt: skip
+    """Sum the partials of one block and KV head, a piece a program: the first PIECES are of dk, the others of dv.
+
+    A block that no query selected gets zeros. Keys of no block do not exist: every key belongs to one.
+    """
+    i_piece = tl.program_id(2)
+    if i_piece < PIECES:
+        _reduce_piece(p_dks, p_dk, p_run_edges, p_blocks, BINS, n_chunks, i_piece, H, DK, LB, ROWS, BN, BDK)
+    else:
+        _reduce_piece(p_dvs, p_dv, p_run_edges, p_blocks, BINS, n_chunks, i_piece - PIECES, H, DV, LB, ROWS, BN, BDV)
