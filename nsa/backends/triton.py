@@ -13,13 +13,12 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels import compressed as compressed_kernels
+from nsa.kernels import compression, topk
 from nsa.kernels import decode as decode_kernels
-from nsa.kernels import topk
 from nsa.kernels import window as window_kernels
 from nsa.kernels.attention import NSAAttention
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common import pad_group
-from nsa.kernels.compression import MeanCompression
 from nsa.kernels.configs import architecture_of, most_heads
 from nsa.kernels.selected import selected_attention
 from nsa.routing import Request
@@ -191,7 +190,7 @@ def attention(
 ) -> Tensor:
     """The whole operation in one autograd function; k and v are (cmp, sel, win)."""
     if compressed is None:
-        k_cmp, v_cmp = MeanCompression.apply(k[0], v[0], config, cu_seqlens)
+        k_cmp, v_cmp = compression.mean(k[0], v[0], config, cu_seqlens)
     else:
         k_cmp, v_cmp = compressed
     return NSAAttention.apply(

@@ -149,15 +149,24 @@ def backward(
     return dk, dv
 
 
+def mean(k: Tensor, v: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`MeanCompression` where a gradient may be asked for, else `forward` without autograd's microseconds."""
+    if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+        return MeanCompression.apply(k, v, config, cu_seqlens)
+    return forward(k, v, config, _spans(k, config, cu_seqlens))
+
+
+def _spans(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> Spans:
+    tokens = k.shape[1]
+    return compressed_spans(tokens, packed_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)
+
+
 class MeanCompression(torch.autograd.Function):
     """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] over the spans: [B,Tc,Hkv,Dk], [B,Tc,Hkv,Dv]."""
 
     @staticmethod
     def forward(ctx: Any, k: Tensor, v: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
-        ctx.tokens, ctx.config = k.shape[1], config
-        ctx.spans = compressed_spans(
-            ctx.tokens, packed_compressed(cu_seqlens, ctx.tokens, config), config, cu_seqlens, k.device
-        )
+        ctx.tokens, ctx.config, ctx.spans = k.shape[1], config, _spans(k, config, cu_seqlens)
         ctx.save_for_backward(cu_seqlens)
         return forward(k, v, config, ctx.spans)
 

@@ -117,6 +117,16 @@ def test_mean_of_spans_longer_than_one_load(monkeypatch: pytest.MonkeyPatch) -> 
     _judge_mean(replace(CASES["packed"], device=DEVICE))
 
 
+def test_mean_is_the_same_where_no_gradient_is_asked_for() -> None:
+    problem = replace(CASES["packed"], device=DEVICE)
+    k, v = (problem.tensors()[name].requires_grad_() for name in ("k_cmp_in", "v_cmp_in"))
+    kept = compression.mean(k, v, problem.config, problem.cu_seqlens)
+    with torch.no_grad():
+        bare = compression.mean(k, v, problem.config, problem.cu_seqlens)
+    assert all(x.requires_grad and torch.equal(x, y) for x, y in zip(kept, bare, strict=True))
+    assert not any(x.requires_grad for x in bare)
+
+
 def test_each_operation_is_routed_here() -> None:
     problem = replace(CASES["batch"], device=DEVICE)
     x = problem.tensors()
