@@ -19,6 +19,7 @@ from torch import Tensor
 from nsa.blocks import overlap_band
 from nsa.config import NSAConfig
 from nsa.kernels import compressed
+from nsa.kernels.block_choice import LANES, block_scores, candidates, keep_best, store_blocks
 from nsa.kernels.common import (
     LOG2E,
     dot_precision,
@@ -34,17 +35,21 @@ from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles
 from nsa.kernels.geometry import compressed_spans, segments
 
-CANDIDATES_IN_REGISTERS = 2048
-"""Scores of one chunk, over all queries of the tile."""
+SCORES_AT_ONCE = 4096
+"""Scores of one chunk of candidates, over the queries that choose together."""
+ROWS = (4, 32)
+"""The fewest and the most rows of LANES candidates in a chunk."""
+ALIGNED = 16
+"""Rows of the scratch begin at multiples of so many numbers, so that they can be read as vectors."""
 
 
 @triton.jit
 def _probabilities_step(
-    b_q0, b_q1, b_lse, b_lo, b_hi, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, i_lo, LENGTH, scale,
+    b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, LENGTH, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr,
     MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """p of BN keys, summed over each query's heads, to the scratch [TB, LENGTH]."""
+    """p of BN keys, summed over each query's heads, to the scratch [TB, LENGTH], whose rows begin at o_lo [TB]."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
     m_s = o_s < i_hi
     o_at = o_s.to(tl.int64) * s_ks
@@ -53,68 +58,26 @@ def _probabilities_step(
     if MASKED:
         b_p = tl.where((o_s[:, None] >= b_lo[None, :]) & (o_s[:, None] < b_hi[None, :]), b_p, 0.0)
     b_sum = tl.sum(tl.reshape(b_p, [BN, TB, GP]), 2)  # [BN, TB]
-    o_out = tl.arange(0, TB)[None, :] * LENGTH + (o_s - i_lo)[:, None]
-    tl.store(p_scratch + o_out, b_sum, mask=m_s[:, None])
+    o_at = o_s[:, None] - o_lo[None, :]
+    m_out = m_s[:, None]
+    if MASKED:
+        m_out = m_out & (o_at >= 0)
+    tl.store(p_scratch + tl.arange(0, TB)[None, :] * LENGTH + o_at, b_sum, mask=m_out)
 
 
-@triton.jit
-def _block_scores(
-    p_scratch, o_b, o_first, o_seen, LENGTH,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr, TB: tl.constexpr, BJ: tl.constexpr,
-):  # fmt: skip
-    """Scores [TB, BJ] of blocks o_b [BJ]: overlap-weighted sums over the o_seen [TB] visible compressed tokens."""
-    b_score = tl.zeros([TB, BJ], tl.float32)
-    o_row = tl.arange(0, TB) * LENGTH + o_first  # [TB]
-    o_start = tl.maximum(o_b * LS - L + D, 0) // D  # [BJ], the first compressed token that reaches into the block
-    for k in tl.static_range(WIDTH):
-        o_i = o_start + k  # [BJ]
-        b_shared = tl.minimum(o_i * D + L, (o_b + 1) * LS) - tl.maximum(o_i * D, o_b * LS)
-        m_i = (o_i[None, :] < o_seen[:, None]) & (b_shared > 0)[None, :]
-        b_p = tl.load(p_scratch + (o_row[:, None] + o_i[None, :]), mask=m_i, other=0.0)
-        b_score += b_p * b_shared.to(tl.float32)[None, :]
-    return b_score
-
-
-@triton.jit
-def _carried(b_x):
-    """b_x itself: Triton 3.0 and 3.1 crash on a reduction of just what a loop carries."""
-    return b_x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _keep_best(b_best, b_block, b_score, o_b, FREE: tl.constexpr):
-    """Replace kept blocks, the worst first, while a candidate scores more than the worst that is kept.
-
-    b_best, b_block [TB, K]; b_score [TB, BJ], at least -1, of blocks o_b [BJ], all of higher index than those kept, so
-    that the kept win ties. No more steps are needed than a query has candidates above its worst.
-    """
-    b_worst = tl.min(_carried(b_best), 1)  # [TB]
-    steps = tl.max(tl.sum((b_score > b_worst[:, None]).to(tl.int32), 1), 0)
-    for _ in range(tl.minimum(steps, FREE)):
-        b_top = tl.max(_carried(b_score), 1)
-        b_worst = tl.min(_carried(b_best), 1)
-        b_new = tl.min(tl.where(b_score == b_top[:, None], o_b[None, :], 1 << 30), 1)  # lowest index of the best
-        b_old = tl.max(tl.where(b_best == b_worst[:, None], b_block, -(1 << 30)), 1)  # highest index of the worst
-        m_slot = (b_top > b_worst)[:, None] & (b_block == b_old[:, None]) & (b_best == b_worst[:, None])
-        b_best = tl.where(m_slot, b_top[:, None], b_best)
-        b_block = tl.where(m_slot, b_new[:, None], b_block)
-        b_score = tl.where(o_b[None, :] == b_new[:, None], -1.0, b_score)
-    return b_best, b_block
-
-
-@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "LENGTH", "s_span"])
+@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _select(
-    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_out, p_all_lo, p_all_hi, p_all_start, s_span, T, H, B, N, S, LENGTH,
+    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_span, T, H, B, N, S, LENGTH,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
     G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr,
+    PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Blocks of every query, int32 p_out [B,T,H,SLOTS]. Programs take tiles in turn, the last tokens first."""
     TB: tl.constexpr = BM // GP
     FREE: tl.constexpr = SLOTS - INIT - LOCAL
-    o_slot = tl.arange(0, SP)  # [SP]
     o_g = tl.arange(0, BM) % GP  # [BM]
     p_mine = p_scratch + tl.program_id(0).to(tl.int64) * TB * LENGTH
     for x in range(tl.program_id(0), N * H * B, tl.num_programs(0)):
@@ -134,46 +97,44 @@ def _select(
         b_lo = tl.load(p_lo + o_t)
         b_hi = tl.load(p_hi + o_t)
         i_lo = tl.load(p_lo + i_first)
+        o_lo = tl.load(p_lo + tl.minimum(i_first + tl.arange(0, TB), T - 1))  # [TB]
         i_hi = tl.load(p_hi + i_last)
         left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
         p_kh = p_k + i_b * s_kb + i_h * s_kh
         i_row = i_b.to(tl.int32) * S
         for i in range(left, right):
             _probabilities_step(
-                b_q0, b_q1, b_lse, b_lo, b_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
-                i_lo + i * BN, i_hi, i_lo, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, False, PREC, TMA,
+                b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_lo + i * BN, i_hi, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, False, PREC, TMA,
             )  # fmt: skip
         for i in range(0, left + n - right):
             i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
             _probabilities_step(
-                b_q0, b_q1, b_lse, b_lo, b_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
-                i_key, i_hi, i_lo, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, True, PREC, TMA,
+                b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_key, i_hi, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, True, PREC, TMA,
             )  # fmt: skip
         tl.debug_barrier()  # the scratch is read by other threads than wrote it
 
-        o_q1 = tl.minimum(i_first + tl.arange(0, TB), T - 1)  # [TB]
-        o_lo = tl.load(p_lo + o_q1)
-        o_seen = tl.load(p_hi + o_q1) - o_lo
-        b_now = (o_q1 - tl.load(p_start + o_q1)) // LS  # [TB], the block of each query
-        m_free = o_slot < FREE  # the other slots hold forced blocks
-        b_best = tl.where(m_free, -1.0, float("inf"))[None, :] + tl.zeros([TB, SP], tl.float32)
-        b_block = tl.where(m_free, -1 - o_slot, -1 - SP)[None, :] + tl.zeros([TB, SP], tl.int32)
-        for i in range(INIT // BJ, tl.cdiv(tl.max(b_now, 0) + 1 - LOCAL, BJ)):
-            o_b = i * BJ + tl.arange(0, BJ)  # [BJ]
-            b_score = _block_scores(p_mine, o_b, o_lo - i_lo, o_seen, LENGTH, L, D, LS, WIDTH, TB, BJ)
-            m_b = (o_b >= INIT)[None, :] & (o_b[None, :] <= b_now[:, None] - LOCAL)
-            b_best, b_block = _keep_best(b_best, b_block, tl.where(m_b, b_score, -1.0), o_b, FREE)
-        b_forced = tl.where(o_slot < FREE + INIT, o_slot - FREE, 0)[None, :]
-        m_forced = (o_slot < FREE + INIT)[None, :] & (b_forced <= b_now[:, None])
-        b_local = b_now[:, None] - (o_slot - FREE - INIT)[None, :]
-        m_local = (o_slot >= FREE + INIT)[None, :] & (o_slot < SLOTS)[None, :] & (b_local >= INIT)
-        b_block = tl.where(m_free[None, :], b_block, tl.where(m_local, b_local, tl.where(m_forced, b_forced, -1)))
-        b_block = tl.sort(tl.where(b_block < 0, 1 << 30, b_block), 1)
-        o_out = (i_b * T + o_q1) * H + i_h
-        m_out = (i_first + tl.arange(0, TB) < T)[:, None] & (o_slot < SLOTS)[None, :]
-        tl.store(
-            p_out + o_out[:, None] * SLOTS + o_slot[None, :], tl.where(b_block == 1 << 30, -1, b_block), mask=m_out
-        )
+        for i_part in range(TB // TS):
+            o_r = i_part * TS + tl.arange(0, TS)  # [TS], rows of the scratch
+            m_r = i_first + o_r < T
+            o_q1 = tl.minimum(i_first + o_r, T - 1)
+            o_seen = tl.load(p_hi + o_q1) - tl.load(p_lo + o_q1)
+            now = (o_q1 - tl.load(p_start + o_q1)) // LS  # the block of each query
+            p_row = p_mine + o_r * LENGTH
+            p_mine_kept = p_kept + (tl.program_id(0) * TS + tl.arange(0, TS)) * SP
+            n_kept = tl.zeros([TS], tl.int32)
+            if FREE > 0:
+                NEW: tl.constexpr = (C - KEPT) * LANES
+                for i in range(INIT // NEW, tl.cdiv(tl.max(now, 0) + 1 - LOCAL, NEW)):
+                    i_block = i * NEW - KEPT * LANES
+                    b_score = block_scores(p_row, i_block, o_seen, L, D, LS, WIDTH, TS, C)
+                    o_b = candidates(i_block, C)
+                    m_b = (o_b >= tl.maximum(i * NEW, INIT)) & (o_b <= (now - LOCAL)[None, :, None])
+                    n_kept = keep_best(b_score, o_b, m_b, n_kept, p_mine_kept, m_r, FREE, TS, C, KEPT)
+            p_block = p_out + ((i_b * T + o_q1) * H + i_h) * SLOTS
+            store_blocks(p_block, p_mine_kept, n_kept, now, m_r, INIT, LOCAL, SLOTS, SP)
+            tl.debug_barrier()  # the next queries overwrite what was kept
         tl.debug_barrier()  # the next tile overwrites the scratch
 
 
@@ -209,21 +170,37 @@ def select(
         return chosen
     n = triton.cdiv(tokens, tile["BM"] // gp)
     programs = min(n * heads * batch, row.resident * _multiprocessors(q.device))
-    length = max(1, k_cmp.shape[1])
+    length = max(1, triton.cdiv(k_cmp.shape[1], ALIGNED)) * ALIGNED
     scratch = torch.empty(programs, tile["BM"] // gp, length, dtype=torch.float32, device=q.device)
+    rows, kept_rows = _rows(k_cmp.shape[1], config)
+    together = max(1, min(tile["BM"] // gp, SCORES_AT_ONCE // (rows * LANES.value)))
+    slots = max(2, triton.next_power_of_2(config.n_sel))
+    kept = torch.empty(programs, together, slots, dtype=torch.int64, device=q.device)
     start = segments(tokens, cu_seqlens, q.device, q_start).start
-    (dk0, dk1), slots = split_dim(q.shape[-1]), max(2, triton.next_power_of_2(config.n_sel))
+    dk0, dk1 = split_dim(q.shape[-1])
     _select[(programs,)](
-        q, k_cmp, *key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous(), scratch, chosen,
+        q, k_cmp, *key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous(), scratch, kept, chosen,
         where.lo, where.hi, start,
         where.s_query, tokens, heads, batch, n, k_cmp.shape[1], length, *q.stride()[:3], *k_cmp.stride()[:3],
         scale * LOG2E.value,
         G=group, GP=gp, DK=q.shape[-1], DK0=dk0, DK1=dk1, L=config.l, D=config.d, LS=config.l_sel,
         WIDTH=_overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=slots,
-        BJ=max(16, CANDIDATES_IN_REGISTERS // (tile["BM"] // gp)), PREC=dot_precision(q.dtype), TMA=tma,
+        TS=together, C=rows, KEPT=kept_rows, PREC=dot_precision(q.dtype), TMA=tma,
         **tile,
     )  # fmt: skip
     return chosen
+
+
+def _rows(compressed_tokens: int, config: NSAConfig) -> tuple[int, int]:
+    """Rows of a chunk of candidates, and how many of them hold what earlier chunks left: 0 where one chunk is all."""
+    fewest, most = ROWS
+    last_position = max(0, compressed_tokens * config.d + config.l - 2)
+    candidates = last_position // config.l_sel + 1 - config.local_blocks
+    rows = max(fewest, triton.next_power_of_2(triton.cdiv(max(1, candidates), LANES.value)))
+    if rows <= most:
+        return rows, 0
+    kept = triton.cdiv(config.n_sel, LANES.value)
+    return max(most, 2 * triton.next_power_of_2(kept)), kept
 
 
 @lru_cache

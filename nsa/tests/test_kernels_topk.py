@@ -67,9 +67,27 @@ def test_loads_by_descriptor(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     _judge(replace(CASES[name], dtype=torch.float16, device=DEVICE))
 
 
-def test_more_blocks_than_one_chunk() -> None:
-    config = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
-    _judge(Problem(config, tokens=600, group_size=1, device=DEVICE))
+FINE = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
+"""Many small blocks, so that a few tokens fill several chunks."""
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topk, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
+    monkeypatch.setattr(topk, "SCORES_AT_ONCE", 128)  # two queries choose together
+
+
+@pytest.mark.parametrize("local", [0, 3])
+def test_more_blocks_than_one_chunk(local: int, small_chunks: None) -> None:
+    _judge(Problem(replace(FINE, local_blocks=local), lengths=(9, 0, 1, 150), group_size=2, device=DEVICE))
+
+
+def test_ties_across_chunks(small_chunks: None) -> None:
+    q = torch.zeros(1, 150, 1, 16, device=DEVICE)
+    k_cmp = torch.zeros(1, blocks.num_compressed(150, FINE), 1, 16, device=DEVICE)
+    chosen = select(q, k_cmp, FINE, 1.0, None)
+    assert chosen[0, 149, 0].tolist() == [0, 1, 2, 3, 73, 74]
+    assert chosen[0, 20, 0].tolist() == [0, 1, 2, 3, 9, 10]
 
 
 def test_ties_go_to_the_lower_index() -> None:
