@@ -8,6 +8,8 @@ two; rows of the heads that do not exist are masked. A head dimension that is no
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -40,6 +42,13 @@ def split_dim(size: int) -> tuple[int, int]:
     first = 1 << (size.bit_length() - 1)
     rest = size - first
     return first, max(SMALLEST_DOT, next_power_of_2(rest)) if rest else 0
+
+
+@lru_cache
+def widths(dk: int, dv: int) -> dict[str, int]:
+    """The compile-time arguments that name the head dimensions and the tiles that hold them; not to be changed."""
+    (dk0, dk1), (dv0, dv1) = split_dim(dk), split_dim(dv)
+    return {"DK": dk, "DK0": dk0, "DK1": dk1, "DV": dv, "DV0": dv0, "DV1": dv1}
 
 
 def pad_group(group_size: int) -> int:

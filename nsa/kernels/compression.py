@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels.common import cdiv, load_tile, next_power_of_2, rows_last, split_dim, store_tile
+from nsa.kernels.common import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
 from nsa.kernels.geometry import Spans, compressed_spans, packed_compressed, segments
 
 SPANS = 2
@@ -112,11 +112,6 @@ def _backward(
         _spread(p_dvout, p_dv, i_b * T + o_t, o_last, o_i, o_count, m_row, H, i_h, L, L // STRIDE, DV, DV0, DV1, BM)
 
 
-def _widths(k: Tensor, v: Tensor) -> dict[str, int]:
-    (dk0, dk1), (dv0, dv1) = split_dim(k.shape[-1]), split_dim(v.shape[-1])
-    return {"DK": k.shape[-1], "DK0": dk0, "DK1": dk1, "DV": v.shape[-1], "DV0": dv0, "DV1": dv1}
-
-
 def forward(k: Tensor, v: Tensor, config: NSAConfig, spans: Spans) -> tuple[Tensor, Tensor]:
     """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv]: [B,S,Hkv,Dk], [B,S,Hkv,Dv]."""
     k, v = rows_last(k), rows_last(v)
@@ -124,11 +119,11 @@ def forward(k: Tensor, v: Tensor, config: NSAConfig, spans: Spans) -> tuple[Tens
     count = spans.q_lo.numel()
     k_cmp, v_cmp = k.new_empty(batch, count, heads, k.shape[-1]), v.new_empty(batch, count, heads, v.shape[-1])
     if k_cmp.numel():
-        widths = _widths(k, v)
-        fitting = LOADED // (max(widths["DK0"], widths["DV0"]) * k.element_size())
+        dims = widths(k.shape[-1], v.shape[-1])
+        fitting = LOADED // (max(dims["DK0"], dims["DV0"]) * k.element_size())
         _forward[(cdiv(count, SPANS) * heads, batch, 2)](
             k, v, k_cmp, v_cmp, spans.q_lo, count, heads, *k.stride()[:3], *v.stride()[:3],
-            L=config.l, LB=min(next_power_of_2(config.l), fitting), **widths, BM=SPANS, num_warps=1,
+            L=config.l, LB=min(next_power_of_2(config.l), fitting), **dims, BM=SPANS, num_warps=1,
         )  # fmt: skip
     return k_cmp, v_cmp
 
@@ -144,7 +139,7 @@ def backward(
     if dk.numel():
         _backward[(cdiv(tokens, ROWS) * heads, batch, 2)](
             dk_cmp, dv_cmp, dk, dv, spans.lo, owner.start, owner.end, tokens, count, heads,
-            L=config.l, STRIDE=config.d, **_widths(dk, dv), BM=ROWS, num_warps=4,
+            L=config.l, STRIDE=config.d, **widths(dk.shape[-1], dv.shape[-1]), BM=ROWS, num_warps=4,
         )  # fmt: skip
     return dk, dv
 

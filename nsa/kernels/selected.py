@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels import combine, index
-from nsa.kernels.common import LOG2E, cdiv, dot_precision, next_power_of_2, pad_group, row_dot, rows_last, split_dim
+from nsa.kernels.common import LOG2E, cdiv, dot_precision, next_power_of_2, pad_group, row_dot, rows_last, widths
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles
 from nsa.kernels.schedules import ALWAYS, NEVER, WHOLE, Schedule, choose_schedule
@@ -57,12 +57,10 @@ class _Problem:
     @cached_property
     def sizes(self) -> dict[str, Any]:
         """Compile-time arguments that all kernels share."""
-        dk, dv = self.q.shape[-1], self.v.shape[-1]
-        (dk0, dk1), (dv0, dv1) = split_dim(dk), split_dim(dv)
         return {
             "H": self.heads, "G": self.group, "GP": pad_group(self.group), "LB": self.where.l_sel,
-            "DK": dk, "DK0": dk0, "DK1": dk1, "DV": dv, "DV0": dv0, "DV1": dv1,
             "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype),
+            **widths(self.q.shape[-1], self.v.shape[-1]),
         }  # fmt: skip
 
     def tile(self, kernel: str, tma: bool = False) -> dict[str, int]:

@@ -31,8 +31,8 @@ from nsa.kernels.common import (
     next_power_of_2,
     pad_group,
     rows_last,
-    split_dim,
     store_tile,
+    widths,
 )
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles, query_tiles
@@ -379,12 +379,11 @@ def _sum_parts(p_dks, p_dvs, p_dk, p_dv, NK, NV, PARTS, PP: tl.constexpr, BLOCK:
 
 def _sizes(q: Tensor, k: Tensor, v: Tensor, kernel: str, tma: bool) -> dict[str, Any]:
     """The compile-time arguments that all three kernels share, with the tile of `kernel`."""
-    (dk0, dk1), (dv0, dv1) = split_dim(q.shape[-1]), split_dim(v.shape[-1])
     group = q.shape[2] // k.shape[2]
+    gp = pad_group(group)
     return {
-        "G": group, "GP": pad_group(group), "PREC": dot_precision(q.dtype), "TMA": tma,
-        "DK": q.shape[-1], "DK0": dk0, "DK1": dk1, "DV": v.shape[-1], "DV0": dv0, "DV1": dv1,
-        **config_for(kernel + "_tma" if tma else kernel, q, v).launch(pad_group(group)),
+        "G": group, "GP": gp, "PREC": dot_precision(q.dtype), "TMA": tma, **widths(q.shape[-1], v.shape[-1]),
+        **config_for(kernel + "_tma" if tma else kernel, q, v).launch(gp),
     }  # fmt: skip
 
 
