@@ -43,11 +43,12 @@ class NSAAttention(torch.autograd.Function):
         """
         where = cu_seqlens, q_start
         gates = gates.contiguous()
+        # The window first, and last in the gradient but for the selected branch: while these large kernels run, the
+        # host prepares the many small launches of the index.
+        o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
         o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
         if block_indices is None:
             block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
-        # The window first: while it runs, the host prepares the many small launches of the selected branch's index.
-        o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
         o = torch.empty_like(o_cmp)
         into = selected.Sum(o_cmp, o_win, gates, o, keep=keep)
         o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
@@ -69,9 +70,9 @@ class NSAAttention(torch.autograd.Function):
         # Contiguous and of four bytes: what is narrower cannot be loaded ahead of its use.
         g_cmp, g_sel, g_win = gates.movedim(-1, 0).float().contiguous()
         dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lses[0], delta[0], config, scale, *where, gate=g_cmp)
+        dq, *d_win = window.backward(do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win, dq=dq)
         dq, *d_sel = selected.backward(
             do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, *where, gate=g_sel, dq=dq
         )
-        dq, *d_win = window.backward(do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win, dq=dq)
         dgates = delta.movedim(0, -1).to(gates.dtype)
         return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 6

@@ -36,39 +36,45 @@ def _shared(o_first, L: tl.constexpr, LS: tl.constexpr):
 
 
 @triton.jit
-def _weighted(p_row, o_i, b_shared, o_seen):
+def _weighted(p_row, o_i, b_shared, o_seen, ALL_SEEN: tl.constexpr):
     """p of the compressed tokens o_i [C, 1, LANES], times b_shared; 0 for those not seen."""
+    p_x = tl.max_contiguous(p_row[None, :, None] + tl.maximum(o_i, 0), [1, 2, 4])
     m_i = (o_i >= 0) & (o_i < o_seen[None, :, None])
-    p_x = tl.max_contiguous(p_row[None, :, None] + o_i, [1, 2, 4])
-    return tl.load(p_x, mask=m_i, other=0.0) * b_shared.to(tl.float32)
+    b_p = tl.load(p_x) if ALL_SEEN else tl.load(p_x, mask=m_i, other=0.0)
+    return b_p * b_shared.to(tl.float32)
 
 
 @triton.jit
 def block_scores(
     p_row, i_first, o_seen,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr, TS: tl.constexpr, C: tl.constexpr,
+    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr, INIT: tl.constexpr, LOCAL: tl.constexpr,
+    TS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Scores [C, TS, LANES] of `candidates`: overlap-weighted sums over the first o_seen [TS] p of the rows p_row [TS].
+    """Scores [C, TS, LANES] of `candidates`: overlap-weighted sums over the first o_seen p of the rows at p_row.
 
-    i_first may be negative: there is nothing in blocks before the first.
+    p_row, o_seen: [TS]. Only the scores of blocks that are free to be chosen mean something, not those of the first
+    INIT and the last LOCAL; but all of a chunk is read, from i_first on, which may be before the row's first number.
     """
-    o_b = candidates(i_first, C)
     BEGIN: tl.constexpr = LS // D
+    # All tokens that reach into free blocks exist and are seen, where the forced blocks are long enough.
+    ALL_SEEN: tl.constexpr = INIT * BEGIN >= (L - 1) // D and (LOCAL - 1) * LS >= L - 1
+    o_b = candidates(i_first, C)
     if LS % D == 0 and (BEGIN & (BEGIN - 1)) == 0:  # as many tokens begin in each block: one load has them all
         o_i = i_first * BEGIN + tl.arange(0, C)[:, None, None] * (LANES * BEGIN)
         o_i += tl.arange(0, LANES * BEGIN)[None, None, :]
+        b_shared = _shared(tl.arange(0, LANES * BEGIN) % BEGIN * D, L, LS)[None, None, :]
         p_x = tl.max_contiguous(p_row[None, :, None] + o_i, [1, 2, LANES * BEGIN])
-        b_p = tl.load(p_x, mask=(o_i >= 0) & (o_i < o_seen[None, :, None]), other=0.0)
-        b_shared = _shared(tl.arange(0, BEGIN) * D, L, LS).to(tl.float32)
-        b_score = tl.sum(tl.reshape(b_p, [C, TS, LANES, BEGIN]) * b_shared[None, None, None, :], 3)
+        m_i = (o_i >= 0) & (o_i < o_seen[None, :, None])
+        b_p = tl.load(p_x) if ALL_SEEN else tl.load(p_x, mask=m_i, other=0.0)
+        b_score = tl.sum(tl.reshape(b_p * b_shared.to(tl.float32), [C, TS, LANES, BEGIN]), 3)
         for k in tl.static_range(1, (L - 1) // D + 1):  # those that begin earlier and reach into it
-            b_score += _weighted(p_row, o_b * BEGIN - k, _shared(o_b * 0 - k * D, L, LS), o_seen)
+            b_score += _weighted(p_row, o_b * BEGIN - k, _shared(o_b * 0 - k * D, L, LS), o_seen, ALL_SEEN)
     else:
         b_score = tl.zeros([C, TS, LANES], tl.float32)
         o_start = tl.maximum(o_b * LS - L + D, 0) // D
         for k in tl.static_range(WIDTH):
             b_shared = tl.maximum(_shared((o_start + k) * D - o_b * LS, L, LS), 0)
-            b_score += _weighted(p_row, o_start + k, b_shared, o_seen)
+            b_score += _weighted(p_row, o_start + k, b_shared, o_seen, False)
     return b_score
 
 
@@ -79,6 +85,13 @@ def block_scores(
 def _count(m_x):
     """How many of m_x [C, TS, LANES] hold for each query [TS]."""
     return tl.sum(tl.sum(m_x.to(tl.int32), 0), 1)
+
+
+@triton.jit
+def _reaching(b_key, b_cut):
+    """How many keys of each query reach its cut [TS], which is not negative: the sign of a difference tells."""
+    b_below = (b_cut - 1)[None, :, None] - b_key
+    return tl.sum(tl.sum((b_below.to(tl.uint32, bitcast=True) >> 31).to(tl.int32), 0), 1)
 
 
 @triton.jit
@@ -100,11 +113,11 @@ def _cut(b_key, want, TS: tl.constexpr, FREE: tl.constexpr):
         PART: tl.constexpr = 32 if FREE > 16 else (16 if FREE > 8 else 8)
         low = tl.maximum(tl.min(tl.max(tl.reshape(b_lane, [TS, LANES // PART, PART]), 1), 1), low)
     low = tl.where(want > 0, low, high)
-    count = _count(b_key >= low[None, :, None])
+    count = _reaching(b_key, low)
     while tl.max(((count != want) & (high - low > 1)).to(tl.int32), 0) > 0:
         for _ in tl.static_range(STEPS_AT_ONCE):
             middle = low + (high - low) // 2
-            b_found = _count(b_key >= middle[None, :, None])
+            b_found = _reaching(b_key, middle)
             up = (b_found >= want) & (count != want)
             high = tl.where((b_found >= want) | (count == want), high, middle)
             low = tl.where(up, middle, low)
@@ -132,14 +145,14 @@ def _taken(b_key, b_block, want, TS: tl.constexpr, FREE: tl.constexpr):
 @triton.jit
 def keep_best(
     b_score, o_b, m_b, n_kept, p_kept, m_row,
-    FREE: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr,
+    FREE: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr, SP: tl.constexpr,
 ):  # fmt: skip
     """The FREE best of what each query has kept and of new candidates, kept in place.
 
     Args:
         b_score, o_b, m_b: [C, TS, LANES], scores, blocks and whether they are candidates; not in the first KEPT rows.
         n_kept: [TS], how many are kept; 0 without KEPT.
-        p_kept: pointers [TS] to int64 [KEPT * LANES or more], the block above the key, in any order.
+        p_kept: pointers [TS] to int32 [2, SP], the blocks that are kept, in any order, and (with KEPT) their keys.
         m_row: [TS], the queries that exist.
 
     Returns:
@@ -150,17 +163,19 @@ def keep_best(
     if KEPT > 0:
         o_slot = candidates(0, C)
         m_old = (o_slot < n_kept[None, :, None]) & m_row[None, :, None]
-        b_old = tl.load(tl.max_contiguous(p_kept[None, :, None] + o_slot, [1, 2, 4]), mask=m_old, other=0)
-        b_key = tl.where(m_old, (b_old & MOST).to(tl.int32), b_key)
-        b_block = tl.where(m_old, (b_old >> 32).to(tl.int32), b_block)
+        p_old = p_kept[None, :, None] + o_slot
+        b_key = tl.where(m_old, tl.load(tl.max_contiguous(p_old + SP, [1, 2, 4]), mask=m_old, other=0), b_key)
+        b_block = tl.where(m_old, tl.load(tl.max_contiguous(p_old, [1, 2, 4]), mask=m_old, other=0), b_block)
         tl.debug_barrier()  # every thread has read what was kept
     want = tl.minimum(_count(b_key >= 0), FREE)
     b_in = _taken(b_key, b_block, want, TS, FREE)
     b_lane = tl.sum(b_in, 0)  # [TS, LANES]
     o_at = tl.cumsum(b_in, 0) - 1 + (tl.cumsum(b_lane, 1) - b_lane)[None, :, :]
-    b_new = (b_block.to(tl.int64) << 32) | b_key.to(tl.int64)
     m_at = m_row[None, :, None] & (b_in != 0)
-    tl.store(tl.max_contiguous(p_kept[None, :, None] + o_at, [1, 2, 4]), b_new, mask=m_at)
+    p_new = p_kept[None, :, None] + o_at
+    tl.store(tl.max_contiguous(p_new, [1, 2, 4]), b_block, mask=m_at)
+    if KEPT > 0:
+        tl.store(tl.max_contiguous(p_new + SP, [1, 2, 4]), b_key, mask=m_at)
     tl.debug_barrier()  # and now everything is written
     return want
 
@@ -177,10 +192,10 @@ def store_blocks(
     o_slot = tl.arange(0, SP)
     m_kept = (o_slot[None, :] < n_kept[:, None]) & m_row[:, None]
     m_other = (o_slot[None, None, :] < n_kept[:, None, None]) & m_row[:, None, None]
-    b_block = tl.load(p_kept[:, None] + o_slot[None, :], mask=m_kept, other=0) >> 32
-    b_other = tl.load(p_kept[:, None, None] + o_slot[None, None, :], mask=m_other, other=-1) >> 32
-    b_rank = tl.sum(((b_other < b_block[:, :, None]) & (b_other >= 0)).to(tl.int32), 2)
-    tl.store(p_out[:, None] + INIT + b_rank, b_block.to(tl.int32), mask=m_kept)  # where any is kept, INIT are before it
+    b_block = tl.load(p_kept[:, None] + o_slot[None, :], mask=m_kept, other=0)
+    b_other = tl.load(p_kept[:, None, None] + o_slot[None, None, :], mask=m_other, other=MOST)
+    b_rank = tl.sum((b_other < b_block[:, :, None]).to(tl.int32), 2)
+    tl.store(p_out[:, None] + INIT + b_rank, b_block, mask=m_kept)  # where any is kept, INIT are before it
     n_init = tl.minimum(now + 1, INIT)[:, None]
     n_local = tl.minimum(tl.maximum(now + 1 - INIT, 0), LOCAL)[:, None]
     o_local = o_slot[None, :] - n_init - n_kept[:, None]

@@ -22,11 +22,13 @@ from nsa.kernels import compressed
 from nsa.kernels.block_choice import LANES, block_scores, candidates, keep_best, store_blocks
 from nsa.kernels.common import (
     LOG2E,
+    cdiv,
     dot_precision,
     dot_rows,
     load_keys,
     load_pair,
     mask_free,
+    next_power_of_2,
     pad_group,
     rows_last,
     split_dim,
@@ -44,22 +46,31 @@ ALIGNED = 16
 
 
 @triton.jit
-def _probabilities_step(
-    b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, LENGTH, scale,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr,
-    MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+def _products(
+    b_q0, b_q1, p_k, d_k0, d_k1, i_row, i_column, s_ks, i_key, i_hi,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr,
+    PREC: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Products of the BN keys from i_key on with the queries, [BN, TB * GP]."""
+    o_s = i_key + tl.arange(0, BN)  # [BN]
+    o_at = o_s.to(tl.int64) * s_ks
+    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, o_s < i_hi, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
+    return dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC)
+
+
+@triton.jit
+def _store_probabilities(
+    b_x, b_lo, b_hi, o_lo, p_scratch, i_key, i_hi, LENGTH,
+    GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """p of BN keys, summed over each query's heads, to the scratch [TB, LENGTH], whose rows begin at o_lo [TB]."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
-    m_s = o_s < i_hi
-    o_at = o_s.to(tl.int64) * s_ks
-    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, m_s, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
-    b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
+    b_p = tl.exp2(b_x)  # [BN, TB * GP]
     if MASKED:
         b_p = tl.where((o_s[:, None] >= b_lo[None, :]) & (o_s[:, None] < b_hi[None, :]), b_p, 0.0)
     b_sum = tl.sum(tl.reshape(b_p, [BN, TB, GP]), 2)  # [BN, TB]
     o_at = o_s[:, None] - o_lo[None, :]
-    m_out = m_s[:, None]
+    m_out = (o_s < i_hi)[:, None]
     if MASKED:
         m_out = m_out & (o_at >= 0)
     tl.store(p_scratch + tl.arange(0, TB)[None, :] * LENGTH + o_at, b_sum, mask=m_out)
@@ -67,8 +78,8 @@ def _probabilities_step(
 
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _select(
-    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_span, T, H, B, N, S, LENGTH,
-    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
+    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_span,
+    T, H, B, N, S, LENGTH, s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
     G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
@@ -79,7 +90,7 @@ def _select(
     TB: tl.constexpr = BM // GP
     FREE: tl.constexpr = SLOTS - INIT - LOCAL
     o_g = tl.arange(0, BM) % GP  # [BM]
-    p_mine = p_scratch + tl.program_id(0).to(tl.int64) * TB * LENGTH
+    p_mine = p_scratch + tl.program_id(0).to(tl.int64) * TB * LENGTH + KEPT * LANES * (LS // D)
     for x in range(tl.program_id(0), N * H * B, tl.num_programs(0)):
         i_h = x % H
         i_b = (x // H % B).to(tl.int64)
@@ -103,16 +114,19 @@ def _select(
         p_kh = p_k + i_b * s_kb + i_h * s_kh
         i_row = i_b.to(tl.int32) * S
         for i in range(left, right):
-            _probabilities_step(
-                b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
-                i_lo + i * BN, i_hi, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, False, PREC, TMA,
+            b_s = _products(
+                b_q0, b_q1, p_kh, d_k0, d_k1, i_row, i_h * DK, s_ks, i_lo + i * BN, i_hi,
+                DK, DK0, DK1, BN, False, PREC, TMA,
             )  # fmt: skip
+            b_x = b_s * scale - b_lse[None, :]
+            _store_probabilities(b_x, b_lo, b_hi, o_lo, p_mine, i_lo + i * BN, i_hi, LENGTH, GP, TB, BN, False)
         for i in range(0, left + n - right):
             i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
-            _probabilities_step(
-                b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
-                i_key, i_hi, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, True, PREC, TMA,
+            b_s = _products(
+                b_q0, b_q1, p_kh, d_k0, d_k1, i_row, i_h * DK, s_ks, i_key, i_hi, DK, DK0, DK1, BN, True, PREC, TMA,
             )  # fmt: skip
+            b_x = b_s * scale - b_lse[None, :]
+            _store_probabilities(b_x, b_lo, b_hi, o_lo, p_mine, i_key, i_hi, LENGTH, GP, TB, BN, True)
         tl.debug_barrier()  # the scratch is read by other threads than wrote it
 
         for i_part in range(TB // TS):
@@ -122,16 +136,16 @@ def _select(
             o_seen = tl.load(p_hi + o_q1) - tl.load(p_lo + o_q1)
             now = (o_q1 - tl.load(p_start + o_q1)) // LS  # the block of each query
             p_row = p_mine + o_r * LENGTH
-            p_mine_kept = p_kept + (tl.program_id(0) * TS + tl.arange(0, TS)) * SP
+            p_mine_kept = p_kept + (tl.program_id(0) * TS + tl.arange(0, TS)) * (2 * SP)
             n_kept = tl.zeros([TS], tl.int32)
             if FREE > 0:
                 NEW: tl.constexpr = (C - KEPT) * LANES
                 for i in range(INIT // NEW, tl.cdiv(tl.max(now, 0) + 1 - LOCAL, NEW)):
                     i_block = i * NEW - KEPT * LANES
-                    b_score = block_scores(p_row, i_block, o_seen, L, D, LS, WIDTH, TS, C)
+                    b_score = block_scores(p_row, i_block, o_seen, L, D, LS, WIDTH, INIT, LOCAL, TS, C)
                     o_b = candidates(i_block, C)
                     m_b = (o_b >= tl.maximum(i * NEW, INIT)) & (o_b <= (now - LOCAL)[None, :, None])
-                    n_kept = keep_best(b_score, o_b, m_b, n_kept, p_mine_kept, m_r, FREE, TS, C, KEPT)
+                    n_kept = keep_best(b_score, o_b, m_b, n_kept, p_mine_kept, m_r, FREE, TS, C, KEPT, SP)
             p_block = p_out + ((i_b * T + o_q1) * H + i_h) * SLOTS
             store_blocks(p_block, p_mine_kept, n_kept, now, m_r, INIT, LOCAL, SLOTS, SP)
             tl.debug_barrier()  # the next queries overwrite what was kept
@@ -168,14 +182,13 @@ def select(
     gp, tile = pad_group(group), row.launch(pad_group(group))
     if not chosen.numel():
         return chosen
-    n = triton.cdiv(tokens, tile["BM"] // gp)
+    n = cdiv(tokens, tile["BM"] // gp)
     programs = min(n * heads * batch, row.resident * _multiprocessors(q.device))
-    length = max(1, triton.cdiv(k_cmp.shape[1], ALIGNED)) * ALIGNED
+    rows, kept_rows, length = _chunks(k_cmp.shape[1], config)
     scratch = torch.empty(programs, tile["BM"] // gp, length, dtype=torch.float32, device=q.device)
-    rows, kept_rows = _rows(k_cmp.shape[1], config)
     together = max(1, min(tile["BM"] // gp, SCORES_AT_ONCE // (rows * LANES.value)))
-    slots = max(2, triton.next_power_of_2(config.n_sel))
-    kept = torch.empty(programs, together, slots, dtype=torch.int64, device=q.device)
+    slots = max(2, next_power_of_2(config.n_sel))
+    kept = torch.empty(programs, together, 2, slots, dtype=torch.int32, device=q.device)
     start = segments(tokens, cu_seqlens, q.device, q_start).start
     dk0, dk1 = split_dim(q.shape[-1])
     _select[(programs,)](
@@ -184,23 +197,31 @@ def select(
         where.s_query, tokens, heads, batch, n, k_cmp.shape[1], length, *q.stride()[:3], *k_cmp.stride()[:3],
         scale * LOG2E.value,
         G=group, GP=gp, DK=q.shape[-1], DK0=dk0, DK1=dk1, L=config.l, D=config.d, LS=config.l_sel,
-        WIDTH=_overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=slots,
-        TS=together, C=rows, KEPT=kept_rows, PREC=dot_precision(q.dtype), TMA=tma,
-        **tile,
+        WIDTH=_overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel,
+        SP=slots, TS=together, C=rows, KEPT=kept_rows, PREC=dot_precision(q.dtype),
+        TMA=tma, **tile,
     )  # fmt: skip
     return chosen
 
 
-def _rows(compressed_tokens: int, config: NSAConfig) -> tuple[int, int]:
-    """Rows of a chunk of candidates, and how many of them hold what earlier chunks left: 0 where one chunk is all."""
+@lru_cache
+def _chunks(compressed_tokens: int, config: NSAConfig) -> tuple[int, int, int]:
+    """How the candidates are taken in chunks.
+
+    Returns:
+        rows of LANES candidates in a chunk; how many of them hold what earlier chunks left, 0 where one chunk is all;
+        numbers of a row of the scratch: what those rows would read, then all that the chunks read.
+    """
     fewest, most = ROWS
     last_position = max(0, compressed_tokens * config.d + config.l - 2)
-    candidates = last_position // config.l_sel + 1 - config.local_blocks
-    rows = max(fewest, triton.next_power_of_2(triton.cdiv(max(1, candidates), LANES.value)))
-    if rows <= most:
-        return rows, 0
-    kept = triton.cdiv(config.n_sel, LANES.value)
-    return max(most, 2 * triton.next_power_of_2(kept)), kept
+    blocks = max(1, last_position // config.l_sel + 1 - config.local_blocks)
+    rows, kept = max(fewest, next_power_of_2(cdiv(blocks, LANES.value))), 0
+    if rows > most:
+        kept = cdiv(config.n_sel, LANES.value)
+        rows = max(most, 2 * next_power_of_2(kept))
+    new, begin = (rows - kept) * LANES.value, config.l_sel // config.d
+    read = max(compressed_tokens, cdiv(blocks, new) * new * begin)
+    return rows, kept, cdiv(kept * LANES.value * begin + max(1, read), ALIGNED) * ALIGNED
 
 
 @lru_cache

@@ -75,6 +75,7 @@ FINE = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topk, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
     monkeypatch.setattr(topk, "SCORES_AT_ONCE", 128)  # two queries choose together
+    monkeypatch.setattr(topk, "_chunks", topk._chunks.__wrapped__)  # which remembers
 
 
 @pytest.mark.parametrize("local", [0, 3])
