@@ -43,8 +43,8 @@ class NSAAttention(torch.autograd.Function):
         """
         where = cu_seqlens, q_start
         gates = gates.contiguous()
-        # The window first, and last in the gradient but for the selected branch: while these large kernels run, the
-        # host prepares the many small launches of the index.
+        # The window first, here, and the selected branch last, there too: while large kernels run, the host prepares
+        # the many small launches of the index.
         o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
         o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
         if block_indices is None:
@@ -66,13 +66,10 @@ class NSAAttention(torch.autograd.Function):
         q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, *rest = ctx.saved_tensors
         where, (o_cmp, o_sel, o_win), lses = rest[:2], rest[2:5], rest[5:]
         config, scale, do = ctx.config, ctx.scale, do.contiguous()
-        delta = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
-        # Contiguous and of four bytes: what is narrower cannot be loaded ahead of its use.
-        g_cmp, g_sel, g_win = gates.movedim(-1, 0).float().contiguous()
+        delta, dgates, (g_cmp, g_sel, g_win) = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
         dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lses[0], delta[0], config, scale, *where, gate=g_cmp)
         dq, *d_win = window.backward(do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win, dq=dq)
         dq, *d_sel = selected.backward(
             do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, *where, gate=g_sel, dq=dq
         )
-        dgates = delta.movedim(0, -1).to(gates.dtype)
         return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 6

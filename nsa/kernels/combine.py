@@ -51,10 +51,10 @@ def _forward(
 
 @triton.jit
 def _branch_gradient(
-    p_o, p_do, p_gates, p_delta, p_out, o_row, m_row,
+    p_o, p_do, p_gates, p_dgates, p_column, p_delta, p_out, o_row, m_row,
     BRANCH: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr,
 ):  # fmt: skip
-    """Rowsum(do * o) of one branch, which is its gate's gradient; with SPREAD also gate * do."""
+    """Rowsum(do * o) of one branch, which is its gate's gradient; with SPREAD also gate * do, else the gate in fp32."""
     b_do = load_tile(p_do, o_row * D, m_row, 0, D0, D, True).to(tl.float32)  # [BM, D0]
     b_delta = tl.sum(b_do * load_tile(p_o, o_row * D, m_row, 0, D0, D, True).to(tl.float32), 1)
     b_gate = _gate(p_gates, o_row, m_row, BRANCH)
@@ -66,19 +66,24 @@ def _branch_gradient(
         if SPREAD:
             store_tile(p_out, o_row * D, m_row, b_do1 * b_gate[:, None], D0, D1, D, False)
     tl.store(p_delta + o_row, b_delta, mask=m_row)
+    tl.store(p_dgates + o_row * 3 + BRANCH, b_delta.to(p_dgates.dtype.element_ty), mask=m_row)
+    if not SPREAD:
+        tl.store(p_column + o_row, b_gate, mask=m_row)
 
 
 @triton.jit(do_not_specialize=["N"])
 def _backward(
-    p_cmp, p_sel, p_win, p_do, p_gates, p_delta, p_dcmp, p_dsel, p_dwin, N,
+    p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_columns, p_delta, p_dcmp, p_dsel, p_dwin, N,
     D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     m_row = o_row < N
     n = N.to(tl.int64)
-    _branch_gradient(p_cmp, p_do, p_gates, p_delta, p_dcmp, o_row, m_row, 0, D, D0, D1, SPREAD)
-    _branch_gradient(p_sel, p_do, p_gates, p_delta + n, p_dsel, o_row, m_row, 1, D, D0, D1, SPREAD)
-    _branch_gradient(p_win, p_do, p_gates, p_delta + 2 * n, p_dwin, o_row, m_row, 2, D, D0, D1, SPREAD)
+    _branch_gradient(p_cmp, p_do, p_gates, p_dgates, p_columns, p_delta, p_dcmp, o_row, m_row, 0, D, D0, D1, SPREAD)
+    p_columns, p_delta = p_columns + n, p_delta + n
+    _branch_gradient(p_sel, p_do, p_gates, p_dgates, p_columns, p_delta, p_dsel, o_row, m_row, 1, D, D0, D1, SPREAD)
+    p_columns, p_delta = p_columns + n, p_delta + n
+    _branch_gradient(p_win, p_do, p_gates, p_dgates, p_columns, p_delta, p_dwin, o_row, m_row, 2, D, D0, D1, SPREAD)
 
 
 Branches = tuple[Tensor, Tensor, Tensor]
@@ -95,26 +100,36 @@ def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, out: Ten
     return o
 
 
-def deltas(do: Tensor, branches: Branches, gates: Tensor) -> Tensor:
-    """Rowsum(do * o) of each branch, fp32 [3,B,T,Hq]: the gates' gradient and the deltas of the branches' own."""
-    return _launch_backward(do, branches, gates, branches, SPREAD=False)
+def deltas(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the branches' own gradients need of the sum.
+
+    Returns:
+        rowsum(do * o) of each branch, fp32 [3,B,T,Hq]; the same as the gates' gradient [B,T,Hq,3]; the gates as fp32
+        [3,B,T,Hq], because what is narrower than four bytes cannot be loaded ahead of its use.
+    """
+    columns = torch.empty(3, *gates.shape[:-1], dtype=torch.float32, device=do.device)
+    return *_launch_backward(do, branches, gates, columns, branches, SPREAD=False), columns
 
 
 def spread(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Branches, Tensor]:
-    """Gradients of the branches, gate * do, and `deltas`."""
+    """Gradients of the branches, gate * do, and of the gates."""
     gradients = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
-    return gradients, _launch_backward(do, branches, gates, gradients, SPREAD=True)
+    return gradients, _launch_backward(do, branches, gates, gates, gradients, SPREAD=True)[1]
 
 
-def _launch_backward(do: Tensor, branches: Branches, gates: Tensor, out: Branches, SPREAD: bool) -> Tensor:
+def _launch_backward(
+    do: Tensor, branches: Branches, gates: Tensor, columns: Tensor, out: Branches, SPREAD: bool
+) -> tuple[Tensor, Tensor]:
     rows, size = gates.numel() // 3, do.shape[-1]
     delta = torch.empty(3, *gates.shape[:-1], dtype=torch.float32, device=do.device)
+    dgates = torch.empty_like(gates, memory_format=torch.contiguous_format)
     if do.numel():
         first, second = split_dim(size)
         _backward[(cdiv(rows, ROWS),)](
-            *branches, do, gates, delta, *out, rows, D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, num_warps=4
-        )
-    return delta
+            *branches, do, gates, dgates, columns, delta, *out, rows,
+            D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, num_warps=4,
+        )  # fmt: skip
+    return delta, dgates
 
 
 class GatedCombine(torch.autograd.Function):
@@ -131,5 +146,5 @@ class GatedCombine(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor, ...]:
         *branches, gates = ctx.saved_tensors
-        gradients, delta = spread(do.contiguous(), tuple(branches), gates)
-        return *gradients, delta.movedim(0, -1).to(gates.dtype)
+        gradients, dgates = spread(do.contiguous(), tuple(branches), gates)
+        return *gradients, dgates

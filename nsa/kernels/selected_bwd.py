@@ -13,7 +13,7 @@ import triton.language as tl
 
 from nsa.kernels.common import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
-from nsa.kernels.selected_fwd import MERGE_STAGES, key_rows, load_block, rest_of, run_of
+from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, free_blocks, key_rows, load_block, rest_of, run_of
 
 
 @triton.jit
@@ -36,6 +36,34 @@ def add_dq(
         b_dq0 += load_tile(p_part, o_i, m_i, 0, DK0, DK, True).to(tl.float32)
         if DK1 > 0:
             b_dq1 += load_tile(p_part, o_i, m_i, DK0, DK1, DK, True).to(tl.float32)
+    return b_dq0, b_dq1
+
+
+@triton.jit
+def _dq_block(
+    b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
+    p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    LB: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, CAUSAL: tl.constexpr, PREC: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """BN keys of a block, as in `selected_fwd`; scale is for units of log2."""
+    SUB: tl.constexpr = (LB + BN - 1) // BN
+    start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
+    o_key, o_at = key_rows(start, M - 1, i % SUB, BN, LB)
+    first_row = start + i % SUB * BN
+    b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_at, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
+    b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_at, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
+    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
+    if CAUSAL:
+        b_p = tl.where(o_key[None, :] <= b_last[:, None], tl.exp2(b_s * scale - b_lse[:, None]), 0.0)
+    else:
+        b_p = tl.exp2(b_s * scale - tl.where(b_last < 0, float("inf"), b_lse)[:, None])
+    b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])
+    b_ds = b_ds.to(b_k0.dtype)
+    b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
+    if DK1 > 0:
+        b_dq1 = tl.dot(b_ds, b_k1, b_dq1, input_precision=PREC)
     return b_dq0, b_dq1
 
 
@@ -65,31 +93,28 @@ def dq_rows(
     if TILE:
         p_blocks += o_union.to(tl.int64) * U
         p_members += o_union.to(tl.int64) * U
+        first = 0
     else:
         p_blocks += i_tile.to(tl.int64) * s_it + i_h * s_ih
         first = tl.load(p_queries + N + i_tile)
     SUB: tl.constexpr = (LB + BN - 1) // BN
     b_dq0 = tl.zeros([BM, DK0], tl.float32)
     b_dq1 = tl.zeros([BM, DK1 if DK1 > 0 else 16], tl.float32)
-    for i in range(n_blocks * SUB):
-        if TILE:
-            start = tl.load(p_blocks + i // SUB)
-            b_last = tl.where(((tl.load(p_members + i // SUB) >> o_tok) & 1) != 0, b_limit, -1)
-        else:
-            block = tl.load(p_blocks + i // SUB)
-            start = tl.where(block < 0, FAR, first + block * LB)
-            b_last = b_limit
-        o_key, o_at = key_rows(start, M - 1, i % SUB, BN, LB)
-        first_row = start + i % SUB * BN
-        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_at, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
-        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_at, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
-        b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * (scale * LOG2E) - b_lse[:, None])  # [BM, BN]
-        b_p = tl.where(o_key[None, :] <= b_last[:, None], b_p, 0.0)
-        b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])
-        b_ds = b_ds.to(b_k0.dtype)
-        b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
-        if DK1 > 0:
-            b_dq1 = tl.dot(b_ds, b_k1, b_dq1, input_precision=PREC)
+    n_free = 0
+    if TILE and LB % BN == 0:
+        n_free = free_blocks(p_blocks, n_blocks, b_limit, LB, U)
+        for i in range(n_free * SUB):
+            b_dq0, b_dq1 = _dq_block(
+                b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
+                p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
+                DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, False, PREC, TMA,
+            )  # fmt: skip
+    for i in range(n_free * SUB, n_blocks * SUB):
+        b_dq0, b_dq1 = _dq_block(
+            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
+            p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
+            DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, True, PREC, TMA,
+        )  # fmt: skip
     b_f = tl.full([BM], 1.0, tl.float32) * scale
     if GATED:
         b_f *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)

@@ -29,6 +29,9 @@ def test_matches_the_oracle(dv: int, dtype: torch.dtype) -> None:
 
 def test_deltas_do_not_hold_the_gates() -> None:
     do, *branches = (torch.randn(2, 5, 3, 16, device=DEVICE) for _ in range(4))
-    gates = torch.rand(2, 5, 3, 3, device=DEVICE)
+    gates = torch.rand(2, 5, 3, 3, device=DEVICE, dtype=torch.float16)
     expected = torch.stack([(do.double() * o.double()).sum(-1) for o in branches])
-    assert_close(deltas(do, tuple(branches), gates), expected, torch.float32)
+    delta, dgates, columns = deltas(do, tuple(branches), gates)
+    assert_close(delta, expected, torch.float32)
+    assert_close(dgates, expected.movedim(0, -1), torch.float16)
+    assert torch.equal(columns, gates.movedim(-1, 0).float())
