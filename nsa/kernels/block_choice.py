@@ -130,7 +130,7 @@ def _taken(b_key, b_block, want, TS: tl.constexpr, FREE: tl.constexpr):
     """Which are the `want` largest keys of each query, int32 [C, TS, LANES]; of equal ones those of lower blocks."""
     low, high, count = _cut(b_key, want, TS, FREE)
     b_in = (b_key >= tl.where(count == want, low, high)[None, :, None]).to(tl.int32)
-    if tl.max((count != want).to(tl.int32), 0) > 0:
+    for _ in range(tl.max((count != want).to(tl.int32), 0)):  # Triton 3.0 inlines no function whose `if` calls others
         more = want - tl.sum(tl.sum(b_in, 0), 1)  # 0 where the cut is clean
         m_tie = (b_key == low[None, :, None]) & (more > 0)[None, :, None]
         first, last = tl.full([TS], -1, tl.int32), tl.max(tl.max(b_block, 0), 1)

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from nsa.kernels.common import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
-from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, free_blocks, key_rows, load_block, rest_of, run_of
+from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, key_rows, load_block, rest_of, run_of
 
 
 @triton.jit
@@ -37,6 +37,14 @@ def add_dq(
         if DK1 > 0:
             b_dq1 += load_tile(p_part, o_i, m_i, DK0, DK1, DK, True).to(tl.float32)
     return b_dq0, b_dq1
+
+
+@triton.jit
+def _free_blocks(p_blocks, n_blocks, b_limit, LB: tl.constexpr, U: tl.constexpr):
+    """How many of the union's blocks, which ascend, end at or before every row's own key: nothing to mask there."""
+    o_u = tl.arange(0, U)
+    b_start = tl.load(p_blocks + o_u, mask=o_u < n_blocks, other=FAR)
+    return tl.sum((b_start + LB <= tl.min(b_limit, 0) + 1).to(tl.int32), 0)
 
 
 @triton.jit
@@ -102,7 +110,7 @@ def dq_rows(
     b_dq1 = tl.zeros([BM, DK1 if DK1 > 0 else 16], tl.float32)
     n_free = 0
     if TILE and LB % BN == 0:
-        n_free = free_blocks(p_blocks, n_blocks, b_limit, LB, U)
+        n_free = _free_blocks(p_blocks, n_blocks, b_limit, LB, U)
         for i in range(n_free * SUB):
             b_dq0, b_dq1 = _dq_block(
                 b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,

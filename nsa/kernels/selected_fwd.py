@@ -46,14 +46,6 @@ def load_block(
 
 
 @triton.jit
-def free_blocks(p_blocks, n_blocks, b_limit, LB: tl.constexpr, U: tl.constexpr):
-    """How many of the union's blocks, which ascend, end at or before every row's own key: nothing to mask there."""
-    o_u = tl.arange(0, U)
-    b_start = tl.load(p_blocks + o_u, mask=o_u < n_blocks, other=FAR)
-    return tl.sum((b_start + LB <= tl.min(b_limit, 0) + 1).to(tl.int32), 0)
-
-
-@triton.jit
 def block_of(p_blocks, p_members, i, first, b_limit, o_tok, LB: tl.constexpr, TILE: tl.constexpr):
     """Where the i-th block begins (FAR: padding), and up to which key each row reads it; -1 where it was not chosen."""
     if TILE:
@@ -64,6 +56,20 @@ def block_of(p_blocks, p_members, i, first, b_limit, o_tok, LB: tl.constexpr, TI
         start = tl.where(block < 0, FAR, first + block * LB)
         b_last = b_limit
     return start, b_last
+
+
+@triton.jit
+def softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1: tl.constexpr, PREC: tl.constexpr):
+    """One step of the online softmax: logits b_s [BM,BN] in log2, values b_v [BN,DV]."""
+    b_new = tl.maximum(b_m, tl.max(b_s, 1))
+    b_a = tl.exp2(b_m - b_new)
+    b_p = tl.exp2(b_s - b_new[:, None])  # [BM, BN]
+    b_l = b_l * b_a + tl.sum(b_p, 1)
+    b_p = b_p.to(b_v0.dtype)
+    b_o0 = tl.dot(b_p, b_v0, b_o0 * b_a[:, None], input_precision=PREC)
+    if DV1 > 0:
+        b_o1 = tl.dot(b_p, b_v1, b_o1 * b_a[:, None], input_precision=PREC)
+    return b_new, b_l, b_o0, b_o1
 
 
 @triton.jit
@@ -101,38 +107,6 @@ def add_partials(
 
 
 @triton.jit
-def _attend_block(
-    b_q0, b_q1, b_m, b_l, b_o0, b_o1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, i, first, b_limit, o_tok,
-    M, i_h, s_kt, s_kh, s_vt, s_vh, scale,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, CAUSAL: tl.constexpr, PREC: tl.constexpr,
-    TMA: tl.constexpr,
-):  # fmt: skip
-    """BN keys of a block; unless CAUSAL, all rows that chose it see all of it."""
-    SUB: tl.constexpr = (LB + BN - 1) // BN
-    start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
-    o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
-    first_row = start + i % SUB * BN
-    b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
-    b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
-    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
-    if CAUSAL:
-        b_s = tl.where(o_key[None, :] <= b_last[:, None], b_s * scale, LOW)
-        b_new = tl.maximum(b_m, tl.max(b_s, 1))
-        b_p = tl.exp2(b_s - b_new[:, None])  # [BM, BN]
-    else:
-        b_new = tl.maximum(b_m, tl.where(b_last < 0, LOW, tl.max(b_s, 1) * scale))
-        b_p = tl.exp2(b_s * scale + tl.where(b_last < 0, LOW, -b_new)[:, None])
-    b_a = tl.exp2(b_m - b_new)
-    b_l = b_l * b_a + tl.sum(b_p, 1)
-    b_p = b_p.to(b_v0.dtype)
-    b_o0 = tl.dot(b_p, b_v0, b_o0 * b_a[:, None], input_precision=PREC)
-    if DV1 > 0:
-        b_o1 = tl.dot(b_p, b_v1, b_o1 * b_a[:, None], input_precision=PREC)
-    return b_new, b_l, b_o0, b_o1
-
-
-@triton.jit
 def attend_rows(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
     p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
@@ -164,21 +138,15 @@ def attend_rows(
     b_l = tl.zeros([BM], tl.float32)
     b_o0 = tl.zeros([BM, DV0], tl.float32)
     b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
-    n_free = 0
-    if TILE and LB % BN == 0:
-        n_free = free_blocks(p_blocks, n_blocks, b_limit, LB, U)
-        for i in range(n_free * SUB):
-            b_m, b_l, b_o0, b_o1 = _attend_block(
-                b_q0, b_q1, b_m, b_l, b_o0, b_o1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, i, first,
-                b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale,
-                DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, False, PREC, TMA,
-            )  # fmt: skip
-    for i in range(n_free * SUB, n_blocks * SUB):
-        b_m, b_l, b_o0, b_o1 = _attend_block(
-            b_q0, b_q1, b_m, b_l, b_o0, b_o1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, i, first,
-            b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale,
-            DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, True, PREC, TMA,
-        )  # fmt: skip
+    for i in range(n_blocks * SUB):
+        start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
+        o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
+        first_row = start + i % SUB * BN
+        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
+        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
+        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+        b_s = tl.where(o_key[None, :] <= b_last[:, None], b_s, LOW)
+        b_m, b_l, b_o0, b_o1 = softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1, PREC)
 
     if MERGE:
         o_pair = (o_n * H + i_h) * SLOTS
