@@ -6,6 +6,7 @@ branches' gradient kernels and their dq is summed in place, so of the size of q 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.kernels import combine, compressed, selected, topk, window
+
+HOST_BOUND = 16384
+"""Up to so many queries the gradient of the window goes first: large kernels, while the host prepares the index."""
 
 
 class NSAAttention(torch.autograd.Function):
@@ -43,8 +47,7 @@ class NSAAttention(torch.autograd.Function):
         """
         where = cu_seqlens, q_start
         gates = gates.contiguous()
-        # The window first, here, and the selected branch last, there too: while large kernels run, the host prepares
-        # the many small launches of the index.
+        # The window first: while it runs, the host prepares the launches of the others.
         o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
         o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
         if block_indices is None:
@@ -68,8 +71,16 @@ class NSAAttention(torch.autograd.Function):
         config, scale, do = ctx.config, ctx.scale, do.contiguous()
         delta, dgates, (g_cmp, g_sel, g_win) = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
         dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lses[0], delta[0], config, scale, *where, gate=g_cmp)
-        dq, *d_win = window.backward(do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win, dq=dq)
-        dq, *d_sel = selected.backward(
-            do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, *where, gate=g_sel, dq=dq
+        of_selected = partial(
+            selected.backward, do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, *where, gate=g_sel
         )
+        of_window = partial(
+            window.backward, do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win
+        )
+        if q.shape[:2].numel() <= HOST_BOUND:
+            dq, *d_win = of_window(dq=dq)
+            dq, *d_sel = of_selected(dq=dq)
+        else:  # the window's dk and dv are not held while the selected branch needs the most memory
+            dq, *d_sel = of_selected(dq=dq)
+            dq, *d_win = of_window(dq=dq)
         return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 6

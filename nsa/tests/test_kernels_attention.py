@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nsa import nsa_attention, ops, reference, routing
 from nsa.backends import triton as backend
-from nsa.kernels import compression
+from nsa.kernels import attention, compression
 from nsa.kernels.compression import MeanCompression
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
@@ -49,6 +49,18 @@ def test_matches_the_oracle(problem: Problem) -> None:
             _call(problem, nsa_attention, block_indices=indices, backend="triton"),
             _call(problem, reference.nsa_attention, block_indices=indices),
         )
+
+
+def test_with_many_queries_the_window_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "HOST_BOUND", 0)
+    problem = replace(CASES["batch"], device=DEVICE)
+    indices = _blocks(problem)
+    judge(
+        problem,
+        problem.tensors(),
+        _call(problem, nsa_attention, block_indices=indices, backend="triton"),
+        _call(problem, reference.nsa_attention, block_indices=indices),
+    )
 
 
 @pytest.mark.parametrize("name", CHUNKS)
