@@ -2,9 +2,9 @@
 
 One program scores a tile of queries of one KV head. First pass, over the visible compressed keys: logits with keys as
 rows, p = exp(logit - lse), summed over the heads of each query, fp32, into a scratch that the program reuses for its
-next tile. Second pass: every candidate block gathers the compressed tokens that overlap it, weighted by the overlap,
-and the best ones are kept in a list that only ever grows better. So nothing of size T x T/d or T x T/l_sel exists; the
-scratch is one row of compressed tokens for each query in flight, and the sums' order never varies.
+next tile. Second pass (`block_choice`): every candidate block gathers the compressed tokens that overlap it, weighted
+by the overlap, and a cut through the scores separates the best ones. So nothing of size T x T/d or T x T/l_sel exists;
+the scratch is one row of compressed tokens for each query in flight, and the sums' order never varies.
 """
 
 from __future__ import annotations
