@@ -15,6 +15,8 @@ if not torch.cuda.is_available():
 
 def pytest_configure(config: pytest.Config) -> None:
     testing.install(config)
+    for sentence in ("overflow", "invalid value"):  # of what kernels read and mask: a GPU computes with it in silence
+        config.addinivalue_line("filterwarnings", f"ignore:{sentence} encountered:RuntimeWarning")
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, ten times slower on a busy machine
 
 
