@@ -46,34 +46,23 @@ ALIGNED = 16
 
 
 @triton.jit
-def _products(
-    b_q0, b_q1, p_k, d_k0, d_k1, i_row, i_column, s_ks, i_key, i_hi,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr,
-    PREC: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    """Products of the BN keys from i_key on with the queries, [BN, TB * GP]."""
-    o_s = i_key + tl.arange(0, BN)  # [BN]
-    o_at = o_s.to(tl.int64) * s_ks
-    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, o_s < i_hi, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
-    return dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC)
-
-
-@triton.jit
-def _store_probabilities(
-    b_x, b_lo, b_hi, o_lo, p_scratch, i_key, i_hi, LENGTH,
-    GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr,
+def _probabilities_step(
+    b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, LENGTH, scale,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr,
+    MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """p of BN keys, summed over each query's heads, to the scratch [TB, LENGTH], whose rows begin at o_lo [TB]."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
-    b_p = tl.exp2(b_x)  # [BN, TB * GP]
+    m_s = o_s < i_hi
+    o_at = o_s.to(tl.int64) * s_ks
+    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, m_s, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
+    b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
+    o_out, m_out = o_s[:, None] - o_lo[None, :], m_s[:, None]
     if MASKED:
         b_p = tl.where((o_s[:, None] >= b_lo[None, :]) & (o_s[:, None] < b_hi[None, :]), b_p, 0.0)
+        m_out = m_out & (o_out >= 0)
     b_sum = tl.sum(tl.reshape(b_p, [BN, TB, GP]), 2)  # [BN, TB]
-    o_at = o_s[:, None] - o_lo[None, :]
-    m_out = (o_s < i_hi)[:, None]
-    if MASKED:
-        m_out = m_out & (o_at >= 0)
-    tl.store(p_scratch + tl.arange(0, TB)[None, :] * LENGTH + o_at, b_sum, mask=m_out)
+    tl.store(p_scratch + tl.arange(0, TB)[None, :] * LENGTH + o_out, b_sum, mask=m_out)
 
 
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
@@ -114,19 +103,16 @@ def _select(
         p_kh = p_k + i_b * s_kb + i_h * s_kh
         i_row = i_b.to(tl.int32) * S
         for i in range(left, right):
-            b_s = _products(
-                b_q0, b_q1, p_kh, d_k0, d_k1, i_row, i_h * DK, s_ks, i_lo + i * BN, i_hi,
-                DK, DK0, DK1, BN, False, PREC, TMA,
+            _probabilities_step(
+                b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_lo + i * BN, i_hi, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, False, PREC, TMA,
             )  # fmt: skip
-            b_x = b_s * scale - b_lse[None, :]
-            _store_probabilities(b_x, b_lo, b_hi, o_lo, p_mine, i_lo + i * BN, i_hi, LENGTH, GP, TB, BN, False)
         for i in range(0, left + n - right):
             i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
-            b_s = _products(
-                b_q0, b_q1, p_kh, d_k0, d_k1, i_row, i_h * DK, s_ks, i_key, i_hi, DK, DK0, DK1, BN, True, PREC, TMA,
+            _probabilities_step(
+                b_q0, b_q1, b_lse, b_lo, b_hi, o_lo, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_key, i_hi, LENGTH, scale, DK, DK0, DK1, GP, TB, BN, True, PREC, TMA,
             )  # fmt: skip
-            b_x = b_s * scale - b_lse[None, :]
-            _store_probabilities(b_x, b_lo, b_hi, o_lo, p_mine, i_key, i_hi, LENGTH, GP, TB, BN, True)
         tl.debug_barrier()  # the scratch is read by other threads than wrote it
 
         for i_part in range(TB // TS):
