@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, testing
+from nsa.kernels import decode
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
 from nsa.tests.decoding import ODD, SMALL
 from nsa.tests.kernel_cases import DEVICE, DTYPES
 
-decode = pytest.importorskip("nsa.kernels.decode")
 TIES = NSAConfig(l=8, d=8, l_sel=8, n_sel=3, w=5, init_blocks=0, local_blocks=1)
 FINE = NSAConfig(l=10, d=1, l_sel=4, n_sel=6, w=30)
 """13 compressed tokens overlap a block: more than are summed at once."""

@@ -12,7 +12,6 @@ from nsa import NativeSparseAttention, NSAConfig, blocks, ops, testing
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped, tensors
 from nsa.tests.decoding import SMALL
 
-pytest.importorskip("triton")
 pytestmark = pytest.mark.cuda
 
 
