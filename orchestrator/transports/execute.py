@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import selectors
+import threading
 import time
 from types import TracebackType
 
@@ -30,8 +30,10 @@ class Execution:
         self._out, self._err = bytearray(), bytearray()
         self._channel = transport.open_session(window_size=_WINDOW, timeout=limit)
         self._channel.exec_command(command.line)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._channel, selectors.EVENT_READ)
+        # Not select(): the pipe that paramiko makes for it may be written to after it was closed, by its number.
+        self._arrived = threading.Event()
+        self._channel.in_buffer.set_event(self._arrived)
+        self._channel.in_stderr_buffer.set_event(self._arrived)
 
     def __enter__(self) -> Execution:
         return self
@@ -39,7 +41,6 @@ class Execution:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._selector.close()
         self._channel.close()
 
     @property
@@ -100,9 +101,9 @@ class Execution:
         if not self._channel.eof_sent:
             time.sleep(min(_INPUT_POLL_S, limit))  # the window for more input opens without a wake-up
         elif self._channel.eof_received:
-            self._channel.status_event.wait(limit)  # the selector would not block after the end of the output
+            self._channel.status_event.wait(limit)  # the other event stays set after the end of the output
         else:
-            self._selector.select(limit)
+            self._arrived.wait(limit)
 
     def _completed(self) -> Completed:
         out, err = bytes(self._out), bytes(self._err)

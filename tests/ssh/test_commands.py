@@ -15,7 +15,7 @@ import pytest
 from orchestrator.errors import CommandTimeout, ContactLost, InputError, PodError, Unreachable
 from orchestrator.hostkeys import Trust
 from orchestrator.inventory import Pod
-from orchestrator.transports import open_transport
+from orchestrator.transports import execute, open_transport
 from orchestrator.transports.base import Transport
 from orchestrator.transports.ssh import SshTransport
 from tests.proxy import Proxy
@@ -111,6 +111,16 @@ def test_too_much_output_is_refused(ssh: SshTransport) -> None:
     with pytest.raises(PodError, match="prints more than"):
         ssh.run(["head", "-c", "80000000", "/dev/zero"])
     assert ssh.run(["echo", "still usable"]).exit_code == 0
+
+
+def test_a_command_given_up_amid_its_output_leaves_the_connection(
+    ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "OUTPUT_LIMIT", 200_000)
+    for _ in range(150):  # many, as each closes its channel at another moment of the next packet's arrival
+        with pytest.raises(PodError, match="prints more than"):
+            ssh.run(["head", "-c", "80000000", "/dev/zero"])
+        assert ssh.run(["echo", "still usable"]).stdout == b"still usable\n"
 
 
 def test_what_a_login_script_says_is_not_the_commands_output(sshd: Sshd, ssh: SshTransport) -> None:
