@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
+from nsa.kernels.launch import launched
 
 ROWS = 32
 """Rows (token, head) of one program."""
@@ -36,6 +37,7 @@ def gated_sum(
     store_tile(p_o, o_row * D, m_row, b_o, START, W, D, False)
 
 
+@launched
 @triton.jit(do_not_specialize=["N"])
 def _forward(
     p_cmp, p_sel, p_win, p_gates, p_o, N, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr
@@ -71,6 +73,7 @@ def _branch_gradient(
         tl.store(p_column + o_row, b_gate, mask=m_row)
 
 
+@launched
 @triton.jit(do_not_specialize=["N"])
 def _backward(
     p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_columns, p_delta, p_dcmp, p_dsel, p_dwin, N,

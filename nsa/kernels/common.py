@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.kernels.launch import launched
+
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOW = tl.constexpr(-1.0e30)  # below every logit, and finite: the difference of two of them is 0, not NaN
@@ -157,6 +159,7 @@ def mask_free(i_lo, i_full, i_cut, i_hi, STEP: tl.constexpr):
     return left, right, n
 
 
+@launched
 @triton.jit(do_not_specialize=["N"])
 def _row_dot(p_a, p_b, p_out, N, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr):
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from nsa.kernels.common import LOW, load_pair
 from nsa.kernels.decode_rows import query_position, store_columns
+from nsa.kernels.launch import launched
 
 ALIGNED = tl.constexpr(4)
 """Logits that are loaded together begin at a multiple of this."""
@@ -202,6 +203,7 @@ def _store_chosen(
     tl.store(p_chosen + b_rank, b_block, mask=b_rank < SLOTS)
 
 
+@launched
 @triton.jit(do_not_specialize=["C"])
 def choose_part(
     p_length, p_now, p_logits, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,

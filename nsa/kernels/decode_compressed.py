@@ -19,6 +19,7 @@ from nsa.kernels.decode_rows import (
     softmax_step,
     store_partial,
 )
+from nsa.kernels.launch import launched
 
 RING_ROWS = tl.constexpr(32)
 """Rows of the ring that are added up at once."""
@@ -76,6 +77,7 @@ def _emitted(
     return b_x
 
 
+@launched
 @triton.jit(do_not_specialize=["ROWS_SEL", "ROWS_CMP", "LIMIT", "s_table"])
 def compressed_part(
     p_q, p_length, p_count, p_now, p_table,

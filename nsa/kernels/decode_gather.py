@@ -19,6 +19,7 @@ from nsa.kernels.decode_rows import (
     softmax_step,
     store_partial,
 )
+from nsa.kernels.launch import launched
 
 
 @triton.jit
@@ -101,6 +102,7 @@ def _finish(
     tl.store(p_mine + 2, tl.sum(tl.where(m_sel, 0, b_seen), 0).to(tl.int64))
 
 
+@launched
 @triton.jit(do_not_specialize=["ROWS_SEL", "s_table", "SLOTS"])
 def gather_part(
     p_q, p_length, p_now, p_table, p_sk, p_sv, p_wk, p_wv, p_chosen, p_gates, p_cmp, p_seen_cmp,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nsa.kernels.common import split_dim
@@ -43,7 +45,7 @@ def key_tiles(x: Tensor, rows: int, wanted: bool = True) -> tuple[Any, Any]:
     if not wanted:
         return NONE
     batch, tokens, heads, size = x.shape
-    return _tiles(x, [batch * tokens, heads * size], [x.stride(1), 1], [rows])
+    return _tiles(x, (batch * tokens, heads * size), (x.stride(1), 1), (rows,))
 
 
 def query_tiles(x: Tensor, tokens: int, group: int, wanted: bool = True) -> tuple[Any, Any]:
@@ -51,11 +53,29 @@ def query_tiles(x: Tensor, tokens: int, group: int, wanted: bool = True) -> tupl
     if not wanted:
         return NONE
     batch, length, heads, size = x.shape
-    return _tiles(x, [batch * length, heads, size], [x.stride(1), size, 1], [tokens, group])
+    return _tiles(x, (batch * length, heads, size), (x.stride(1), size, 1), (tokens, group))
 
 
-def _tiles(x: Tensor, shape: list[int], strides: list[int], box: list[int]) -> tuple[Any, Any]:
+Sizes = tuple[int, ...]
+
+
+def _tiles(x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> tuple[Any, Any]:
     """x as an array of this shape, in boxes whose last axis is one of the parts of D."""
     first, second = split_dim(x.shape[-1])
-    described = TensorDescriptor(x, shape, strides, [*box, first])
-    return described, TensorDescriptor(x, shape, strides, [*box, second]) if second else None
+    return _described(x, shape, strides, (*box, first)), _described(
+        x, shape, strides, (*box, second)
+    ) if second else None
+
+
+@lru_cache(maxsize=1024)
+def _checked(dtype: torch.dtype, shape: Sizes, strides: Sizes, box: Sizes) -> dict[str, Any]:
+    """What a descriptor holds beside its tensor, as the constructor approves it."""
+    standing_in = torch.empty(0, dtype=dtype, device="meta")
+    return {**vars(TensorDescriptor(standing_in, list(shape), list(strides), list(box))), "base": None}
+
+
+def _described(x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> Any:
+    """A descriptor of x, without the microseconds of the constructor's checks where they were made before."""
+    found = TensorDescriptor.__new__(TensorDescriptor)
+    vars(found).update(_checked(x.dtype, shape, strides, box), base=x)
+    return found

@@ -28,6 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common import cdiv, next_power_of_2
+from nsa.kernels.launch import launched
 
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
 LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
@@ -79,6 +80,7 @@ def _last_at_most(borders, x, sequences, steps, live):
     return low
 
 
+@launched
 @triton.jit(do_not_specialize=["N", "S", "steps"])
 def _query_places_kernel(q_borders, k_borders, q_start, out, N, S, steps, STARTED: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -93,6 +95,7 @@ def _query_places_kernel(q_borders, k_borders, q_start, out, N, S, steps, STARTE
     tl.store(out + 2 * N + n, first + position, mask=live)
 
 
+@launched
 @triton.jit(do_not_specialize=["bins", "S", "steps"])
 def _block_places_kernel(first_bins, k_borders, out, bins, S, steps, L_SEL: tl.constexpr, BLOCK: tl.constexpr):
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -176,6 +179,7 @@ def _bin(queries, n, start, N, L_SEL: tl.constexpr, live):
     return first // L_SEL + (start - first) // L_SEL + sequence
 
 
+@launched
 @triton.jit(do_not_specialize=["N", "M", "HKV", "BINS", "chunk", "rest_keys", "dense_from", "most"])
 def _union_kernel(
     indices, queries, starts, members, count, keys, N, M, HKV, BINS, chunk, rest_keys, dense_from, most, i_t, i_h,
@@ -286,6 +290,7 @@ class Runs:
     pairs: int
 
 
+@launched
 @triton.jit(do_not_specialize=["N", "HKV", "BINS", "past"])
 def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOTS: tl.constexpr,
                       L_SEL: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
@@ -310,6 +315,7 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
     return keys
 
 
+@launched
 @triton.jit(do_not_specialize=["P", "K", "pairs", "steps"])
 def _edges_kernel(ordered, edges, counts, P, K, pairs, steps, BLOCK: tl.constexpr):
     """Binary search among P sorted keys: edges [K+1], and one further on, counts [K+1], each key's number of runs."""

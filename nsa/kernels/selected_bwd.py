@@ -13,6 +13,7 @@ import triton.language as tl
 
 from nsa.kernels.common import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
+from nsa.kernels.launch import launched
 from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, key_rows, load_block, rest_of, run_of
 
 
@@ -140,6 +141,7 @@ def dq_rows(
         store_tile(p_dq, o_row * DK, m_row, b_dq1, DK0, DK1, DK, ADD)
 
 
+@launched
 @triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
 def dq_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_count,
@@ -182,6 +184,7 @@ def dq_kernel(
             )  # fmt: skip
 
 
+@launched
 @triton.jit(do_not_specialize=["N", "M", "i_first", "first_key", "last_key", "BINS"])
 def dkv_kernel(
     p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
@@ -284,6 +287,7 @@ def _reduce_piece(
     tl.store(p_x + o_x[:, None] + o_col[None, :], b_sum.to(p_x.dtype.element_ty), mask=m_tile)
 
 
+@launched
 @triton.jit(do_not_specialize=["BINS", "n_chunks"])
 def reduce_kernel(
     p_dks, p_dvs, p_dk, p_dv, p_run_edges, p_blocks, BINS, n_chunks,
