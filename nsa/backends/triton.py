@@ -13,8 +13,8 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels import compressed as compressed_kernels
-from nsa.kernels import compression, topk
 from nsa.kernels import decode as decode_kernels
+from nsa.kernels import topk
 from nsa.kernels import window as window_kernels
 from nsa.kernels.attention import NSAAttention
 from nsa.kernels.combine import GatedCombine
@@ -189,13 +189,9 @@ def attention(
     deterministic: bool,
 ) -> Tensor:
     """The whole operation in one autograd function; k and v are (cmp, sel, win)."""
-    if compressed is None:
-        k_cmp, v_cmp = compression.mean(k[0], v[0], config, cu_seqlens)
-    else:
-        k_cmp, v_cmp = compressed
     return NSAAttention.apply(
-        q, k_cmp, v_cmp, k[1], v[1], k[2], v[2], gates, block_indices, config, scale, cu_seqlens, q_start,
-        torch.is_grad_enabled(),
+        q, *(compressed or (k[0], v[0])), k[1], v[1], k[2], v[2], gates, block_indices, config, scale, cu_seqlens,
+        q_start, compressed is None, torch.is_grad_enabled(),
     )  # fmt: skip
 
 

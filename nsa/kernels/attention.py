@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, selected, topk, window
+from nsa.kernels import combine, compressed, compression, selected, topk, window
 
 HOST_BOUND = 16384
 """Up to so many queries the gradient of the window goes first: large kernels, while the host prepares the index."""
@@ -38,17 +38,22 @@ class NSAAttention(torch.autograd.Function):
         config: NSAConfig,
         scale: float,
         cu_seqlens: Tensor | None,
-        q_start: Tensor | None = None,
-        keep: bool = True,
+        q_start: Tensor | None,
+        compress: bool,
+        keep: bool,
     ) -> Tensor:
         """q [B,T,Hq,Dk]; k_cmp, v_cmp [B,Tc,Hkv,D*]; the other keys and values [B,Tk,Hkv,D*]; gates [B,T,Hq,3].
 
+        compress: k_cmp and v_cmp are [B,Tk,Hkv,D*] too, and their means are taken here.
         keep: whether a gradient will be asked for.
         """
         where = cu_seqlens, q_start
         gates = gates.contiguous()
         # The window first: while it runs, the host prepares the launches of the others.
         o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
+        ctx.spans = compression.spans_of(k_cmp, config, cu_seqlens) if compress else None
+        if compress:
+            k_cmp, v_cmp = compression.forward(k_cmp, v_cmp, config, ctx.spans)
         o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
         if block_indices is None:
             block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
@@ -83,4 +88,6 @@ class NSAAttention(torch.autograd.Function):
         else:  # the window's dk and dv are not held while the selected branch needs the most memory
             dq, *d_sel = of_selected(dq=dq)
             dq, *d_win = of_window(dq=dq)
-        return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 6
+        if ctx.spans is not None:
+            d_cmp = compression.backward(*d_cmp, k_sel.shape[1], config, ctx.spans, where[0])
+        return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 7

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.kernels.common import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
 from nsa.kernels.geometry import Spans, compressed_spans, packed_compressed, segments
+from nsa.kernels.launch import launched
 
 SPANS = 2
 """Compressed tokens of one program: few, so that there are many programs, but two find their overlap in the cache."""
@@ -54,6 +51,7 @@ def _means(
             _mean_tile(p_span, p_mean, m_i, s_xt, L, LB, D0, D1, D)
 
 
+@launched
 @triton.jit(do_not_specialize=["S", "H"])
 def _forward(
     p_k, p_v, p_kout, p_vout, p_qlo, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh, L: tl.constexpr, LB: tl.constexpr,
@@ -89,6 +87,7 @@ def _spread(
         _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, D0, D1, D, BM)
 
 
+@launched
 @triton.jit(do_not_specialize=["T", "S", "H"])
 def _backward(
     p_dkout, p_dvout, p_dk, p_dv, p_lo, p_start, p_end, T, S, H, L: tl.constexpr, STRIDE: tl.constexpr,
@@ -144,28 +143,7 @@ def backward(
     return dk, dv
 
 
-def mean(k: Tensor, v: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`MeanCompression` where a gradient may be asked for, else `forward` without autograd's microseconds."""
-    if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
-        return MeanCompression.apply(k, v, config, cu_seqlens)
-    return forward(k, v, config, _spans(k, config, cu_seqlens))
-
-
-def _spans(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> Spans:
+def spans_of(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> Spans:
+    """Which compressed tokens of k [B,T,Hkv,D] there are; this waits for the device where sequences are packed."""
     tokens = k.shape[1]
     return compressed_spans(tokens, packed_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)
-
-
-class MeanCompression(torch.autograd.Function):
-    """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] over the spans: [B,Tc,Hkv,Dk], [B,Tc,Hkv,Dv]."""
-
-    @staticmethod
-    def forward(ctx: Any, k: Tensor, v: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
-        ctx.tokens, ctx.config, ctx.spans = k.shape[1], config, _spans(k, config, cu_seqlens)
-        ctx.save_for_backward(cu_seqlens)
-        return forward(k, v, config, ctx.spans)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dk_cmp: Tensor, dv_cmp: Tensor) -> tuple[Tensor | None, ...]:
-        return *backward(dk_cmp, dv_cmp, ctx.tokens, ctx.config, ctx.spans, *ctx.saved_tensors), None, None

@@ -12,7 +12,6 @@ from torch import Tensor
 from nsa import nsa_attention, ops, reference, routing
 from nsa.backends import triton as backend
 from nsa.kernels import attention, compression
-from nsa.kernels.compression import MeanCompression
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
@@ -109,12 +108,25 @@ def _joined(branches: Iterable[Tensor]) -> Tensor:
     return torch.cat(tuple(branches), -1)
 
 
+class _Means(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, k, v, problem):  # type: ignore[no-untyped-def]
+        ctx.problem, ctx.tokens = problem, k.shape[1]
+        ctx.spans = compression.spans_of(k, problem.config, problem.cu_seqlens)
+        return compression.forward(k, v, problem.config, ctx.spans)
+
+    @staticmethod
+    def backward(ctx, *grads):  # type: ignore[no-untyped-def]
+        where = ctx.tokens, ctx.problem.config, ctx.spans, ctx.problem.cu_seqlens
+        return *compression.backward(*grads, *where), None
+
+
 def _judge_mean(problem: Problem) -> None:
     found = problem.tensors()
     judge(
         problem,
         {"k": found["k_cmp_in"], "v": found["v_cmp_in"]},
-        lambda k, v: _joined(MeanCompression.apply(k, v, problem.config, problem.cu_seqlens)),
+        lambda k, v: _joined(_Means.apply(k, v, problem)),
         lambda k, v: _joined(reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens) for x in (k, v)),
     )
 
@@ -127,16 +139,6 @@ def test_mean_compression(problem: Problem) -> None:
 def test_mean_of_spans_longer_than_one_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "LOADED", 256)  # of a few rows
     _judge_mean(replace(CASES["packed"], device=DEVICE))
-
-
-def test_mean_is_the_same_where_no_gradient_is_asked_for() -> None:
-    problem = replace(CASES["packed"], device=DEVICE)
-    k, v = (problem.tensors()[name].requires_grad_() for name in ("k_cmp_in", "v_cmp_in"))
-    kept = compression.mean(k, v, problem.config, problem.cu_seqlens)
-    with torch.no_grad():
-        bare = compression.mean(k, v, problem.config, problem.cu_seqlens)
-    assert all(x.requires_grad and torch.equal(x, y) for x, y in zip(kept, bare, strict=True))
-    assert not any(x.requires_grad for x in bare)
 
 
 def test_each_operation_is_routed_here() -> None:
