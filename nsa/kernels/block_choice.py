@@ -14,68 +14,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LANES = tl.constexpr(32)
+from nsa.kernels.block_scores import LANES, candidates
+
 STEPS_AT_ONCE = tl.constexpr(3)
 """Steps of the bisection between two looks at whether all queries are done."""
 MOST = tl.constexpr(0x7FFFFFFF)
-
-
-# --- scores ---
-
-
-@triton.jit
-def candidates(i_first, C: tl.constexpr):
-    """Blocks [C, 1, LANES] from i_first on."""
-    return i_first + tl.arange(0, C)[:, None, None] * LANES + tl.arange(0, LANES)[None, None, :]
-
-
-@triton.jit
-def _shared(o_first, L: tl.constexpr, LS: tl.constexpr):
-    """Tokens of a block in the compressed token that begins o_first tokens after it."""
-    return tl.minimum(o_first + L, LS) - tl.maximum(o_first, 0)
-
-
-@triton.jit
-def _weighted(p_row, o_i, b_shared, o_seen, ALL_SEEN: tl.constexpr):
-    """p of the compressed tokens o_i [C, 1, LANES], times b_shared; 0 for those not seen."""
-    p_x = tl.max_contiguous(p_row[None, :, None] + tl.maximum(o_i, 0), [1, 2, 4])
-    m_i = (o_i >= 0) & (o_i < o_seen[None, :, None])
-    b_p = tl.load(p_x) if ALL_SEEN else tl.load(p_x, mask=m_i, other=0.0)
-    return b_p * b_shared.to(tl.float32)
-
-
-@triton.jit
-def block_scores(
-    p_row, i_first, o_seen,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr, INIT: tl.constexpr, LOCAL: tl.constexpr,
-    TS: tl.constexpr, C: tl.constexpr,
-):  # fmt: skip
-    """Scores [C, TS, LANES] of `candidates`: overlap-weighted sums over the first o_seen p of the rows at p_row.
-
-    p_row, o_seen: [TS]. Only the scores of blocks that are free to be chosen mean something, not those of the first
-    INIT and the last LOCAL; but all of a chunk is read, from i_first on, which may be before the row's first number.
-    """
-    BEGIN: tl.constexpr = LS // D
-    # All tokens that reach into free blocks exist and are seen, where the forced blocks are long enough.
-    ALL_SEEN: tl.constexpr = INIT * BEGIN >= (L - 1) // D and (LOCAL - 1) * LS >= L - 1
-    o_b = candidates(i_first, C)
-    if LS % D == 0 and (BEGIN & (BEGIN - 1)) == 0:  # as many tokens begin in each block: one load has them all
-        o_i = i_first * BEGIN + tl.arange(0, C)[:, None, None] * (LANES * BEGIN)
-        o_i += tl.arange(0, LANES * BEGIN)[None, None, :]
-        b_shared = _shared(tl.arange(0, LANES * BEGIN) % BEGIN * D, L, LS)[None, None, :]
-        p_x = tl.max_contiguous(p_row[None, :, None] + o_i, [1, 2, LANES * BEGIN])
-        m_i = (o_i >= 0) & (o_i < o_seen[None, :, None])
-        b_p = tl.load(p_x) if ALL_SEEN else tl.load(p_x, mask=m_i, other=0.0)
-        b_score = tl.sum(tl.reshape(b_p * b_shared.to(tl.float32), [C, TS, LANES, BEGIN]), 3)
-        for k in tl.static_range(1, (L - 1) // D + 1):  # those that begin earlier and reach into it
-            b_score += _weighted(p_row, o_b * BEGIN - k, _shared(o_b * 0 - k * D, L, LS), o_seen, ALL_SEEN)
-    else:
-        b_score = tl.zeros([C, TS, LANES], tl.float32)
-        o_start = tl.maximum(o_b * LS - L + D, 0) // D
-        for k in tl.static_range(WIDTH):
-            b_shared = tl.maximum(_shared((o_start + k) * D - o_b * LS, L, LS), 0)
-            b_score += _weighted(p_row, o_start + k, b_shared, o_seen, False)
-    return b_score
 
 
 # --- the cut ---

@@ -75,12 +75,30 @@ FINE = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topk, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
     monkeypatch.setattr(topk, "SCORES_AT_ONCE", 128)  # two queries choose together
-    monkeypatch.setattr(topk, "_chunks", topk._chunks.__wrapped__)  # which remembers
+    monkeypatch.setattr(topk, "SPLIT", 1 << 30)
+    monkeypatch.setattr(topk, "_shares", topk._shares.__wrapped__)  # which remembers
 
 
 @pytest.mark.parametrize("local", [0, 3])
 def test_more_blocks_than_one_chunk(local: int, small_chunks: None) -> None:
     _judge(Problem(replace(FINE, local_blocks=local), lengths=(9, 0, 1, 100), group_size=2, device=DEVICE))
+
+
+@pytest.mark.parametrize("lengths", [None, (180, 1, 9)])
+def test_queries_with_fewer_candidates_apart(lengths: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topk, "ROWS", (1, 2))  # of 100 blocks: in chunks of 32, in one of 64, in one of 32
+    monkeypatch.setattr(topk, "SPLIT", 2)
+    monkeypatch.setattr(topk, "_shares", topk._shares.__wrapped__)
+    _judge(Problem(FINE, lengths=lengths, tokens=200, group_size=2, device=DEVICE))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_block_of_its_own_is_scored_by_the_token_that_reaches_into_it(packed: bool) -> None:
+    config = NSAConfig(l=8, d=4, l_sel=8, n_sel=3, w=4, init_blocks=0, local_blocks=0)
+    q, k_cmp = torch.zeros(1, 28, 1, 16, device=DEVICE), torch.zeros(1, 6, 1, 16, device=DEVICE)
+    q[..., 0], k_cmp[0, 5, 0, 0] = 4.0, 10.0  # token 5 covers the positions 20 to 27, half of them in block 3
+    borders = torch.tensor([0, 28], dtype=torch.int32, device=DEVICE) if packed else None
+    assert select(q, k_cmp, config, 1.0, borders)[0, 27, 0].tolist() == [1, 2, 3]
 
 
 def test_ties_across_chunks(small_chunks: None) -> None:
