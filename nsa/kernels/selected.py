@@ -25,6 +25,7 @@ from nsa.kernels.descriptors import copy_engine, key_tiles
 from nsa.kernels.schedules import ALWAYS, NEVER, WHOLE, Schedule, choose_schedule
 from nsa.kernels.selected_bwd import dkv_kernel, dq_kernel, reduce_kernel
 from nsa.kernels.selected_fwd import forward_kernel, gather_kernel
+from nsa.kernels.softmax import online
 
 RUNS_WANTED = 4096
 """Runs of the gradient of k and v that fill the card with even work (measured on an H200)."""
@@ -242,7 +243,8 @@ def _launch_forward(
         p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, TMA=tma, **to.flags, **sizes,
+        TILE=tile, MERGE=part is not None, ONLINE=online(p.q, tma), STAGES=sizes["num_stages"], TMA=tma,
+        **to.flags, **sizes,
     )  # fmt: skip
 
 

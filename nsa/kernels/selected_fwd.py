@@ -9,8 +9,7 @@ Three ways to share the work, which give the same result:
             result goes to a scratch. The tile kernel, whose union then holds only the widely shared blocks, adds
             the partials up. Its cost does not depend on the number of KV heads, so it serves small groups.
 
-Row r of a tile is head r % GP of its query r // GP. Logits are in units of log2. A row that has seen no key holds
-m = LOW and sums of harmless garbage (p = exp2(LOW - LOW) = 1), which the first real key multiplies by 0.
+Row r of a tile is head r % GP of its query r // GP. Logits are in units of log2.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.combine import gated_sum
-from nsa.kernels.common import LN2, LOADS_CHAIN, LOW, dot_rows, load_keys, load_pair, load_tile, store_tile
+from nsa.kernels.common import LOADS_CHAIN, LOW, dot_rows, load_keys, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
+from nsa.kernels.launch import launched
+from nsa.kernels.softmax import add_keys, begin, end, out_of_range
 
 MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
@@ -59,20 +60,6 @@ def block_of(p_blocks, p_members, i, first, b_limit, o_tok, LB: tl.constexpr, TI
 
 
 @triton.jit
-def softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1: tl.constexpr, PREC: tl.constexpr):
-    """One step of the online softmax: logits b_s [BM,BN] in log2, values b_v [BN,DV]."""
-    b_new = tl.maximum(b_m, tl.max(b_s, 1))
-    b_a = tl.exp2(b_m - b_new)
-    b_p = tl.exp2(b_s - b_new[:, None])  # [BM, BN]
-    b_l = b_l * b_a + tl.sum(b_p, 1)
-    b_p = b_p.to(b_v0.dtype)
-    b_o0 = tl.dot(b_p, b_v0, b_o0 * b_a[:, None], input_precision=PREC)
-    if DV1 > 0:
-        b_o1 = tl.dot(b_p, b_v1, b_o1 * b_a[:, None], input_precision=PREC)
-    return b_new, b_l, b_o0, b_o1
-
-
-@triton.jit
 def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.constexpr):
     """Which slots of each row were left to runs, [BM,SP]; and SLOTS, or 0 if none was (to skip their loop)."""
     o_slot = tl.arange(0, SP)
@@ -85,25 +72,62 @@ def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.conste
 def add_partials(
     b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
     G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    ONLINE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Merge each row's gathered results: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
     m_slot, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
-    o_lse = (o_part[:, None] + tl.arange(0, SP)[None, :]) * G + o_g[:, None]
-    b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
-    b_a = tl.exp2(b_m - b_new)
-    b_l, b_o0 = b_l * b_a, b_o0 * b_a[:, None]
-    if DV1 > 0:
-        b_o1 = b_o1 * b_a[:, None]
-    for i in tl.range(0, n_slots, num_stages=MERGE_STAGES):
+    if ONLINE:
+        o_lse = (o_part[:, None] + tl.arange(0, SP)[None, :]) * G + o_g[:, None]
+        b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
+        b_a = tl.exp2(b_m - b_new)
+        b_m, b_l, b_o0 = b_new, b_l * b_a[:, None], b_o0 * b_a[:, None]
+        if DV1 > 0:
+            b_o1 = b_o1 * b_a[:, None]
+    for i in tl.range(0, n_slots, num_stages=STAGES):
         m_i = tl.load(p_keys + o_pair + i, mask=m_row, other=rest_keys) < rest_keys  # [BM]
         o_i = (o_part + i) * G + o_g
         b_w = tl.load(p_part_lse + o_i, mask=m_i, other=LOW)
-        b_w = tl.where(m_i, tl.exp2(b_w - b_new), 0.0)
-        b_l += b_w
+        b_w = tl.where(m_i, tl.exp2(b_w - b_m), 0.0)
+        b_l += (b_w / b_l.shape[1])[:, None]
         b_o0 += load_tile(p_part, o_i * DV, m_i, 0, DV0, DV, True).to(tl.float32) * b_w[:, None]
         if DV1 > 0:
             b_o1 += load_tile(p_part, o_i * DV, m_i, DV0, DV1, DV, True).to(tl.float32) * b_w[:, None]
-    return b_new, b_l, b_o0, b_o1
+    return b_m, b_l, b_o0, b_o1
+
+
+@triton.jit
+def _over_blocks(
+    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
+    M, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
+    H: tl.constexpr, G: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
+    TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr,
+    STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """The sums of rows over n_blocks blocks, and over what was gathered if MERGE.
+
+    AGAIN: after sums were out of range, which is rare, and must not need the most registers.
+    """
+    SUB: tl.constexpr = (LB + BN - 1) // BN
+    b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, AGAIN)
+    for i in tl.range(0, n_blocks * SUB, num_stages=STAGES):
+        start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
+        o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
+        first_row = start + i % SUB * BN
+        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
+        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
+        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+        m_s = o_key[None, :] <= b_last[:, None]
+        b_m, b_l, b_o0, b_o1 = add_keys(b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1, DV1, True, ONLINE or AGAIN, PREC)
+    if MERGE:
+        o_pair = (o_n * H + i_h) * SLOTS
+        o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
+        b_m, b_l, b_o0, b_o1 = add_partials(
+            b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
+            G, SLOTS, SP, DV, DV0, DV1, ONLINE or AGAIN, 1 if AGAIN else MERGE_STAGES,
+        )  # fmt: skip
+    return b_m, b_l, b_o0, b_o1
 
 
 @triton.jit
@@ -114,8 +138,8 @@ def attend_rows(
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
-    TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr,
+    PREC: tl.constexpr, TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
     o_r = tl.arange(0, BM)
@@ -133,31 +157,26 @@ def attend_rows(
     else:
         p_blocks += i_tile.to(tl.int64) * s_it + i_h * s_ih
         first = tl.load(p_queries + N + i_tile)
-    SUB: tl.constexpr = (LB + BN - 1) // BN
-    b_m = tl.full([BM], LOW, tl.float32)
-    b_l = tl.zeros([BM], tl.float32)
-    b_o0 = tl.zeros([BM, DV0], tl.float32)
-    b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
-    for i in range(n_blocks * SUB):
-        start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
-        o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
-        first_row = start + i % SUB * BN
-        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
-        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
-        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
-        b_s = tl.where(o_key[None, :] <= b_last[:, None], b_s, LOW)
-        b_m, b_l, b_o0, b_o1 = softmax_step(b_m, b_l, b_o0, b_o1, b_s, b_v0, b_v1, DV1, PREC)
-
-    if MERGE:
-        o_pair = (o_n * H + i_h) * SLOTS
-        o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
-        b_m, b_l, b_o0, b_o1 = add_partials(
-            b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
-            G, SLOTS, SP, DV, DV0, DV1,
-        )  # fmt: skip
-    m_seen = b_m > LOW
-    b_sum = tl.where(m_seen, b_l, 1.0)
-    b_f = tl.where(m_seen, 1.0 / b_sum, 0.0)
+    few, n_first = 0, n_blocks
+    if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
+        b_place = tl.where(m_row, b_limit - tl.load(p_queries + N + o_n), LB)  # position in the sequence
+        few = (tl.min(b_place, 0) < LB).to(tl.int32)
+        if not MERGE:
+            n_first = tl.where(few > 0, 0, n_blocks)
+    b_m, b_l, b_o0, b_o1 = _over_blocks(
+        b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
+        M, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n, o_tok, o_g, m_row,
+        H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, False, STAGES, PREC, TMA,
+    )  # fmt: skip
+    if not ONLINE:
+        for _ in range(tl.maximum(out_of_range(b_l, m_row), few)):
+            b_m, b_l, b_o0, b_o1 = _over_blocks(
+                b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
+                M, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
+                b_limit, o_n, o_tok, o_g, m_row,
+                H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, True, 1, PREC, TMA,
+            )  # fmt: skip
+    b_f, b_lse = end(b_m, b_l)
     o_out = o_n * (H * G) + i_h * G + o_g
     b_o0 *= b_f[:, None]
     b_o1 *= b_f[:, None]
@@ -169,9 +188,10 @@ def attend_rows(
         store_tile(p_o, o_out * DV, m_row, b_o0, 0, DV0, DV, False)
         if DV1 > 0:
             store_tile(p_o, o_out * DV, m_row, b_o1, DV0, DV1, DV, False)
-    tl.store(p_lse + o_out, tl.where(m_seen, (b_m + tl.log2(b_sum)) * LN2, float("-inf")), mask=m_row)
+    tl.store(p_lse + o_out, b_lse, mask=m_row)
 
 
+@launched
 @triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
 def forward_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
@@ -180,8 +200,8 @@ def forward_kernel(
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr,
-    TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr,
+    PREC: tl.constexpr, TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
 
@@ -204,8 +224,8 @@ def forward_kernel(
             p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
             N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
             i_tile, i_h, o_union, n_blocks,
-            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA, SUM,
-            KEEP,
+            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, ONLINE, PREC, TMA,
+            SUM, KEEP, STAGES,
         )  # fmt: skip
     else:
         n_blocks = SLOTS
@@ -219,8 +239,8 @@ def forward_kernel(
                 p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
                 N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
                 i_tile, i_h, o_union, n_blocks,
-                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, TMA, SUM,
-                KEEP,
+                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, ONLINE, PREC, TMA,
+                SUM, KEEP, STAGES,
             )  # fmt: skip
 
 
@@ -231,6 +251,7 @@ def run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS: tl.constexpr):
     return p_order + begin, tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
 
 
+@launched
 @triton.jit(do_not_specialize=["M", "i_first", "first_key", "last_key", "BINS"])
 def gather_kernel(
     p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_run_edges, p_run_key, p_blocks,

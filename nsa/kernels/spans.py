@@ -2,9 +2,9 @@
 
 Query t reads keys lo[t] <= s < hi[t]; key s is read by the tokens q_lo[s] <= t < q_hi[s]. All four never decrease, so
 the tile of consecutive tokens reads one interval too, whose inner part is common to all of them and needs no mask.
-Packed sequences, and chunks of queries that begin later than the keys, are only other
-numbers in these arrays. The gradient takes two passes (dq by queries, dk and dv by
-keys) that add nothing atomically: it is the same bit for bit in every run.
+Packed sequences, and chunks of queries that begin later than the keys, are only other numbers in these arrays. The
+gradient takes two passes (dq by queries, dk and dv by keys) that add nothing atomically: it is the same bit for bit in
+every run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.kernels import part_sums
 from nsa.kernels.common import (
-    LN2,
     LOG2E,
-    LOW,
     cdiv,
     dot_precision,
     dot_rows,
@@ -28,7 +27,6 @@ from nsa.kernels.common import (
     load_pair,
     load_queries,
     mask_free,
-    next_power_of_2,
     pad_group,
     rows_last,
     store_tile,
@@ -36,9 +34,8 @@ from nsa.kernels.common import (
 )
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles, query_tiles
-
-SUMMED = 256
-"""Elements of one program of the sum of parts."""
+from nsa.kernels.launch import launched
+from nsa.kernels.softmax import add_keys, begin, end, online, out_of_range
 
 
 @dataclass(frozen=True)
@@ -75,39 +72,30 @@ class Spans:
 
 @triton.jit
 def _forward_step(
-    b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_k, p_v, d_k0, d_k1, d_v0, d_v1, i_row, i_h,
+    b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_key, i_hi, p_k, p_v, d_k0, d_k1, d_v0, d_v1, i_row, i_h,
     s_ks, s_vs, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+    BN: tl.constexpr, MASKED: tl.constexpr, ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys of the online softmax; b_m [BM] is the running maximum in units of log2."""
+    """One tile of keys."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
     m_s = o_s < i_hi
     o_at = o_s.to(tl.int64)
     b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, DK0, DK1, MASKED, TMA)
     b_v0, b_v1 = load_keys(p_v, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, DV0, DV1, MASKED, TMA)
-    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
-    if MASKED:
-        m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
-        b_s = tl.where(m_tile, b_s, float("-inf"))
-    b_new = tl.maximum(b_m, tl.max(b_s, 1) * scale)
-    b_a = tl.exp2(b_m - b_new)
-    b_p = tl.exp2(b_s * scale - b_new[:, None])  # [BM, BN]
-    b_l = b_l * b_a + tl.sum(b_p, 1)
-    b_p = b_p.to(b_v0.dtype)
-    b_o0 = tl.dot(b_p, b_v0, b_o0 * b_a[:, None], input_precision=PREC)
-    if DV1 > 0:
-        b_o1 = tl.dot(b_p, b_v1, b_o1 * b_a[:, None], input_precision=PREC)
-    return b_o0, b_o1, b_new, b_l
+    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+    m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
+    return add_keys(b_m, b_l, b_o0, b_o1, b_s, m_tile, b_v0, b_v1, DV1, MASKED, ONLINE, PREC)
 
 
+@launched
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _forward(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_span, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: BM // GP tokens of one KV head. N tiles of tokens, the last ones first: they read the most keys."""
     TB: tl.constexpr = BM // GP
@@ -133,30 +121,38 @@ def _forward(
     p_vh = p_v + i_b * s_vb + i_h * s_vh
     i_row = i_b.to(tl.int32) * S
 
-    b_m = tl.full([BM], LOW, tl.float32)
-    b_l = tl.zeros([BM], tl.float32)
-    b_o0 = tl.zeros([BM, DV0], tl.float32)
-    b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
+    b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, False)
     for i in range(left, right):
-        b_o0, b_o1, b_m, b_l = _forward_step(
-            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
+        b_m, b_l, b_o0, b_o1 = _forward_step(
+            b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
             d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
-            DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC, TMA,
+            DK, DK0, DK1, DV, DV0, DV1, BN, False, ONLINE, PREC, TMA,
         )  # fmt: skip
-    for i in range(0, left + n - right):
+    masked = left + n - right
+    if not ONLINE:
+        masked = tl.where(left < right, masked, 0)  # with so few keys all are computed below
+    for i in range(0, masked):
         i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
-        b_o0, b_o1, b_m, b_l = _forward_step(
-            b_q0, b_q1, b_o0, b_o1, b_m, b_l, b_lo, b_hi, i_key, i_hi, p_kh, p_vh,
+        b_m, b_l, b_o0, b_o1 = _forward_step(
+            b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_key, i_hi, p_kh, p_vh,
             d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
-            DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC, TMA,
+            DK, DK0, DK1, DV, DV0, DV1, BN, True, ONLINE, PREC, TMA,
         )  # fmt: skip
+    if not ONLINE:
+        for _ in range(out_of_range(b_l, m_row & (b_lo < b_hi))):
+            b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, True)
+            for i in tl.range(0, n, num_stages=1):  # this is rare: in few registers
+                b_m, b_l, b_o0, b_o1 = _forward_step(
+                    b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
+                    d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
+                    DK, DK0, DK1, DV, DV0, DV1, BN, True, True, PREC, TMA,
+                )  # fmt: skip
 
-    b_sum = tl.where(b_l > 0, b_l, 1.0)
     o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g  # [BM]
-    store_tile(p_o, o_row * DV, m_row, b_o0 / b_sum[:, None], 0, DV0, DV, False)
+    b_f, b_lse = end(b_m, b_l)
+    store_tile(p_o, o_row * DV, m_row, b_o0 * b_f[:, None], 0, DV0, DV, False)
     if DV1 > 0:
-        store_tile(p_o, o_row * DV, m_row, b_o1 / b_sum[:, None], DV0, DV1, DV, False)
-    b_lse = tl.where(b_l > 0, (b_m + tl.log2(b_sum)) * LN2, float("-inf"))
+        store_tile(p_o, o_row * DV, m_row, b_o1 * b_f[:, None], DV0, DV1, DV, False)
     tl.store(p_lse + o_row, b_lse, mask=m_row)
 
 
@@ -187,6 +183,7 @@ def _dq_step(
     return b_dq0, b_dq1
 
 
+@launched
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _backward_q(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_lo, p_hi, s_span, T, H, B, N, S,
@@ -292,6 +289,7 @@ def _dkv_step(
     return b_dk0, b_dk1, b_dv0, b_dv1
 
 
+@launched
 @triton.jit(do_not_specialize=["T", "S", "H", "B", "PART", "s_span"])
 def _backward_kv(
     p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_lse, p_delta, p_gate, p_dk, p_dv, p_qlo, p_qhi,
@@ -361,19 +359,6 @@ def _backward_kv(
         store_tile(p_dv, o_row * DV, m_s, b_dv1, DV0, DV1, DV, False)
 
 
-@triton.jit(do_not_specialize=["PARTS"])
-def _sum_parts(p_dks, p_dvs, p_dk, p_dv, NK, NV, PARTS, PP: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK elements of dk or of dv: the sum of their PARTS parts, all loaded at once. NK, NV elements in all."""
-    o_x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
-    o_part = tl.arange(0, PP)[:, None]  # [PP, 1]
-    if tl.program_id(1) == 0:
-        b_dk = tl.load(p_dks + o_part.to(tl.int64) * NK + o_x[None, :], mask=(o_part < PARTS) & (o_x < NK), other=0.0)
-        tl.store(p_dk + o_x, tl.sum(b_dk, 0).to(p_dk.dtype.element_ty), mask=o_x < NK)
-    else:
-        b_dv = tl.load(p_dvs + o_part.to(tl.int64) * NV + o_x[None, :], mask=(o_part < PARTS) & (o_x < NV), other=0.0)
-        tl.store(p_dv + o_x, tl.sum(b_dv, 0).to(p_dv.dtype.element_ty), mask=o_x < NV)
-
-
 # --- launching ---
 
 
@@ -411,7 +396,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> tupl
     if o.numel():
         _forward[(n * k.shape[2] * batch,)](
             q, k, v, *_key_tiles(k, v, sizes), o, lse, spans.lo, spans.hi, spans.s_query, tokens, k.shape[2], batch, n,
-            k.shape[1], *_strides(q, k, v), scale * LOG2E.value, **sizes,
+            k.shape[1], *_strides(q, k, v), scale * LOG2E.value, ONLINE=online(q, tma), **sizes,
         )  # fmt: skip
     return o, lse
 
@@ -492,15 +477,4 @@ def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, sca
         )  # fmt: skip
     if parts == 1:
         return dk[0], dv[0]
-    return _summed(dk, dv, k.dtype)
-
-
-def _summed(dks: Tensor, dvs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sums of parts [parts,B,S,Hkv,D*] in one launch: [B,S,Hkv,D*]."""
-    dk, dv = (torch.empty(x.shape[1:], dtype=dtype, device=x.device) for x in (dks, dvs))
-    if dks.numel():
-        parts, most = dks.shape[0], max(dk.numel(), dv.numel())
-        _sum_parts[(cdiv(most, SUMMED), 2)](
-            dks, dvs, dk, dv, dk.numel(), dv.numel(), parts, PP=next_power_of_2(parts), BLOCK=SUMMED, num_warps=4
-        )
-    return dk, dv
+    return part_sums.added_up(dk, dv, k.dtype)

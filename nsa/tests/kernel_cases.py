@@ -65,3 +65,12 @@ def judge(
     found = outcome(actual, tensors)
     assert_outcome(found, outcome(oracle, {name: x.double() for name, x in tensors.items()}), problem.dtype)
     return found
+
+
+def far_apart(sign: int, dk: int) -> tuple[float, float]:
+    """Two numbers, exact in bf16, for one column of q and one of k, that move all logits by about 76 to this sign.
+
+    What the softmax does without a maximum is then out of its range.
+    """
+    each = round((76 * dk**0.5) ** 0.5 * 4) / 4
+    return each, sign * each

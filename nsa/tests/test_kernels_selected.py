@@ -11,7 +11,7 @@ from nsa.config import NSAConfig
 from nsa.kernels import index, selected
 from nsa.kernels.common import row_dot
 from nsa.kernels.schedules import ALWAYS, NEVER, Schedule
-from nsa.tests.kernel_cases import by_descriptor
+from nsa.tests.kernel_cases import by_descriptor, far_apart
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = NSAConfig(l=4, d=2, l_sel=8, n_sel=4, w=8)
@@ -124,6 +124,35 @@ def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
 @pytest.mark.parametrize("dtype", OTHERS, ids=str)
 def test_other_dtypes(dtype: torch.dtype, schedule: str) -> None:
     assert_equals_oracle("192/128 in small", schedule, dtype)
+
+
+@pytest.mark.parametrize("schedule", ["token", "tile", "gather"])
+def test_a_token_that_reads_only_itself_gets_its_value(schedule: str) -> None:
+    (q, k, v), indices, *_ = problem(batch=3, tokens=1)
+    q, k, v, idx = low(q, k, v, indices)
+    o, _ = selected.forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
+    assert torch.equal(o, v.repeat_interleave(q.shape[2] // k.shape[2], 2))
+
+
+@pytest.mark.parametrize("schedule", ["token", "tile", "gather"])
+def test_so_does_the_first_token_of_a_sequence_in_the_middle_of_a_tile(schedule: str) -> None:
+    (q, k, v), indices, cu, _ = problem(tokens=48, cu=[0, 41, 48])
+    indices[:, 41], indices[:, 41, :, 0] = -1, 0
+    q, k, v, idx, cu = low(q, k, v, indices, cu)
+    o, _ = selected.forward(q, k, v, idx, SMALL, 0.3, cu, schedule=SCHEDULES[schedule])
+    assert torch.equal(o[:, 41], v[:, 41].repeat_interleave(q.shape[2] // k.shape[2], 1))
+
+
+@pytest.mark.parametrize("schedule", ["token", "tile", "gather"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_logits_out_of_range(sign: int, schedule: str) -> None:
+    (q, k, v), indices, *_ = problem(**SHAPES["batch"])
+    q[..., 0], k[..., 0] = far_apart(sign, q.shape[-1])
+    want = reference.selected_attention(q, k, v, indices, SMALL)
+    q, k, v, idx = low(q, k, v, indices)
+    o, lse = selected.forward(q, k, v, idx, SMALL, q.shape[-1] ** -0.5, schedule=SCHEDULES[schedule])
+    close(o, want)
+    assert (lse[lse.isfinite()] * sign > 60).all()
 
 
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])

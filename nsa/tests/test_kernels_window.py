@@ -14,7 +14,18 @@ from nsa.kernels.common import row_dot
 from nsa.kernels.geometry import window_spans
 from nsa.kernels.window import WindowAttention, backward, forward
 from nsa.testing import Problem, assert_close
-from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, judge, problems
+from nsa.tests.kernel_cases import (
+    CASES,
+    CHUNKS,
+    DEVICE,
+    DTYPES,
+    SMALL,
+    by_descriptor,
+    chunk,
+    far_apart,
+    judge,
+    problems,
+)
 
 pytestmark = pytest.mark.triton
 
@@ -43,6 +54,29 @@ def test_matches_the_oracle(problem: Problem) -> None:
 def test_loads_by_descriptor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_descriptor(monkeypatch, spans)
     _judge(replace(CASES[name], dtype=torch.float16, device=DEVICE), SMALL.w, 0.2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["batch", "packed"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_logits_out_of_range(sign: int, name: str, dtype: torch.dtype) -> None:
+    problem = replace(CASES[name], dtype=dtype, device=DEVICE)
+    found, scale = _tensors(problem), problem.dk**-0.5
+    found["q"][:, ::2, :, 0], found["k"][..., 0] = far_apart(sign, problem.dk)  # every other query
+    o, lse = forward(*found.values(), SMALL.w, scale, problem.cu_seqlens)
+    wide = (x.double() for x in found.values())
+    expected = reference.sliding_window_attention(*wide, SMALL.w, scale=scale, cu_seqlens=problem.cu_seqlens)
+    bound = 3e-5 if dtype == torch.float32 else 1e-2  # in fp32 logits of 76 are right to 1e-5
+    assert (o.double() - expected).norm() <= bound * expected.norm()
+    assert (lse[:, ::2] * sign > 60).all()
+    assert (lse[:, 1::2].abs() < 60).all()
+
+
+def test_a_token_that_reads_only_itself_gets_its_value() -> None:
+    problem = replace(CASES["batch"], dtype=DTYPES[-1], device=DEVICE)
+    q, k, v = _tensors(problem).values()
+    o, _ = forward(q, k, v, SMALL.w, 0.3, None)
+    assert torch.equal(o[:, 0], v[:, 0].repeat_interleave(problem.group_size, 1))
 
 
 @pytest.mark.parametrize("window", [1, 16, 45, 10**6])
