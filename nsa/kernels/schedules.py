@@ -61,7 +61,8 @@ def choose_schedule(
 
     The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
     the tile kernel beats the token kernel below a union of about 48 of 64 blocks, and gathering wins in the gradient
-    only; with 4 heads gathering wins above about 40 of 256 blocks.
+    only; with 4 heads gathering wins above about 40 of 256 blocks, but not in the forward pass of so few queries that
+    a union has no more blocks than half of its tile's choices: then one kernel does as well as the four of `gather`.
 
     Args:
         group: query heads of a KV head.
@@ -75,6 +76,8 @@ def choose_schedule(
     if tokens == 1:
         return Schedule(most=NEVER)
     if can_gather(l_sel, widest, item, backward):
+        if group <= 8 and not backward and rows <= tokens * slots // 2 * l_sel:
+            return Schedule()
         if group <= 8:
             return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=16384 if backward else 8192)
         if backward:

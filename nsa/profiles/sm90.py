@@ -4,8 +4,8 @@ from nsa.profiles.profile import UNMEASURED, Measured, Profile
 
 _DEFAULT = "not measured against PyTorch: the kernels were made for this architecture and are its default"
 _DENSE = (
-    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 8k (2.44 ms, "
-    "1.74) and faster at 16k (5.43, 7.1), group size 4 slower at 16k (3.53, 3.38) and faster at 64k (21.4, 60.6); "
+    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 8k (1.87 ms, "
+    "1.74) and faster at 16k (4.41, 6.77), group size 4 slower at 8k (1.48, 0.91) and faster at 64k (19.5, 57.7); "
     "interpolated in between (artifacts/bench/h200-kernels)"
 )
 PROFILE = Profile(
@@ -14,6 +14,6 @@ PROFILE = Profile(
     fa2_min_len_cmp=Measured(16, UNMEASURED),
     sel_triton=Measured(True, _DEFAULT),
     sel_triton_min_L=Measured(0, _DEFAULT),
-    dense_below=Measured({4: 17500, 16: 12000}, _DENSE),
+    dense_below=Measured({4: 15700, 16: 9100}, _DENSE),
     kernels_timed=Measured(True, "timed on an H200 (docs/kernels.md)"),
 )
