@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import struct
@@ -61,6 +62,17 @@ def write_atomically(path: Path, data: bytes | str | Iterable[str]) -> None:
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the file `path`, which is made if need be, against every other process; waits for it."""
+    with on_this_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

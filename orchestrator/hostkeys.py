@@ -7,17 +7,15 @@ known_hosts is neither read nor written for pods. A pin that is replaced is kept
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from orchestrator.errors import HostKeyError
-from orchestrator.files import write_atomically
+from orchestrator.files import locked, write_atomically
 from orchestrator.inventory import Pod
 from orchestrator.state import home
 
@@ -118,7 +116,7 @@ def _entries() -> Iterator[list[str]]:
 
 
 def _pin(name: str, key: HostKey, by: str) -> None:
-    with _locked():
+    with locked(home() / "known_hosts.lock"):
         entries = list(_entries())
         replaced = " ".join(str(HostKey(*words[1:3])) for words in entries if words[0] == name) or "-"
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -126,11 +124,3 @@ def _pin(name: str, key: HostKey, by: str) -> None:
             audit.write(f"{now} {name} accepted {key} replaced {replaced} by {by}\n")
         kept = [" ".join(words) for words in entries if words[0] != name]
         write_atomically(known_hosts(), "\n".join([*kept, f"{name} {key.kind} {key.blob}"]) + "\n")
-
-
-@contextmanager
-def _locked() -> Iterator[None]:
-    home().mkdir(parents=True, exist_ok=True)
-    with (home() / "known_hosts.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held for milliseconds by whoever has it
-        yield

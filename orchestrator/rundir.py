@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.agent.files import walk
 from orchestrator.errors import InputError, IntegrityError
-from orchestrator.files import sha256, write_atomically
+from orchestrator.files import locked, sha256, write_atomically
 from orchestrator.plan import Plan, read_plan
 from orchestrator.report import markdown
 from orchestrator.results import PlanSource, Result, State, judge
@@ -55,8 +56,15 @@ class RunDirectory:
     ) -> Result:
         """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links.
 
-        `seen`: judge by so many bytes of the journal; None is all.
+        `seen`: judge by so many bytes of the journal; None is all. What somebody else who follows the run has settled
+        as ended stays as it is.
         """
+        with locked(self.path.parent.parent / ".lock"):
+            if state != "ended" and self._is_settled():
+                return self.rejudge()
+            return self._settle(state, refused, left, seen)
+
+    def _settle(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None) -> Result:
         plan = self.plan()
         write_atomically(self.path / "environment.json", _json(plan.surroundings))
         result = self._judge(state, refused, left, seen)
@@ -72,14 +80,22 @@ class RunDirectory:
 
         InputError for a directory whose plan, journal or manifest is damaged.
         """
-        file = self.path / "manifest.json"
         try:
-            seen = _SeenLast.model_validate_json(file.read_bytes()) if file.exists() else _SeenLast(state="running")
+            seen = self._seen_last()
             return self._judge(seen.state, seen.refused, seen.left)
         except (ValidationError, RecursionError) as e:
-            raise InputError(f"{file} is damaged: fetch the run again") from e
+            raise InputError(f"{self.path / 'manifest.json'} is damaged: fetch the run again") from e
         except IntegrityError as e:
             raise InputError(f"the run cannot be judged: {e}") from e
+
+    def _is_settled(self) -> bool:
+        with suppress(ValidationError, RecursionError):  # a damaged manifest is written anew
+            return self._seen_last().state == "ended"
+        return False
+
+    def _seen_last(self) -> _SeenLast:
+        file = self.path / "manifest.json"
+        return _SeenLast.model_validate_json(file.read_bytes()) if file.exists() else _SeenLast(state="running")
 
     def _judge(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None = None) -> Result:
         source: PlanSource = "laptop" if self._was_launched_here() else "pod"
@@ -93,8 +109,10 @@ class RunDirectory:
         return launch is not None and launch.plan_sha256 == self.plan().sha256
 
     def _files(self) -> Iterator[dict[str, Any]]:
-        """What is here now, each file described when it is its turn."""
-        names = sorted(name for name, entry in walk(self.path) if entry.is_file(follow_symlinks=False))
+        """What is here now, each file described when it is its turn; not what someone who died left aside."""
+        names = sorted(
+            name for name, entry in walk(self.path) if name[0] != "." and entry.is_file(follow_symlinks=False)
+        )
         return (self._describe(name) for name in names if name not in _DERIVED)
 
     def _describe(self, name: str) -> dict[str, Any]:

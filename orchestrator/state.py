@@ -73,6 +73,8 @@ def _read(pod: str | None) -> Iterator[Launch]:
             launch = Launch(**json.loads(path.read_bytes()))
             if not all(isinstance(value, str) for value in asdict(launch).values()):
                 raise TypeError("expected text")
+        except FileNotFoundError:  # its pod has just refused it
+            continue
         except (ValueError, TypeError, RecursionError) as e:
             raise InputError(f"{path} is damaged: expected the record of a launch; delete it to go on") from e
         if pod in (None, launch.pod):

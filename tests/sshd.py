@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from orchestrator.inventory import Pod
+from tests import proc
 from tests.proxy import Proxy
 
 _CONFIG = """\
@@ -41,6 +42,8 @@ MaxStartups 100
 SetEnv HOME={folder}/home
 {extra}
 """
+# From OpenSSH 9.8 on an address that fails to log in a few times is refused for a while; older servers lack the word.
+_NO_PENALTIES = "PerSourcePenalties no\n"
 _START_LIMIT_S = 10
 
 
@@ -86,7 +89,10 @@ class Sshd:
     def start(self) -> Sshd:
         """Start the server and wait until it listens."""
         config = self.folder / "sshd_config"
-        config.write_text(_CONFIG.format(port=self.port, folder=self.folder, extra=self.extra))
+        text = _CONFIG.format(port=self.port, folder=self.folder, extra=self.extra)
+        config.write_text(text + _NO_PENALTIES)
+        if subprocess.run([_sshd(), "-t", "-f", str(config)], capture_output=True).returncode:
+            config.write_text(text)
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [*self.inside, _sshd(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log
@@ -111,8 +117,9 @@ class Sshd:
     def sessions(self) -> list[int]:
         """The server processes that serve one connection each, their unprivileged children included."""
         assert self.process is not None
-        found = _children(self.process.pid)
-        return found + [pid for session in found for pid in _children(session) if _name(pid) == "sshd"]
+        found = proc.children(self.process.pid)
+        below = [pid for session in found for pid in proc.children(session)]
+        return found + [pid for pid in below if proc.name(pid).startswith("sshd")]  # sshd-session from 9.8 on
 
     def signal_sessions(self, sign: signal.Signals) -> None:
         """Send `sign` to the processes of every connection, not to what they run."""
@@ -190,16 +197,6 @@ def _free_port() -> int:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
         return port
-
-
-def _children(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
-
-
-def _name(pid: int) -> str:
-    comm = Path(f"/proc/{pid}/comm")
-    return comm.read_text().strip() if comm.exists() else ""
 
 
 def _signal(pid: int, sign: signal.Signals) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
@@ -209,10 +210,13 @@ def _cancel(argv: List[str]) -> int:
     args = parser.parse_args(argv)
     run_dir = _directory(args.run_dir)
     pid = living_agent(run_dir)
+    signalled = False
     if pid is not None:
         write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": args.by, "stolen": args.stolen}))
-        os.kill(pid, signal.SIGTERM)
-    return _say({**state_of(run_dir), "signalled": pid is not None})
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGTERM)
+            signalled = True
+    return _say({**state_of(run_dir), "signalled": signalled})
 
 
 def _send(argv: List[str]) -> int:

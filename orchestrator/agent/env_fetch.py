@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import tempfile
 import urllib.parse
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,20 +69,18 @@ def fetch_uv(settings: Settings, tools: Path, progress: Listener) -> Path:
     if not wheels:
         raise Failure(f"no wheel of it is for {platform.machine()}")
     _, url, expected = wheels[-1]
-    wheel, found = settings.web().fetch(url, tools, progress)
-    if expected not in ("", found):
-        wheel.unlink()
-        raise Failure(f"{masked(url)} is not what its index says: sha256 {found}")
-    binary = tools / "uv"
-    aside = tools / f".uv.{os.getpid()}"
-    with zipfile.ZipFile(wheel) as archive:
-        member = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
-        with archive.open(member) as source, aside.open("wb") as f:
-            shutil.copyfileobj(source, f)
-    aside.chmod(0o755)
-    aside.replace(binary)
-    wheel.unlink()
-    return binary
+    tools.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=tools) as folder:  # another builder may fetch it just then
+        wheel, found = settings.web().fetch(url, Path(folder), progress)
+        if expected not in ("", found):
+            raise Failure(f"{masked(url)} is not what its index says: sha256 {found}")
+        unpacked = Path(folder) / "uv"
+        with zipfile.ZipFile(wheel) as archive:
+            member = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
+            with archive.open(member) as source, unpacked.open("wb") as f:
+                shutil.copyfileobj(source, f)
+        unpacked.chmod(0o755)
+        return unpacked.replace(tools / "uv")
 
 
 def _uv_wheels(settings: Settings) -> Iterator[tuple[tuple[int, ...], str, str]]:

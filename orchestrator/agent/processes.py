@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from typing import Iterable, Iterator, NamedTuple
+from typing import Iterable, Iterator, NamedTuple, Optional
 
 from .text import plain
 
@@ -100,22 +100,29 @@ def reap_orphans(child: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
+    """Whether the process runs still; one that has ended and that nobody reaps, as in many a container, does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    found = _process(pid) if LINUX else None
+    return found is None or found.state not in "ZX"
 
 
 def _all_processes() -> Iterator[Process]:
     for name in os.listdir("/proc") if LINUX else ():
-        if name.isdigit():
-            # pid (command) state parent ...; the command may hold anything, also spaces and parentheses.
-            fields = _read(int(name), "stat").rpartition(b")")[2].split()
-            if len(fields) > 1:
-                yield Process(int(name), int(fields[1]), fields[0].decode())
+        found = _process(int(name)) if name.isdigit() else None
+        if found:
+            yield found
+
+
+def _process(pid: int) -> Optional[Process]:
+    """None if it is gone, or is hidden from this user."""
+    # pid (command) state parent ...; the command may hold anything, also spaces and parentheses.
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return Process(pid, int(fields[1]), fields[0].decode()) if len(fields) > 1 else None
 
 
 def _catches(pid: int, signum: int) -> bool:

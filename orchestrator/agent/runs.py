@@ -47,7 +47,13 @@ def living_agent(run_dir: Path) -> int | None:
 
 def list_runs(workdir: Path) -> list[dict[str, Any]]:
     """All runs below `workdir`, newest first, each with its state and what its plan says of it."""
-    return [{**state_of(d), **_summary(d)} for d in sorted(_run_dirs(workdir), key=lambda d: d.name, reverse=True)]
+    found = []
+    for run_dir in sorted(_run_dirs(workdir), key=lambda d: d.name, reverse=True):
+        try:
+            found.append({**state_of(run_dir), **_summary(run_dir)})
+        except (Failure, FileNotFoundError):  # its launch has just been refused
+            continue
+    return found
 
 
 def newest(workdir: Path) -> str | None:

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -84,7 +85,7 @@ class Intake:
         self._refused: list[str] = []
         self._unnamed = 0
         self._folders: set[str] = set()
-        sizes = [entry.stat(follow_symlinks=False).st_size for _, entry in walk(directory)]
+        sizes = list(_sizes(directory))
         self._bytes, self._files = sum(sizes), len(sizes)
         self._aside = directory.with_name(f".{directory.name}.{os.getpid()}")
         self.left: dict[str, int] = {}
@@ -225,8 +226,16 @@ class Intake:
     def _drop_leftovers(self) -> None:
         """Delete what a process that was killed has left aside."""
         for path in self._directory.parent.glob(f".{self._directory.name}.*"):
-            if path.is_file() and time.time() - path.stat().st_mtime > _LEFTOVER_AGE_S:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # of a process that is alive, and has just given it its name
+                if path.is_file() and time.time() - path.stat().st_mtime > _LEFTOVER_AGE_S:
+                    path.unlink()
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    """Of all files there, but for one that is just given another name."""
+    for _, entry in walk(directory):
+        with suppress(FileNotFoundError):
+            yield entry.stat(follow_symlinks=False).st_size
 
 
 def _file(record: Any) -> File:

@@ -77,6 +77,8 @@ def kept_here(artifacts: Path, repo: Path) -> list[dict[str, Any]]:
     for run in kept(artifacts, repo):
         try:
             result = run.rejudge()
+        except FileNotFoundError:  # its pod has just refused it
+            continue
         except InputError as e:  # one that is damaged does not hide the others
             listed.append({"run_id": run.path.name, "verdict": "error", "error": str(e)})
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import socket
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ class Heartbeat:
             alarm = threading.Timer(_ANSWER_LIMIT_S, self._declare_stalled)
             alarm.daemon = True
             alarm.start()
-            self._transport.global_request("keepalive@openssh.com", wait=True)
+            with suppress(EOFError, OSError, paramiko.SSHException):  # it was closed, or broke, before this was sent
+                self._transport.global_request("keepalive@openssh.com", wait=True)
             alarm.cancel()
 
     def _declare_stalled(self) -> None:

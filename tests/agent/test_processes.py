@@ -11,7 +11,9 @@ import pytest
 
 from orchestrator.agent.logs import Log
 from orchestrator.agent.supervise import Command, Limits, Supervisor
+from tests import proc
 from tests.agent.pod import Pod, Run, said, script
+from tests.waiting import wait_for
 
 MARK = "nsa-pod-test-daemon"
 DAEMON = f"""
@@ -27,25 +29,9 @@ print("started it")
 NEXT = said("next", ["echo", "still here"])
 
 
-def living(text: str) -> list[str]:
-    """Command lines of processes that contain `text`."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if text in command and str(os.getpid()) != path.parent.name:
-            found.append(command)
-    return found
-
-
-def are_gone(text: str) -> bool:
-    """Whether the processes that contain `text` end: a kill takes effect a moment after it was sent."""
-    end = time.monotonic() + 5
-    while living(text) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not living(text)
+def wait_for_its_end() -> None:
+    """A kill takes effect a moment after it was sent."""
+    wait_for(lambda: not proc.saying(MARK), "the daemon's end")
 
 
 def first_of(pod: Pod, argv: list[str], **limits: Any) -> tuple[Run, dict[str, Any]]:
@@ -80,7 +66,8 @@ def test_sigterm_ignored_with_all_children(pod: Pod) -> None:
     stubborn = f"trap '' TERM; (trap '' TERM; sleep 300; echo {MARK}) & while true; do sleep 0.1; echo x; done"
     run, record = first_of(pod, ["sh", "-c", stubborn], wall=0.5, grace=0.5)
     assert run.judge()["first"].status == "timed_out" and record["signal"] == "SIGKILL"
-    assert record["seconds"] < 4 and are_gone(MARK)
+    assert record["seconds"] < 4
+    wait_for_its_end()
 
 
 def test_a_group_that_ends_at_sigterm_is_not_killed(pod: Pod) -> None:
@@ -94,7 +81,7 @@ def test_a_daemon_in_a_session_of_its_own_is_ended_and_named(pod: Pod) -> None:
     run, record = first_of(pod, script(DAEMON))
     assert run.judge()["first"].status == "passed"
     assert any(MARK in leftover["command"] for leftover in record["leftovers"])
-    assert are_gone(MARK)
+    wait_for_its_end()
 
 
 def test_a_child_that_keeps_the_pipes_open_does_not_hold_the_run(pod: Pod) -> None:
@@ -176,7 +163,7 @@ def test_a_failing_observer_ends_the_command(tmp_path: Path) -> None:
     )
     with pytest.raises(RuntimeError, match="stdout at"):
         Supervisor(wakeup, lambda: None, own=[]).run(command, Limits(9, 9, 1), fail)
-    assert are_gone(MARK)
+    wait_for_its_end()
 
 
 def test_a_place_that_is_taken_blocks_the_stage(pod: Pod) -> None:

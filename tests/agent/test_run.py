@@ -13,18 +13,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import journal
+from tests import proc
 from tests.agent.pod import COMMIT, LIMITS, Pod, pytest_stage, said, script, stage
+from tests.waiting import wait_for
 
 SLEEP = said("sleeps", ["sleep", "30"])
-
-
-def wait_until(condition: object, limit: float = 10.0) -> None:
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
-            return
-        time.sleep(0.02)
-    raise AssertionError("it did not come about")
 
 
 def state(pod: Pod, run_id: str) -> str:
@@ -32,13 +25,13 @@ def state(pod: Pod, run_id: str) -> str:
 
 
 def test_launch_returns_at_once_and_the_run_goes_on(pod: Pod) -> None:
-    run = pod.prepare({}, [said("s", ["sh", "-c", "sleep 0.7; echo done"])])
+    run = pod.prepare({}, [said("s", ["sh", "-c", "sleep 5; echo done"])])
     start = time.monotonic()
     answer = pod.ask("launch", str(run.path))
-    assert time.monotonic() - start < 1.5, "it is about 0.2 s on an idle machine"
+    assert time.monotonic() - start < 4, "it is about 0.2 s on an idle machine"
     assert state(pod, run.run_id) == "running" and answer["run_id"] == run.run_id
     assert run.wait().only().status == "passed"
-    wait_until(lambda: not Path(f"/proc/{answer['pid']}").exists())
+    wait_for(lambda: not proc.is_alive(answer["pid"]))
     status = pod.ask("status", str(run.path))
     last = (run.path / "journal.jsonl").read_bytes()
     assert status["state"] == "ended" and status["reason"] == "completed"
@@ -76,14 +69,14 @@ def test_one_run_at_a_time(pod: Pod) -> None:
     assert answer["busy"]["holder"] == "user@laptop" and "user@laptop" in answer["error"]
     pod.ask("cancel", str(first.path))
     first.wait()
-    wait_until(lambda: pod.call("launch", str(second.path), check=False).returncode == 0)
+    wait_for(lambda: pod.call("launch", str(second.path), check=False).returncode == 0)
     pod.ask("cancel", str(second.path))
     second.wait()
 
 
 def test_a_run_is_launched_once(pod: Pod) -> None:
     run = pod.run({}, said("s", ["true"]))
-    wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
+    wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
     again = pod.call("launch", str(run.path), check=False)
     assert again.returncode == 1 and "was launched before" in json.loads(again.stdout)["error"]
 
@@ -96,7 +89,7 @@ def test_cancel(pod: Pod) -> None:
     judged = run.judge()
     assert run.ending == "cancelled" and run.events[-2]["event"] == "cancelled" and run.events[-2]["by"] == "me@desk"
     assert {name: j.status for name, j in judged.items()} == {"a": "passed", "sleeps": "cancelled"}
-    wait_until(lambda: not pod.ask("cancel", str(run.path))["signalled"])
+    wait_for(lambda: not pod.ask("cancel", str(run.path))["signalled"])
 
 
 def test_a_killed_agent_leaves_neither_lock_nor_processes(pod: Pod) -> None:
@@ -104,11 +97,11 @@ def test_a_killed_agent_leaves_neither_lock_nor_processes(pod: Pod) -> None:
     pid = run.wait_for("run_started")["pid"]
     run.wait_for("stage_started")
     sleeping = ["pgrep", "-f", "sleep 3141"]
-    wait_until(lambda: len(subprocess.run(sleeping, capture_output=True).stdout.split()) >= 2)
+    wait_for(lambda: len(subprocess.run(sleeping, capture_output=True).stdout.split()) >= 2)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: state(pod, run.run_id) == "lost")
-    wait_until(lambda: not subprocess.run(sleeping, capture_output=True).stdout)
-    wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
+    wait_for(lambda: state(pod, run.run_id) == "lost")
+    wait_for(lambda: not subprocess.run(sleeping, capture_output=True).stdout)
+    wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
     assert not pod.ask("cancel", str(run.path))["signalled"]
     assert pod.run({}, said("next", ["echo", "1"])).only().status == "passed"
 
@@ -116,7 +109,7 @@ def test_a_killed_agent_leaves_neither_lock_nor_processes(pod: Pod) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_stage_that_kills_the_agent(pod: Pod, signum: int) -> None:
     run = pod.launch({}, [said("s", ["sh", "-c", f"kill -{int(signum)} $PPID; sleep 30"])])
-    wait_until(lambda: state(pod, run.run_id) != "running")
+    wait_for(lambda: state(pod, run.run_id) != "running")
     assert (state(pod, run.run_id), run.ending) == {
         signal.SIGKILL: ("lost", None),
         signal.SIGTERM: ("ended", "cancelled"),
@@ -296,7 +289,7 @@ def test_overhead(pod: Pod) -> None:
         pod.ask("launch", str(run.path))
         run.wait()
         taken.append(time.monotonic() - start - run.records["s"]["seconds"])
-    assert min(taken) < 1.0
+    assert min(taken) < 3
 
 
 def test_many_files(pod: Pod) -> None:
@@ -323,11 +316,11 @@ def test_a_stage_that_kills_the_agents_helper(pod: Pod) -> None:
     kill = "for p in $(pgrep -P $PPID); do [ $p != $$ ] && kill -9 $p; done; echo done"
     run = pod.run({}, said("s", ["sh", "-c", kill]), said("next", ["echo", "1"]))
     assert [j.status for j in run.judge().values()] == ["passed", "passed"]
-    wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
+    wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
 
 
 def test_a_stage_that_removes_the_runs_directory(pod: Pod) -> None:
     code = "import os, shutil; shutil.rmtree(os.path.dirname(os.environ['NSA_POD_ARTIFACTS'])); print(1)"
     run = pod.launch({}, [said("s", script(code)), said("next", ["echo", "1"])])
-    wait_until(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
+    wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
     assert not run.events and not (run.path / "journal.jsonl").exists(), "nothing is left to be believed"

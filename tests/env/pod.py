@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import proc
 from tests.env.wheels import make_index, make_wheel
 
 LIMIT_S = 120.0
@@ -88,15 +89,7 @@ class EnvPod:
 
     def builders(self) -> list[int]:
         """Living builders of this pod: detached processes of its agent."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if str(self.agent).encode() in command and b"build" in command and str(self.workdir).encode() in command:
-                found.append(int(folder.name))
-        return found
+        return proc.saying(str(self.agent), "\0build\0", f"\0{self.workdir}\0")
 
     def leftovers(self) -> list[str]:
         """What lies in envs/ under any name but a whole environment's."""

@@ -29,6 +29,7 @@ from orchestrator.tasks.reach import Door
 from orchestrator.tasks.wheelhouse import download
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
+from tests import proc
 from tests.env.sources import make_source
 from tests.env.wheels import make_wheel
 from tests.sshd import Sshd, new_sshd
@@ -332,13 +333,8 @@ def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv:
     def kill() -> None:
         while not any("installing" in line for line in told.lines):
             time.sleep(0.05)
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"build" in command and pod.workdir.encode() in command:
-                os.kill(int(folder.name), signal.SIGKILL)
+        for builder in proc.saying("\0build\0", f"\0{pod.workdir}\0"):
+            os.kill(builder, signal.SIGKILL)
 
     saboteur = threading.Thread(target=kill)
     saboteur.start()

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import lease
+from tests import proc
 from tests.env.pod import EnvPod, request
 from tests.env.wheels import make_wheel
+from tests.waiting import wait_for
 
 
 def site(environment: dict[str, object]) -> Path:
@@ -89,20 +91,9 @@ def test_the_tools_of_a_killed_builder_end_with_it(pod: EnvPod, tmp_path: Path) 
     slow.chmod(0o755)
     pod.uv = slow
     pod.start(request("tool"))
-    deadline = time.monotonic() + 20
-    while not (sleepers := _children(pod)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    sleepers = wait_for(lambda: [child for builder in pod.builders() for child in proc.children(builder)])
     assert kill_builders(pod) >= 1
-    while any(Path(f"/proc/{pid}").exists() for pid in sleepers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [pid for pid in sleepers if Path(f"/proc/{pid}").exists()]
-
-
-def _children(pod: EnvPod) -> list[int]:
-    found = []
-    for builder in pod.builders():
-        found += [int(pid) for pid in Path(f"/proc/{builder}/task/{builder}/children").read_text().split()]
-    return found
+    wait_for(lambda: not any(proc.is_alive(pid) for pid in sleepers))
 
 
 def test_a_build_outlives_whoever_asked_for_it(pod: EnvPod) -> None:

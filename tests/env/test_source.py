@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,13 @@ from orchestrator.agent.env_source import Recipe
 from orchestrator.pairing import Environment, choose
 from orchestrator.pairing_table import table
 from orchestrator.runbook import EnvironmentSpec
+from tests import proc
 from tests.env.pod import EnvPod, request
 from tests.env.sources import make_source
 from tests.env.test_build import python
 from tests.env.test_pairing import named
 from tests.env.wheels import make_wheel
+from tests.waiting import wait_for
 
 HOW = table().flash_attn.from_source
 LABEL = "src.torch2.15.0.cu132.sm89"
@@ -134,15 +135,15 @@ def test_it_is_ended_with_all_its_compilers_when_its_time_is_over(bench: EnvPod)
 def test_the_compilers_of_a_killed_builder_end_with_it(bench: EnvPod) -> None:
     bench.variables["STEP_S"] = "322"
     job = bench.start(asked("tool"))
-    until(lambda: sleeping("322"))
+    wait_for(lambda: sleeping("322"))
     builders = bench.builders()
-    (builder,) = (pid for pid in builders if parent(pid) not in builders)
+    (builder,) = (pid for pid in builders if proc.parent(pid) not in builders)
     os.kill(builder, signal.SIGKILL)
     assert bench.wait(job)["state"] == "lost"
-    until(lambda: not sleeping("322"))
+    wait_for(lambda: not sleeping("322"))
     # The process that saw to that may be killed too: then the next builder ends what goes on.
     bench.start(asked("tool"))
-    until(lambda: sleeping("322"))
+    wait_for(lambda: sleeping("322"))
     for pid in bench.builders():
         os.kill(pid, signal.SIGKILL)
     bench.variables["STEP_S"] = "0"
@@ -155,7 +156,7 @@ def test_a_silent_compiler_is_no_silence_for_whoever_waits(tmp_path: Path, monke
     monkeypatch.setattr(env_source, "_NEWS_S", 0.05)
     with env_source._News(Progress(tmp_path / "progress.jsonl"), "flash-attn", 7200) as news:
         news.say("[12/72] nvcc ...")
-        until(lambda: len(read_progress(tmp_path / "progress.jsonl", 0)[0]) >= 3)
+        wait_for(lambda: len(read_progress(tmp_path / "progress.jsonl", 0)[0]) >= 3)
     said = [line["text"] for line in read_progress(tmp_path / "progress.jsonl", 0)[0]]
     assert said[1].startswith("compiling flash-attn: 12 of 72 files, 0 s of at most 7200 s")
 
@@ -238,25 +239,6 @@ def toolkit(folder: Path, release: str) -> None:
     nvcc.chmod(0o755)
 
 
-def sleeping(seconds: str) -> list[str]:
-    """Living processes `sleep <seconds>`, which only these tests start."""
-    command = b"sleep\0" + seconds.encode() + b"\0"
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (folder / "cmdline").read_bytes() == command:
-                found.append(folder.name)
-        except OSError:
-            continue
-    return found
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def until(met: Any, limit_s: float = 60) -> None:
-    end = time.monotonic() + limit_s
-    while not met():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
+def sleeping(seconds: str) -> list[int]:
+    """Processes `sleep <seconds>`, which only these tests start."""
+    return proc.saying(f"sleep\0{seconds}\0")

@@ -27,6 +27,7 @@ from tests.faults.model import STAGE, Claims, Fault, Schedule
 from tests.main.project import Project, local_pod, new_project
 from tests.proxy import Proxy
 from tests.sshd import Sshd, new_sshd
+from tests.waiting import wait_for
 
 _COMMAND_LIMIT_S = 90.0
 _CODES = {"passed": 0, "failed": 1, "incomplete": 3, "error": 4}
@@ -135,7 +136,7 @@ class _Play:
         """The run and its faults, then peace, until every command has ended and the pod is at rest."""
         first = self.validate()
         if self.schedule.under_way:
-            world.wait_for(lambda: first.ended or self._stage_has_begun(), "a stage", _COMMAND_LIMIT_S)
+            wait_for(lambda: first.ended or self._stage_has_begun(), "a stage", _COMMAND_LIMIT_S)
         began = time.monotonic()
         for fault in self.schedule.faults:
             self._pass_time(began + fault.at)
@@ -146,7 +147,7 @@ class _Play:
             command.wake()
         for command in self.commands:
             assert command.wait(_COMMAND_LIMIT_S) is not None, f"{command.arguments} does not end"
-        world.wait_for(lambda: world.is_at_rest(self.place.workdir), "a pod at rest", 30)
+        wait_for(lambda: world.is_at_rest(self.place.workdir), "a pod at rest", 30)
 
     def _stage_has_begun(self) -> bool:
         journals = self.place.workdir.glob("runs/*/journal.jsonl")
@@ -187,7 +188,7 @@ class _Play:
         self._signal_agent(signal.SIGKILL)
         if held and "run_id" in held:
             run_id = str(held["run_id"])
-            world.wait_for(lambda: self._has_let_go(run_id), f"a free pod after the agent of {run_id} was killed", 20)
+            wait_for(lambda: self._has_let_go(run_id), f"a free pod after the agent of {run_id} was killed", 20)
 
     def _has_let_go(self, run_id: str) -> bool:
         holder = lock.holder(self.place.workdir)
@@ -251,7 +252,7 @@ class _Play:
         resumed = self.validate("--resume", run.name)
         assert resumed.wait(_COMMAND_LIMIT_S) is not None, "the resumed run does not end"
         self._check_command(resumed, claims, names)
-        world.wait_for(lambda: world.is_at_rest(self.place.workdir), "a pod at rest", 30)
+        wait_for(lambda: world.is_at_rest(self.place.workdir), "a pod at rest", 30)
         ended = world.events_of(run)[-1]["event"] == "run_ended"
         assert ended or "cancelled by" in resumed.stderr, f"it was not resumed: {resumed.stderr}"
 

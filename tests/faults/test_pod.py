@@ -16,6 +16,7 @@ from orchestrator.agent import processes
 from tests.faults import runs, world
 from tests.faults.box import Box
 from tests.main.project import Project, local_pod, new_project
+from tests.waiting import wait_for
 
 
 def validate(project: Project, *more: str) -> runs.Outcome:
@@ -96,7 +97,7 @@ def test_the_disk_of_the_pod_is_gone_and_its_key_is_the_same(project: Project, t
     going_on = runs.start(project)
     world.wait_for_event(workdir, "stage_started", stage="long")
     artifacts = project.root / "artifacts/runner"
-    world.wait_for(lambda: any(artifacts.glob("*/*/artifacts/first.txt")), "the first stage's files at home")
+    wait_for(lambda: any(artifacts.glob("*/*/artifacts/first.txt")), "the first stage's files at home")
     agents = [*world.agents(workdir), *(pid for run in world.runs_of(workdir) for pid in processes.marked(run.name))]
     processes.send(signal.SIGSTOP, agents)
     shutil.rmtree(workdir)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import proc
 from tests.faults import runs, world
 from tests.main.project import Project
+from tests.waiting import wait_for
 
 LAST = runs.said("last", "print('still here')")
 _LIMIT_KB = 100_000
@@ -36,8 +38,8 @@ def watch(project: Project, workdir: Path) -> tuple[runs.Outcome, Watched]:
     seen = Watched()
     since: float | None = None
     while validate.poll() is None:
-        seen.laptop = max(seen.laptop, _peak_kb(validate.pid))
-        seen.agent = max([seen.agent, *(_peak_kb(pid) for pid in world.agents(workdir))])
+        seen.laptop = max(seen.laptop, proc.peak_kib(validate.pid))
+        seen.agent = max([seen.agent, *(proc.peak_kib(pid) for pid in world.agents(workdir))])
         is_behind = _size(workdir.glob("runs/*/journal.jsonl")) > _size(
             p for p in project.root.glob("artifacts/runner/*/*/journal.jsonl") if not p.parent.parent.is_symlink()
         )
@@ -49,15 +51,6 @@ def watch(project: Project, workdir: Path) -> tuple[runs.Outcome, Watched]:
 
 def _size(files: Iterator[Path]) -> int:
     return max((file.stat().st_size for file in files if not file.parent.is_symlink()), default=0)
-
-
-def _peak_kb(pid: int) -> int:
-    """The process's peak resident memory; 0 if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 @pytest.mark.parametrize("megabytes", [64, pytest.param(1000, marks=pytest.mark.slow)])
@@ -116,7 +109,7 @@ def small_memory() -> Iterator[Path]:
     group.mkdir()
     (group / "memory.limit_in_bytes").write_text("64M")
     yield group
-    world.wait_for(lambda: not (group / "cgroup.procs").read_text(), "an empty control group")
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), "an empty control group")
     group.rmdir()
 
 

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from orchestrator.agent import journal, lock, processes, record
-
-
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """What `condition` gives once it is true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"it did not come about in {seconds} s: {what}"
-        time.sleep(0.03)
-    return found
+from tests import proc
+from tests.waiting import wait_for
 
 
 def runs_of(workdir: Path) -> list[Path]:
@@ -43,13 +35,12 @@ def wait_for_event(workdir: Path, event: str, seconds: float = 40, **fields: Any
         )
         return next(fitting, None)
 
-    result: dict[str, Any] = wait_for(found, f"{event} {fields}", seconds)
-    return result
+    return wait_for(found, f"{event} {fields}", seconds)
 
 
 def agents(workdir: Path) -> list[int]:
     """The agent that runs the pod's run, its helper (the reaper), and what of their launch is still there."""
-    return [pid for pid in _all() if b"\0launch\0" in _line(pid) and bytes(workdir) in _line(pid)]
+    return proc.saying(b"\0launch\0", bytes(workdir))
 
 
 def agent(workdir: Path) -> int | None:
@@ -59,28 +50,13 @@ def agent(workdir: Path) -> int | None:
 
 
 def wait_for_agent(workdir: Path) -> int:
-    found: int = wait_for(lambda: agent(workdir), "an agent that holds the pod")
-    return found
-
-
-def _all() -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-
-
-def _line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return wait_for(lambda: agent(workdir), "an agent that holds the pod")
 
 
 def _pid_inside(pid: int) -> int | None:
     """What the process is called in its own namespace."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return None
-    return next((int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:")), None)
+    named = proc.status(pid, "NSpid")
+    return int(named[-1]) if named else None
 
 
 def is_at_rest(workdir: Path) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.main.project import Project
+from tests.waiting import wait_for
 
 RUNBOOK = """\
 name: r
@@ -208,10 +207,3 @@ def journal_lines(project: Project) -> list[str]:
     return [
         line for journal in journals if not journal.parent.is_symlink() for line in journal.read_text().splitlines()
     ]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 40) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)

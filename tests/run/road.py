@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.main.project import Outcome, Project
+from tests.waiting import wait_for
 
 RUNBOOK = """\
 name: r
@@ -66,12 +65,5 @@ def wait_until_waiting(project: Project, runs: int = 1) -> str:
     def begun() -> bool:
         return sum(e["event"] == "stage_started" and e["stage"] == "waits" for e in events(project)) >= runs
 
-    wait_for(begun)
+    wait_for(begun, "the second stage", 150)
     return run_ids(project)[-1]
-
-
-def wait_for(condition: Callable[[], bool], limit: float = 150) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)

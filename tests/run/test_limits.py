@@ -13,8 +13,9 @@ from orchestrator.inventory import Pod as InventoryPod
 from orchestrator.limits import History, RunLimit, duration, estimate, run_limit, told
 from tests.agent.pod import Pod, said
 from tests.main.project import Project
-from tests.run.road import commit, events, finish, run_ids, validate, wait_for
+from tests.run.road import commit, events, finish, run_ids, validate
 from tests.test_plan import plan_of
+from tests.waiting import wait_for
 
 PRICED = InventoryPod(name="p", transport="local", cost_per_hour=0.5)
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.agent.pod import Pod, said
 from tests.main.project import Outcome, Project
-from tests.run.road import clone, commit, events, finish, validate, wait_for, wait_until_waiting
+from tests.run.road import clone, commit, events, finish, validate, wait_until_waiting
+from tests.waiting import wait_for
 
 SLEEP = said("sleeps", ["sleep", "30"])
 

@@ -15,7 +15,8 @@ from orchestrator.errors import PodError
 from orchestrator.tasks.reach import Door
 from orchestrator.tasks.runs import cancel
 from tests.main.project import Project, with_pod
-from tests.run.road import clone, commit, finish, run_ids, validate, wait_for, wait_until_waiting
+from tests.run.road import clone, commit, finish, run_ids, validate, wait_until_waiting
+from tests.waiting import wait_for
 
 FROM_POD = "judged by the pod's copy of the plan"
 

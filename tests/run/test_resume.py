@@ -14,8 +14,9 @@ import pytest
 from orchestrator.agent.journal import Journal
 from tests.agent.pod import Pod, Run, artifact, make_environment, said, stage
 from tests.main.project import Project
-from tests.run.road import clone, commit, events, finish, validate, wait_for, wait_until_waiting
+from tests.run.road import clone, commit, events, finish, validate, wait_until_waiting
 from tests.test_results import make_run, record
+from tests.waiting import wait_for
 
 SMI = """#!/bin/sh
 case "$*" in

@@ -18,8 +18,10 @@ from orchestrator.inventory import Pod
 from orchestrator.transports import execute, open_transport
 from orchestrator.transports.base import Transport
 from orchestrator.transports.ssh import SshTransport
+from tests import proc
 from tests.proxy import Proxy
 from tests.sshd import Sshd
+from tests.waiting import wait_for
 
 NASTY = [
     "a b",
@@ -97,7 +99,7 @@ def test_a_command_does_not_outlive_its_limit(transport: Transport, tmp_path: Pa
     assert time.monotonic() - began < 8 and "still be running" not in str(timeout.value)
     for name in ("child", "leader"):
         pid = int((tmp_path / name).read_text())
-        wait_until(lambda pid=pid: not alive(pid))
+        wait_for(lambda pid=pid: not proc.is_alive(pid))
     assert transport.run(["echo", "still usable"]).stdout == b"still usable\n"
 
 
@@ -247,9 +249,9 @@ def test_nothing_is_left_behind(own_sshd: Sshd, tmp_path: Path, monkeypatch: pyt
         with transport.stream(["true"]) as out:
             out.read()
         config = str(transport.config)
-        assert len(processes_naming(config)) == 1 and own_sshd.sessions()
+        assert len(proc.saying(config)) == 1 and own_sshd.sessions()
     assert os.listdir(tmp_path / "t") == []
-    wait_until(lambda: processes_naming(config) == [] == own_sshd.sessions())
+    wait_for(lambda: proc.saying(config) == [] == own_sshd.sessions())
 
 
 def test_a_new_pod_is_asked_for_once_per_transport(sshd: Sshd) -> None:
@@ -266,25 +268,6 @@ def test_local_is_the_same_machine(tmp_path: Path) -> None:
         assert transport.run(["pwd"]).exit_code == 0 and transport.fingerprint is None
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def read_all(transport: Transport, *argv: str) -> bytes:
     with transport.stream(argv) as out:
         return out.read()
-
-
-def alive(pid: int) -> bool:
-    """Whether the process exists and is not just waiting to be reaped."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def processes_naming(word: str) -> list[int]:
-    """Processes with `word` in their command line."""
-    lines = {path: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()}
-    return [int(path.parent.name) for path, line in lines.items() if word.encode() in line]

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.agent import gpu_use, telemetry
 from orchestrator.results import _notes
+from tests import proc
 from tests.agent.pod import Pod, Run, said, script
 
 IDLE = "{index}, GPU-{index}, NVIDIA H200, 550.90.07, 143771, {memory}, {load}, 9.0"
@@ -133,7 +134,7 @@ def test_the_processes_of_the_stage_itself_do_not_count(pod: Pod, smi: Smi) -> N
     (left,) = run.records["bench"]["leftovers"]
     assert left["gpu_mib"] == 512
     assert "processes that outlived it were ended: (with 512 MiB of a GPU) " in notes(run)
-    assert not Path(f"/proc/{left['pid']}").exists()
+    assert not proc.is_alive(left["pid"])
 
 
 def test_who_came_during_a_bench_makes_it_invalid(pod: Pod, smi: Smi) -> None:
@@ -185,16 +186,7 @@ def test_telemetry_is_bounded_and_its_sampler_dies_with_the_agent(pod: Pod, smi:
 
 def samplers(smi: Smi) -> list[int]:
     """Pids of the fake nvidia-smi that go on sampling."""
-    own = str(smi.folder).encode()
-    found = [p for p in Path("/proc").glob("[0-9]*") if own in command(p) and b"-lms" in command(p)]
-    return [int(process.name) for process in found]
-
-
-def command(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except OSError:
-        return b""
+    return proc.saying(str(smi.folder), "-lms")
 
 
 def notes(run: Run) -> str:

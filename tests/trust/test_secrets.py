@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import proc
 from tests.agent.pod import Pod, artifact, script, stage
 from tests.main.project import Project
-from tests.main.test_road import journal_lines, wait_for
+from tests.main.test_road import journal_lines
+from tests.waiting import wait_for
 
 # Each a value that no other text holds; the laptop's environment has the last two.
 TOKEN = "hf_PLANTEDtokenPLANTED"
@@ -218,9 +220,7 @@ def test_a_flood_of_output_is_redacted_in_bounded_memory(pod: Pod) -> None:
     pid = json.loads(pod.call("launch", str(run.path), input=b'{"s": {"T": "PLANTED_12"}}').stdout)["pid"]
     most = 0
     while run.ending is None:
-        status = Path(f"/proc/{pid}/status")
-        text = status.read_text() if status.exists() else ""
-        most = max([most, *(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM"))])
+        most = max(most, proc.peak_kib(pid))
     assert run.records["s"]["truncated"]["stdout"] > 60 << 20 and holders(run.path) == []
     assert 0 < most < 100 * 1024  # KiB
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import proc
 from tests.main.project import Project, new_project
 from tests.sshd import Sshd
 
@@ -100,7 +101,7 @@ class _Laptop:
     @property
     def goes_on(self) -> bool:
         """Whether the process lives; it is left for `end` to reap."""
-        self._peak = max(self._peak, _peak_mib(self._process.pid))
+        self._peak = max(self._peak, proc.peak_kib(self._process.pid) / 1024)
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def end(self) -> tuple[dict[str, Any], float]:
@@ -130,14 +131,6 @@ def _watch_agent(workdir: Path, laptop: _Laptop) -> float:
     while laptop.goes_on:
         for journal in workdir.glob("runs/*/journal.jsonl"):
             started = json.loads(journal.read_bytes().split(b"\n", 1)[0] or b"{}")
-            peak = max(peak, _peak_mib(started.get("pid", 0)))
+            peak = max(peak, proc.peak_kib(started.get("pid", 0)) / 1024)
         time.sleep(0.1)
     return peak
-
-
-def _peak_mib(pid: int) -> float:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
