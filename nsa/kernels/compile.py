@@ -36,6 +36,8 @@ from nsa.kernels.geometry import compressed_spans
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
+MANY_TOKENS = 65536
+"""So many that each way to share the work of selected attention is taken by one of the group sizes."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +142,14 @@ def _cuobjdump() -> str:
 # --- the launches of each part ---
 
 
-def _attention(shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _attention(shape: Shape, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """q, k, v, do and a row statistic of two KV heads, without memory."""
 
-    def made(tokens: int, heads: int, size: int) -> Tensor:
+    def made(heads: int, size: int) -> Tensor:
         return torch.empty(1, tokens, heads, size, dtype=DTYPES[shape.dtype], device="meta")
 
-    q, do = (made(TOKENS, 2 * shape.group, size) for size in (shape.dk, shape.dv))
-    k, v = (made(TOKENS, 2, size) for size in (shape.dk, shape.dv))
+    q, do = (made(2 * shape.group, size) for size in (shape.dk, shape.dv))
+    k, v = (made(2, size) for size in (shape.dk, shape.dv))
     return q, k, v, do, torch.empty(q.shape[:3], dtype=torch.float32, device="meta")
 
 
@@ -167,9 +169,9 @@ def _compressed(shape: Shape) -> None:
 
 
 def _selected(shape: Shape) -> None:
-    q, k, v, do, row = _attention(shape)
+    q, k, v, do, row = _attention(shape, MANY_TOKENS)
     config = NSAConfig()
-    indices = torch.empty(1, TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
+    indices = torch.empty(1, MANY_TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
     selected.forward(q, k, v, indices, config, 1.0)
     selected.backward(do, q, k, v, row, row, indices, config, 1.0, gate=row, dq=torch.empty_like(q))
 
