@@ -402,11 +402,11 @@ def _launch_dkv(
     if part is not None:
         sizes["BN"] = partials.rows
     runs = partials.runs
-    dkv_kernel[(most_runs, partials.rows // sizes["BN"])](
+    dkv_kernel[(most_runs, cdiv(p.where.l_sel, sizes["BN"]))](
         p.q, p.k, p.v, *up.pointers, partials.k, partials.v, runs.order, runs.edges, runs.run_edges, runs.run_key,
         p.where.blocks, p.where.queries, partials.k if part is None else part,
         p.indices.shape[0], p.where.keys, first, *keys, p.where.bins, *p.strides, up.s_gate, p.scale,
-        PAIRS=runs.pairs, GATED=gated, DQ=part is not None, **sizes,
+        PAIRS=runs.pairs, ROWS=partials.rows, GATED=gated, DQ=part is not None, **sizes,
     )  # fmt: skip
 
 

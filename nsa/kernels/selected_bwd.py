@@ -192,15 +192,14 @@ def dkv_kernel(
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
-    GATED: tl.constexpr, DQ: tl.constexpr,
+    ROWS: tl.constexpr, GATED: tl.constexpr, DQ: tl.constexpr,
 ):  # fmt: skip
-    """One run of the keys [first_key, last_key), BN keys of its block: fp32 sums p_dk, p_dv [R,SUB*BN,D*].
+    """One run of the keys [first_key, last_key), BN keys of its block: fp32 sums p_dk, p_dv [R,ROWS,D*].
 
     Keys are the rows of the tiles, so that p and ds stay in registers as left operands. With DQ the queries belong to
     the chunk that begins at i_first and see the whole block, BN covers it, and each pair's dq goes to p_part.
     """
     TB: tl.constexpr = BM // GP
-    SUB: tl.constexpr = (LB + BN - 1) // BN
     i_run, i_sub = tl.load(p_run_edges + first_key) + tl.program_id(0), tl.program_id(1)
     if i_run >= tl.load(p_run_edges + last_key):
         return
@@ -253,7 +252,7 @@ def dkv_kernel(
             if DK1 > 0:
                 b_dq = tl.trans(tl.dot(tl.trans(b_k1), b_ds, input_precision=PREC)) * scale
                 store_tile(p_part, o_part, m_row, b_dq, DK0, DK1, DK, False)
-    o_out = i_run.to(tl.int64) * (SUB * BN) + i_sub * BN + tl.arange(0, BN)
+    o_out = i_run.to(tl.int64) * ROWS + i_sub * BN + tl.arange(0, BN)
     store_tile(p_dk, o_out * DK, o_key >= 0, b_dk0 * scale, 0, DK0, DK, False)
     store_tile(p_dv, o_out * DV, o_key >= 0, b_dv0, 0, DV0, DV, False)
     if DK1 > 0:

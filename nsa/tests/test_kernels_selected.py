@@ -80,6 +80,7 @@ SHAPES = {
     "chunked": {"batch": 2, "tokens": 11, "start": [5, 9]},
     "odd block": {"config": NSAConfig(l=4, d=2, l_sel=12, n_sel=4, w=8), "tokens": 50},
     "long block": {"config": NSAConfig(l=4, d=2, l_sel=32, n_sel=3, w=8), "tokens": 70, "heads": 1},
+    "block of three tiles": {"config": NSAConfig(l=4, d=2, l_sel=48, n_sel=3, w=8), "tokens": 110},
     "odd slots": {"slots": 5, "tokens": 45, "heads": 1},
 }
 
