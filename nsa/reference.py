@@ -11,6 +11,7 @@ sampled rows. Memory is that of the rows' own keys: 256 rows fit at T=64k.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -264,7 +265,8 @@ def _scores(
     heads = q[query.b, query.row].unflatten(0, (k_cmp.shape[2], -1)).to(weight.dtype)
     keys = k_cmp[query.b, query.cmp0 : query.cmp0 + visible].to(weight.dtype)
     p_cmp = torch.softmax(scale * torch.einsum("hgd,khd->hgk", heads, keys), -1)
-    return block_score(p_cmp, index[:blocks], weight[:blocks]).sum(1)
+    # One head after the other: torch.sum adds up some columns in another order than others, and ties would not be ties.
+    return functools.reduce(torch.add, block_score(p_cmp, index[:blocks], weight[:blocks]).unbind(1))
 
 
 def select_blocks(

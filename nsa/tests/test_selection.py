@@ -32,6 +32,19 @@ def test_equal_logits_tie_and_the_lower_blocks_win(dtype: torch.dtype) -> None:
     assert torch.equal(found, reference.select_blocks(q.double(), k_cmp.double(), config))
 
 
+@pytest.mark.parametrize("group", [5, 8, 16])
+def test_blocks_alike_tie_for_the_oracle_too(group: int) -> None:
+    """With l = d = 3 l_sel, three blocks after one another share one compressed token: the lower of them go first."""
+    config = NSAConfig(l=12, d=12, l_sel=4, n_sel=4, w=16)
+    source = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 300, group, 16, generator=source, dtype=torch.float64)
+    k_cmp = torch.randn(1, 25, 1, 16, generator=source, dtype=torch.float64)
+    for chosen in reference.select_blocks(q, k_cmp, config)[0, :, 0].tolist():
+        free = {block for block in chosen[:-1] if block > 0}
+        assert all(set(range(block // 3 * 3, block)) <= {0, *chosen} for block in free - {chosen[-2]})
+    assert torch.equal(ops.select_blocks(q, k_cmp, config), reference.select_blocks(q, k_cmp, config))
+
+
 def test_early_queries_take_all_candidates() -> None:
     q, k_cmp = torch.randn(1, 40, 2, 8), torch.randn(1, 9, 2, 8)
     found = ops.select_blocks(q, k_cmp, CONFIG)
