@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,7 +162,8 @@ class NSACache:
         compressed, selected, window, pending: the buffers of the branches, and the last l of the compressed branch
             before compression.
         pages: where the pages of `compressed` and `selected` are; None without pages.
-        mean: the compressor, if it is one whose tokens a kernel can make.
+        compress: the compressor.
+        mean: the same, if it is one whose tokens a kernel can make.
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
             were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
             step may overwrite it.
@@ -203,8 +205,8 @@ class NSACache:
                 f"{NAME}: page_size must be a multiple of l_sel={config.l_sel} and of d={config.d}, got {page_size}"
             )
         self.config = config
-        self._compress = compress or MeanCompressor(config)
-        self.mean = self._compress if isinstance(self._compress, MeanCompressor) else None
+        self.compress = compress or MeanCompressor(config)
+        self.mean = self.compress if isinstance(self.compress, MeanCompressor) else None
         self.scratch: dict[object, Any] = {}
 
         def pair(*shape: int) -> tuple[Tensor, Tensor]:
@@ -390,7 +392,7 @@ class NSACache:
         length = (width - 1) * self.config.d + self.config.l
         slab_k = arrivals.fetch(self.pending.k, k, first, length)
         slab_v = arrivals.fetch(self.pending.v, v, first, length)
-        fresh = self._compress(slab_k, slab_v, to_device(torch.tensor(first, dtype=torch.int64), k.device))
+        fresh = self.compress(slab_k, slab_v, to_device(torch.tensor(first, dtype=torch.int64), k.device))
         self.compressed.write(Arrivals(done, made.counts, width), *fresh)
 
     @torch.no_grad()
@@ -409,12 +411,25 @@ class NSACache:
         position = t[:, None] - (config.l - 1) + torch.arange(config.l, device=t.device)
         self.pending.put(t % config.l, arrived, k[:, 0], v[:, 0])
         slab_k, slab_v = (x[entry[:, None], position % config.l] for x in self.pending.stored)
-        fresh_k, fresh_v = self._compress(slab_k, slab_v, position[:, 0])
+        fresh_k, fresh_v = self.compress(slab_k, slab_v, position[:, 0])
         index = torch.div(position[:, 0], config.d, rounding_mode="floor")
         done = arrived & (index >= 0) & (position[:, 0] % config.d == 0)
         self.compressed.put(index.clamp(min=0), done, fresh_k[:, 0], fresh_v[:, 0])
 
     # --- changing ---
+
+    @contextmanager
+    def whole_or_nothing(self) -> Iterator[None]:
+        """Should the block raise, what it appended is forgotten, and what that overwrote in the rings comes back."""
+        lengths, rings = self._lengths, [x for rows in (self.window, self.pending) for x in rows.stored]
+        before = [x.clone() for x in rings]
+        try:
+            yield
+        except BaseException:
+            for x, old in zip(rings, before, strict=True):
+                x.copy_(old)
+            self._set_lengths(lengths)
+            raise
 
     def undo(self) -> None:
         """Forget the last step: once, and only directly after a step of one token, which overwrites nothing needed."""

@@ -142,8 +142,7 @@ class NativeSparseAttention(nn.Module):
         Returns:
             [B,T,dim].
         """
-        if cache is not None and cu_seqlens is not None:
-            raise ValueError("NativeSparseAttention: give a cache or cu_seqlens, not both")
+        self._check_call(cache, cu_seqlens, counts)
         start = torch.zeros(len(x), dtype=torch.int64, device=x.device) if cache is None else cache.lengths
         where = {"q_start": start} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
         positions = blocks.token_positions(*x.shape[:2], **where)
@@ -169,6 +168,23 @@ class NativeSparseAttention(nn.Module):
             self.config, batch, self.n_kv_heads, self.dk, self.dv, capacity=capacity, page_size=page_size,
             dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=compress,
         )  # fmt: skip
+
+    def _check_call(
+        self, cache: NSACache | None, cu_seqlens: Tensor | None, counts: Sequence[int] | Tensor | None
+    ) -> None:
+        name = "NativeSparseAttention"
+        if cache is None:
+            if counts is not None:
+                raise ValueError(f"{name}: counts are of a step with a cache")
+            return
+        if cu_seqlens is not None:
+            raise ValueError(f"{name}: give a cache or cu_seqlens, not both")
+        if self.compress_k is None:
+            same = cache.mean is not None and cache.mean.base == self.rope_base
+        else:
+            same = cache.compress == self._compress
+        if cache.config != self.config or not same:
+            raise ValueError(f"{name}: the cache must be one of new_cache, with this layer's config and compression")
 
     def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Triple, Triple, Tensor]:
         """q [B,T,Hq,dk], the branches' k and v [B,T,Hkv,d*] and gates [B,T,Hq,3] of x [B,T,dim] at positions [B,T].

@@ -28,7 +28,7 @@ def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:
 def _band(count: int, config: NSAConfig, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, int]:
     """`blocks.overlap_band` on the device, and the end of its last row."""
     first, weights = blocks.overlap_band(count, config)
-    end = int(first[-1]) + weights.shape[1]
+    end = int(first[-1]) + weights.shape[1] if count else 0
     return to_device(first, device), to_device(weights.to(dtype), device), end
 
 

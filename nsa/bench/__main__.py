@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from nsa.routing import RoutingError
+
 COMMANDS = {
     "decode": "one decode step and each branch alone, through a filled cache",
     "prefill": "the whole operation and each branch alone, against dense attention",
@@ -29,7 +31,7 @@ def main(argv: list[str]) -> int:
     module = import_module(f"nsa.bench.{argv[0]}")  # only what is asked for: `kernels` imports Triton
     try:
         return int(module.main(argv[1:]) or 0)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RoutingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -106,7 +106,7 @@ def compressed_spans(
     With q_start [B], t counts from there.
     """
     if q_start is not None:
-        return _compressed_after(tokens, keys, config, segments(tokens, None, device, q_start))
+        return _compressed_after(tokens, keys, config, q_start, device)
     if cu_seqlens is None:
         return _whole_compressed(tokens, keys, config, device)
     owner = segments(tokens, cu_seqlens, device)
@@ -126,10 +126,11 @@ def _whole_compressed(tokens: int, keys: int, config: NSAConfig, device: torch.d
     return Spans("compressed", owner.start, _visible(owner, config), q_lo, q_hi, _parts(tokens))
 
 
-def _compressed_after(tokens: int, keys: int, config: NSAConfig, owner: Segments) -> Spans:
+def _compressed_after(tokens: int, keys: int, config: NSAConfig, q_start: Tensor, device: torch.device) -> Spans:
     """Spans of a chunk of `tokens` queries; the cache may hold more compressed tokens than its last query sees."""
-    i = torch.arange(keys, device=owner.start.device, dtype=torch.int32)
-    q_lo = (owner.start[:, :1] + i * config.d + config.l - 1).clamp(0, tokens)
+    owner = segments(tokens, None, device, q_start)
+    i = torch.arange(keys, device=device, dtype=torch.int32)
+    q_lo = (i * config.d + config.l - 1 - _starts(q_start, device)).clamp(0, tokens)
     lo, q_hi = torch.zeros_like(owner.start), torch.full_like(q_lo, tokens)
     return Spans("compressed", lo, _visible(owner, config), q_lo, q_hi, _parts(tokens))
 

@@ -71,13 +71,15 @@ def nsa_attention(
     keys, values = _triple("k", k), _triple("v", v)
     scale = default_scale(q, scale)
     _check(q, keys, values, gates, config, cu_seqlens, q_start, block_indices)
+    if compressed is not None:
+        checks.compressed(NAME, q, keys[0], values[0], compressed, config, cu_seqlens, q_start)
     choice = routing.per_operation(backend)
     where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
     request = attention_request(
         "attention", q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
         deterministic=deterministic, others=(*keys, *values, gates, *(compressed or ())),
     )  # fmt: skip
-    if _dense_instead(request, k, v, compressed, block_indices):
+    if backend is None and _dense_instead(request, k, v, compressed, block_indices):  # an argument is stronger
         return routing.run(
             replace(request, operation="dense"),
             lambda module: module.dense(q, keys[1], values[1], scale=scale, cu_seqlens=cu_seqlens),

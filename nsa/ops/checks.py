@@ -112,6 +112,30 @@ def compressed_positions(
         raise ValueError(f"{operation}: k_cmp must hold {needed} compressed tokens, got {count}")
 
 
+def compressed(
+    operation: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    given: tuple[Tensor, Tensor],
+    config: NSAConfig,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
+) -> None:
+    """Refuse anything but the compressed tokens [B,Tc,Hkv,D*] of k [B,Tk,Hkv,Dk] and v [B,Tk,Hkv,Dv]."""
+    if isinstance(given, Tensor) or len(given) != 2:
+        raise ValueError(f"{operation}: compressed must be a pair (k_cmp, v_cmp)")
+    for name, x, of in zip(("k_cmp", "v_cmp"), given, (k, v), strict=True):
+        shape(operation, name, x, "[B,Tc,Hkv,D]")
+        (batch, _, heads_, dim), count = of.shape, given[0].shape[1]
+        if list(x.shape) != [batch, count, heads_, dim]:
+            raise ValueError(
+                f"{operation}: {name} must have the shape {[batch, count, heads_, dim]}, got {list(x.shape)}"
+            )
+        alike(operation, q=q, **{name: x})
+    compressed_positions(operation, q, given[0].shape[1], config, cu_seqlens, q_start)
+
+
 def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> None:
     """Refuse indices that are not integers [B,T,Hkv,n] on q's device."""
     expected = [*q.shape[:2], kv_heads]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nsa import reference, routing
 from nsa.blocks import num_compressed
-from nsa.cache import Branches, NSACache, Recent, Triple
+from nsa.cache import Arrivals, Branches, NSACache, Recent, Triple
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
@@ -65,27 +65,34 @@ def nsa_decode(
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
     plain: Plain = {"backend": routing.per_operation(backend), "strict": strict}
+    scale = default_scale(q, scale)
     if q.shape[1] == 1:
-        return _step(q, keys, values, gates, cache, counts, default_scale(q, scale), plain)
+        return _step(q, keys, values, gates, cache, counts, scale, plain)
     arrivals = cache.arrivals(q.shape[1], counts)
-    if cache.empty:
-        cache.append(keys, values, counts=counts)
-        o = nsa_attention(
-            q,
-            keys,
-            values,
-            gates,
-            cache.config,
-            compressed=_first_compressed(cache, arrivals.width),
-            scale=scale,
-            **plain,
-        )
-    else:
-        start, recent = cache.lengths.clone(), cache.recent(arrivals, keys[2], values[2])
-        cache.append(keys, values, counts=counts)
-        o = _chunk_attention(q, gates, cache, start, recent, default_scale(q, scale), plain)
+    with cache.whole_or_nothing():
+        o = _chunk(q, keys, values, gates, cache, arrivals, scale, plain)
     padding = torch.arange(arrivals.width) >= torch.tensor(arrivals.counts)[:, None]
     return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
+
+
+def _chunk(
+    q: Tensor,
+    keys: Triple,
+    values: Triple,
+    gates: Tensor,
+    cache: NSACache,
+    arrivals: Arrivals,
+    scale: float,
+    plain: Plain,
+) -> Tensor:
+    """Several tokens of each sequence, appended and attended to."""
+    if cache.empty:
+        cache.append(keys, values, counts=arrivals.counts)
+        first = _first_compressed(cache, arrivals.width)
+        return nsa_attention(q, keys, values, gates, cache.config, compressed=first, scale=scale, **plain)
+    start, recent = cache.lengths.clone(), cache.recent(arrivals, keys[2], values[2])
+    cache.append(keys, values, counts=arrivals.counts)
+    return _chunk_attention(q, gates, cache, start, recent, scale, plain)
 
 
 def _step(
@@ -165,8 +172,8 @@ def cached_attention(
 
 
 def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
-    """The oracle's output for the last token of each sequence."""
-    config, t = cache.config, cache.lengths - 1
+    """The oracle's output for the last token of each sequence, 0 for one without any."""
+    config, t = cache.config, (cache.lengths - 1).clamp(min=0)
     compressed, selected, window = (
         (widened(rows.k), widened(rows.v)) for rows in (cache.compressed, cache.selected, cache.window)
     )
@@ -178,7 +185,8 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
     o_sel = reference.selected_attention(query, *selected, block_indices, config, **where)
     where["q_start"] = t.clamp(max=config.w - 1)  # the ring, from its first row: softmax does not mind the order
     o_win = reference.sliding_window_attention(query, *window, config.w, **where)
-    return reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
+    o = reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
+    return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0)
 
 
 def _first_compressed(cache: NSACache, tokens: int) -> tuple[Tensor, Tensor]:

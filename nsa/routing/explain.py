@@ -60,8 +60,11 @@ def explain_routing(
         device: default: the GPU if there is one.
         packed, needs_grad, deterministic: as in the call.
         backend: as in the call.
+
+    Raises:
+        ValueError: a device that this machine does not have.
     """
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = _device(device)
 
     def request(operation: str) -> Request:
         shape = (batch, tokens, tokens, heads, kv_heads, dk, dk if dv is None else dv)
@@ -74,6 +77,16 @@ def explain_routing(
     settings = settings_for(whole, active)
     note = f"{_dense_note(whole, settings)}\nTriton kernels: {settings.profile.kernels_timed.source}"
     return Explanation(device_name(device), settings.profile.name, decisions, note)
+
+
+def _device(named: torch.device | str | None) -> torch.device:
+    try:
+        device = torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise ValueError(f"{named!r} is no device: {str(error).splitlines()[0]}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"this machine has no device {device}")
+    return device
 
 
 def _dense_note(request: Request, settings: Settings) -> str:

@@ -152,3 +152,28 @@ def test_refusals_leave_the_cache_alone(change: dict[str, object], sentence: str
     with pytest.raises(ValueError, match=sentence):
         ops.nsa_decode(**{**given, **change}, cache=cache)
     assert cache.empty
+
+
+@pytest.mark.parametrize("before", [0, 40])
+def test_a_chunk_that_is_refused_leaves_the_cache(before: int) -> None:
+    inputs = Inputs.random(80)
+    cache = inputs.cache(SMALL)
+    if before:
+        inputs.between(0, before).decode(cache)
+    chunk = inputs.between(before, before + 30)
+    strict = {"backend": {"combine": "cuda"}, "strict": True}  # the last operation: all others have run
+    with pytest.raises((routing.RoutingError, ValueError)):
+        ops.nsa_decode(chunk.q, chunk.k, chunk.v, chunk.gates, cache, **strict)
+    assert cache.lengths.tolist() == [before, before]
+    found = torch.cat([chunk.decode(cache), inputs.between(before + 30, 80).decode(cache)], 1)
+    torch.testing.assert_close(found, inputs.whole(SMALL)[:, before:], **EXACT)
+
+
+def test_steps_without_a_token() -> None:
+    inputs = Inputs.random(1)
+    cache = inputs.cache(SMALL)
+    with flags.using(debug_compare=True):
+        assert inputs.decode(cache, [0, 0]).eq(0).all() and cache.lengths.tolist() == [0, 0]
+        assert inputs.decode(cache, [1, 0])[1].eq(0).all() and cache.lengths.tolist() == [1, 0]
+    empty = inputs.between(0, 0)
+    assert empty.decode(cache).shape == (2, 0, 4, 6) and cache.lengths.tolist() == [1, 0]

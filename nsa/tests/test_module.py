@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsa import NativeSparseAttention, NSAConfig, reference, routing
+from nsa import NativeSparseAttention, NSACache, NSAConfig, reference, routing
 from nsa.rope import rotate
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13)
@@ -125,6 +125,18 @@ def test_arguments_are_stronger_than_flags() -> None:
 def test_refusals(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         NativeSparseAttention(**{"dim": 16, "n_heads": 4, "n_kv_heads": 2, **options})
+
+
+def test_a_cache_is_the_layers_own() -> None:
+    x = tokens(9)
+    for attention in (layer(), layer(phi="mlp")):
+        double = {"batch": 2, "n_kv_heads": 2, "dk": 6, "dv": 5, "dtype": torch.float64}
+        foreign = [NSACache(CONFIG, **double), NSACache(NSAConfig(), **double), layer(phi="mlp").new_cache(2)]
+        for cache in (*foreign, layer(rope_base=None).new_cache(2)):
+            with pytest.raises(ValueError, match="must be one of new_cache"):
+                attention(x, cache)
+        with pytest.raises(ValueError, match="counts are of a step with a cache"):
+            attention(x, counts=[3, 3])
 
 
 def test_a_cache_excludes_packing() -> None:

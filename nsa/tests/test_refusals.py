@@ -28,6 +28,10 @@ def window(q: torch.Tensor = Q, k: torch.Tensor = K, v: torch.Tensor = V, w: int
     ops.sliding_window_attention(q, k, v, w, **where)
 
 
+def given(*compressed: torch.Tensor) -> None:
+    nsa_attention(Q, K, V, GATES, CONFIG, compressed=compressed)
+
+
 CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(torch.randn(1, 20, 3, 8)), "Hq=3 must be a multiple of Hkv=2"),
     (lambda: window(Q[0]), r"q must have the shape \[B,T,Hq,Dk\], got \[20, 4, 8\]"),
@@ -60,6 +64,13 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q, K, V, GATES[..., :2], CONFIG), r"gates must have the shape \[1, 20, 4, 3\]"),
     (lambda: nsa_attention(Q, (K, K), V, GATES, CONFIG), "one tensor or a triple"),
     (lambda: nsa_attention(Q, (K, K, K[:, :, :1]), V, GATES, CONFIG), "must agree"),
+    (lambda: given(K_CMP[:, :3], V_CMP[:, :3]), "must hold 4 compressed tokens, got 3"),
+    (lambda: given(K_CMP, V_CMP[:, :3]), r"v_cmp must have the shape \[1, 4, 2, 6\], got \[1, 3, 2, 6\]"),
+    (lambda: given(K_CMP[..., :6], V_CMP), r"k_cmp must have the shape \[1, 4, 2, 8\]"),
+    (lambda: given(K_CMP[:, :, :1], V_CMP[:, :, :1]), r"k_cmp must have the shape \[1, 4, 2, 8\]"),
+    (lambda: given(K_CMP.double(), V_CMP), "k_cmp .* must have the dtype and device of q"),
+    (lambda: given(K_CMP), "compressed must be a pair"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, compressed=K_CMP), "compressed must be a pair"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend="cuda13"), "unknown backend 'cuda13'"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend={"windw": "torch"}), "unknown operation 'windw'"),
     (lambda: ops.compress(K, CONFIG, phi=WeightedPhi(torch.ones(2, 9))), r"phi.weight must have the shape \[2, 8\]"),

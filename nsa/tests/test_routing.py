@@ -179,6 +179,9 @@ def test_dense_attention_is_a_choice() -> None:
     with flags.using(dense=True, dense_below=100), routing.record() as recording:
         found = nsa_attention(q, k, v, gates, CONFIG)
     assert [route.operation for route in recording] == ["dense"]
+    with flags.using(dense=True, dense_below=100), routing.record() as recording:
+        nsa_attention(q, k, v, gates, CONFIG, backend="torch")  # an argument is stronger than a flag
+    assert recording.of("dense") == [] and {route.backend for route in recording} == {"torch"}
     expected = ops.sliding_window_attention(q, k, v, 40)
     torch.testing.assert_close(found, expected)
     with flags.using(dense=True, dense_below=40), routing.record() as recording:

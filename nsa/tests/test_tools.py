@@ -9,7 +9,9 @@ import sys
 import pytest
 
 from nsa import check_env, fa2_probe, flags, milestones, sanity, sel_ranges
+from nsa.bench import __main__ as bench_command
 from nsa.check_env import judge_pairing, triton_requirement
+from nsa.routing import RoutingError
 from nsa.routing import __main__ as routing_command
 
 # --- pairing ---
@@ -111,6 +113,8 @@ def test_fa2_probe_says_why_or_which(capsys: pytest.CaptureFixture[str]) -> None
     ("command", "argv", "sentence"),
     [
         (routing_command, ["--backend", "cuda13"], "unknown backend 'cuda13'"),
+        (routing_command, ["--device", "foo"], "'foo' is no device"),
+        (routing_command, ["--device", "cuda:99"], "this machine has no device cuda:99"),
         (sel_ranges, ["--rows", "0"], "need 1 <= rows"),
     ],
 )
@@ -119,6 +123,17 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
 ) -> None:
     assert command.main(argv) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_route_that_a_bench_is_refused_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(argv: list[str]) -> None:
+        raise RoutingError("selected would run on torch: no GPU")
+
+    monkeypatch.setattr("nsa.bench.decode.main", refuse)
+    assert bench_command.main(["decode"]) == 2
+    assert capsys.readouterr().err == "error: selected would run on torch: no GPU\n"
 
 
 @pytest.mark.parametrize("module", ["nsa.flags", "nsa.routing"])
