@@ -63,6 +63,23 @@ class _Amount(click.FloatRange):
 _amount = _Amount(min=0, max=_MOST)
 
 
+class _Text(click.types.StringParamType):
+    """Text that says something: an unset variable of a script must not stand for any run, commit or file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx) or self.fail("expected a name, got an empty text", param, ctx)
+
+
+_text = _Text()
+
+
+class _Folder(click.Path):
+    """A directory; the empty text is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(_text.convert(value, param, ctx), param, ctx)
+
+
 def _examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
@@ -84,9 +101,9 @@ def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-_folder = click.Path(path_type=Path, file_okay=False)
+_folder = _Folder(path_type=Path, file_okay=False)
 _inventory = click.option(
-    "--inventory", metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
+    "--inventory", type=_text, metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
 )
 _pod = click.option(
     "--pod", metavar="NAME", required=True, shell_complete=_complete_pods, help="A pod of the inventory."
@@ -130,8 +147,10 @@ def cli() -> None:
 @_repo
 @_artifacts
 @_gpu
-@click.option("--commit", default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD].")
-@click.option("--runbook", metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
+@click.option(
+    "--commit", type=_text, default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD]."
+)
+@click.option("--runbook", type=_text, metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
 @click.option("--max-time", metavar="T", help="End the run after so long, such as 90m, 1h30m or 2700 (seconds).")
 @click.option("--max-cost", metavar="AMOUNT", type=float, help="End the run at that cost, by the pod's cost_per_hour.")
 @click.option("--wait", is_flag=True, help="Wait for the pod while another run holds it.")
@@ -164,7 +183,7 @@ def validate(**given: Any) -> int:
 @_reaching
 @_repo
 @_gpu
-@click.option("--runbook", metavar="R", help="Whose packages are installed [default: the pod's runbook].")
+@click.option("--runbook", type=_text, metavar="R", help="Whose packages are installed [default: the pod's runbook].")
 @click.option("--explain", is_flag=True, help="Say which environment fits, and why others do not; install nothing.")
 @click.option("--fresh", is_flag=True, help="Resolve the packages anew instead of keeping the last lock.")
 @click.option("--wheelhouse", type=_folder, help="Carry this directory of wheels to the pod and ask no network there.")
@@ -208,9 +227,9 @@ def bootstrap(**given: Any) -> int:
 @_reaching
 @_repo
 @_artifacts
-@click.option("--commit", metavar="REV", help="Only a run of this commit.")
+@click.option("--commit", type=_text, metavar="REV", help="Only a run of this commit.")
 @click.option("--no-wait", is_flag=True, help="Bring what is there now; do not wait for the run's end.")
-@click.argument("run", required=False)
+@click.argument("run", type=_text, required=False)
 def fetch(**given: Any) -> int:
     """Bring a run home and judge it: RUN, or the newest on the pod whose commit is in the repository."""
     return _follow(given, wait=not given["no_wait"])
@@ -220,8 +239,8 @@ def fetch(**given: Any) -> int:
 @_reaching
 @_repo
 @_artifacts
-@click.option("--commit", metavar="REV", help="Only a run of this commit.")
-@click.argument("run", required=False)
+@click.option("--commit", type=_text, metavar="REV", help="Only a run of this commit.")
+@click.argument("run", type=_text, required=False)
 def follow(**given: Any) -> int:
     """Follow a run that is going on, to its end."""
     return _follow(given, wait=True)
@@ -229,7 +248,7 @@ def follow(**given: Any) -> int:
 
 @cli.command(epilog=_examples("nsa-pod cancel --pod pi-4090"))
 @_reaching
-@click.argument("run", required=False)
+@click.argument("run", type=_text, required=False)
 def cancel(**given: Any) -> int:
     """Stop a run; what has run until then is kept. Without RUN: the one that holds the pod."""
 
@@ -288,9 +307,11 @@ def runs(**given: Any) -> int:
 @_inventory
 @click.option("--markdown", is_flag=True, help="Print report.md instead of the table.")
 @click.option("--redact-hosts", is_flag=True, help="Leave out hosts, addresses, users, ports, homes: to be shared.")
-@click.argument("run", required=False)
+@click.argument("run", type=_text, required=False)
 def report(**given: Any) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
+    if given["markdown"] and given["as_json"]:
+        raise InputError("expected --markdown or --json, not both")
     found = find_run(_kept_in(given), given["repo"], given["run"])
     hidden = hosts.Hosts(active=False)
     if given["redact_hosts"]:
@@ -355,6 +376,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     as_json = "--json" in given
     try:
         code = cli.main(given, prog_name="nsa-pod", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
+        code = e.exit_code
     except click.ClickException as e:
         code = _fail(e.format_message(), e.exit_code, as_json)
     except NsaPodError as e:
@@ -383,7 +407,8 @@ def _fail(sentence: str, code: int, as_json: bool) -> int:
 
 def _follow(given: dict[str, Any], *, wait: bool) -> int:
 
-    choice = runs_task.Choice(given["repo"], given["commit"], given["run"], _kept_in(given))
+    here = given["artifacts"] is not None
+    choice = runs_task.Choice(given["repo"], given["commit"], given["run"], _kept_in(given), here)
     with _progress(given) as progress:
         result = runs_task.follow(_door(given, progress), choice, progress, wait=wait)
     return _show(result, given)

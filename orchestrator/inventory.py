@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from orchestrator.errors import InputError
+from orchestrator.text import plain
 from orchestrator.variables import EnvMap
 from orchestrator.yamlfile import load, nearest
 
@@ -20,6 +21,7 @@ FILENAME = "pods.yaml"
 # What one run may put on the laptop's disk, unless the inventory says otherwise.
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 250_000
+_ADDRESS = re.compile(r"(?!-)[^\s\"'\\;|&$`<>()]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -31,6 +33,14 @@ def _bytes(value: object) -> object:
     return round(float(match[1]) * _UNITS[match[2]]) if match else value
 
 
+def address(value: str) -> str:
+    """A host's or a user's name, which SSH and shells take for nothing else. ValueError if it is none."""
+    if not _ADDRESS.fullmatch(value):
+        raise ValueError(f"expected a plain name or address, got {plain(value)!r}")
+    return value
+
+
+Address = Annotated[str, AfterValidator(address)]
 # The name becomes a directory, a host alias and a host-key alias.
 PodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
@@ -47,10 +57,10 @@ class Pod(BaseModel):
 
     name: str = ""
     transport: Literal["ssh", "local"] = "ssh"
-    host: str | None = None
+    host: Address | None = None
     ssh_config: str | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    user: str | None = None
+    user: Address | None = None
     identity_file: str | None = None
     host_key: Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")] | None = None
     gpu: str | None = None
@@ -60,7 +70,7 @@ class Pod(BaseModel):
     runbook: str | None = None
     max_bytes: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
-    workdir: str = "~/.nsa-pod"
+    workdir: Annotated[str, Field(min_length=1)] = "~/.nsa-pod"
     python: str | None = None
     env: EnvMap = {}
 

@@ -106,13 +106,17 @@ def judge(
     events = read_events(directory, journal_bytes)
     error = _run_error(plan, events, state)
     ended_early = _ended_early(plan, events)
-    stages = _judge_stages(plan, events, directory, frozenset(left), ended_early)
     resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
+    goes_on = state == "running" and not ended
+    without = "the run goes on, and it has not ended yet" if goes_on else _never_ended(ended_early)
+    stages = _judge_stages(plan, events, directory, frozenset(left), without)
     verdict = _verdict(stages, error, ended)
     return Result(
         verdict=verdict,
-        summary=_summary(verdict, plan, stages, ended_early, resumed, plan_from, len(left)),
+        summary=_summary(
+            verdict, plan, stages, "the run goes on" if goes_on else ended_early, resumed, plan_from, len(left)
+        ),
         state=state,
         commit=plan.commit,
         tree=plan.tree,
@@ -145,8 +149,9 @@ def read_events(directory: Path, most: int | None = None) -> list[dict[str, Any]
 
 
 def _judge_stages(
-    plan: Plan, events: list[dict[str, Any]], directory: Path, left: frozenset[str], ended_early: str | None
+    plan: Plan, events: list[dict[str, Any]], directory: Path, left: frozenset[str], without: str
 ) -> list[StageResult]:
+    """`without`: why a stage has no record."""
     records = record.by_stage(events)
     devices = routes.devices(plan.model_dump())
     statuses: dict[str, str] = {}
@@ -154,7 +159,7 @@ def _judge_stages(
     for stage in plan.stages:
         facts = records.get(stage.name)
         judged = facts and _judge_stage(stage, facts, directory, statuses, devices, left)
-        result = judged or _not_run(stage, ended_early)
+        result = judged or _not_run(stage, without)
         statuses[stage.name] = result.status
         results.append(result)
     return results
@@ -193,8 +198,11 @@ def _judge_stage(
     )
 
 
-def _not_run(stage: PlannedStage, ended_early: str | None) -> StageResult:
-    reason = "the run ended before it" + (f": {ended_early}" if ended_early else "")
+def _never_ended(ended_early: str | None) -> str:
+    return "the run ended before it" + (f": {ended_early}" if ended_early else "")
+
+
+def _not_run(stage: PlannedStage, reason: str) -> StageResult:
     return StageResult(name=stage.name, required=stage.required, cuda=stage.cuda, status="not_run", reason=reason)
 
 
@@ -297,12 +305,12 @@ def _summary(
     verdict: Verdict,
     plan: Plan,
     stages: list[StageResult],
-    ended_early: str | None,
+    how_far: str | None,
     resumed: int,
     plan_from: PlanSource,
     left: int,
 ) -> str:
-    """The verdict line: what it says, and what it does not cover."""
+    """The verdict line: what it says, and what it does not cover; `how_far` the run went, if not to its end."""
     cuda_left_out = sum(stage.cuda for stage in plan.left_out)
     other_left_out = len(plan.left_out) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
@@ -315,7 +323,7 @@ def _summary(
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
-        ended_early or "",
+        how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan.dirty else "",
         f"{count(left, 'file')} stay on the pod" if left else "",

@@ -118,8 +118,8 @@ class Artifact(_Model):
             if not self.source.startswith("tree:"):
                 raise ValueError("expected 'from' to be stdout or tree:FILE")
             _relative(self.source.removeprefix("tree:"))
-        if self.kind == "text" and (self.checks or self.columns or self.keys):
-            raise ValueError("expected kind csv, json or jsonl beside columns, keys or checks")
+        if self.kind == "text" and (self.checks or self.columns or self.keys or self.min_rows > 1):
+            raise ValueError("expected kind csv, json or jsonl beside columns, keys, min_rows or checks")
         if self.kind == "csv" and self.keys:
             raise ValueError("expected columns, not keys, of kind csv")
         return self

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag, model_validator
 
 from orchestrator.agent.redaction import MIN_LENGTH, looks_secret
 from orchestrator.errors import InputError
+from orchestrator.text import plain
 
 
 def _as_text(value: object) -> object:
@@ -44,8 +46,15 @@ def _kind(value: object) -> str:
     return "described" if isinstance(value, (dict, Described)) else "text"
 
 
+def _variable_name(name: str) -> str:
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"expected a variable's name (letters, digits and _), got {plain(name)!r}")
+    return name
+
+
+VariableName = Annotated[str, AfterValidator(_variable_name)]
 EnvMap = dict[
-    str, Annotated[Annotated[Text, Tag("text")] | Annotated[Described, Tag("described")], Discriminator(_kind)]
+    VariableName, Annotated[Annotated[Text, Tag("text")] | Annotated[Described, Tag("described")], Discriminator(_kind)]
 ]
 
 

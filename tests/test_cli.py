@@ -47,5 +47,5 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
     assert state.who().startswith(f"{os.getuid()}@")
-    with pytest.raises(InputError, match="user '' is not one"):
+    with pytest.raises(InputError, match="user: expected a plain name or address, got ''"):
         resolve(Pod(name="p", host="h"))

@@ -23,12 +23,16 @@ from orchestrator.ui import Progress
 
 @dataclass(frozen=True)
 class Choice:
-    """Which run: `run` (a run id or its beginning), else the newest of the repository; of `commit` if that is given."""
+    """Which run: `run` (a run id or its beginning), else the newest of the repository; of `commit` if that is given.
+
+    It is kept where it was launched to be kept, else under `artifacts`; with `here`, there in any case.
+    """
 
     repo: Path
     commit: str | None
     run: str | None
     artifacts: Path
+    here: bool = False
 
 
 def follow(door: Door, choice: Choice, progress: Progress, *, wait: bool) -> Result:
@@ -127,7 +131,9 @@ def directory(agent: Agent, run_id: str, choice: Choice) -> RunDirectory:
     launch = state.launch_of(run_id)
     own = Path(launch.directory, "plan.json") if launch else None
     if own and own.exists():
-        return open_directory(own.parent, choice.repo)
+        if not choice.here:
+            return open_directory(own.parent, choice.repo)
+        return create(choice.artifacts, choice.repo, read_plan(own.read_text(errors="replace"), str(own)))
     return create(choice.artifacts, choice.repo, plan_on_pod(agent, run_id))
 
 

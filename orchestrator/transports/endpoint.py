@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.agent.host import user
 from orchestrator.errors import InputError
-from orchestrator.inventory import Pod
+from orchestrator.inventory import Pod, address
 from orchestrator.text import plain
 
 _MAX_HOPS = 8
@@ -28,7 +28,6 @@ _CARRIED = (
 # Where a hop's own host key is looked up: the user's files, as the user's own `ssh hop` would.
 _HOP_TRUST = "userknownhostsfile globalknownhostsfile hostkeyalias".split()
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?::(?P<port>\d+))?/?\Z")
-_SAFE = re.compile(r"[^\s\"'\\;|&$`<>()]+\Z")
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,9 @@ def resolve(pod: Pod, user_config: Path | None = None) -> Endpoint:
     assert pod.host is not None  # the inventory's model says so
     identity = _identity(pod)
     return Endpoint(
-        host=_safe(pod.host, "host", pod),
+        host=pod.host,
         port=pod.port or 22,
-        user=_safe(pod.user or user() or "", "user", pod),
+        user=pod.user or _user(user() or "", pod),
         identity_files=identity or _default_identities(),
         identities_only=bool(identity),
     )
@@ -73,7 +72,7 @@ def _override(endpoint: Endpoint, pod: Pod) -> Endpoint:
     return replace(
         endpoint,
         port=pod.port or endpoint.port,
-        user=_safe(pod.user or endpoint.user, "user", pod),
+        user=pod.user or _user(endpoint.user, pod),
         identity_files=identity or endpoint.identity_files,
         identities_only=bool(identity) or endpoint.identities_only,
     )
@@ -93,10 +92,12 @@ def _default_identities() -> tuple[str, ...]:
     return tuple(str(p) for p in (Path.home() / ".ssh" / name for name in names) if p.is_file())
 
 
-def _safe(value: str, key: str, pod: Pod) -> str:
-    if value.startswith("-") or not _SAFE.match(value):
-        raise InputError(f"pod {pod.name!r}: {key} {plain(value)!r} is not one: expected a plain name or address")
-    return value
+def _user(found: str, pod: Pod) -> str:
+    """The user that this machine or its ssh_config names."""
+    try:
+        return address(found)
+    except ValueError as e:
+        raise InputError(f"pod {pod.name!r}: user: {e}") from e
 
 
 def _resolve_alias(alias: str, user_config: Path | None, pod: str, depth: int = 0) -> Endpoint:

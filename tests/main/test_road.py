@@ -184,6 +184,14 @@ BAD_INPUT = [
     (["report"], "expected a run id"),
     (["fetch", "--pod", "local", "--commit", "no-such-revision"], "no-such-revision"),
     (["no-such-command"], "no-such-command"),
+    (["cancel", "--pod", "local", ""], "expected a name, got an empty text"),
+    (["fetch", "--pod", "local", ""], "expected a name, got an empty text"),
+    (["fetch", "--pod", "local", "--commit", ""], "expected a name, got an empty text"),
+    (["report", ""], "expected a name, got an empty text"),
+    (["validate", "--pod", "local", "--runbook", ""], "expected a name, got an empty text"),
+    (["validate", "--pod", "local", "--artifacts", ""], "expected a name, got an empty text"),
+    (["pods", "--inventory", ""], "expected a name, got an empty text"),
+    (["report", "--markdown"], "expected --markdown or --json, not both"),
 ]
 
 

@@ -39,6 +39,10 @@ def test_follow_fetch_and_report_from_another_laptop(project: Project, other: Pr
     assert other.run("report", "--json").json == result
     own = project.run("fetch", "--pod", "local", "--json").json
     assert own["plan_from"] == "laptop" and FROM_POD not in own["summary"]
+    elsewhere = project.root.parent / "elsewhere"
+    moved = project.run("fetch", "--pod", "local", "--json", "--artifacts", str(elsewhere)).json
+    assert moved == {**own, "path": str(elsewhere / "runner" / own["commit"] / run_id)}
+    assert (elsewhere / "runner" / "latest" / "journal.jsonl").exists()
 
 
 def test_cancel_from_another_laptop(project: Project, other: Project) -> None:
