@@ -411,6 +411,13 @@ LIES = [
         {"name": "s", "run": ["true"], "expect": {"artifacts": [{"path": "t.jsonl", "kind": "jsonl", "min_rows": 0}]}},
     ),
     refused(
+        "rows_of_a_text",
+        "min_rows of an artifact whose rows nothing counts, for it is text",
+        "beside columns, keys, min_rows or checks",
+        "bench_table",
+        {"name": "s", "run": ["true"], "expect": {"artifacts": [{"path": "t.csv", "min_rows": 40}]}},
+    ),
+    refused(
         "nothing_owed",
         "min_passed: 0 asks for nothing",
         "min_passed",
