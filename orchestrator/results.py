@@ -108,14 +108,20 @@ def judge(
     ended_early = _ended_early(plan, events)
     resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
-    goes_on = state == "running" and not ended
-    without = "the run goes on, and it has not ended yet" if goes_on else _never_ended(ended_early)
+    going_on = state == "running" and not ended
+    without = "it had not ended when the run was last seen" if going_on else _never_ended(ended_early)
     stages = _judge_stages(plan, events, directory, frozenset(left), without)
     verdict = _verdict(stages, error, ended)
     return Result(
         verdict=verdict,
         summary=_summary(
-            verdict, plan, stages, "the run goes on" if goes_on else ended_early, resumed, plan_from, len(left)
+            verdict,
+            plan,
+            stages,
+            "it went on when it was last seen" if going_on else ended_early,
+            resumed,
+            plan_from,
+            len(left),
         ),
         state=state,
         commit=plan.commit,

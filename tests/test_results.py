@@ -123,8 +123,8 @@ def test_a_run_that_has_not_ended_is_never_green(tmp_path: Path, state: State) -
     result = run.settle(state)
     assert (result.verdict, result.state) == ("error" if state == "lost" else "incomplete", state)
     assert [s.status for s in result.stages] == ["passed", "not_run"]
-    assert ("the run goes on" in result.summary) == (state == "running")
-    assert ("the run goes on" in result.stages[1].reason) == (state == "running")
+    assert ("it went on when it was last seen" in result.summary) == (state == "running")
+    assert ("had not ended when" in result.stages[1].reason) == (state == "running")
 
 
 def test_a_finished_stage_list_without_the_run_s_end_is_not_green(tmp_path: Path) -> None:

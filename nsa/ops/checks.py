@@ -127,11 +127,9 @@ def compressed(
         raise ValueError(f"{operation}: compressed must be a pair (k_cmp, v_cmp)")
     for name, x, of in zip(("k_cmp", "v_cmp"), given, (k, v), strict=True):
         shape(operation, name, x, "[B,Tc,Hkv,D]")
-        (batch, _, heads_, dim), count = of.shape, given[0].shape[1]
-        if list(x.shape) != [batch, count, heads_, dim]:
-            raise ValueError(
-                f"{operation}: {name} must have the shape {[batch, count, heads_, dim]}, got {list(x.shape)}"
-            )
+        expected = [of.shape[0], given[0].shape[1], *of.shape[2:]]
+        if list(x.shape) != expected:
+            raise ValueError(f"{operation}: {name} must have the shape {expected}, got {list(x.shape)}")
         alike(operation, q=q, **{name: x})
     compressed_positions(operation, q, given[0].shape[1], config, cu_seqlens, q_start)
 
