@@ -32,6 +32,9 @@ OLDEST = (3, 0)
 OLDEST_HOPPER_GRADIENT = (3, 3)  # before, selected gradients compile unpipelined, which later versions got wrong there
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64
+WIDE_HEAD = 192
+WIDE_GRADIENT = {"sm_89": 32}
+"""Query heads of a KV head whose selected gradient fits the shared memory with heads wider than WIDE_HEAD."""
 Triple = tuple[Tensor, Tensor, Tensor]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -82,9 +85,15 @@ def _shape(request: Request) -> str | None:
 
 def _most_heads(request: Request) -> int:
     """Query heads of one KV head that the kernels' tiles hold."""
-    if request.device.type != "cuda" or request.operation in ("selected", "combine", "decode"):
+    if request.device.type != "cuda" or request.operation in ("combine", "decode"):
         return LARGEST_GROUP
-    return most_heads(architecture_of(request.device), request.dk, max(request.dk, request.dv), request.dtype)
+    architecture, widest = architecture_of(request.device), max(request.dk, request.dv)
+    found = LARGEST_GROUP
+    if request.operation != "selected":
+        found = most_heads(architecture, request.dk, widest, request.dtype)
+    if request.operation in ("selected", "attention") and request.needs_grad and widest > WIDE_HEAD:
+        found = min(found, WIDE_GRADIENT.get(architecture, found))
+    return found
 
 
 # --- the operations ---

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsa.kernels import index
+from nsa.kernels.common import next_power_of_2
 
 ALWAYS = 1 << 30
 """A union limit that every tile meets."""
@@ -45,13 +46,19 @@ FEW_ROWS = 16384
 GATHER_LARGEST_BLOCK = {2: 64 * 256, 4: 64 * 64}
 """Elements of a block of keys, by bytes of one: the gather kernels keep it and the values on chip, on sm_89 too."""
 
+GATHER_LARGEST_GRADIENT = 64 * 128
+"""The same for the gradient."""
+
 
 def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
     """Whether blocks of l_sel tokens, `widest` elements of `item` bytes each, leave the gather kernels enough room.
 
-    Wider heads than 128 do not leave the gathered gradient enough registers.
+    The gathered gradient holds more beside them, and wider heads than 128 do not leave it enough registers.
     """
-    return l_sel * widest <= GATHER_LARGEST_BLOCK[item] and (widest <= 128 or not backward)
+    most = GATHER_LARGEST_BLOCK[item]
+    if backward:
+        most = 0 if widest > 128 else min(most, GATHER_LARGEST_GRADIENT)
+    return max(16, next_power_of_2(l_sel)) * widest <= most
 
 
 def choose_schedule(

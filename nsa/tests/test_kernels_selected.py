@@ -10,7 +10,7 @@ from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import index, selected
 from nsa.kernels.common import row_dot
-from nsa.kernels.schedules import ALWAYS, NEVER, Schedule
+from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
 from nsa.tests.kernel_cases import by_descriptor, far_apart
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -119,6 +119,25 @@ def test_forward_and_gradients_equal_the_oracle(shape: str, schedule: str) -> No
 @pytest.mark.parametrize("shape", ["plain", "packed"])
 def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
     assert_equals_oracle(shape, schedule)
+
+
+@pytest.mark.parametrize(
+    ("l_sel", "widest", "backward", "fits"),
+    [
+        (64, 256, False, True),
+        (64, 128, True, True),
+        (128, 64, True, True),
+        (65, 192, False, False),  # held as 128 keys: 118 KB on sm_89
+        (80, 192, False, False),
+        (128, 128, True, False),  # 111 KB
+        (64, 192, True, False),
+    ],
+)
+def test_blocks_that_gathering_has_no_room_for(l_sel: int, widest: int, backward: bool, fits: bool) -> None:
+    assert can_gather(l_sel, widest, 2, backward) == fits
+    for group in (4, 16):
+        chosen = choose_schedule(group, 16, 16, l_sel, widest, backward)
+        assert (chosen.dense_from > 0) == (fits and (backward or group == 4))
 
 
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])

@@ -173,6 +173,29 @@ def test_debug_flags_record_error_and_time(caplog: pytest.LogCaptureFixture) -> 
     assert len(recording) == 14  # the oracle's own work is not recorded
 
 
+@pytest.mark.parametrize(
+    ("architecture", "width", "grad", "refused"),
+    [
+        ("sm_89", 256, True, True),
+        ("sm_89", 192, True, False),
+        ("sm_89", 256, False, False),
+        ("sm_90", 256, True, False),
+    ],
+)
+def test_a_gradient_that_does_not_fit_is_not_routed_to_triton(
+    monkeypatch: pytest.MonkeyPatch, architecture: str, width: int, grad: bool, refused: bool
+) -> None:
+    backend = backends.load("triton")
+    monkeypatch.setattr(backend, "architecture_of", lambda device: architecture)
+    shape = (1, 8192, 8192, 64, 1, width, width)
+    request = routing.Request(
+        "selected", torch.device("cuda"), torch.bfloat16, *shape, CONFIG, False, False, grad, False
+    )
+    reason = backend._shape(request)
+    assert (reason is not None) == refused
+    assert reason is None or "64 query heads share a KV head, more than a tile's 32" in reason
+
+
 def test_dense_attention_is_a_choice() -> None:
     x = PROBLEM.tensors()
     q, k, v, gates = x["q"], x["k_win"], x["v_win"], x["gates"]
