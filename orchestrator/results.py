@@ -108,21 +108,14 @@ def judge(
     ended_early = _ended_early(plan, events)
     resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
-    going_on = state == "running" and not ended
+    going_on = state == "running" and not ended and ended_early is None
+    how_far = "it went on when it was last seen" if going_on else ended_early
     without = "it had not ended when the run was last seen" if going_on else _never_ended(ended_early)
     stages = _judge_stages(plan, events, directory, frozenset(left), without)
     verdict = _verdict(stages, error, ended)
     return Result(
         verdict=verdict,
-        summary=_summary(
-            verdict,
-            plan,
-            stages,
-            "it went on when it was last seen" if going_on else ended_early,
-            resumed,
-            plan_from,
-            len(left),
-        ),
+        summary=_summary(verdict, plan, stages, how_far, resumed, plan_from, len(left)),
         state=state,
         commit=plan.commit,
         tree=plan.tree,

@@ -36,8 +36,7 @@ _RETRY_S = 2.0
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
 # For a wheelhouse that comes: not among the others, where half of one would count, nor where another user's comes just
-# then. What a lost connection left is removed after a day,
-# if it can be: it may go while it is looked at.
+# then. What a lost connection left is removed after a day, if it is still there when it is looked at.
 _MAKE_ROOM = """\
 mkdir -p "$1" "$2" || exit 1
 find "$(dirname "$1")" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} + 2>/dev/null
