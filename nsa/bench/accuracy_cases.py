@@ -95,6 +95,8 @@ TABLE = (
 SMALL_BLOCKS = NSAConfig(l=16, d=8, l_sel=32, n_sel=8, w=100)
 NOTHING_DIVIDES = NSAConfig(l=24, d=12, l_sel=40, n_sel=9, w=77)
 LONG_BLOCKS = NSAConfig(l=64, d=32, l_sel=128, n_sel=4, w=1, init_blocks=0, local_blocks=1)
+BLOCKS_OF_48 = NSAConfig(l_sel=48, n_sel=9, w=128)
+BLOCKS_OF_96 = NSAConfig(l_sel=96, n_sel=6, w=200)
 LONG_SPAN = NSAConfig(l=64, d=16, l_sel=16, n_sel=24, w=300, init_blocks=2, local_blocks=3)
 
 ODD = (
@@ -118,6 +120,8 @@ ODD = (
     Case("small blocks", 16, 2, 128, 128, 2000, config=SMALL_BLOCKS),
     Case("nothing divides", 16, 2, 64, 64, 1500, config=NOTHING_DIVIDES),
     Case("long blocks", 16, 2, 128, 128, 3000, config=LONG_BLOCKS),
+    Case("blocks of 48", 16, 2, 128, 128, 2000, config=BLOCKS_OF_48),
+    Case("blocks of 96, group of 4", 8, 2, 128, 96, 1500, config=BLOCKS_OF_96),
     Case("long span", 8, 2, 64, 64, 1500, config=LONG_SPAN),
     _packed("packed", 16, 2, 128, 128, lengths=(0, 700, 1, 0, 1, 1500, 63, 31, 32, 0)),
     _packed("packed group of 4", 8, 2, 80, 96, lengths=(1, 333, 0, 65, 2048), dtype="fp16"),
