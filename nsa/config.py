@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+BRANCHES = ("cmp", "sel", "win")
+"""The branches, in the order of their gates."""
+
 
 @dataclass(frozen=True)
 class NSAConfig:

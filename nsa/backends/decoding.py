@@ -12,11 +12,10 @@ from nsa import blocks
 from nsa.backends.chunks import Chunk
 from nsa.backends.scoring import choose_blocks, sum_over_blocks
 from nsa.backends.tiles import Gather, masked_logits, softmax_rows
+from nsa.config import BRANCHES
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache, Triple
-
-BRANCHES = ("cmp", "sel", "win")
 
 
 def step(

@@ -31,13 +31,12 @@ from nsa.bench.kernels import Timer
 from nsa.bench.kernels_cases import Case, case_of, inputs
 from nsa.bench.options import DTYPES, parser
 from nsa.cache import NSACache
-from nsa.config import NSAConfig
+from nsa.config import BRANCHES, NSAConfig
 from nsa.kernels import compressed, configs, decode, selected, topk, window
 from nsa.kernels.common import pad_group
 from nsa.kernels.compile import pretending
 from nsa.kernels.configs import Entry, Measured, Table, Tile
 from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather
-from nsa.ops.decode import BRANCHES
 
 BETTER = 0.98
 """A neighbour replaces a tile when its time is at most this part of it."""

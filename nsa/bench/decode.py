@@ -20,9 +20,9 @@ from nsa.bench import options, rows
 from nsa.bench.roofline import Work, clocks
 from nsa.bench.summarize import problems, summary
 from nsa.bench.timing import Timing, measure
+from nsa.config import BRANCHES
 from nsa.module import NativeSparseAttention
 
-BRANCHES = ("cmp", "sel", "win")
 PREFILL = 4096
 """Tokens of a prefill chunk."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from nsa import reference, routing
 from nsa.blocks import num_compressed
 from nsa.cache import Arrivals, Branches, NSACache, Recent, Triple
+from nsa.config import BRANCHES
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
@@ -21,7 +22,6 @@ from nsa.ops.window import sliding_window_attention
 from nsa.transfer import to_device
 
 NAME = "nsa_decode"
-BRANCHES = ("cmp", "sel", "win")
 
 
 @torch.no_grad()
