@@ -34,7 +34,7 @@ def candidates(i_first, C: tl.constexpr):
 
 
 @triton.jit
-def _shared(o_first, L: tl.constexpr, LS: tl.constexpr):
+def shared(o_first, L: tl.constexpr, LS: tl.constexpr):
     """Tokens of a block in the compressed token that begins o_first tokens after it."""
     return tl.minimum(o_first + L, LS) - tl.maximum(o_first, 0)
 
@@ -53,7 +53,7 @@ def store_sums(
     """
     BEGIN: tl.constexpr = LS // D
     o_j = tl.arange(0, BN) % BEGIN
-    b_shared = _shared(tl.arange(0, BEGIN) * D, L, LS).to(tl.float32)
+    b_shared = shared(tl.arange(0, BEGIN) * D, L, LS).to(tl.float32)
     b_block = tl.reshape(b_p, [BN // BEGIN, BEGIN, TB]) * b_shared[None, :, None]
     b_sum = tl.broadcast_to(tl.sum(b_block, 1)[:, None, :], [BN // BEGIN, BEGIN, TB])
     m_last = o_j == BEGIN - 1
@@ -123,17 +123,17 @@ def scores_of_probabilities(
     if LS % D == 0 and (BEGIN & (BEGIN - 1)) == 0:  # as many tokens begin in each block: one load has them all
         o_i = i_first * BEGIN + tl.arange(0, C)[:, None, None] * (LANES * BEGIN)
         o_i += tl.arange(0, LANES * BEGIN)[None, None, :]
-        b_shared = _shared(tl.arange(0, LANES * BEGIN) % BEGIN * D, L, LS)[None, None, :]
+        b_shared = shared(tl.arange(0, LANES * BEGIN) % BEGIN * D, L, LS)[None, None, :]
         p_x = tl.max_contiguous(p_row[None, :, None] + o_i, [1, 2, LANES * BEGIN])
         m_i = (o_i >= 0) & (o_i < o_seen[None, :, None])
         b_p = tl.load(p_x) if ALL_SEEN else tl.load(p_x, mask=m_i, other=0.0)
         b_score = tl.sum(tl.reshape(b_p * b_shared.to(tl.float32), [C, TS, LANES, BEGIN]), 3)
         for k in tl.static_range(1, (L - 1) // D + 1):  # those that begin earlier and reach into it
-            b_score += _weighted(p_row, o_b * BEGIN - k, _shared(o_b * 0 - k * D, L, LS), o_seen, ALL_SEEN)
+            b_score += _weighted(p_row, o_b * BEGIN - k, shared(o_b * 0 - k * D, L, LS), o_seen, ALL_SEEN)
     else:
         b_score = tl.zeros([C, TS, LANES], tl.float32)
         o_start = tl.maximum(o_b * LS - L + D, 0) // D
         for k in tl.static_range(WIDTH):
-            b_shared = tl.maximum(_shared((o_start + k) * D - o_b * LS, L, LS), 0)
+            b_shared = tl.maximum(shared((o_start + k) * D - o_b * LS, L, LS), 0)
             b_score += _weighted(p_row, o_start + k, b_shared, o_seen, False)
     return b_score

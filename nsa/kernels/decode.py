@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from nsa import blocks
-from nsa.config import NSAConfig
+from nsa.config import BRANCHES, NSAConfig
+from nsa.kernels.block_scores import sums_blocks
 from nsa.kernels.common import (
     LOG2E,
     SMALLEST_DOT,
-    cdiv,
     dot_precision,
     next_power_of_2,
-    pad_group,
     rows_last,
     split_dim,
 )
@@ -30,72 +29,19 @@ from nsa.kernels.configs import Tile
 from nsa.kernels.decode_choose import choose_part
 from nsa.kernels.decode_compressed import compressed_part
 from nsa.kernels.decode_gather import gather_part
-from nsa.kernels.decode_plan import Plan, Sizes, plan_for
+from nsa.kernels.decode_plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
+from nsa.kernels.decode_scratch import Scratch, make_scratch
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache
 
 Triple = tuple[Tensor, Tensor, Tensor]
-BRANCHES = ("cmp", "sel", "win")
 TOKENS = 512
-"""Compressed tokens whose probabilities a program of the second kernel computes at once: so many that each thread has
-all heads of its own, if they are 16 at most."""
+"""Compressed tokens that a program of the second kernel takes at once, where it adds up tokens instead of blocks."""
 RANKED = 128
 """Candidates that it compares with each other at once."""
 UNROLLED = 8
 FEWEST_COLUMNS = 8
-MERGED = 64
-"""Parts of compressed attention, of all its heads, that a program adds up."""
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """What the kernels leave for each other. The tickets are 0 between steps."""
-
-    now: Tensor
-    logits: Tensor
-    summed: Tensor
-    m: Tensor
-    l: Tensor  # noqa: E741  the sum of a softmax
-    a: Tensor
-    seen: Tensor
-    m3: Tensor
-    l3: Tensor
-    a3: Tensor
-    seen3: Tensor
-    o_cmp: Tensor
-    lists: Tensor
-    tickets: Tensor
-    reads: Tensor
-
-
-def make_scratch(sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
-    """Buffers for one cache."""
-
-    def floats(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.float32, device=device)
-
-    def integers(*shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.int32, device=device)
-
-    pairs, gp = sizes.pairs, padded(sizes.group)
-    columns = max(1, -(-sizes.compressed // SMALLEST_DOT)) * SMALLEST_DOT  # rows begin where vectors can be loaded
-    third = plan.selected_parts(sizes.config, sizes.slots) + plan.window_parts(sizes.config)
-    return Scratch(
-        integers(sizes.batch), floats(pairs * sizes.group, columns), floats(pairs, columns),
-        floats(pairs, plan.parts, gp), floats(pairs, plan.parts, gp), floats(pairs, plan.parts, gp, sizes.dv),
-        integers(pairs, plan.parts),
-        floats(pairs, third, gp), floats(pairs, third, gp), floats(pairs, third, gp, sizes.dv), integers(pairs, third),
-        floats(pairs * sizes.group, sizes.dv),
-        torch.empty(pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
-        integers(2, pairs),
-        torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),
-    )  # fmt: skip
-
-
-def padded(group: int) -> int:
-    """Rows of a program: a group's heads, at least as many as a product of tiles takes."""
-    return max(SMALLEST_DOT, pad_group(group))
 
 
 @dataclass(frozen=True)
@@ -170,18 +116,16 @@ class _Step:
         Args:
             branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `arriving`.
         """
-        sizes, chosen = self.sizes, block_indices
+        sizes, chosen, select = self.sizes, block_indices, block_indices is None
         if chosen is None:
             chosen = torch.empty(sizes.batch, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=self.q.device)
-        scored = "cmp" in branches or block_indices is None
-        if scored:
+        chosen = chosen.contiguous()
+        programs = self.plan.programs(sizes, branches, chosen.shape[-1], select)
+        if programs.heads:
             self._compressed()
-            self._choose(chosen, select=block_indices is None)
-        return self._gather(chosen.contiguous(), branches, scored), chosen
-
-    @property
-    def _gp(self) -> int:
-        return padded(self.sizes.group)
+        if programs.second:
+            self._choose(chosen, programs)
+        return self._gather(chosen, "cmp" in branches, programs), chosen
 
     @property
     def _dimensions(self) -> dict[str, int]:
@@ -193,13 +137,19 @@ class _Step:
     def _values(self) -> dict[str, int]:
         """Compile-time sizes of heads and values."""
         dv0, dv1 = split_dim(self.sizes.dv)
-        return {"G": self.sizes.group, "GP": self._gp, "DV": self.sizes.dv, "DV0": dv0, "DV1": dv1}
+        return {"G": self.sizes.group, "GP": self.sizes.rows, "DV": self.sizes.dv, "DV0": dv0, "DV1": dv1}
 
     @property
     def _pages(self) -> tuple[Tensor, int, int]:
         """The page table, its pages for each sequence, tokens of a page; without pages lengths stand in."""
         table = self.held.table
         return (self.held.lengths, 0, 0) if table is None else (table, table.shape[1], self.held.page)
+
+    @property
+    def _left(self) -> tuple[int, int, int]:
+        """Strides of what the first kernel leaves for the scores, and where its second half begins."""
+        sums, top = self.scratch.sums, self.scratch.top
+        return sums.stride(0), top.stride(0), sums.stride(0) // 2
 
     def _grid(self, parts: int) -> tuple[int, int, int]:
         return self.sizes.kv_heads, parts, self.sizes.batch
@@ -215,57 +165,55 @@ class _Step:
             self.q, held.lengths, held.lengths if counts is None else counts, scratch.now, table,
             *keys, *values, scratch.m if frequency is None else frequency,
             *held.compressed, *held.selected, *held.window, *held.ring,
-            scratch.logits, scratch.m, scratch.l, scratch.a, scratch.seen,
+            scratch.sums, scratch.top, scratch.m, scratch.l, scratch.a, scratch.seen,
             self.sizes.kv_heads, self.plan.parts, held.selected_rows, held.compressed_rows, held.limit, pages,
-            *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), scratch.logits.shape[1], self.scale * LOG2E.value,
-            **self._dimensions, L=config.l, D=config.d, W=config.w, PAGE=page,
+            *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), *self._left, self.scale * LOG2E.value,
+            **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, PAGE=page,
             CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
-            EMIT=new is not None and new.emit, ROTATED=frequency is not None,
-            **_tile(self.plan.first, self._gp, self.q),
+            EMIT=new is not None and new.emit, ROTATED=frequency is not None, BLOCKS=sums_blocks(config),
+            **_tile(self.plan.first, self.sizes.rows, self.q),
         )  # fmt: skip
 
-    def _choose(self, chosen: Tensor, select: bool) -> None:
-        """Finish compressed attention; the best blocks go to `chosen`."""
-        scratch, config = self.scratch, self.sizes.config
-        width = _overlap_width(config)
-        parts, free = _power(self.plan.parts), max(1, self.sizes.free)
-        heads = min(self._gp, max(1, MERGED // parts))
-        scorers, lists, listed = (count(self.sizes) for count in (self.plan.scorers, self.plan.lists, self.plan.listed))
-        few = lists * listed <= self.plan.few
+    def _choose(self, chosen: Tensor, programs: Programs) -> None:
+        """Finish compressed attention; the best blocks go to `chosen`; the window."""
+        held, scratch, sizes, config, plan = self.held, self.scratch, self.sizes, self.sizes.config, self.plan
+        width, free = _overlap_width(config), max(1, sizes.free)
+        lists, listed = plan.lists(sizes), plan.listed(sizes)
+        few = lists * listed <= plan.few
         candidates = lists * listed if few else free * (free + 1) // 2
-        at_once = _power(candidates) if few else RANKED
-        choose_part[self._grid(scorers * select + cdiv(self.sizes.group, heads))](
-            self.held.lengths, scratch.now, scratch.logits, scratch.summed, scratch.m, scratch.l, scratch.a,
-            scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
-            self.sizes.kv_heads, self.plan.parts, scorers * select, scratch.logits.shape[1],
-            **self._values, L=config.l, D=config.d, LS=config.l_sel, WIDTH=width,
-            INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=_power(config.n_sel),
-            FP=_power(free), HEADS=heads, PARTS=parts, SCORED=self.plan.scored, BJ=self.plan.lanes,
-            AMONG=self.plan.among, CP=_power(lists), LISTED=listed, CANDIDATES=candidates, AT_ONCE=at_once, FEW=few,
-            STEP=min(width, UNROLLED), BT=TOKENS * SMALLEST_DOT // self._gp, APPEND=self.arriving is not None,
-            num_warps=4,
+        choose_part[sizes.kv_heads, sizes.batch, programs.second](
+            self.q, held.lengths, scratch.now, *held.window, scratch.sums, scratch.top, scratch.summed,
+            scratch.m, scratch.l, scratch.a, scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
+            scratch.m3, scratch.l3, scratch.a3, scratch.seen3,
+            sizes.kv_heads, plan.parts, programs.scorers, programs.window, programs.selected, programs.parts,
+            *_heads(self.q), *self._left, scratch.summed.shape[1], self.scale * LOG2E.value,
+            **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, WIDTH=width,
+            INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=at_least_two(config.n_sel),
+            FP=at_least_two(free), HEADS=plan.heads(sizes), PARTS=at_least_two(plan.parts), BJ=plan.lanes,
+            AMONG=plan.among, CP=at_least_two(lists), LISTED=listed, CANDIDATES=candidates,
+            AT_ONCE=at_least_two(candidates) if few else RANKED, FEW=few, BLOCKS=sums_blocks(config),
+            TILE=keys_of(plan.first, sizes.rows), STEP=min(width, UNROLLED), BT=TOKENS * SMALLEST_DOT // sizes.rows,
+            APPEND=self.arriving is not None, KEYS=plan.keys, **_tile(plan.third, sizes.rows, self.q),
         )  # fmt: skip
 
-    def _gather(self, chosen: Tensor, branches: Collection[str], scored: bool) -> Tensor:
-        """The selected blocks and the window, and the sum of the branches."""
-        held, scratch, config, sizes = self.held, self.scratch, self.sizes.config, self.sizes
+    def _gather(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
+        """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
+        held, scratch, sizes, config, plan = self.held, self.scratch, self.sizes, self.sizes.config, self.plan
         o = torch.empty(
             sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
         )
-        slots, (table, pages, page) = chosen.shape[-1], self._pages
-        selected = self.plan.selected_parts(config, slots) if "sel" in branches else 0
-        parts = max(1, selected + (self.plan.window_parts(config) if "win" in branches else 0))
-        columns = min(next_power_of_2(sizes.dv), self.plan.summed // (_power(parts) * self._gp))
-        gather_part[self._grid(parts)](
-            self.q, held.lengths, scratch.now, table, *held.selected, *held.window, chosen, self.gates,
+        parts, (table, pages, page) = at_least_two(programs.parts), self._pages
+        columns = min(next_power_of_2(sizes.dv), plan.summed // (parts * sizes.rows))
+        gather_part[self._grid(max(1, programs.selected))](
+            self.q, held.lengths, scratch.now, table, *held.selected, chosen, self.gates,
             scratch.o_cmp, scratch.seen, scratch.m3, scratch.l3, scratch.a3, scratch.seen3, scratch.tickets[1], o,
             scratch.reads,
-            sizes.kv_heads, self.plan.parts, selected, parts, slots, held.selected_rows, pages,
+            sizes.kv_heads, plan.parts, programs.selected, programs.parts, chosen.shape[-1], held.selected_rows, pages,
             *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale * LOG2E.value,
-            **self._dimensions, LS=config.l_sel, W=config.w, PAGE=page, KEYS=self.plan.keys,
-            PARTS=_power(parts), CMP_PARTS=_power(self.plan.parts), APPEND=self.arriving is not None,
-            COLUMNS=max(FEWEST_COLUMNS, columns), CMP="cmp" in branches, CMP_READ=scored, WIN="win" in branches,
-            **_tile(self.plan.third, self._gp, self.q),
+            **self._dimensions, LS=config.l_sel, PAGE=page, KEYS=plan.keys, PARTS=parts,
+            CMP_PARTS=at_least_two(plan.parts), COLUMNS=max(FEWEST_COLUMNS, columns),
+            APPEND=self.arriving is not None, CMP=cmp, CMP_READ=programs.heads > 0,
+            **_tile(plan.third, sizes.rows, self.q),
         )  # fmt: skip
         return o
 
@@ -283,17 +231,13 @@ def _alike(triple: Triple) -> Triple:
 
 
 def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
-    """The keyword arguments of a launch with so many rows: wide groups take fewer keys at once, and more warps."""
+    """The keyword arguments of a launch with so many rows: wide groups take more warps."""
     return {
-        "BN": max(SMALLEST_DOT, tile.BN * tile.BM // max(rows, tile.BM)),
+        "BN": keys_of(tile, rows),
         "num_warps": tile.num_warps if rows <= tile.BM else 8,
         "num_stages": tile.num_stages,
         "PREC": dot_precision(q.dtype),
     }
-
-
-def _power(count: int) -> int:
-    return max(2, next_power_of_2(count))
 
 
 @lru_cache

@@ -1,7 +1,7 @@
-"""The third decode kernel: attention to the selected blocks and to the window, and the gated sum of the branches.
+"""The third decode kernel: attention to the selected blocks, and the gated sum of the branches.
 
-Each program takes `KEYS` keys of one (sequence, KV head), of the selected blocks or of the window; the one that
-finishes last adds everything up.
+Each program takes `KEYS` keys of one (sequence, KV head); the one that finishes last adds everything up, the parts of
+the window that the second kernel left included.
 """
 
 from __future__ import annotations
@@ -105,16 +105,16 @@ def _finish(
 @launched
 @triton.jit(do_not_specialize=["ROWS_SEL", "s_table", "SLOTS"])
 def gather_part(
-    p_q, p_length, p_now, p_table, p_sk, p_sv, p_wk, p_wv, p_chosen, p_gates, p_cmp, p_seen_cmp,
+    p_q, p_length, p_now, p_table, p_sk, p_sv, p_chosen, p_gates, p_cmp, p_seen_cmp,
     p_m, p_l, p_a, p_seen, p_ticket, p_o, p_reads,
     H, S, N_SEL, N, SLOTS, ROWS_SEL, s_table, s_qb, s_qh, s_gb, s_gh, s_gx, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LS: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
-    CMP_PARTS: tl.constexpr, COLUMNS: tl.constexpr, APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr,
-    WIN: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+    LS: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr, CMP_PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr, APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
-    """Part i_s of N; the first N_SEL are of the selected blocks. The output is the sum of all branches."""
+    """Part i_s of N, of which the first N_SEL are of the selected blocks. The output is the sum of all branches."""
     i_h = tl.program_id(0)
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
@@ -127,8 +127,9 @@ def gather_part(
     b_a1 = b_a0
     if DV1 > 0:
         b_a1 = tl.zeros([GP, DV1], tl.float32)
-    b_seen = tl.zeros([BN], tl.int32)
-    if i_s < N_SEL:
+    i_first = i_bh * N
+    if i_s < N_SEL:  # without selected blocks, one program adds up the rest
+        b_seen = tl.zeros([BN], tl.int32)
         p_mine = p_chosen + i_bh * SLOTS
         o_pos, b_page = _places(p_mine, p_table, i_s * KEYS, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
         for i in tl.range(i_s * KEYS, (i_s + 1) * KEYS, BN, num_stages=None if LOADS_CHAIN else 1):
@@ -136,23 +137,12 @@ def gather_part(
             o_row = rows_in(b_page, i_b, tl.maximum(o_pos, 0), ROWS_SEL, PAGE) * H + i_h
             o_pos, b_page = _places(p_mine, p_table, i + BN, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
             b_s = logits_of(b_q0, b_q1, p_sk, o_row, m_key, scale, DK, DK0, DK1, PREC)
-            b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_sv, o_row, m_key, DV, DV0, DV1, PREC)
+            _, b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_sv, o_row, m_key, DV, DV0, DV1, PREC)
             b_seen += m_key.to(tl.int32)
-    elif WIN:
-        i_lo = (i_s - N_SEL) * KEYS
-        i_hi = tl.minimum(tl.minimum(i_lo + KEYS, W), i_t + 1)  # all that the ring holds; its order is no matter
-        for i in range(i_lo, i_hi, BN):
-            o_x = i + tl.arange(0, BN)
-            m_key = o_x < i_hi
-            o_row = (i_b.to(tl.int64) * W + o_x) * H + i_h
-            b_s = logits_of(b_q0, b_q1, p_wk, o_row, m_key, scale, DK, DK0, DK1, PREC)
-            b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_wv, o_row, m_key, DV, DV0, DV1, PREC)
-            b_seen += m_key.to(tl.int32)
-    i_first = i_bh * N
-    store_partial(p_m, p_l, p_a, i_first + i_s, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
-    tl.store(p_seen + i_first + i_s, tl.sum(b_seen, 0))
+        store_partial(p_m, p_l, p_a, i_first + i_s, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
+        tl.store(p_seen + i_first + i_s, tl.sum(b_seen, 0))
     tl.debug_barrier()  # every thread has stored before one of them says so
-    if tl.atomic_add(p_ticket + i_bh, 1, sem="acq_rel") == N - 1:
+    if tl.atomic_add(p_ticket + i_bh, 1, sem="acq_rel") == tl.num_programs(1) - 1:
         _finish(
             p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads,
             i_b, i_h, i_bh, S, N_SEL, N, s_gb, s_gh, s_gx,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,19 +10,22 @@ import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common import cdiv, next_power_of_2
+from nsa.kernels.common import SMALLEST_DOT, cdiv, next_power_of_2, pad_group
 from nsa.kernels.configs import Tile, architecture_for, config_for
 
 MOST_PARTS = 64
-SCORED = {32: 32, 64: 62, 128: 124, 256: 248}
-"""Lanes of a program of the second kernel, and its blocks: by default sizes, their compressed tokens and one more, from
-an aligned one on, fill TOKENS once or twice at most."""
+LANES = (32, 64, 128, 256)
+"""Blocks that a program of the second kernel may score."""
+MOST_SUMS = 4096
+"""Sums of blocks, of all heads, that it may hold."""
 AMONG = 32
-"""Lanes that are compared with each other: their best are a list."""
+"""Blocks that are compared with each other: their best are a list."""
 SCORERS = 3
-"""Its programs on each multiprocessor."""
+"""Programs of the second kernel that score, on each multiprocessor."""
 FEW = 128
 """If all lists together hold no more keys, it compares all of them instead of looking for the best lists first."""
+MERGED = 64
+"""Parts of compressed attention, of all its heads, that a program of the second kernel adds up."""
 GATHERERS = 3
 """Programs of the third kernel on each multiprocessor."""
 SUMMED = 8192
@@ -47,6 +51,11 @@ class Sizes:
     dtype: torch.dtype
 
     @property
+    def rows(self) -> int:
+        """Rows of a program: a group's heads, at least as many as a product of tiles takes."""
+        return max(SMALLEST_DOT, pad_group(self.group))
+
+    @property
     def pairs(self) -> int:
         """(sequence, KV head) pairs: programs, if nothing were split."""
         return self.batch * self.kv_heads
@@ -58,8 +67,42 @@ class Sizes:
 
     @property
     def candidates(self) -> int:
-        """The most blocks that they choose from."""
-        return self.blocks - self.config.init_blocks - self.config.local_blocks
+        """The most blocks that they choose from, and the forced ones before these."""
+        return self.blocks - self.config.local_blocks
+
+
+@dataclass(frozen=True)
+class Programs:
+    """How many programs of a pair do what: in the second kernel, but for `selected`, those of the third.
+
+    Attributes:
+        scorers, heads, window: choose blocks, finish heads of compressed attention, attend to the window.
+    """
+
+    scorers: int
+    heads: int
+    window: int
+    selected: int
+
+    @property
+    def second(self) -> int:
+        """All of the second kernel."""
+        return self.scorers + self.heads + self.window
+
+    @property
+    def parts(self) -> int:
+        """Partial results that the third kernel adds up: first of the selected blocks, then of the window."""
+        return self.selected + self.window
+
+
+def at_least_two(count: int) -> int:
+    """The count rounded up to a power of two that a kernel can reduce over."""
+    return max(2, next_power_of_2(count))
+
+
+def keys_of(tile: Tile, rows: int) -> int:
+    """Keys of a tile with so many rows: wide groups take fewer at once."""
+    return max(SMALLEST_DOT, tile.BN * tile.BM // max(rows, tile.BM))
 
 
 @dataclass(frozen=True)
@@ -68,16 +111,14 @@ class Plan:
 
     Attributes:
         parts: of the compressed tokens.
-        scored, lanes, among: blocks that a program of the second kernel scores, the power of two that holds them,
-            and how many of these make a list of the best.
+        lanes, among: blocks that a program of the second kernel scores, and how many of these make a list of the best.
         few: keys in all lists of a pair up to which these are compared without looking for the best lists first.
-        keys: that one program of the third kernel takes.
-        summed: numbers that it adds up at once.
+        keys: that one program takes of the selected blocks or of the window.
+        summed: numbers that the third kernel adds up at once.
         first, third: tiles of the first and third kernel.
     """
 
     parts: int
-    scored: int
     lanes: int
     among: int
     few: int
@@ -88,7 +129,7 @@ class Plan:
 
     def scorers(self, sizes: Sizes) -> int:
         """Programs of the second kernel that score the blocks of a pair."""
-        return max(1, cdiv(sizes.candidates, self.scored))
+        return max(1, cdiv(sizes.candidates, self.lanes))
 
     def lists(self, sizes: Sizes) -> int:
         """Lists of the best blocks that these leave for a pair."""
@@ -98,13 +139,19 @@ class Plan:
         """Blocks of a list."""
         return max(1, min(sizes.free, self.among))
 
-    def selected_parts(self, config: NSAConfig, slots: int) -> int:
-        """Programs of the third kernel for the selected blocks of a pair."""
-        return cdiv(slots * config.l_sel, self.keys)
+    def heads(self, sizes: Sizes) -> int:
+        """Heads that a program of the second kernel finishes, a power of two."""
+        return min(sizes.rows, max(1, MERGED // at_least_two(self.parts)))
 
-    def window_parts(self, config: NSAConfig) -> int:
-        """Programs of the third kernel for the window of a pair."""
-        return cdiv(config.w, self.keys)
+    def programs(self, sizes: Sizes, branches: Collection[str], slots: int, select: bool) -> Programs:
+        """The programs of a step with `slots` blocks, which it chooses itself with `select`."""
+        config, scored = sizes.config, select or "cmp" in branches
+        return Programs(
+            self.scorers(sizes) if select else 0,
+            cdiv(sizes.group, self.heads(sizes)) if scored else 0,
+            cdiv(config.w, self.keys) if "win" in branches else 0,
+            cdiv(slots * config.l_sel, self.keys) if "sel" in branches else 0,
+        )
 
 
 def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
@@ -112,20 +159,18 @@ def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
     first, third = config_for("decode_compressed", q, v), config_for("decode_gather", q, v)
     if architecture_for(q) is None:
         # several of everything, even for the small shapes of a test
-        return Plan(3, 7, 8, 4, few=16, keys=2 * third.BN, summed=SUMMED, first=first, third=third)
+        return Plan(3, 8, 4, few=16, keys=2 * third.BN, summed=SUMMED, first=first, third=third)
     multiprocessors, config = _multiprocessors(q.device), sizes.config
     parts = first.resident * multiprocessors // sizes.pairs
     parts = max(1, min(MOST_PARTS, parts, cdiv(sizes.compressed, first.BN)))
-    read = sizes.pairs * (sizes.slots * config.l_sel + config.w)
+    read = sizes.pairs * sizes.slots * config.l_sel
     keys = next_power_of_2(cdiv(read, GATHERERS * multiprocessors))
     keys = max(2 * third.BN, min(MOST_KEYS, keys))
     roomy = read <= keys * multiprocessors and max(sizes.dk, sizes.dv) * q.element_size() <= WIDE
     summed = SUMMED if roomy else SUMMED // 2
-    lanes = next(
-        (lanes for lanes, scored in SCORED.items()
-         if sizes.pairs * cdiv(sizes.candidates, scored) <= SCORERS * multiprocessors), max(SCORED),
-    )  # fmt: skip
-    return Plan(parts, SCORED[lanes], lanes, AMONG, FEW, keys, summed, first, third)
+    fit = (lanes for lanes in LANES if sizes.pairs * cdiv(sizes.candidates, lanes) <= SCORERS * multiprocessors)
+    lanes = max(min(LANES), min(next(fit, max(LANES)), MOST_SUMS // sizes.rows))
+    return Plan(parts, lanes, AMONG, FEW, keys, summed, first, third)
 
 
 @lru_cache

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, testing
-from nsa.kernels import decode
+from nsa.kernels import block_scores, decode
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
 from nsa.tests.decoding import ODD, SMALL
 from nsa.tests.kernel_cases import DEVICE, DTYPES
@@ -16,6 +16,8 @@ from nsa.tests.kernel_cases import DEVICE, DTYPES
 TIES = NSAConfig(l=8, d=8, l_sel=8, n_sel=3, w=5, init_blocks=0, local_blocks=1)
 FINE = NSAConfig(l=10, d=1, l_sel=4, n_sel=6, w=30)
 """13 compressed tokens overlap a block: more than are summed at once."""
+FAR = NSAConfig(l=15, d=5, l_sel=10, n_sel=4, w=13)
+"""A compressed token overlaps up to three blocks."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -25,6 +27,7 @@ FINE = NSAConfig(l=10, d=1, l_sel=4, n_sel=6, w=30)
         pytest.param(SMALL, {"batch": 2}, (0, 7, 8, 11, 63), id="small"),
         pytest.param(ODD, {"heads": 3, "kv_heads": 1, "dk": 48, "dv": 80}, (11, 12, 14, 60), id="odd"),
         pytest.param(FINE, {"heads": 12}, (8, 9, 55), id="group-of-6"),
+        pytest.param(SMALL, {"heads": 20, "kv_heads": 1}, (9, 41), id="group-of-20"),
         pytest.param(TIES, {"heads": 32, "dk": 16, "dv": 16}, (7, 8, 47), id="group-of-16"),
     ],
 )
@@ -92,23 +95,24 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
             scratch.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # left by an earlier step: block 1, best
 
 
-@pytest.mark.parametrize("page_size", [None, 16])
+@pytest.mark.parametrize("page_size", [None, 80])
+@pytest.mark.parametrize("config", [replace(SMALL, n_sel=9), replace(FAR, n_sel=9)], ids=["blocks", "tokens"])
 @pytest.mark.parametrize("alike", [False, True], ids=["random", "ties"])
 @pytest.mark.parametrize(
     "split",
     [
-        {"lanes": 4, "scored": 4, "among": 4, "few": 0},
-        {"lanes": 16, "scored": 13, "among": 4, "few": 0},
-        {"lanes": 16, "scored": 15, "among": 16, "few": 1 << 10},
-        {"lanes": 32, "scored": 32, "among": 2, "few": 0, "keys": 16, "parts": 5},
+        {"lanes": 4, "among": 4, "few": 0},
+        {"lanes": 16, "among": 4, "few": 0},
+        {"lanes": 16, "among": 16, "few": 1 << 10},
+        {"lanes": 32, "among": 2, "few": 0, "keys": 16, "parts": 5},
     ],
     ids=str,
 )
 def test_the_split_changes_no_choice(
-    split: dict[str, int], alike: bool, page_size: int | None, monkeypatch: pytest.MonkeyPatch
+    split: dict[str, int], alike: bool, config: NSAConfig, page_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of a program, lists of their best, and how these are merged."""
-    config = replace(SMALL, n_sel=9)
+    """Blocks of a program, lists of their best, and how these are merged; scores from sums of blocks or of tokens."""
+    assert block_scores.sums_blocks(config) == (config.l == 2 * config.d)
     inputs = drawn(230, dtype=torch.float32)
     if alike:
         inputs.k[0].zero_()
