@@ -35,6 +35,8 @@ CEILINGS = {"NVIDIA H200": (800e12, 4.28e12)}
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "floor", "roofline", "peak_gb")
 PASSES = ("fwd", "bwd", "fwd+bwd")
+AT_LEAST_MS = 100.0
+"""That a pass is timed for, whatever the repetitions."""
 Row = dict[str, Any]
 
 
@@ -42,17 +44,28 @@ Row = dict[str, Any]
 
 
 class Timer:
-    """Milliseconds of calls on a device, each after the L2 cache was emptied by reading 256 MB."""
+    """Milliseconds of calls on a device, each after the L2 cache was emptied by reading 256 MB.
 
-    def __init__(self, device: torch.device, repeats: int) -> None:
-        self._device, self._repeats = device, repeats
+    Args:
+        device: where the calls run.
+        repeats: timed calls, at least.
+        least: milliseconds that they take together, at least: of a short call, where the host's moments show, a few
+            repetitions have no stable median.
+    """
+
+    def __init__(self, device: torch.device, repeats: int, least: float = 0.0) -> None:
+        self._device, self._repeats, self._least = device, repeats, least
         self._sweep = torch.zeros(64 << 20, device=device) if device.type == "cuda" else torch.zeros(1)
 
     def __call__(self, call: Callable[[], object]) -> list[float]:
         """The repetitions' times, after two calls that compile and warm up."""
         call()
         call()
-        return [self._cuda(call) if self._device.type == "cuda" else self._cpu(call) for _ in range(self._repeats)]
+        timed = self._cuda if self._device.type == "cuda" else self._cpu
+        times: list[float] = []
+        while len(times) < self._repeats or sum(times) < self._least:
+            times.append(timed(call))
+        return times
 
     def _cuda(self, call: Callable[[], object]) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -164,7 +177,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     to.add_argument("--backend", default="triton", help="of ours")
     to.add_argument("--no-peers", action="store_true", help="ours only")
     to.add_argument("--check-rows", type=int, default=64, help="queries judged by the oracle; 0 times unjudged")
-    to.add_argument("--repeats", type=int, default=7, help="timed calls")
+    to.add_argument("--repeats", type=int, default=7, help="timed calls, at least; short ones take longer together")
     to.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
     to.add_argument("--json", type=Path, default=None, help="write everything there")
     add_where(to)
@@ -185,7 +198,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
     if not args.no_peers and kernels_fla.absent() is None:
         every += kernels_fla.parts(case, x, ours)
-    timer = Timer(where.device, args.repeats)
+    timer = Timer(where.device, args.repeats, AT_LEAST_MS)
     chosen = [part for part in every if part.part in args.parts.split(",")]
     rows = [row for part in chosen for row in measure(case, part, x, timer, where.device, args)]
     return rows, facts

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from nsa import NSAConfig, reference
-from nsa.bench import decode, options, prefill, roofline, rows, selection, summarize, window
+from nsa.bench import decode, kernels, options, prefill, roofline, rows, selection, summarize, window
 from nsa.bench.__main__ import COMMANDS
 from nsa.bench.__main__ import main as bench
 from nsa.bench.timing import Timing, measure
@@ -38,6 +39,14 @@ def test_every_repetition_begins_reset() -> None:
     events: list[str] = []
     timing = measure(lambda: events.append("call"), CPU.device, iters=3, warmup=2, reset=lambda: events.append("reset"))
     assert events == ["reset", "call"] * 5 and len(timing.wall) == 3 and timing.gpu == ()
+
+
+def test_short_calls_are_timed_longer() -> None:
+    calls: list[int] = []
+    assert len(kernels.Timer(CPU.device, 3)(lambda: calls.append(1))) == 3 and len(calls) == 3 + 2
+    times = kernels.Timer(CPU.device, 3, least=20.0)(lambda: time.sleep(0.002))
+    assert len(times) > 3 and sum(times) >= 20.0 > sum(times[:-1])
+    assert len(kernels.Timer(CPU.device, 3, least=1.0)(lambda: time.sleep(0.002))) == 3
 
 
 # --- limits ---
