@@ -23,7 +23,7 @@ from nsa.kernels.common import (
     dot_precision,
     next_power_of_2,
     rows_last,
-    split_dim,
+    widths,
 )
 from nsa.kernels.configs import Tile
 from nsa.kernels.decode_choose import choose_part
@@ -129,15 +129,8 @@ class _Step:
 
     @property
     def _dimensions(self) -> dict[str, int]:
-        """Compile-time sizes of keys, beside `_values`."""
-        dk0, dk1 = split_dim(self.sizes.dk)
-        return {"DK": self.sizes.dk, "DK0": dk0, "DK1": dk1, **self._values}
-
-    @property
-    def _values(self) -> dict[str, int]:
-        """Compile-time sizes of heads and values."""
-        dv0, dv1 = split_dim(self.sizes.dv)
-        return {"G": self.sizes.group, "GP": self.sizes.rows, "DV": self.sizes.dv, "DV0": dv0, "DV1": dv1}
+        """Compile-time sizes of heads, keys and values."""
+        return {"G": self.sizes.group, "GP": self.sizes.rows, **widths(self.sizes.dk, self.sizes.dv)}
 
     @property
     def _pages(self) -> tuple[Tensor, int, int]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common import LOADS_CHAIN, LOW
+from nsa.kernels.common import LOADS_CHAIN
 from nsa.kernels.decode_rows import (
     arrival,
+    begin,
     load_queries,
     logits_of,
     pages_of,
@@ -134,12 +135,7 @@ def compressed_part(
             tl.store(p_now + i_b, i_t)
 
     i_bh = i_b * H + i_h
-    b_m = tl.full([GP], LOW, tl.float32)
-    b_l = tl.zeros([GP], tl.float32)
-    b_a0 = tl.zeros([GP, DV0], tl.float32)
-    b_a1 = b_a0
-    if DV1 > 0:
-        b_a1 = tl.zeros([GP, DV1], tl.float32)
+    b_m, b_l, b_a0, b_a1 = begin(GP, DV0, DV1)
     o_g = tl.arange(0, GP)
     p_sums += i_bh.to(tl.int64) * s_sums
     p_top += i_bh.to(tl.int64) * s_top + o_g

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from nsa.kernels.common import LOADS_CHAIN, LOW
 from nsa.kernels.decode_rows import (
+    begin,
     load_queries,
     logits_of,
     pages_of,
@@ -121,12 +122,7 @@ def gather_part(
     i_bh = i_b * H + i_h
     b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK, DK0, DK1)
     i_t = query_position(p_length, p_now, i_b, APPEND)
-    b_m = tl.full([GP], LOW, tl.float32)
-    b_l = tl.zeros([GP], tl.float32)
-    b_a0 = tl.zeros([GP, DV0], tl.float32)
-    b_a1 = b_a0
-    if DV1 > 0:
-        b_a1 = tl.zeros([GP, DV1], tl.float32)
+    b_m, b_l, b_a0, b_a1 = begin(GP, DV0, DV1)
     i_first = i_bh * N
     if i_s < N_SEL:  # without selected blocks, one program adds up the rest
         b_seen = tl.zeros([BN], tl.int32)

@@ -80,6 +80,16 @@ def logits_of(
 
 
 @triton.jit
+def begin(GP: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr):
+    """What `softmax_step` has before any key."""
+    b_a0 = tl.zeros([GP, DV0], tl.float32)
+    b_a1 = b_a0
+    if DV1 > 0:
+        b_a1 = tl.zeros([GP, DV1], tl.float32)
+    return tl.full([GP], LOW, tl.float32), tl.zeros([GP], tl.float32), b_a0, b_a1
+
+
+@triton.jit
 def softmax_step(
     b_s, b_m, b_l, b_a0, b_a1, p_v, o_row, m_key,
     DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr, PREC: tl.constexpr,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common import LOW
-from nsa.kernels.decode_rows import load_queries, logits_of, softmax_step, store_partial
+from nsa.kernels.decode_rows import begin, load_queries, logits_of, softmax_step, store_partial
 
 
 @triton.jit
@@ -18,12 +17,7 @@ def window_part(
 ):  # fmt: skip
     """Keys [i_w * KEYS, (i_w + 1) * KEYS) of the ring, as partial result number i_w from i_partial on."""
     b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK, DK0, DK1)
-    b_m = tl.full([GP], LOW, tl.float32)
-    b_l = tl.zeros([GP], tl.float32)
-    b_a0 = tl.zeros([GP, DV0], tl.float32)
-    b_a1 = b_a0
-    if DV1 > 0:
-        b_a1 = tl.zeros([GP, DV1], tl.float32)
+    b_m, b_l, b_a0, b_a1 = begin(GP, DV0, DV1)
     b_seen = tl.zeros([BN], tl.int32)
     i_lo = i_w * KEYS
     i_hi = tl.minimum(tl.minimum(i_lo + KEYS, W), i_t + 1)  # all that the ring holds; its order is no matter
