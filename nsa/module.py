@@ -8,12 +8,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from nsa import blocks, ops, routing
+from nsa import blocks, ops, rope, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
-from nsa.rope import rotate
 
 GATES = ("sigmoid", "softmax")
 
@@ -191,8 +190,15 @@ class NativeSparseAttention(nn.Module):
 
         The selected and window keys are rotated, the compressed branch's are not.
         """
-        q = self._rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions)
-        return q, self._keys(x, positions), self._split(self.to_v(x), self.dv), self.gates(x).to(q.dtype)
+        q, (k_cmp, k_sel, k_win) = (
+            self.to_q(x).unflatten(-1, (self.n_heads, self.dk)),
+            self._split(self.to_k(x), self.dk),
+        )
+        if self.rope_base is not None:
+            by = rope.angles(positions, self.dk, self.rope_base, x.device)
+            q, k_sel = rope.turn(q, by), rope.turn(k_sel, by)
+            k_win = k_sel if self.shared_kv else rope.turn(k_win, by)
+        return q, (k_cmp, k_sel, k_win), self._split(self.to_v(x), self.dv), self.gates(x).to(q.dtype)
 
     def gates(self, x: Tensor) -> Tensor:
         """The activated gates [B,T,Hq,3] of x [B,T,dim]."""
@@ -201,19 +207,10 @@ class NativeSparseAttention(nn.Module):
             return logits.sigmoid()
         return logits.softmax(-1).repeat_interleave(self.n_heads // self.n_kv_heads, dim=2)
 
-    def _keys(self, x: Tensor, positions: Tensor) -> Triple:
-        """The keys of the branches: unrotated for compression, rotated for the others."""
-        k_cmp, k_sel, k_win = self._split(self.to_k(x), self.dk)
-        rotated = self._rotate(k_sel, positions)
-        return k_cmp, rotated, rotated if self.shared_kv else self._rotate(k_win, positions)
-
     def _split(self, projected: Tensor, dim: int) -> Triple:
         """A projection as the branches' tensors [B,T,Hkv,dim]."""
         parts = projected.unflatten(-1, (-1, self.n_kv_heads, dim)).unbind(2)
         return parts * 3 if self.shared_kv else parts
-
-    def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x if self.rope_base is None else rotate(x, positions, self.rope_base)
 
     def _compress(self, k: Tensor, v: Tensor, first: Tensor, cu_seqlens: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Compressed keys, rotated, and values; row 0 of k, v stands at first[b] (an `nsa.cache.Compressor`)."""
@@ -230,7 +227,9 @@ class NativeSparseAttention(nn.Module):
         else:
             borders = blocks.cu_seqlens_cmp(cu_seqlens, self.config)
             index = blocks.token_positions(1, k_cmp.shape[1], cu_seqlens=borders)
-        return self._rotate(k_cmp, first[:, None] + index * self.config.d), v_cmp
+        if self.rope_base is not None:
+            k_cmp = rope.rotate(k_cmp, first[:, None] + index * self.config.d, self.rope_base)
+        return k_cmp, v_cmp
 
     def extra_repr(self) -> str:
         """The effective configuration."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, reference, routing
-from nsa.rope import rotate
+from nsa.rope import frequencies, rotate
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13)
 VARIANTS = [
@@ -68,6 +68,19 @@ def test_it_is_the_oracle_between_its_projections() -> None:
     gates = attention.to_gates(x).sigmoid().unflatten(-1, (4, 3))
     o = reference.nsa_attention(q, keys, v, gates, CONFIG, compressed=(k_cmp, v_cmp))
     torch.testing.assert_close(attention(x), attention.to_out(o.flatten(2)), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_rotation_turns_pairs_of_halves(dtype: torch.dtype) -> None:
+    assert frequencies(8, 1e4, torch.device("cpu")).tolist() == pytest.approx([1.0, 0.1, 0.01, 0.001])
+    x, at = torch.randn(2, 5, 3, 8).to(dtype), torch.randint(0, 1 << 20, (2, 5))
+    turned = rotate(x, at, 1e4)
+    assert turned.dtype == dtype
+    for i in range(4):
+        angle = (at.float() * frequencies(8, 1e4, x.device)[i])[..., None]
+        first, second = x[..., i], x[..., i + 4]
+        torch.testing.assert_close(turned[..., i], (first * angle.cos() - second * angle.sin()).to(dtype))
+        torch.testing.assert_close(turned[..., i + 4], (first * angle.sin() + second * angle.cos()).to(dtype))
 
 
 def test_rotation_depends_on_distance_only() -> None:
