@@ -27,11 +27,9 @@ from nsa.bench import kernels_fla
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_check import check
-from nsa.bench.kernels_parts import Part, Tensors, Work, our_parts, peers, prepare
+from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, parser, where_of
-
-CEILINGS = {"NVIDIA H200": (800e12, 4.28e12)}
-"""bf16 products in FLOP/s and copies in bytes/s, as measured on the card (docs/kernels.md)."""
+from nsa.bench.roofline import CEILINGS, Work
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "floor", "roofline", "peak_gb")
 PASSES = ("fwd", "bwd", "fwd+bwd")
@@ -144,8 +142,8 @@ def measure(
 
 def _figures(part: Part, name: str, times: list[float], work: Work, device: torch.device) -> Row:
     median = statistics.median(times)
-    ceilings = CEILINGS.get(table_rows.device_name(device))
-    floor = max(1e3 * work.flops / ceilings[0], 1e3 * work.bytes / ceilings[1]) if ceilings else None
+    ceiling = CEILINGS.get(table_rows.device_name(device))
+    floor = ceiling.least_ms(work) if ceiling else None
     return {
         "part": part.part, "by": part.by, "pass": name,
         "ms": median, "min": min(times), "max": max(times), "n": len(times),

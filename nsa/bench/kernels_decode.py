@@ -22,9 +22,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
-from nsa.bench.kernels import CEILINGS
 from nsa.bench.kernels_cases import SHAPES, Case, case_of
 from nsa.bench.options import Where, add_where, parser, where_of
+from nsa.bench.roofline import CEILINGS, Work
 
 COLUMNS = ("shape", "B", "context", "by", "us", "min", "max", "us_warm", "floor", "error", "reads")
 CHUNK = 8192
@@ -210,7 +210,7 @@ def main(argv: list[str]) -> int:
 def _show(found: list[Row], device: str) -> None:
     shown = []
     for row in (row for row in found if "us" in row):
-        floor = 1e6 * row["bytes"] / CEILINGS[device][1] if device in CEILINGS else None
+        floor = 1e3 * CEILINGS[device].least_ms(Work(row["bytes"])) if device in CEILINGS else None
         shown.append({name: _cell({**row, "floor": floor}.get(name)) for name in COLUMNS})
     print(table_rows.table(shown, COLUMNS))
     for row in found:

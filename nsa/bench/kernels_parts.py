@@ -12,21 +12,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa import blocks, ops
 from nsa.bench.kernels_cases import Case
+from nsa.bench.roofline import Work
 from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
 Tensors = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Work:
-    """The least that one call must do: floating-point operations, and bytes through device memory."""
-
-    flops: float
-    bytes: float
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
@@ -64,8 +54,8 @@ def attention_work(pairs: float, case: Case, read: float, written: float) -> tup
     and writes their gradients: `read` bytes are inputs, `written` bytes are o.
     """
     products = 2.0 * pairs * case.heads
-    forward = Work(products * (case.dk + case.dv), read + written)
-    return forward, Work(products * (3 * case.dk + 2 * case.dv), 2 * read + 2 * written)
+    forward = Work(read + written, products * (case.dk + case.dv))
+    return forward, Work(2 * read + 2 * written, products * (3 * case.dk + 2 * case.dv))
 
 
 def pair_counts(case: Case, indices: Tensor) -> dict[str, float]:
@@ -105,13 +95,13 @@ def our_parts(case: Case, x: Tensors, backend: str) -> list[Part]:
     cmp_work = attention_work(pairs["compressed"], case, q + kv_cmp, o)
     sel_work = attention_work(pairs["selected"], case, q + kv, o)
     win_work = attention_work(pairs["window"], case, q + kv, o)
-    scores = Work(2.0 * pairs["compressed"] * case.heads * case.dk, q + _size(x["k_cmp"], x["indices"]))
-    none, gated = Work(0, 0), Work(0, 4 * o + _size(x["gates"]))
+    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * pairs["compressed"] * case.heads * case.dk)
+    none, gated = Work(0), Work(4 * o + _size(x["gates"]))
     whole = (cmp_work[0] + scores + sel_work[0] + win_work[0], cmp_work[1] + sel_work[1] + win_work[1])
     work = {
         "whole": whole,
         "compressed": cmp_work, "select": (scores, none), "selected": sel_work, "window": win_work,
-        "combine": (gated, Work(0, 8 * o + 2 * _size(x["gates"]))),
+        "combine": (gated, Work(8 * o + 2 * _size(x["gates"]))),
     }  # fmt: skip
     return [Part(name, backend, call, leaves, *work[name]) for name, (call, leaves) in _calls(config, how).items()]
 

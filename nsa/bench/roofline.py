@@ -35,6 +35,9 @@ class Work:
     bytes: float
     flops: float = 0.0
 
+    def __add__(self, other: Work) -> Work:
+        return Work(self.bytes + other.bytes, self.flops + other.flops)
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -44,9 +47,17 @@ class Peak:
     flops: float
     source: str
 
+    def least_ms(self, work: Work) -> float:
+        """The least time that the work can take, in milliseconds."""
+        return max(work.bytes / self.bytes_per_s, work.flops / self.flops) * 1e3
+
     def fraction(self, work: Work, ms: float) -> float:
         """The least possible time over the measured one; above 1 the measurement is wrong."""
-        return max(work.bytes / self.bytes_per_s, work.flops / self.flops) * 1e3 / ms
+        return self.least_ms(work) / ms
+
+
+CEILINGS = {"NVIDIA H200": Peak(4.28e12, 800e12, "measured")}
+"""What copies and bf16 products of the kernel benches reached on a card (docs/kernels.md), below its data sheet."""
 
 
 @lru_cache
