@@ -190,10 +190,8 @@ class NativeSparseAttention(nn.Module):
 
         The selected and window keys are rotated, the compressed branch's are not.
         """
-        q, (k_cmp, k_sel, k_win) = (
-            self.to_q(x).unflatten(-1, (self.n_heads, self.dk)),
-            self._split(self.to_k(x), self.dk),
-        )
+        q = self.to_q(x).unflatten(-1, (self.n_heads, self.dk))
+        k_cmp, k_sel, k_win = self._split(self.to_k(x), self.dk)
         if self.rope_base is not None:
             by = rope.angles(positions, self.dk, self.rope_base, x.device)
             q, k_sel = rope.turn(q, by), rope.turn(k_sel, by)

@@ -141,8 +141,8 @@ class _Step:
     @property
     def _left(self) -> tuple[int, int, int]:
         """Strides of what the first kernel leaves for the scores, and where its second half begins."""
-        sums, top = self.scratch.sums, self.scratch.top
-        return sums.stride(0), top.stride(0), sums.stride(0) // 2
+        sums, zero = self.scratch.sums, self.scratch.zero
+        return sums.stride(0), zero.stride(0), sums.stride(0) // 2
 
     def _grid(self, parts: int) -> tuple[int, int, int]:
         return self.sizes.kv_heads, parts, self.sizes.batch
@@ -158,7 +158,7 @@ class _Step:
             self.q, held.lengths, held.lengths if counts is None else counts, scratch.now, table,
             *keys, *values, scratch.m if frequency is None else frequency,
             *held.compressed, *held.selected, *held.window, *held.ring,
-            scratch.sums, scratch.top, scratch.m, scratch.l, scratch.a, scratch.seen,
+            scratch.sums, scratch.zero, scratch.m, scratch.l, scratch.a, scratch.seen,
             self.sizes.kv_heads, self.plan.parts, held.selected_rows, held.compressed_rows, held.limit, pages,
             *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), *self._left, self.scale * LOG2E.value,
             **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, PAGE=page,
@@ -175,7 +175,7 @@ class _Step:
         few = lists * listed <= plan.few
         candidates = lists * listed if few else free * (free + 1) // 2
         choose_part[sizes.kv_heads, sizes.batch, programs.second](
-            self.q, held.lengths, scratch.now, *held.window, scratch.sums, scratch.top, scratch.summed,
+            self.q, held.lengths, scratch.now, *held.window, scratch.sums, scratch.zero, scratch.summed,
             scratch.m, scratch.l, scratch.a, scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
             scratch.m3, scratch.l3, scratch.a3, scratch.seen3,
             sizes.kv_heads, plan.parts, programs.scorers, programs.window, programs.selected, programs.parts,

@@ -154,9 +154,9 @@ def _store_chosen(
 @launched
 @triton.jit(do_not_specialize=["C", "C_WIN"])
 def choose_part(
-    p_q, p_length, p_now, p_wk, p_wv, p_sums, p_top, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
+    p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
     p_m3, p_l3, p_a3, p_seen3,
-    H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_top, HALF, s_summed, scale,
+    H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_zero, HALF, s_summed, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
@@ -193,17 +193,17 @@ def choose_part(
         if FREE > 0:
             n = tl.maximum(i_t + 1 - L + D, 0) // D
             p_sums += i_bh.to(tl.int64) * s_sums
-            p_top += i_bh.to(tl.int64) * s_top
+            p_zero += i_bh.to(tl.int64) * s_zero
             o_b = i_c * BJ + tl.arange(0, BJ)
             m_b = (o_b >= INIT) & (o_b < i_end)
             if BLOCKS:
                 b_score = scores_of_blocks(
-                    p_sums, p_top, HALF, o_b, m_b, n, p_m, p_l, i_bh, S, G, GP, L, D, LS, PARTS, TILE
+                    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S, G, GP, L, D, LS, PARTS, TILE
                 )
             else:
                 p_summed += i_bh.to(tl.int64) * s_summed
                 b_score = scores_of_tokens(
-                    p_sums, p_top, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
+                    p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
                     G, GP, L, D, LS, PARTS, TILE, WIDTH, STEP, BT,
                 )  # fmt: skip
             o_list = i_c * LISTS + tl.arange(0, LISTS)[:, None]

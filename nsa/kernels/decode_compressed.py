@@ -85,8 +85,8 @@ def compressed_part(
     p_q, p_length, p_count, p_now, p_table,
     p_nkc, p_nks, p_nkw, p_nvc, p_nvs, p_nvw, p_frequency,
     p_ck, p_cv, p_sk, p_sv, p_wk, p_wv, p_rk, p_rv,
-    p_sums, p_top, p_m, p_l, p_a, p_seen,
-    H, S, ROWS_SEL, ROWS_CMP, LIMIT, s_table, s_qb, s_qh, s_kb, s_kh, s_vb, s_vh, s_sums, s_top, HALF, scale,
+    p_sums, p_zero, p_m, p_l, p_a, p_seen,
+    H, S, ROWS_SEL, ROWS_CMP, LIMIT, s_table, s_qb, s_qh, s_kb, s_kh, s_vb, s_vh, s_sums, s_zero, HALF, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr, CMP_PAGE: tl.constexpr,
@@ -136,9 +136,8 @@ def compressed_part(
 
     i_bh = i_b * H + i_h
     b_m, b_l, b_a0, b_a1 = begin(GP, DV0, DV1)
-    o_g = tl.arange(0, GP)
     p_sums += i_bh.to(tl.int64) * s_sums
-    p_top += i_bh.to(tl.int64) * s_top + o_g
+    p_zero += i_bh.to(tl.int64) * s_zero
     b_seen = tl.zeros([BN], tl.int32)
     o_i = i_lo + tl.arange(0, BN)
     b_page = pages_of(p_table, i_b, o_i, o_i < i_hi, s_table, CMP_PAGE)
@@ -148,9 +147,8 @@ def compressed_part(
         o_row = rows_in(b_page, i_b, o_i, ROWS_CMP, CMP_PAGE) * H + i_h
         b_page = pages_of(p_table, i_b, o_i + BN, o_i + BN < i_hi, s_table, CMP_PAGE)
         b_s = logits_of(b_q0, b_q1, p_ck, o_row, m_i, scale, DK, DK0, DK1, PREC)
-        b_p, b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_cv, o_row, m_i, DV, DV0, DV1, PREC)
-        leave_sums(b_p, p_sums, HALF, i, i_hi, G, GP, L, D, LS, BN, BLOCKS)
-        tl.store(p_top + i // BN * G, b_m, mask=o_g < G)
+        b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_cv, o_row, m_i, DV, DV0, DV1, PREC)
+        leave_sums(b_s, b_m, p_sums, p_zero, HALF, i, i_hi, G, GP, L, D, LS, BN, BLOCKS)
         b_seen += m_i.to(tl.int32)
     i_partial = i_bh * S + i_s
     store_partial(p_m, p_l, p_a, i_partial, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)

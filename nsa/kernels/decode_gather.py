@@ -133,7 +133,7 @@ def gather_part(
             o_row = rows_in(b_page, i_b, tl.maximum(o_pos, 0), ROWS_SEL, PAGE) * H + i_h
             o_pos, b_page = _places(p_mine, p_table, i + BN, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
             b_s = logits_of(b_q0, b_q1, p_sk, o_row, m_key, scale, DK, DK0, DK1, PREC)
-            _, b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_sv, o_row, m_key, DV, DV0, DV1, PREC)
+            b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_sv, o_row, m_key, DV, DV0, DV1, PREC)
             b_seen += m_key.to(tl.int32)
         store_partial(p_m, p_l, p_a, i_first + i_s, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
         tl.store(p_seen + i_first + i_s, tl.sum(b_seen, 0))

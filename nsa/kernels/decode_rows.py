@@ -94,8 +94,7 @@ def softmax_step(
     b_s, b_m, b_l, b_a0, b_a1, p_v, o_row, m_key,
     DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Take keys with logits b_s [GP, BN] in: their exp2(b_s - b_m), the largest logit b_m so far, the sum b_l, and the
-    weighted values."""
+    """Take keys with logits b_s [GP, BN] in: the largest logit b_m, the sum b_l, and the weighted values."""
     b_top = tl.maximum(b_m, tl.max(b_s, 1))
     b_shrink = tl.math.exp2(b_m - b_top)
     b_p = tl.where(m_key[None, :], tl.math.exp2(b_s - b_top[:, None]), 0.0)
@@ -105,7 +104,7 @@ def softmax_step(
     b_a0 = b_a0 * b_shrink[:, None] + tl.dot(b_w, b_v0, input_precision=PREC)
     if DV1 > 0:
         b_a1 = b_a1 * b_shrink[:, None] + tl.dot(b_w, b_v1, input_precision=PREC)
-    return b_p, b_top, b_l, b_a0, b_a1
+    return b_top, b_l, b_a0, b_a1
 
 
 @triton.jit

@@ -19,7 +19,7 @@ class Scratch:
 
     Attributes:
         now: int32 [B], positions of the queries.
-        sums, top: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`decode_scores`).
+        sums, zero: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`decode_scores`).
         summed: fp32 [pairs,Tc], probabilities summed over heads, where scores are made of these.
         m, l, a, seen: [pairs,parts,rows] (a [..,Dv]), largest logits, sums, weighted values and int32 counts of keys
             that the parts of compressed attention leave; m3, l3, a3, seen3: those of selected blocks and window.
@@ -31,7 +31,7 @@ class Scratch:
 
     now: Tensor
     sums: Tensor
-    top: Tensor
+    zero: Tensor
     summed: Tensor
     m: Tensor
     l: Tensor  # noqa: E741  the sum of a softmax

@@ -26,7 +26,7 @@ def window_part(
         m_key = o_x < i_hi
         o_row = (i_b.to(tl.int64) * W + o_x) * H + i_h
         b_s = logits_of(b_q0, b_q1, p_wk, o_row, m_key, scale, DK, DK0, DK1, PREC)
-        _, b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_wv, o_row, m_key, DV, DV0, DV1, PREC)
+        b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_wv, o_row, m_key, DV, DV0, DV1, PREC)
         b_seen += m_key.to(tl.int32)
     store_partial(p_m, p_l, p_a, i_partial + i_w, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
     tl.store(p_seen + i_partial + i_w, tl.sum(b_seen, 0))

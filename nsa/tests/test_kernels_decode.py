@@ -141,6 +141,38 @@ def test_ties_go_to_the_lower_block() -> None:
     assert chosen.flatten(0, 2).tolist() == [[0, 1, 2, 8, 9]] * 2
 
 
+@pytest.mark.parametrize("config", [replace(SMALL, n_sel=12), replace(FAR, n_sel=12)], ids=["blocks", "tokens"])
+@pytest.mark.parametrize("seed", [4, 9, 16, 20])
+def test_ties_beside_a_block_that_stands_out(config: NSAConfig, seed: int) -> None:
+    """Equal blocks tie wherever the largest logit is met: the tile and the part that they are in do not matter."""
+    inputs, source = drawn(230, heads=8, dtype=torch.float32), torch.Generator().manual_seed(seed)
+    last = inputs.between(229, 230)
+    last.q.copy_(torch.randn(last.q.shape, generator=source))
+    keys, at = inputs.k[0], int(torch.randint(5, 200, (1,), generator=source))
+    keys.zero_()[:, at] = 4 * torch.randn(keys[:, at].shape, generator=source)
+    cache = cache_for(inputs, config)
+    cache.append(inputs.k, inputs.v)
+    _, chosen = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
+    _, expected = ops.cached_attention(last.q, last.gates, cache, backend="torch")
+    assert torch.equal(chosen, expected)
+
+
+@pytest.mark.parametrize("config", [replace(SMALL, n_sel=9), replace(FAR, n_sel=9)], ids=["blocks", "tokens"])
+@pytest.mark.parametrize("shift", [-300.0, -40.0, 40.0, 300.0])
+def test_scores_of_logits_of_any_size(config: NSAConfig, shift: float) -> None:
+    """All logits of a head far above or below 0, and what they differ by still counts."""
+    inputs = drawn(230, heads=2, kv_heads=1, dtype=torch.float32)
+    last = inputs.between(229, 230)
+    last.q[..., 0] = shift
+    inputs.k[0][..., 0] = 4.0  # over the square root of 16 dimensions: the logits are shifted by just this
+    cache = cache_for(inputs, config)
+    cache.append(inputs.k, inputs.v)
+    found = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
+    expected = ops.cached_attention(last.q, last.gates, cache, backend="torch")
+    assert torch.equal(found[1], expected[1])
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("page_size", [None, 16])
 def test_a_branch_alone_and_given_blocks(page_size: int | None) -> None:
     inputs = drawn(50, dtype=torch.float32)
