@@ -276,7 +276,7 @@ class Runs:
     """The pairs sorted by bin key, cut into runs of at most `pairs` pairs of one bin.
 
     Attributes:
-        order: int64 [pairs in all], pair numbers, sorted by key, then by query.
+        order: int64 [pairs in all], pair numbers, below 2^31, sorted by key, then by query.
         edges: int32 [K+1], where each key's pairs begin in `order`.
         run_edges: int32 [K+1], where each key's runs begin among all runs.
         run_key: int32 [R], the key of each run, >= K where there is none; R bounds the number of runs.
@@ -345,7 +345,12 @@ def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
         last_key: how many keys there are.
         pairs: the longest run.
         used: how many keys can have pairs.
+
+    Raises:
+        ValueError: 2^31 pairs or more.
     """
+    if keys.numel() >= 1 << 31:
+        raise ValueError(f"selected attention: {keys.numel()} pairs of query and block, more than 2^31 - 1")
     narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
     ordered, order = torch.sort(keys.to(narrow), stable=True)
     edges, run_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))

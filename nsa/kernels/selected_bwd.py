@@ -14,7 +14,7 @@ import triton.language as tl
 from nsa.kernels.common import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
 from nsa.kernels.launch import launched
-from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, key_rows, load_block, rest_of, run_of
+from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, key_rows, load_block, load_pairs, query_of, rest_of, run_of
 
 
 @triton.jit
@@ -215,12 +215,12 @@ def dkv_kernel(
     b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
-    o_next = tl.load(p_list + tl.minimum(o_r // GP, n_pairs - 1))  # [BM], read one step ahead of its use
+    o_next = load_pairs(p_list, o_r // GP, n_pairs)  # [BM], read one step ahead of its use
     for i in tl.range(0, tl.cdiv(n_pairs, TB), num_stages=None if LOADS_CHAIN else 1):
         o_pos = i * TB + o_r // GP
         o_pair = o_next
-        o_next = tl.load(p_list + tl.minimum(o_pos + TB, n_pairs - 1))
-        o_n = o_pair // (H * SLOTS)
+        o_next = load_pairs(p_list, o_pos + TB, n_pairs)
+        o_n = query_of(o_pair, H, SLOTS)
         m_row = (o_pos < n_pairs) & (o_g < G)
         o_head = i_h * G + tl.minimum(o_g, G - 1)
         o_row = o_n * (H * G) + o_head

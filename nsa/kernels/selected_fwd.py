@@ -251,6 +251,21 @@ def run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS: tl.constexpr):
     return p_order + begin, tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
 
 
+@triton.jit
+def load_pairs(p_list, o_at, n_pairs):
+    """The pair numbers at o_at of a run, the last one's after its end."""
+    o_pair = tl.load(p_list + tl.minimum(o_at, n_pairs - 1))
+    if LOADS_CHAIN:  # what goes from step to step is narrow; Triton 3.0 crashes on that
+        o_pair = o_pair.to(tl.int32)
+    return o_pair
+
+
+@triton.jit
+def query_of(o_pair, H: tl.constexpr, SLOTS: tl.constexpr):
+    """The query of each pair, int64; pair numbers have 31 bits, which are cheaper to divide."""
+    return (o_pair.to(tl.int32) // (H * SLOTS)).to(tl.int64)
+
+
 @launched
 @triton.jit(do_not_specialize=["M", "i_first", "first_key", "last_key", "BINS"])
 def gather_kernel(
@@ -276,13 +291,13 @@ def gather_kernel(
     b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
-    o_next = tl.load(p_list + tl.minimum(o_r // GP, n_pairs - 1))  # [BM], read one step ahead of its use
+    o_next = load_pairs(p_list, o_r // GP, n_pairs)  # [BM], read one step ahead of its use
     for i in range(tl.cdiv(n_pairs, TB)):
         o_at = i * TB + o_r // GP
         o_pair = o_next
-        o_next = tl.load(p_list + tl.minimum(o_at + TB, n_pairs - 1))
+        o_next = load_pairs(p_list, o_at + TB, n_pairs)
         m_row = (o_at < n_pairs) & (o_g < G)
-        o_q = o_pair // (H * SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)) * s_qh
+        o_q = query_of(o_pair, H, SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)) * s_qh
         b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, False)  # [BM, DK]
         b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
         if LB % BN != 0:
