@@ -12,11 +12,11 @@ import triton
 from torch import Tensor
 
 from nsa.config import NSAConfig
+from nsa.kernels import attention as whole
 from nsa.kernels import compressed as compressed_kernels
 from nsa.kernels import decode as decode_kernels
 from nsa.kernels import topk
 from nsa.kernels import window as window_kernels
-from nsa.kernels.attention import NSAAttention
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common import pad_group
 from nsa.kernels.configs import architecture_of, most_heads
@@ -198,10 +198,11 @@ def attention(
     deterministic: bool,
 ) -> Tensor:
     """The whole operation in one autograd function; k and v are (cmp, sel, win)."""
-    return NSAAttention.apply(
-        q, *(compressed or (k[0], v[0])), k[1], v[1], k[2], v[2], gates, block_indices, config, scale, cu_seqlens,
-        q_start, compressed is None, torch.is_grad_enabled(),
-    )  # fmt: skip
+    if compressed is not None:
+        k, v = (compressed[0], *k[1:]), (compressed[1], *v[1:])
+    return whole.attention(
+        q, k, v, gates, block_indices, config, scale, cu_seqlens, q_start, compress=compressed is None
+    )
 
 
 @_on_its_device

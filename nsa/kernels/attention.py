@@ -1,7 +1,8 @@
 """The whole of Native Sparse Attention as one differentiable function that keeps as little as it can.
 
 Kept for the gradient: the inputs, the chosen blocks, and each branch's output and lse. The gate is a factor inside the
-branches' gradient kernels and their dq is summed in place, so of the size of q the gradient makes only dq itself.
+branches' gradient kernels and their dq is summed in place, so of the size of q the gradient makes only dq itself. Of
+keys and values that all branches share it makes one sum, too.
 """
 
 from __future__ import annotations
@@ -15,79 +16,130 @@ from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.kernels import combine, compressed, compression, selected, topk, window
+from nsa.kernels.geometry import compressed_spans
+from nsa.kernels.replay import Replayed, Tensors
 
 HOST_BOUND = 16384
-"""Up to so many queries the gradient of the window goes first: large kernels, while the host prepares the index."""
+"""Up to so many queries the GPU may wait for the host: calls are replayed, and large kernels go first."""
+
+Triple = tuple[Tensor, Tensor, Tensor]
 
 
-class NSAAttention(torch.autograd.Function):
-    """Compressed, selected and window attention under gates: o [B,T,Hq,Dv]."""
+def attention(
+    q: Tensor,
+    k: Triple,
+    v: Triple,
+    gates: Tensor,
+    block_indices: Tensor | None,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
+    compress: bool,
+) -> Tensor:
+    """Compressed, selected and window attention under gates, differentiable.
 
+    Args:
+        q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
+        k, v: of the branches (cmp, sel, win), [B,Tk,Hkv,D*].
+        block_indices: int32 [B,T,Hkv,n] instead of the selection.
+        config, scale, cu_seqlens, q_start: as in `compressed.forward`.
+        compress: take the means of the cmp keys and values here; else they are [B,Tc,Hkv,D*].
+
+    Returns:
+        o [B,T,Hq,Dv].
+    """
+    shared = compress and all(x is k[0] for x in k) and all(x is v[0] for x in v)
+    others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
+    tensors = q, k[0], v[0], *others, gates, block_indices, cu_seqlens, q_start
+    settings = config, scale, compress
+    if torch.is_grad_enabled():
+        found: Tensor = _Attention.apply(settings, *tensors)
+        return found
+    return _run(_forward, tensors, (*settings, False))[0]  # type: ignore[return-value]
+
+
+class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k_cmp: Tensor,
-        v_cmp: Tensor,
-        k_sel: Tensor,
-        v_sel: Tensor,
-        k_win: Tensor,
-        v_win: Tensor,
-        gates: Tensor,
-        block_indices: Tensor | None,
-        config: NSAConfig,
-        scale: float,
-        cu_seqlens: Tensor | None,
-        q_start: Tensor | None,
-        compress: bool,
-        keep: bool,
-    ) -> Tensor:
-        """q [B,T,Hq,Dk]; k_cmp, v_cmp [B,Tc,Hkv,D*]; the other keys and values [B,Tk,Hkv,D*]; gates [B,T,Hq,3].
-
-        compress: k_cmp and v_cmp are [B,Tk,Hkv,D*] too, and their means are taken here.
-        keep: whether a gradient will be asked for.
-        """
-        where = cu_seqlens, q_start
-        gates = gates.contiguous()
-        # The window first: while it runs, the host prepares the launches of the others.
-        o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
-        ctx.spans = compression.spans_of(k_cmp, config, cu_seqlens) if compress else None
-        if compress:
-            k_cmp, v_cmp = compression.forward(k_cmp, v_cmp, config, ctx.spans)
-        o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
-        if block_indices is None:
-            block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
-        o = torch.empty_like(o_cmp)
-        into = selected.Sum(o_cmp, o_win, gates, o, keep=keep)
-        o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
-        if keep:
-            ctx.save_for_backward(
-                q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, *where,
-                o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win,
-            )  # fmt: skip
-        ctx.config, ctx.scale = config, scale
+    def forward(ctx: Any, settings: tuple[NSAConfig, float, bool], *tensors: Tensor | None) -> Tensor | None:
+        o, *kept = _run(_forward, tensors, (*settings, True))
+        ctx.save_for_backward(*tensors, *kept)
+        ctx.settings = settings
         return o
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
-        q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win, gates, block_indices, *rest = ctx.saved_tensors
-        where, (o_cmp, o_sel, o_win), lses = rest[:2], rest[2:5], rest[5:]
-        config, scale, do = ctx.config, ctx.scale, do.contiguous()
-        delta, dgates, (g_cmp, g_sel, g_win) = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
-        dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lses[0], delta[0], config, scale, *where, gate=g_cmp)
-        of_selected = partial(
-            selected.backward, do, q, k_sel, v_sel, lses[1], delta[1], block_indices, config, scale, *where, gate=g_sel
-        )
-        of_window = partial(
-            window.backward, do, q, k_win, v_win, lses[2], delta[2], config.w, scale, *where, gate=g_win
-        )
-        if q.shape[:2].numel() <= HOST_BOUND:
-            dq, *d_win = of_window(dq=dq)
-            dq, *d_sel = of_selected(dq=dq)
-        else:  # the window's dk and dv are not held while the selected branch needs the most memory
-            dq, *d_sel = of_selected(dq=dq)
-            dq, *d_win = of_window(dq=dq)
-        if ctx.spans is not None:
-            d_cmp = compression.backward(*d_cmp, k_sel.shape[1], config, ctx.spans, where[0])
-        return dq, *d_cmp, *d_sel, *d_win, dgates, *[None] * 7
+    def backward(ctx: Any, do: Tensor) -> Tensors:
+        return None, *_run(_backward, (do, *ctx.saved_tensors), ctx.settings), None, None, None
+
+
+@Replayed
+def _forward(
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
+    v_win: Tensor | None, gates: Tensor, block_indices: Tensor | None, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool, keep: bool,
+) -> Tensors:  # fmt: skip
+    """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse.
+
+    k_sel, v_sel, k_win, v_win: None where all branches share k_cmp and v_cmp.
+    """
+    k_sel, v_sel, k_win, v_win = _others(k_cmp, v_cmp, k_sel, v_sel, k_win, v_win)
+    where = cu_seqlens, q_start
+    gates = gates.contiguous()
+    # The window first: while it runs, the host prepares the launches of the others.
+    o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
+    if compress:
+        k_cmp, v_cmp = compression.forward(k_cmp, v_cmp, config, compression.spans_of(k_cmp, config, cu_seqlens))
+    o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
+    if block_indices is None:
+        block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
+    o = torch.empty_like(o_cmp)
+    into = selected.Sum(o_cmp, o_win, gates, o, keep=keep)
+    o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
+    return (o, k_cmp, v_cmp, block_indices, o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win) if keep else (o,)
+
+
+@Replayed
+def _backward(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
+    v_win: Tensor | None, gates: Tensor, _: Tensor | None, cu_seqlens: Tensor | None, q_start: Tensor | None,
+    k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor,
+    lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor, config: NSAConfig, scale: float, compress: bool,
+) -> Tensors:  # fmt: skip
+    """Gradients of q, of the keys and values (cmp, sel, win; None where cmp's is the sum of all), and of the gates."""
+    shared = k_sel is None
+    k_sel, v_sel, k_win, v_win = _others(k, v, k_sel, v_sel, k_win, v_win)
+    where, do, gates = (cu_seqlens, q_start), do.contiguous(), gates.contiguous()
+    delta, dgates, (g_cmp, g_sel, g_win) = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
+    dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lse_cmp, delta[0], config, scale, *where, gate=g_cmp)
+    of_selected = partial(
+        selected.backward, do, q, k_sel, v_sel, lse_sel, delta[1], block_indices, config, scale, *where, gate=g_sel
+    )
+    of_window = partial(window.backward, do, q, k_win, v_win, lse_win, delta[2], config.w, scale, *where, gate=g_win)
+    if q.shape[:2].numel() <= HOST_BOUND:
+        dq, *d_win = of_window(dq=dq)
+        dq, *d_sel = of_selected(dq=dq)
+    else:  # the window's dk and dv are not held while the selected branch needs the most memory
+        dq, *d_sel = of_selected(dq=dq)
+        dq, *d_win = of_window(dq=dq)
+    if compress:
+        spans = compressed_spans(k.shape[1], k_cmp.shape[1], config, cu_seqlens, k.device)
+        more = (d_sel, d_win) if shared else None
+        d_cmp = compression.backward(*d_cmp, k.shape[1], config, spans, cu_seqlens, more)
+    d_others = (None,) * 4 if shared else (*d_sel, *d_win)
+    return dq, *d_cmp, *d_others, dgates
+
+
+def _others(k_cmp: Tensor, v_cmp: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """k and v of the selected and the window branch."""
+    k_sel, v_sel, k_win, v_win = others
+    if k_sel is None or v_sel is None or k_win is None or v_win is None:
+        return k_cmp, v_cmp, k_cmp, v_cmp
+    return k_sel, v_sel, k_win, v_win
+
+
+def _run(function: Replayed, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
+    """Replay where the host is what takes the time."""
+    if 0 < tensors[0].shape[:2].numel() <= HOST_BOUND:
+        return function(tensors, settings)
+    return function.function(*tensors, *settings)

@@ -179,7 +179,9 @@ def _selected(shape: Shape) -> None:
 def _combine(shape: Shape) -> None:
     _, k, v, do, _ = _attention(shape)
     spans = compressed_spans(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
-    compression.backward(*compression.forward(k, v, NSAConfig(), spans), TOKENS, NSAConfig(), spans, None)
+    for others in (None, ((k, v), (k, v))):
+        means = compression.forward(k, v, NSAConfig(), spans)
+        compression.backward(*means, TOKENS, NSAConfig(), spans, None, others)
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
     combine.deltas(do, (do, do, do), gates)

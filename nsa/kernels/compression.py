@@ -66,33 +66,40 @@ def _forward(
 
 
 @triton.jit
-def _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, s_i, L: tl.constexpr, OVERLAP: tl.constexpr,
-                 START: tl.constexpr, W: tl.constexpr, D: tl.constexpr, BM: tl.constexpr):  # fmt: skip
+def _spread_tile(
+    p_dout, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, s_i, L: tl.constexpr, OVERLAP: tl.constexpr,
+    START: tl.constexpr, W: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
     b_dx = tl.zeros([BM, W], tl.float32)
     for k in range(OVERLAP):
         m_i = m_row & (o_i >= k) & (o_i - k < o_count)
         b_dx += load_tile(p_dout, o_dout - k * s_i, m_i, START, W, D, True).to(tl.float32)
-    store_tile(p_dx, o_dx, m_row, b_dx / L, START, W, D, False)
+    b_dx = b_dx / L
+    if ADD:
+        b_dx += load_tile(p_a, o_dx, m_row, START, W, D, True).to(tl.float32)
+        b_dx += load_tile(p_b, o_dx, m_row, START, W, D, True).to(tl.float32)
+    store_tile(p_dx, o_dx, m_row, b_dx, START, W, D, False)
 
 
 @triton.jit
 def _spread(
-    p_dout, p_dx, o_token, o_last, o_i, o_count, m_row, H, i_h,
-    L: tl.constexpr, OVERLAP: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
+    p_dout, p_a, p_b, p_dx, o_token, o_last, o_i, o_count, m_row, H, i_h, L: tl.constexpr, OVERLAP: tl.constexpr,
+    D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
     """Rows o_token [BM] of the gradient, from OVERLAP compressed tokens each, the last of which is row o_last."""
     o_dout, o_dx = (o_last * H + i_h) * D, (o_token * H + i_h) * D
-    _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, 0, D0, D, BM)
+    _spread_tile(p_dout, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, 0, D0, D, BM, ADD)
     if D1 > 0:
-        _spread_tile(p_dout, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, D0, D1, D, BM)
+        _spread_tile(p_dout, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, OVERLAP, D0, D1, D, BM, ADD)
 
 
 @launched
 @triton.jit(do_not_specialize=["T", "S", "H"])
 def _backward(
-    p_dkout, p_dvout, p_dk, p_dv, p_lo, p_start, p_end, T, S, H, L: tl.constexpr, STRIDE: tl.constexpr,
+    p_dkout, p_dvout, p_ka, p_va, p_kb, p_vb, p_dk, p_dv, p_lo, p_start, p_end, T, S, H,
+    L: tl.constexpr, STRIDE: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr,
+    BM: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
     """BM tokens of one KV head, of k or of v: each is in the spans of the last L // STRIDE compressed tokens that
     begin up to it.
@@ -105,10 +112,16 @@ def _backward(
     o_count = tl.maximum(tl.load(p_end + o_t, mask=m_row, other=0) - o_start - L + STRIDE, 0) // STRIDE
     o_i = (o_t - o_start) // STRIDE  # the last span that holds the token, in its own sequence
     o_last = i_b * S + tl.load(p_lo + o_t, mask=m_row, other=0) + o_i
+    o_token = i_b * T + o_t
+    OVERLAP: tl.constexpr = L // STRIDE
     if tl.program_id(2) == 0:
-        _spread(p_dkout, p_dk, i_b * T + o_t, o_last, o_i, o_count, m_row, H, i_h, L, L // STRIDE, DK, DK0, DK1, BM)
+        _spread(
+            p_dkout, p_ka, p_kb, p_dk, o_token, o_last, o_i, o_count, m_row, H, i_h, L, OVERLAP, DK, DK0, DK1, BM, ADD
+        )
     else:
-        _spread(p_dvout, p_dv, i_b * T + o_t, o_last, o_i, o_count, m_row, H, i_h, L, L // STRIDE, DV, DV0, DV1, BM)
+        _spread(
+            p_dvout, p_va, p_vb, p_dv, o_token, o_last, o_i, o_count, m_row, H, i_h, L, OVERLAP, DV, DV0, DV1, BM, ADD
+        )
 
 
 def forward(k: Tensor, v: Tensor, config: NSAConfig, spans: Spans) -> tuple[Tensor, Tensor]:
@@ -127,18 +140,34 @@ def forward(k: Tensor, v: Tensor, config: NSAConfig, spans: Spans) -> tuple[Tens
     return k_cmp, v_cmp
 
 
+Pair = tuple[Tensor, Tensor]
+
+
 def backward(
-    dk_cmp: Tensor, dv_cmp: Tensor, tokens: int, config: NSAConfig, spans: Spans, cu_seqlens: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] from those of their means [B,S,Hkv,D*]."""
+    dk_cmp: Tensor,
+    dv_cmp: Tensor,
+    tokens: int,
+    config: NSAConfig,
+    spans: Spans,
+    cu_seqlens: Tensor | None,
+    others: tuple[Pair, Pair] | None = None,
+) -> Pair:
+    """Gradients of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] from those of their means [B,S,Hkv,D*].
+
+    others: two more gradients of the same k and v, contiguous; the sum of all three is written into the first.
+    """
     dk_cmp, dv_cmp = dk_cmp.contiguous(), dv_cmp.contiguous()
     batch, count, heads, _ = dk_cmp.shape
-    dk, dv = (x.new_empty(batch, tokens, heads, x.shape[-1]) for x in (dk_cmp, dv_cmp))
+    if others is None:
+        dk, dv = (x.new_empty(batch, tokens, heads, x.shape[-1]) for x in (dk_cmp, dv_cmp))
+    else:
+        dk, dv = others[0]
     owner = segments(tokens, cu_seqlens, dk.device)
     if dk.numel():
         _backward[(cdiv(tokens, ROWS) * heads, batch, 2)](
-            dk_cmp, dv_cmp, dk, dv, spans.lo, owner.start, owner.end, tokens, count, heads,
-            L=config.l, STRIDE=config.d, **widths(dk.shape[-1], dv.shape[-1]), BM=ROWS, num_warps=4,
+            dk_cmp, dv_cmp, dk, dv, *(others[1] if others else (dk, dv)), dk, dv, spans.lo, owner.start, owner.end,
+            tokens, count, heads, L=config.l, STRIDE=config.d, **widths(dk.shape[-1], dv.shape[-1]), BM=ROWS,
+            ADD=others is not None, num_warps=4,
         )  # fmt: skip
     return dk, dv
 

@@ -8,6 +8,7 @@ launches apart at least as finely, and goes straight to the compiled kernel the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,10 @@ ALIGNED = 16
 """Bytes: what Triton asks of an address is whether it is a multiple of this."""
 
 
+LISTENER: ContextVar[Callable[..., None] | None] = ContextVar("nsa_kernels_listener", default=None)
+"""Takes the launches of a recording instead: called with the kernel, the grid and the arguments."""
+
+
 class Launched:
     """A kernel that the host launches: `kernel[grid](*arguments, **constants)`.
 
@@ -40,13 +45,28 @@ class Launched:
         self._remembered: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        listener = LISTENER.get()
+        if listener is not None:
+            return partial(listener, self, grid)
         if self._remembers and COMPILING_FOR.get() is None:
             return partial(self._launch, (*grid, 1, 1)[:3])
         return self.kernel[grid]
 
+    def bound(
+        self, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """What a launch that was done before runs, and its arguments there, of which the first are these."""
+        if self._remembers:
+            kinds, values = _described(arguments)
+            found = self._remembered.get(_key(kinds, constants))
+            if found is not None:
+                compiled, rest = found
+                return compiled[(*grid, 1, 1)[:3]], [*values, *rest]
+        return partial(self.kernel[grid], **constants), list(arguments)
+
     def _launch(self, grid: tuple[int, int, int], *arguments: Any, **constants: Any) -> None:
         kinds, values = _described(arguments)
-        key = (driver.active.get_current_device(), *kinds, *constants, *constants.values())
+        key = _key(kinds, constants)
         found = self._remembered.get(key)
         if found is not None:
             compiled, rest = found
@@ -59,6 +79,10 @@ class Launched:
             self._remembered.clear()
         names = self.kernel.arg_names[len(arguments) :]
         self._remembered[key] = compiled, tuple(constants[name] for name in names)
+
+
+def _key(kinds: list[Any], constants: dict[str, Any]) -> tuple[Any, ...]:
+    return driver.active.get_current_device(), *kinds, *constants, *constants.values()
 
 
 def launched(kernel: Any) -> Any:
