@@ -51,20 +51,26 @@ def attention(
     """
     shared = compress and all(x is k[0] for x in k) and all(x is v[0] for x in v)
     others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
-    tensors = q, k[0], v[0], *others, gates, block_indices, cu_seqlens, q_start
     settings = config, scale, compress
     if torch.is_grad_enabled():
-        found: Tensor = _Attention.apply(settings, *tensors)
+        found: Tensor = _Attention.apply(settings, q, k[0], v[0], *others, gates, block_indices, cu_seqlens, q_start)
         return found
+    tensors = q, k[0], v[0], k[1], v[1], k[2], v[2], gates, block_indices, cu_seqlens, q_start
     return _run(_forward, tensors, (*settings, False))[0]  # type: ignore[return-value]
 
 
 class _Attention(torch.autograd.Function):
+    """Keys and values of the selected and the window branch are None where all branches share theirs: one gradient."""
+
     @staticmethod
     def forward(ctx: Any, settings: tuple[NSAConfig, float, bool], *tensors: Tensor | None) -> Tensor | None:
-        o, *kept = _run(_forward, tensors, (*settings, True))
-        ctx.save_for_backward(*tensors, *kept)
-        ctx.settings = settings
+        q, k, v, *others, gates, block_indices, cu_seqlens, q_start = tensors
+        shared = others[0] is None
+        others = [k, v, k, v] if shared else others
+        where = gates, block_indices, cu_seqlens, q_start
+        o, *kept = _run(_forward, (q, k, v, *others, *where), (*settings, True))
+        ctx.save_for_backward(q, *others, gates, cu_seqlens, q_start, *kept)
+        ctx.settings = *settings, shared
         return o
 
     @staticmethod
@@ -75,15 +81,11 @@ class _Attention(torch.autograd.Function):
 
 @Replayed
 def _forward(
-    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
-    v_win: Tensor | None, gates: Tensor, block_indices: Tensor | None, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool, keep: bool,
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
+    block_indices: Tensor | None, cu_seqlens: Tensor | None, q_start: Tensor | None,
+    config: NSAConfig, scale: float, compress: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
-    """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse.
-
-    k_sel, v_sel, k_win, v_win: None where all branches share k_cmp and v_cmp.
-    """
-    k_sel, v_sel, k_win, v_win = _others(k_cmp, v_cmp, k_sel, v_sel, k_win, v_win)
+    """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse."""
     where = cu_seqlens, q_start
     gates = gates.contiguous()
     # The window first: while it runs, the host prepares the launches of the others.
@@ -101,14 +103,12 @@ def _forward(
 
 @Replayed
 def _backward(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
-    v_win: Tensor | None, gates: Tensor, _: Tensor | None, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor,
-    lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor, config: NSAConfig, scale: float, compress: bool,
+    do: Tensor, q: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
+    cu_seqlens: Tensor | None, q_start: Tensor | None, k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor,
+    o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor,
+    config: NSAConfig, scale: float, compress: bool, shared: bool,
 ) -> Tensors:  # fmt: skip
-    """Gradients of q, of the keys and values (cmp, sel, win; None where cmp's is the sum of all), and of the gates."""
-    shared = k_sel is None
-    k_sel, v_sel, k_win, v_win = _others(k, v, k_sel, v_sel, k_win, v_win)
+    """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), and of the gates."""
     where, do, gates = (cu_seqlens, q_start), do.contiguous(), gates.contiguous()
     delta, dgates, (g_cmp, g_sel, g_win) = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
     dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lse_cmp, delta[0], config, scale, *where, gate=g_cmp)
@@ -123,23 +123,15 @@ def _backward(
         dq, *d_sel = of_selected(dq=dq)
         dq, *d_win = of_window(dq=dq)
     if compress:
-        spans = compressed_spans(k.shape[1], k_cmp.shape[1], config, cu_seqlens, k.device)
-        more = (d_sel, d_win) if shared else None
-        d_cmp = compression.backward(*d_cmp, k.shape[1], config, spans, cu_seqlens, more)
+        tokens = k_sel.shape[1]
+        spans = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, k_sel.device)
+        d_cmp = compression.backward(*d_cmp, tokens, config, spans, cu_seqlens, (d_sel, d_win) if shared else None)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
     return dq, *d_cmp, *d_others, dgates
 
 
-def _others(k_cmp: Tensor, v_cmp: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """k and v of the selected and the window branch."""
-    k_sel, v_sel, k_win, v_win = others
-    if k_sel is None or v_sel is None or k_win is None or v_win is None:
-        return k_cmp, v_cmp, k_cmp, v_cmp
-    return k_sel, v_sel, k_win, v_win
-
-
 def _run(function: Replayed, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
-    """Replay where the host is what takes the time."""
+    """Replay where the host is what takes the time; the first tensor is [B,T,...]."""
     if 0 < tensors[0].shape[:2].numel() <= HOST_BOUND:
         return function(tensors, settings)
     return function.function(*tensors, *settings)

@@ -55,7 +55,9 @@ class Launched:
     def bound(
         self, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]
     ) -> tuple[Callable[..., Any], list[Any]]:
-        """What a launch that was done before runs, and its arguments there, of which the first are these."""
+        """What repeats a launch that was done before, and what it is called with: first `arguments`, with addresses for
+        tensors where the compiled kernel is called, then what was known at compile time.
+        """
         if self._remembers:
             kinds, values = _described(arguments)
             found = self._remembered.get(_key(kinds, constants))

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nsa.kernels.configs import COMPILING_FOR, TRIAL
 from nsa.kernels.launch import ALIGNED, LISTENER, Launched
 
-MOST = 256
+MOST = 64
 """Kinds of calls that one function remembers."""
 
 Tensors = tuple[Tensor | None, ...]
@@ -150,9 +150,9 @@ class _Recorder(TorchDispatchMode):
         self._constants: list[Tensor] = []
         self._launching = False
         self._by_storage: dict[int, int] = {}
-        for slot, x in enumerate(tensors):
-            if x is not None:
-                self._by_storage.setdefault(_storage(x), slot)
+        present = [(slot, x) for slot, x in enumerate(tensors) if x is not None]
+        for slot, x in sorted(present, key=lambda found: not found[1].numel()):  # what is empty has no address
+            self._by_storage.setdefault(_storage(x), slot)
 
     def recipe(self, results: Tensors) -> _Recipe:
         """What was recorded, for a function that returned `results`."""
@@ -198,30 +198,28 @@ class _Recorder(TorchDispatchMode):
 
     def _operation(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
         results = (found,) if isinstance(found, Tensor) else found
-        if not isinstance(results, (tuple, list)) or not all(isinstance(x, Tensor) for x in results):
-            self.refused = f"{function} gives the host a value"
+        self.refused = self.refused or _not_repeatable(function, arguments, named, results)
+        if self.refused:
             return
-        if any(isinstance(x, (tuple, list)) and any(isinstance(y, Tensor) for y in x) for x in arguments):
-            self.refused = f"{function} takes a list of tensors"
-        if any(isinstance(x, Tensor) for x in named.values()):
-            self.refused = f"{function} takes a tensor by name"
-        new = [_storage(x) not in self._by_storage for x in results]
+        before = {_storage(x) for x in arguments if isinstance(x, Tensor)} - self._by_storage.keys()
+        if any(_storage(x) in before for x in results) and function._schema.is_mutable:
+            self.refused = f"{function} changes what was there before"
+        known = before | self._by_storage.keys()
+        new = [_storage(x) not in known for x in results]
         if not any(new) and not function._schema.is_mutable:
-            return  # another view of what is there
+            return  # a view of what is there
+        values, filled, slots = list(arguments), [], set()
+        for at, x in enumerate(arguments):
+            place = self._place(x) if isinstance(x, Tensor) else None
+            if place is not None:
+                filled.append((at, place.tensor))
+                values[at] = None
+                slots.add(place.slot)
         made = tuple(self._add(x) if fresh else None for x, fresh in zip(results, new, strict=True))
-        slots = {slot for slot in made if slot is not None}
-        if function.overloadpacket in ALLOCATIONS:
-            (slot,) = slots
-            step: Step = _Allocation(slot, tuple(found.shape), found.stride(), found.dtype, found.device)
-        else:
-            values, filled = list(arguments), []
-            for at, x in enumerate(arguments):
-                place = self._place(x) if isinstance(x, Tensor) else None
-                if place is not None:
-                    filled.append((at, place.tensor))
-                    values[at] = None
-                    slots.add(place.slot)
-            step = _Call(partial(function, **named), tuple(values), tuple(filled), made)
+        slots |= {slot for slot in made if slot is not None}
+        step: Step = _Call(partial(function, **named), tuple(values), tuple(filled), made)
+        if function.overloadpacket in ALLOCATIONS and made[0] is not None:
+            step = _Allocation(made[0], tuple(found.shape), found.stride(), found.dtype, found.device)
         self._steps.append((step, slots))
 
     def _add(self, x: Tensor) -> int:
@@ -246,6 +244,21 @@ def _storage(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
 
 
+def _not_repeatable(function: Any, arguments: tuple[Any, ...], named: dict[str, Any], results: Any) -> str | None:
+    """Why an operation cannot be a step."""
+    if not isinstance(results, (tuple, list)) or not all(isinstance(x, Tensor) for x in results):
+        return f"{function} gives the host a value"
+    if torch.Tag.dynamic_output_shape in function.tags:
+        return f"{function} has results whose size depends on values"
+    if any(isinstance(x, Tensor) and x.is_cuda for x in arguments) and not all(x.is_cuda for x in results):
+        return f"{function} brings a tensor to the host"
+    if any(isinstance(x, Tensor) for x in named.values()):
+        return f"{function} takes a tensor by name"
+    if any(isinstance(x, (tuple, list)) and any(isinstance(y, Tensor) for y in x) for x in arguments):
+        return f"{function} takes a list of tensors"
+    return None
+
+
 # --- calling ---
 
 _SEEN, _NEVER = object(), object()
@@ -255,8 +268,8 @@ _SEEN, _NEVER = object(), object()
 class Replayed:
     """A function (tensors, settings) -> tensors whose third and later calls of a kind replay the second.
 
-    The function decides by shapes, strides, dtypes and its hashable settings only, and makes every tensor that it
-    does not get; one that asks the device for a value is called as it is each time.
+    The function decides by shapes, strides, dtypes and its hashable settings only, runs nothing that autocast would
+    change, and does not look into tensors on the CPU. Where it asks a GPU for a value it is called each time.
     """
 
     function: Callable[..., Tensors]
@@ -269,12 +282,16 @@ class Replayed:
         found = self._known.get(key)
         if isinstance(found, _Recipe):
             return found(tensors)
+        if found is _SEEN:
+            return self._record(key, tensors, settings)
         if found is None:
-            if len(self._known) >= MOST:
-                self._known.clear()
+            for oldest in list(self._known)[: len(self._known) + 1 - MOST]:
+                self._known.pop(oldest, None)
             self._known[key] = _SEEN
-        if found is not _SEEN:
-            return self.function(*tensors, *settings)
+        return self.function(*tensors, *settings)
+
+    def _record(self, key: Any, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
+        self._known[key] = _NEVER  # if it fails: what is recorded holds all its tensors at once
         with _Recorder(tensors) as recorder:
             token = LISTENER.set(recorder.launched)
             try:
@@ -282,7 +299,8 @@ class Replayed:
             finally:
                 LISTENER.reset(token)
         recipe = recorder.recipe(results)
-        self._known[key] = _NEVER if recorder.refused else recipe
+        if not recorder.refused:
+            self._known[key] = recipe
         return results
 
 
@@ -296,10 +314,12 @@ def _is_special(tensors: Tensors) -> bool:
 def _facts(tensors: Tensors) -> list[Any]:
     """What tells kinds of calls apart: of each tensor its layout, alignment, and where it shares another's storage."""
     facts: list[Any] = []
+    seen: dict[int, int] = {}
     first: dict[int, tuple[int, int]] = {}
     for at, x in enumerate(tensors):
-        if x is None:
-            facts.append(None)
+        same = at if x is None else seen.setdefault(id(x), at)
+        if x is None or same != at:
+            facts += (None, same)
             continue
         owner, offset = first.setdefault(_storage(x), (at, x.storage_offset()))
         facts += (

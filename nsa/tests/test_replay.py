@@ -97,7 +97,7 @@ def test_without_gradients(counted: dict[str, Counted]) -> None:
 
 
 def _arguments(x: dict[str, Tensor]) -> tuple[Tensor | None, ...]:
-    return x["q"], x["k"], x["v"], *(None,) * 4, x["gates"], None, None, None
+    return x["q"], *(x["k"], x["v"]) * 3, x["gates"], None, None, None
 
 
 def _sliced(seed: int) -> dict[str, Tensor]:
@@ -146,6 +146,18 @@ def test_keys_that_are_one_tensor_or_several(counted: dict[str, Counted], monkey
         torch.testing.assert_close(dk, d[1] + d[2] + d[3])
         torch.testing.assert_close(dv, d[4] + d[5] + d[6])
     assert {function.calls for function in counted.values()} == {4}  # twice for each of two kinds
+
+
+def test_of_its_own_keys_the_compressed_branch_keeps_the_means(counted: dict[str, Counted]) -> None:
+    x = _tensors(0)
+    q, k, v = (x[name].requires_grad_() for name in "qkv")
+    expected = _outcome(x)[1:4]
+    for own in (k.clone(), k.clone()):
+        o = nsa_attention(q, (own, k, k), (v * 1, v, v), x["gates"], SMALL, backend="triton", strict=True)
+        with torch.no_grad():
+            own.zero_()
+        found = torch.autograd.grad(o, (q, k, v), x["do"])
+        torch.testing.assert_close(list(found), expected)
 
 
 def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +223,7 @@ def _kinds(function: Callable[..., Any], *calls: tuple[Tensor, ...]) -> int:
 
 
 A, B = torch.arange(6.0), torch.arange(6.0).flip(0) ** 2
+TABLE = torch.ones(6)
 
 
 def test_operations_of_pytorch_are_repeated_with_the_new_tensors() -> None:
@@ -226,6 +239,14 @@ def test_operations_of_pytorch_are_repeated_with_the_new_tensors() -> None:
 def test_constants_stay() -> None:
     table = torch.tensor([3.0, 4.0])
     assert _kinds(lambda a: (a[:2] * table, table, None), (A,), (B,)) == 2
+    assert _kinds(lambda a: (a[:1] * table[1:], table[:, None].expand(2, 6) * a, table[1:]), (A,), (B,)) == 2
+
+
+def test_what_is_empty_names_no_address() -> None:
+    recorder = replay._Recorder((A[:0], A))
+    place = recorder._place(A[2:])
+    assert place is not None
+    assert place.address([B[:0], B]) == B[2:].data_ptr()
 
 
 @pytest.mark.parametrize(
@@ -234,8 +255,10 @@ def test_constants_stay() -> None:
         lambda a: (a * int(a.max()),),
         lambda a: (torch.cat([a, a * 2]),),
         lambda a: ((a + 1).view(torch.int32),),
+        lambda a: (a.nonzero().flatten().float()[1:],),
+        lambda a: (TABLE.add_(0) * a,),
     ],
-    ids=["asks for a value", "list of tensors", "read as another dtype"],
+    ids=["asks for a value", "list of tensors", "read as another dtype", "size by value", "changes a constant"],
 )
 def test_what_cannot_be_repeated_is_called(function: Callable[..., Any]) -> None:
     assert _kinds(function, (A,), (B,)) == 6
@@ -247,6 +270,23 @@ def test_kinds_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch)
     for n in range(20):
         wrapped((A,), (n,))
         assert len(wrapped._known) <= 4
+
+
+def test_what_failed_when_it_was_recorded_is_called() -> None:
+    failing = [False, True, False, False]
+
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        if failing[wrapped.function.calls - 1]:
+            raise RuntimeError("out of memory")
+        return (a + 1,)
+
+    wrapped, counted = replayed(function)
+    wrapped((A,), ())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        wrapped((A,), ())
+    for _ in range(2):
+        assert torch.equal(wrapped((B,), ())[0], B + 1)
+    assert counted.calls == 4
 
 
 def test_temporaries_are_freed_in_time() -> None:
