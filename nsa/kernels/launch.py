@@ -18,6 +18,7 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from nsa.kernels.configs import COMPILING_FOR
+from nsa.memory import Newest
 
 REMEMBERS = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 6)
 """Whether this Triton launches a compiled kernel with all of its arguments, compile-time ones included."""
@@ -42,7 +43,7 @@ class Launched:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self._remembers = REMEMBERS and isinstance(kernel, JITFunction)  # not where it is interpreted
-        self._remembered: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+        self._remembered: Newest[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = Newest(MOST)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         listener = LISTENER.get()
@@ -77,8 +78,6 @@ class Launched:
         compiled = self.kernel[grid](*arguments, **constants)
         if compiled is None:  # a hook of Triton's kept it from being launched
             return
-        if len(self._remembered) >= MOST:
-            self._remembered.clear()
         names = self.kernel.arg_names[len(arguments) :]
         self._remembered[key] = compiled, tuple(constants[name] for name in names)
 

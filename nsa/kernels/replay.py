@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nsa.kernels.configs import COMPILING_FOR, TRIAL
 from nsa.kernels.launch import ALIGNED, LISTENER, Launched
+from nsa.memory import Newest
 
 MOST = 64
 """Kinds of calls that one function remembers."""
@@ -273,7 +274,7 @@ class Replayed:
     """
 
     function: Callable[..., Tensors]
-    _known: dict[Any, Any] = field(default_factory=dict)
+    _known: Newest[Any, Any] = field(default_factory=lambda: Newest(MOST))
 
     def __call__(self, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
         if _is_special(tensors):
@@ -285,8 +286,6 @@ class Replayed:
         if found is _SEEN:
             return self._record(key, tensors, settings)
         if found is None:
-            for oldest in list(self._known)[: len(self._known) + 1 - MOST]:
-                self._known.pop(oldest, None)
             self._known[key] = _SEEN
         return self.function(*tensors, *settings)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypedDict
 
+import torch
 from torch import Tensor
 
 from nsa import blocks, reference, routing
 from nsa.config import NSAConfig
+from nsa.memory import Newest
 from nsa.ops import checks
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
@@ -70,15 +72,9 @@ def nsa_attention(
     """
     keys, values = _triple("k", k), _triple("v", v)
     scale = default_scale(q, scale)
-    _check(q, keys, values, gates, config, cu_seqlens, q_start, block_indices)
-    if compressed is not None:
-        checks.compressed(NAME, q, keys[0], values[0], compressed, config, cu_seqlens, q_start)
-    choice = routing.per_operation(backend)
     where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
-    request = attention_request(
-        "attention", q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
-        deterministic=deterministic, others=(*keys, *values, gates, *(compressed or ())),
-    )  # fmt: skip
+    request = _request(q, keys, values, gates, config, compressed, block_indices, where, deterministic)
+    choice = routing.per_operation(backend)
     if backend is None and _dense_instead(request, k, v, compressed, block_indices):  # an argument is stronger
         return routing.run(
             replace(request, operation="dense"),
@@ -145,6 +141,43 @@ def _triple(name: str, x: Tensor | Triple) -> Triple:
 def _widened(branches: Triple) -> Triple:
     cmp, sel, win = branches
     return widened(cmp), widened(sel), widened(win)
+
+
+_agreed: Newest[tuple[object, ...], routing.Request] = Newest(1024)
+
+
+def _request(
+    q: Tensor,
+    keys: Triple,
+    values: Triple,
+    gates: Tensor,
+    config: NSAConfig,
+    compressed: tuple[Tensor, Tensor] | None,
+    block_indices: Tensor | None,
+    where: Where,
+    deterministic: bool,
+) -> routing.Request:
+    """The facts of a call whose arguments go together: looked at once, where they do so whatever the tensors hold."""
+    cu_seqlens, q_start = where["cu_seqlens"], where["q_start"]
+    given = () if compressed is None else compressed
+    inputs = dict.fromkeys((q, *keys, *values, gates, *given))  # the same tensor is often given again
+    values_matter = not (cu_seqlens is None and q_start is None and block_indices is None)
+    names = tuple(map(id, (*keys, *values)))
+    layouts = tuple((x.shape, x.dtype, x.device, x.requires_grad) for x in inputs)
+    key = config, deterministic, torch.is_grad_enabled(), compressed is None, tuple(map(names.index, names)), layouts
+    found = None if values_matter else _agreed.get(key)
+    if found is not None:
+        return found
+    _check(q, keys, values, gates, config, cu_seqlens, q_start, block_indices)
+    if compressed is not None:
+        checks.compressed(NAME, q, keys[0], values[0], compressed, config, cu_seqlens, q_start)
+    found = attention_request(
+        "attention", q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
+        deterministic=deterministic, others=(*keys, *values, gates, *given),
+    )  # fmt: skip
+    if not values_matter:
+        _agreed[key] = found
+    return found
 
 
 def _check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from nsa import backends, profiles
 from nsa.flags import Flags
@@ -113,10 +114,13 @@ def per_operation(choice: BackendChoice) -> dict[str, str]:
     """The caller's choice for `nsa_attention`, by operation: one name stands for the operations that it has."""
     if choice is None:
         return {}
-    if not isinstance(choice, str):
-        return dict(_named(choice))
-    backends.check_name(choice)
-    return {name: choice for name in backends.OPERATIONS if backends.implements(choice, name)}
+    return dict(_all_of(choice) if isinstance(choice, str) else _named(choice))
+
+
+@lru_cache
+def _all_of(name: str) -> dict[str, str]:
+    backends.check_name(name)
+    return {operation: name for operation in backends.OPERATIONS if backends.implements(name, operation)}
 
 
 def _named(choice: Mapping[str, str]) -> Mapping[str, str]:

@@ -97,8 +97,8 @@ def test_what_is_compiled_for_another_device_is_not_remembered(launched: launch.
     assert len(launched.kernel.compiled) == 2
 
 
-def test_sizes_that_never_return_do_not_pile_up(launched: launch.Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "MOST", 4)
+def test_sizes_that_never_return_do_not_pile_up(launched: launch.Launched) -> None:
+    launched._remembered.most = 4
     for n in range(10):
         launched[(1,)](X, None, n, 0.5, BLOCK=32, FLAG=True)
         assert len(launched._remembered) <= 4
