@@ -17,8 +17,8 @@ from torch import Tensor
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
+from nsa.bounded import Bounded
 from nsa.kernels.configs import COMPILING_FOR
-from nsa.memory import Newest
 
 REMEMBERS = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 6)
 """Whether this Triton launches a compiled kernel with all of its arguments, compile-time ones included."""
@@ -43,7 +43,7 @@ class Launched:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self._remembers = REMEMBERS and isinstance(kernel, JITFunction)  # not where it is interpreted
-        self._remembered: Newest[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = Newest(MOST)
+        self._remembered: Bounded[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = Bounded(MOST)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         listener = LISTENER.get()

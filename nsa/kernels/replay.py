@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nsa.bounded import Bounded
 from nsa.kernels.configs import COMPILING_FOR, TRIAL
 from nsa.kernels.launch import ALIGNED, LISTENER, Launched
-from nsa.memory import Newest
 
 MOST = 64
 """Kinds of calls that one function remembers."""
@@ -274,7 +274,7 @@ class Replayed:
     """
 
     function: Callable[..., Tensors]
-    _known: Newest[Any, Any] = field(default_factory=lambda: Newest(MOST))
+    _known: Bounded[Any, Any] = field(default_factory=lambda: Bounded(MOST))
 
     def __call__(self, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
         if _is_special(tensors):

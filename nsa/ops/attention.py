@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nsa import blocks, reference, routing
+from nsa.bounded import Bounded
 from nsa.config import NSAConfig
-from nsa.memory import Newest
 from nsa.ops import checks
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
@@ -143,7 +143,7 @@ def _widened(branches: Triple) -> Triple:
     return widened(cmp), widened(sel), widened(win)
 
 
-_agreed: Newest[tuple[object, ...], routing.Request] = Newest(1024)
+_agreed: Bounded[tuple[object, ...], routing.Request] = Bounded(1024)
 
 
 def _request(

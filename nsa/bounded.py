@@ -8,7 +8,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Newest(dict[Key, Value]):
+class Bounded(dict[Key, Value]):
     """The last `most` entries: a new one takes the place of the oldest.
 
     For what is remembered of calls by what they have in common, where `functools.lru_cache` would hold the tensors.

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from nsa import nsa_attention, routing
+from nsa.bounded import Bounded
 from nsa.config import NSAConfig
-from nsa.memory import Newest
 from nsa.ops import attention
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 
 
 def test_a_new_entry_takes_the_place_of_the_oldest() -> None:
-    found: Newest[int, str] = Newest(3)
+    found: Bounded[int, str] = Bounded(3)
     for key in (1, 2, 3, 2, 4):
         found[key] = str(key)
     assert dict(found) == {2: "2", 3: "3", 4: "4"}
@@ -31,7 +31,7 @@ def _arguments() -> dict[str, Any]:
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A name for each call whose arguments were looked at, with nothing known at the start."""
-    monkeypatch.setattr(attention, "_agreed", Newest(8))
+    monkeypatch.setattr(attention, "_agreed", Bounded(8))
     found: list[str] = []
     check = attention._check
     monkeypatch.setattr(attention, "_check", lambda *arguments: (found.append("looked"), check(*arguments)))
