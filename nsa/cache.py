@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nsa import blocks
+from nsa.arrivals import Arrivals
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.ops import checks
@@ -18,16 +19,8 @@ from nsa.paging import PagedRows, PageTable
 from nsa.transfer import to_device
 
 NAME = "NSACache"
-Triple = tuple[Tensor, Tensor, Tensor]
+Triple = checks.Triple
 Branches = Tensor | Triple
-
-
-def _triple(name: str, x: Branches) -> Triple:
-    if isinstance(x, Tensor):
-        return x, x, x
-    if len(x) != 3:
-        raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
-    return x
 
 
 @dataclass
@@ -79,61 +72,6 @@ def _grown(x: Tensor, rows: int) -> Tensor:
     larger = x.new_zeros(x.shape[0], rows, *x.shape[2:])
     larger[:, : x.shape[1]] = x
     return larger
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """New rows on an axis of length `width`: of entry b the first counts[b], from position starts[b] on."""
-
-    starts: list[int]
-    counts: list[int]
-    width: int
-
-    @property
-    def ends(self) -> list[int]:
-        """Length of each sequence afterwards."""
-        return [start + count for start, count in zip(self.starts, self.counts, strict=True)]
-
-    @property
-    def alike(self) -> bool:
-        """Whether every entry does the same."""
-        return len(set(self.starts)) == 1 and set(self.counts) == {self.width}
-
-    def store(self, new: Tensor, target: Tensor) -> None:
-        """Write new [B,width,...] to its places in target [B,R,...]."""
-        rows = target.shape[1]
-        if not self.alike:
-            entry, step, row = (to_device(x, new.device) for x in self.places(rows))
-            target[entry, row] = new[entry, step]
-            return
-        kept = min(self.width, rows)
-        first = (self.starts[0] + self.width - kept) % rows
-        before_wrap = min(kept, rows - first)
-        kept_rows = new[:, self.width - kept :]
-        target[:, first : first + before_wrap] = kept_rows[:, :before_wrap]
-        target[:, : kept - before_wrap] = kept_rows[:, before_wrap:]
-
-    def places(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(entry, index on the new axis, row) of every row that stays."""
-        counts, starts = torch.tensor(self.counts), torch.tensor(self.starts)
-        step = torch.arange(self.width)
-        stays = (step < counts[:, None]) & (step >= counts[:, None] - rows)
-        entry, step = stays.nonzero(as_tuple=True)
-        return entry, step, (starts[entry] + step) % rows
-
-    def fetch(self, old: Tensor, new: Tensor, first: list[int], length: int) -> Tensor:
-        """Rows at the positions first[b], first[b]+1, ...: [B,length,...], from old [B,R,...] or new [B,width,...].
-
-        Rows of positions that do not exist hold anything finite.
-        """
-        if self.alike and len(set(first)) == 1 and 0 <= first[0] - self.starts[0] <= self.width - length:
-            return new[:, first[0] - self.starts[0] :][:, :length]
-        position = torch.tensor(first)[:, None] + torch.arange(length)
-        start, rows = torch.tensor(self.starts)[:, None], old.shape[1]
-        arrived = rows + (position - start).clamp(max=self.width - 1)
-        index = to_device(torch.where(position < start, position % rows, arrived), new.device)
-        entry = torch.arange(len(first), device=new.device)[:, None]
-        return torch.cat([old, new], dim=1)[entry, index]
 
 
 @dataclass(frozen=True)
@@ -350,7 +288,7 @@ class NSACache:
 
     def branches(self, k: Branches, v: Branches) -> tuple[Triple, Triple]:
         """The triples (cmp, sel, win) of keys and values, checked."""
-        keys, values = _triple("k", k), _triple("v", v)
+        keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
         held_k, held_v = self.selected.shaped
         for name, triple, held in (("k", keys, held_k), ("v", values, held_v)):
             for x in triple:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nsa.arrivals import Arrivals
 from nsa.transfer import to_device
-
-if TYPE_CHECKING:
-    from nsa.cache import Arrivals
 
 
 class PageTable:

@@ -21,7 +21,7 @@ from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
 
 NAME = "nsa_attention"
-Triple = tuple[Tensor, Tensor, Tensor]
+Triple = checks.Triple
 
 
 class Plain(TypedDict):
@@ -70,7 +70,7 @@ def nsa_attention(
     Raises:
         ValueError: arguments that do not go together; the sentence says which.
     """
-    keys, values = _triple("k", k), _triple("v", v)
+    keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
     scale = default_scale(q, scale)
     where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
     request = _request(q, keys, values, gates, config, compressed, block_indices, where, deterministic)
@@ -128,14 +128,6 @@ def _composed(
     )
     o_win = sliding_window_attention(q, keys[2], values[2], config.w, **where, **plain, deterministic=deterministic)
     return gated_combine(o_cmp, o_sel, o_win, gates, **plain)
-
-
-def _triple(name: str, x: Tensor | Triple) -> Triple:
-    if isinstance(x, Tensor):
-        return x, x, x
-    if len(x) != 3:
-        raise ValueError(f"{NAME}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
-    return x
 
 
 def _widened(branches: Triple) -> Triple:

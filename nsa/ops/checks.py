@@ -32,6 +32,19 @@ def alike(operation: str, **tensors: Tensor) -> None:
             )
 
 
+Triple = tuple[Tensor, Tensor, Tensor]
+"""What the branches (cmp, sel, win) read."""
+
+
+def triple(operation: str, name: str, x: Tensor | Triple) -> Triple:
+    """One tensor for all branches, three times, or a triple as it is; refuse other numbers of tensors."""
+    if isinstance(x, Tensor):
+        return x, x, x
+    if len(x) != 3:
+        raise ValueError(f"{operation}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
+    return x
+
+
 def attention(operation: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     """Refuse q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] that do not go together."""
     for name, x, expected in (("q", q, "[B,T,Hq,Dk]"), ("k", k, "[B,Tk,Hkv,Dk]"), ("v", v, "[B,Tk,Hkv,Dv]")):

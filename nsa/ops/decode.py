@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from nsa import reference, routing
+from nsa.arrivals import Arrivals
 from nsa.blocks import num_compressed
-from nsa.cache import Arrivals, Branches, NSACache, Recent, Triple
+from nsa.cache import Branches, NSACache, Recent, Triple
 from nsa.config import BRANCHES
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
