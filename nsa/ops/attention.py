@@ -152,10 +152,10 @@ def _request(
     """The facts of a call whose arguments go together: looked at once, where they do so whatever the tensors hold."""
     cu_seqlens, q_start = where["cu_seqlens"], where["q_start"]
     given = () if compressed is None else compressed
-    inputs = dict.fromkeys((q, *keys, *values, gates, *given))  # the same tensor is often given again
+    inputs = q, *keys, *values, gates, *given
     values_matter = not (cu_seqlens is None and q_start is None and block_indices is None)
-    names = tuple(map(id, (*keys, *values)))
-    layouts = tuple((x.shape, x.dtype, x.device, x.requires_grad) for x in inputs)
+    names = tuple(map(id, inputs))  # the same tensor is often given again
+    layouts = tuple((x.shape, x.dtype, x.device, x.requires_grad) for x in dict.fromkeys(inputs))
     key = config, deterministic, torch.is_grad_enabled(), compressed is None, tuple(map(names.index, names)), layouts
     found = None if values_matter else _agreed.get(key)
     if found is not None:

@@ -74,6 +74,15 @@ def test_a_wrong_call_is_refused_after_right_ones(change: Any, words: str, looke
         nsa_attention(**{**x, **change(x)}, config=CONFIG)
 
 
+def test_which_arguments_are_one_tensor_is_a_fact(looked_at: list[str]) -> None:
+    """The same layouts in the same order, but another tensor given twice."""
+    narrow, wide = torch.randn(1, 19, 2, 3), torch.randn(1, 19, 2, 16)
+    nsa_attention(narrow, narrow, wide, narrow.clone(), CONFIG)
+    with pytest.raises(ValueError, match="agree in B and Dk"):
+        nsa_attention(narrow, wide, narrow.clone(), narrow, CONFIG)
+    assert len(looked_at) == 2
+
+
 def test_what_tensors_hold_is_looked_at_each_time(looked_at: list[str]) -> None:
     for border in (5, 9):
         nsa_attention(**_arguments(), config=CONFIG, cu_seqlens=torch.tensor([0, border, 19], dtype=torch.int32))
