@@ -5,7 +5,8 @@ With --decode it times decode steps instead (see its --help).
 
 Every case is first judged by the oracle on sampled queries; nothing is timed that is wrong. Times are medians of CUDA
 events around each call, with the L2 cache emptied before it; `floor` is the larger of the least arithmetic and the
-least traffic over the card's measured ceilings, `roofline` is floor over median.
+least traffic over the card's measured ceilings, `roofline` is floor over median. `queued` is the median of short
+calls launched behind a pause, in which the host does not show.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ from nsa.bench.kernels_check import check
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, parser, where_of
 from nsa.bench.roofline import CEILINGS, Work
+from nsa.bench.timing import queued
 
-COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "floor", "roofline", "peak_gb")
+COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
 PASSES = ("fwd", "bwd", "fwd+bwd")
 AT_LEAST_MS = 100.0
 """That a pass is timed for, whatever the repetitions."""
+SHORT_MS = 10.0
+"""Up to so long a call may wait for the host."""
 Row = dict[str, Any]
 
 
@@ -126,8 +130,9 @@ def measure(
     try:
         for name, call, work in passes(part, x):
             if name in args.passes.split(","):
-                times = timer(call)
-                yield {**base, **_figures(part, name, times, work, device), "peak_gb": peak_bytes(call, device) / 1e9}
+                figures = _figures(part, name, timer(call), work, device)
+                alone = _queued(call, figures["ms"], args.repeats, device)
+                yield {**base, **figures, "queued": alone, "peak_gb": peak_bytes(call, device) / 1e9}
     except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # a peer's own kinds
         if part.by == args.backend:
             raise
@@ -138,6 +143,13 @@ def measure(
             "pass": "-",
             "failed": f"{type(error).__name__}: {error}".splitlines()[0][:200],
         }
+
+
+def _queued(call: Callable[[], object], ms: float, repeats: int, device: torch.device) -> float | None:
+    """The median without the host, of a short call on a GPU."""
+    if device.type != "cuda" or ms > SHORT_MS:
+        return None
+    return statistics.median(queued(call, device, repeats, ms))
 
 
 def _figures(part: Part, name: str, times: list[float], work: Work, device: torch.device) -> Row:

@@ -68,7 +68,7 @@ def measure(
     wall = tuple(_wall(call, device, reset) for _ in range(iters))
     if device.type != "cuda":
         return Timing(wall)
-    return Timing(wall, _gpu(call, device, reset, iters, statistics.median(wall)))
+    return Timing(wall, queued(call, device, iters, statistics.median(wall), reset))
 
 
 def _wall(call: Callable[[], object], device: torch.device, reset: Callable[[], None]) -> float:
@@ -85,15 +85,20 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _gpu(
-    call: Callable[[], object], device: torch.device, reset: Callable[[], None], iters: int, wall_ms: float
+def queued(
+    call: Callable[[], object],
+    device: torch.device,
+    iters: int,
+    wall_ms: float,
+    reset: Callable[[], None] = _nothing,
 ) -> tuple[float, ...]:
-    flush = torch.empty(256 * 2**20, dtype=torch.int8, device=device)
+    """Milliseconds of each call on a GPU, launched behind a pause of about twice the `wall_ms` that one takes."""
+    flush = torch.zeros(64 * 2**20, device=device)
     pause = int(2e6 * (2 * wall_ms + 0.1))  # cycles, at about 2 GHz
     events = []
     for _ in range(iters):
         reset()
-        flush.zero_()
+        flush.sum()
         torch.cuda._sleep(pause)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()

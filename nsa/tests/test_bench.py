@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nsa import NSAConfig, reference
-from nsa.bench import decode, kernels, options, prefill, roofline, rows, selection, summarize, window
+from nsa.bench import decode, kernels, options, prefill, roofline, rows, selection, summarize, timing, window
 from nsa.bench.__main__ import COMMANDS
 from nsa.bench.__main__ import main as bench
 from nsa.bench.timing import Timing, measure
@@ -50,6 +50,34 @@ def test_short_calls_are_timed_longer() -> None:
 
 
 # --- limits ---
+
+
+def test_calls_are_queued_behind_a_pause_longer_than_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            done.append("record")
+
+        def elapsed_time(self, end: Event) -> float:
+            return 1.5
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(f"sleep {cycles}"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append("wait"))
+    assert timing.queued(lambda: done.append("call"), CPU.device, 2, wall_ms=1.0) == (1.5, 1.5)
+    assert done == ["sleep 4200000", "record", "call", "record"] * 2 + ["wait"]
+
+
+def test_only_short_calls_on_a_gpu_are_timed_without_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "queued", lambda call, device, iters, wall_ms: (1.0, 3.0, 2.0))
+    gpu = torch.device("cuda")
+    assert kernels._queued(list, 5.0, 3, gpu) == 2.0
+    assert kernels._queued(list, 50.0, 3, gpu) is None
+    assert kernels._queued(list, 5.0, 3, CPU.device) is None
 
 
 def test_the_roofline_is_the_slower_of_bytes_and_operations() -> None:
