@@ -303,3 +303,9 @@ def test_gradients_repeat_bit_for_bit() -> None:
     first, *others = (selected.backward(do, q, k, v, lse, row_dot(do, o), idx, SMALL, 0.25) for _ in range(3))
     for other in others:
         assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_more_pairs_than_31_bits_number_are_refused() -> None:
+    keys = torch.empty(1 << 31, dtype=torch.int32, device="meta")
+    with pytest.raises(ValueError, match=r"2147483648 pairs .* more than 2\^31 - 1"):
+        index.runs(keys, 8, 128, 8)

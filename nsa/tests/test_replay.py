@@ -132,7 +132,7 @@ def test_layouts_are_kinds_of_their_own(counted: dict[str, Counted], monkeypatch
     assert counted["_forward"].calls == len(made) * (2 + 1)  # `_plain` calls it too
 
 
-def test_keys_that_are_one_tensor_or_several(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_are_one_tensor_or_several(counted: dict[str, Counted]) -> None:
     """Shared keys get one gradient, the sum of what they would get as three."""
     for seed in range(3):
         x = _tensors(seed)
@@ -190,7 +190,7 @@ def test_many_queries_are_not_replayed(counted: dict[str, Counted], monkeypatch:
     assert not attention._forward._known
 
 
-def test_trials_and_other_targets_are_not_replayed(counted: dict[str, Counted]) -> None:
+def test_trials_are_not_replayed(counted: dict[str, Counted]) -> None:
     with configs.trying({}):
         for _ in range(3):
             _outcome(_tensors(0))
