@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from .failure import Failure
-from .processes import end_with_parent, send_to_group
+from .processes import ending_with_parent, send_to_group
 from .redaction import NOTHING, Redactor
 from .text import plain
 
@@ -127,7 +127,7 @@ def _watch(
             stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
             env={name: value for name, value in variables.items() if name not in _DISTURBING},
             cwd="/",  # a package that lies in some working directory must not be found
-            preexec_fn=end_with_parent,  # or it would go on writing where its builder's successor removes
+            preexec_fn=ending_with_parent(),  # or it would go on writing where its builder's successor removes
             start_new_session=True,
         )
     except OSError as e:

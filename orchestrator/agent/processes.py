@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from typing import Iterable, Iterator, NamedTuple, Optional
+from typing import Callable, Iterable, Iterator, NamedTuple, Optional
 
 from .text import plain
 
@@ -30,10 +30,17 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_with_parent() -> None:
-    """In a child: be killed when the one that started it ends, however that ends."""
-    if LINUX:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def ending_with_parent() -> Callable[[], None]:
+    """What a child has to do before its exec to be killed when this process ends, however and whenever that is."""
+    parent, libc = os.getpid(), ctypes.CDLL(None) if LINUX else None
+
+    def prepare() -> None:
+        if libc:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it had ended before the kernel was asked
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return prepare
 
 
 def descendants(ancestor: int, without: Iterable[int] = ()) -> list[int]:

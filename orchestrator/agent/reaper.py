@@ -11,6 +11,7 @@ from . import processes
 
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.05
+_LOOKS = 2
 
 
 class Reaper:
@@ -47,9 +48,9 @@ def _watch(pipe: int, run_id: str) -> None:
 def end_marked(run_id: str) -> None:
     """End every process that carries the run's mark, and those that they start meanwhile."""
     end = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < end:
+    looks = 0  # that found nothing, one after the other: during an exec a process shows no mark for a moment
+    while looks < _LOOKS and time.monotonic() < end:
         left = processes.marked(run_id)
-        if not left:
-            return
+        looks = 0 if left else looks + 1
         processes.send(signal.SIGKILL, left)
         time.sleep(_PAUSE_S)

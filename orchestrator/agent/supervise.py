@@ -170,7 +170,7 @@ class _Running:
                 stderr=err_write,
                 pass_fds=writers[2:],
                 start_new_session=True,
-                preexec_fn=_as_stage,
+                preexec_fn=_as_stage(),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as e:
             self._close_all()
@@ -305,14 +305,21 @@ def _described(pids: List[int]) -> List[Dict[str, object]]:
     return [{**processes.describe(pid), **({"gpu_mib": held[pid]} if pid in held else {})} for pid in pids]
 
 
-def _as_stage() -> None:
-    """In the new process: no core dumps into the tree, and the first to go when memory runs out, not the agent."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    try:
-        with open("/proc/self/oom_score_adj", "w") as f:
-            f.write("500")
-    except OSError:
-        return
+def _as_stage() -> Callable[[], None]:
+    """What the new process does before its exec: it ends with the agent (it carries no mark yet by which the reaper
+    would find it), dumps no core into the tree, and is the first to go when memory runs out, not the agent."""
+    end_with_agent = processes.ending_with_parent()
+
+    def prepare() -> None:
+        end_with_agent()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        try:
+            with open("/proc/self/oom_score_adj", "w") as f:
+                f.write("500")
+        except OSError:
+            return
+
+    return prepare
 
 
 def _signal_name(number: int) -> str:

@@ -8,9 +8,9 @@ import shutil
 import statistics
 import subprocess
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Callable, Iterator, List, NamedTuple, Optional
 
-from .processes import end_with_parent
+from .processes import ending_with_parent
 
 FILE = "telemetry.csv"
 _FIELDS = (
@@ -55,7 +55,7 @@ def sampling(folder: Path, wall_s: float) -> Iterator[Optional[int]]:
     command = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,nounits", "-lms", str(period_ms)]
     with (folder / FILE).open("xb") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=_as_helper
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=_as_helper()
         )
     try:
         yield process.pid
@@ -105,7 +105,12 @@ def _parse(line: str) -> Optional[Sample]:
         return None
 
 
-def _as_helper() -> None:
-    """In the new process: it ends with the agent, and writes no more than a bounded file."""
-    end_with_parent()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+def _as_helper() -> Callable[[], None]:
+    """What the new process does before its exec: it ends with the agent, and writes no more than a bounded file."""
+    end_with_agent = ending_with_parent()
+
+    def prepare() -> None:
+        end_with_agent()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+
+    return prepare

@@ -1,0 +1,55 @@
+"""What an agent started dies with it, also when the agent is killed while a process is between fork and exec."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.agent import processes, reaper
+from tests import proc
+from tests.waiting import wait_for
+
+# The child goes on to its exec only once its parent, which waits for that exec, is gone.
+PARENT = """
+import os, subprocess
+from orchestrator.agent.processes import ending_with_parent
+parent, prepare = os.getpid(), ending_with_parent()
+def before_exec():
+    {first}
+    print(os.getpid(), flush=True)
+    while os.getppid() == parent:
+        pass
+    {then}
+subprocess.Popen(["sleep", "60"], preexec_fn=before_exec)
+"""
+
+
+@pytest.mark.parametrize(("first", "then"), [("prepare()", "pass"), ("pass", "prepare()")])
+def test_a_parent_killed_before_its_child_has_become_another_program(first: str, then: str) -> None:
+    code = PARENT.format(first=first, then=then)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+    wait_for(lambda: not proc.is_alive(child), "the child's end", 5)
+    assert b"sleep" not in proc.command(child)
+
+
+def test_a_process_that_shows_its_mark_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = processes.marked
+    looks = 0
+
+    def hidden_at_first(run_id: str) -> list[int]:
+        nonlocal looks
+        looks += 1
+        return marked(run_id) if looks > 1 else []
+
+    monkeypatch.setattr(processes, "marked", hidden_at_first)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "late"}) as process:
+        reaper.end_marked("late")
+        assert process.wait(5) == -signal.SIGKILL
