@@ -15,6 +15,7 @@ from nsa.ops import checks
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.compression import compress
+from nsa.ops.eager import eager
 from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
@@ -31,6 +32,7 @@ class Plain(TypedDict):
     strict: bool
 
 
+@eager
 def nsa_attention(
     q: Tensor,
     k: Tensor | Triple,

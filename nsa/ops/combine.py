@@ -7,10 +7,12 @@ from torch import Tensor
 
 from nsa import routing
 from nsa.ops import checks
+from nsa.ops.eager import eager
 
 NAME = "gated_combine"
 
 
+@eager
 def gated_combine(
     o_cmp: Tensor,
     o_sel: Tensor,

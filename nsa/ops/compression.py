@@ -8,11 +8,13 @@ from torch import Tensor
 from nsa import routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
+from nsa.ops.eager import eager
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "compress"
 
 
+@eager
 def compress(
     x: Tensor,
     config: NSAConfig,

@@ -16,6 +16,7 @@ from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
+from nsa.ops.eager import eager
 from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
@@ -25,6 +26,7 @@ from nsa.transfer import to_device
 NAME = "nsa_decode"
 
 
+@eager
 @torch.no_grad()
 def nsa_decode(
     q: Tensor,
@@ -126,6 +128,7 @@ def _request(q: Tensor, cache: NSACache) -> routing.Request:
     return attention_request("decode", q, *cache.selected.shaped, cache.config, cu_seqlens=None, q_start=cache.lengths)
 
 
+@eager
 @torch.no_grad()
 def cached_attention(
     q: Tensor,

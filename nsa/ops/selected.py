@@ -7,9 +7,11 @@ from torch import Tensor
 from nsa import blocks, reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
+from nsa.ops.eager import eager
 from nsa.ops.requests import Where, attention_request, default_scale, widened
 
 
+@eager
 def selected_attention(
     q: Tensor,
     k: Tensor,

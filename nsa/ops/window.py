@@ -6,9 +6,11 @@ from torch import Tensor
 
 from nsa import reference, routing
 from nsa.ops import checks
+from nsa.ops.eager import eager
 from nsa.ops.requests import Where, attention_request, default_scale, widened
 
 
+@eager
 def sliding_window_attention(
     q: Tensor,
     k: Tensor,
