@@ -36,6 +36,7 @@ from nsa.kernels import compressed, configs, decode, selected, topk, window
 from nsa.kernels.common import pad_group
 from nsa.kernels.compile import pretending
 from nsa.kernels.configs import Entry, Measured, Table, Tile
+from nsa.kernels.row_stats import row_stats
 from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather
 
 BETTER = 0.98
@@ -105,17 +106,17 @@ def climb(start: Tile, milliseconds: Milliseconds, until: float = float("inf")) 
 
 def calls(x: Mapping[str, Tensor], config: NSAConfig, scale: float) -> dict[str, Call]:
     """The passes of every part, each launching few kernels; the schedules of the selected branch one by one."""
-    q, k, v, do, row = (x[name] for name in ("q", "k", "v", "do", "row"))
+    q, k, v, do, lse, stats = (x[name] for name in ("q", "k", "v", "do", "lse", "stats"))
     k_cmp, v_cmp, indices = x["k_cmp"], x["v_cmp"], x["indices"]
     cache = NSACache(config, 1, k.shape[2], k.shape[3], v.shape[3], capacity=k.shape[1], dtype=k.dtype, device=k.device)
     if k.device.type != "meta":
         cache.append(k, v)
     found: dict[str, Call] = {
         "window forward": lambda: window.forward(q, k, v, config.w, scale, None),
-        "window backward": lambda: window.backward(do, q, k, v, row, row, config.w, scale, None),
+        "window backward": lambda: window.backward(do, q, k, v, stats, config.w, scale, None),
         "compressed forward": lambda: compressed.forward(q, k_cmp, v_cmp, config, scale, None),
-        "compressed backward": lambda: compressed.backward(do, q, k_cmp, v_cmp, row, row, config, scale, None),
-        "select": lambda: (topk.select(q, k_cmp, config, scale, None, row),),
+        "compressed backward": lambda: compressed.backward(do, q, k_cmp, v_cmp, stats, config, scale, None),
+        "select": lambda: (topk.select(q, k_cmp, config, scale, None, lse),),
         "decode": lambda: decode.attend(
             q[:, -1:], x["gates"][:, -1:], cache, scale=scale, branches=BRANCHES, block_indices=None
         ),
@@ -126,7 +127,7 @@ def calls(x: Mapping[str, Tensor], config: NSAConfig, scale: float) -> dict[str,
             found[f"selected forward {name}"] = partial(selected.forward, q, k, v, indices, config, scale, schedule=how)
         if name != "gather" or can_gather(*sizes, backward=True):
             found[f"selected backward {name}"] = partial(
-                selected.backward, do, q, k, v, row, row, indices, config, scale, schedule=how
+                selected.backward, do, q, k, v, stats, indices, config, scale, schedule=how
             )
     return found
 
@@ -147,7 +148,7 @@ def ways(group: int) -> dict[str, Schedule]:
 
 
 def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:
-    """Tensors for `calls`, without memory on the device "meta". `row` stands for an lse and for a delta."""
+    """Tensors for `calls`, without memory on the device "meta"."""
     config, tokens = case.config, case.tokens
     count = blocks.num_compressed(tokens, config)
     if device.type == "meta":
@@ -158,9 +159,10 @@ def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> 
     else:
         x = inputs(case, device, dtype, seed)
         k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
-    row = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
-    indices = topk.select(x["q"], k_cmp, config, case.dk**-0.5, None, row)
-    return {**x, "k_cmp": k_cmp, "v_cmp": v_cmp, "indices": indices, "row": row}
+    lse = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
+    indices = topk.select(x["q"], k_cmp, config, case.dk**-0.5, None, lse)
+    stats = row_stats(x["do"], x["do"], lse)
+    return {**x, "k_cmp": k_cmp, "v_cmp": v_cmp, "indices": indices, "lse": lse, "stats": stats}
 
 
 @dataclass(frozen=True)

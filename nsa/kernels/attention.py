@@ -1,8 +1,8 @@
 """The whole of Native Sparse Attention as one differentiable function that keeps as little as it can.
 
-Kept for the gradient: the inputs, the chosen blocks, and each branch's output and lse. The gate is a factor inside the
-branches' gradient kernels and their dq is summed in place, so of the size of q the gradient makes only dq itself. Of
-keys and values that all branches share it makes one sum, too.
+Kept for the gradient: the inputs, the chosen blocks, and each branch's output and lse. The gate is a factor of the
+probabilities in the branches' gradient kernels and their dq is summed in place, so of the size of q the gradient makes
+only dq itself. Of keys and values that all branches share it makes one sum, too.
 """
 
 from __future__ import annotations
@@ -110,12 +110,10 @@ def _backward(
 ) -> Tensors:  # fmt: skip
     """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), and of the gates."""
     where, do, gates = (cu_seqlens, q_start), do.contiguous(), gates.contiguous()
-    delta, dgates, (g_cmp, g_sel, g_win) = combine.deltas(do, (o_cmp, o_sel, o_win), gates)
-    dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, lse_cmp, delta[0], config, scale, *where, gate=g_cmp)
-    of_selected = partial(
-        selected.backward, do, q, k_sel, v_sel, lse_sel, delta[1], block_indices, config, scale, *where, gate=g_sel
-    )
-    of_window = partial(window.backward, do, q, k_win, v_win, lse_win, delta[2], config.w, scale, *where, gate=g_win)
+    stats, dgates = combine.stats(do, (o_cmp, o_sel, o_win), (lse_cmp, lse_sel, lse_win), gates)
+    dq, *d_cmp = compressed.backward(do, q, k_cmp, v_cmp, stats[0], config, scale, *where)
+    of_selected = partial(selected.backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
+    of_window = partial(window.backward, do, q, k_win, v_win, stats[2], config.w, scale, *where)
     if q.shape[:2].numel() <= HOST_BOUND:
         dq, *d_win = of_window(dq=dq)
         dq, *d_sel = of_selected(dq=dq)

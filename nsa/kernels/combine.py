@@ -12,9 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
 from nsa.kernels.launch import launched
-
-ROWS = 32
-"""Rows (token, head) of one program."""
+from nsa.kernels.row_stats import ROWS, pack_stats
 
 
 @triton.jit
@@ -53,10 +51,10 @@ def _forward(
 
 @triton.jit
 def _branch_gradient(
-    p_o, p_do, p_gates, p_dgates, p_column, p_delta, p_out, o_row, m_row,
+    p_o, p_do, p_gates, p_dgates, p_lse, p_stats, p_out, o_row, m_row,
     BRANCH: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr,
 ):  # fmt: skip
-    """Rowsum(do * o) of one branch, which is its gate's gradient; with SPREAD also gate * do, else the gate in fp32."""
+    """Rowsum(do * o) of one branch, which is its gate's gradient; with SPREAD also gate * do, else its row stats."""
     b_do = load_tile(p_do, o_row * D, m_row, 0, D0, D, True).to(tl.float32)  # [BM, D0]
     b_delta = tl.sum(b_do * load_tile(p_o, o_row * D, m_row, 0, D0, D, True).to(tl.float32), 1)
     b_gate = _gate(p_gates, o_row, m_row, BRANCH)
@@ -67,26 +65,26 @@ def _branch_gradient(
         b_delta += tl.sum(b_do1 * load_tile(p_o, o_row * D, m_row, D0, D1, D, True).to(tl.float32), 1)
         if SPREAD:
             store_tile(p_out, o_row * D, m_row, b_do1 * b_gate[:, None], D0, D1, D, False)
-    tl.store(p_delta + o_row, b_delta, mask=m_row)
     tl.store(p_dgates + o_row * 3 + BRANCH, b_delta.to(p_dgates.dtype.element_ty), mask=m_row)
     if not SPREAD:
-        tl.store(p_column + o_row, b_gate, mask=m_row)
+        b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
+        tl.store(p_stats + o_row, pack_stats(b_lse, b_delta, b_gate), mask=m_row)
 
 
 @launched
 @triton.jit(do_not_specialize=["N"])
 def _backward(
-    p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_columns, p_delta, p_dcmp, p_dsel, p_dwin, N,
+    p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_lse_cmp, p_lse_sel, p_lse_win, p_stats, p_dcmp, p_dsel, p_dwin, N,
     D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     m_row = o_row < N
     n = N.to(tl.int64)
-    _branch_gradient(p_cmp, p_do, p_gates, p_dgates, p_columns, p_delta, p_dcmp, o_row, m_row, 0, D, D0, D1, SPREAD)
-    p_columns, p_delta = p_columns + n, p_delta + n
-    _branch_gradient(p_sel, p_do, p_gates, p_dgates, p_columns, p_delta, p_dsel, o_row, m_row, 1, D, D0, D1, SPREAD)
-    p_columns, p_delta = p_columns + n, p_delta + n
-    _branch_gradient(p_win, p_do, p_gates, p_dgates, p_columns, p_delta, p_dwin, o_row, m_row, 2, D, D0, D1, SPREAD)
+    _branch_gradient(p_cmp, p_do, p_gates, p_dgates, p_lse_cmp, p_stats, p_dcmp, o_row, m_row, 0, D, D0, D1, SPREAD)
+    p_stats += n
+    _branch_gradient(p_sel, p_do, p_gates, p_dgates, p_lse_sel, p_stats, p_dsel, o_row, m_row, 1, D, D0, D1, SPREAD)
+    p_stats += n
+    _branch_gradient(p_win, p_do, p_gates, p_dgates, p_lse_win, p_stats, p_dwin, o_row, m_row, 2, D, D0, D1, SPREAD)
 
 
 Branches = tuple[Tensor, Tensor, Tensor]
@@ -103,36 +101,35 @@ def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, out: Ten
     return o
 
 
-def deltas(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the branches' own gradients need of the sum.
+def stats(do: Tensor, branches: Branches, lses: Branches, gates: Tensor) -> tuple[Tensor, Tensor]:
+    """What the gradients of the branches, with lse [B,T,Hq] each, and of the gates need of the gradient of the sum.
 
     Returns:
-        rowsum(do * o) of each branch, fp32 [3,B,T,Hq]; the same as the gates' gradient [B,T,Hq,3]; the gates as fp32
-        [3,B,T,Hq], because what is narrower than four bytes cannot be loaded ahead of its use.
+        the `row_stats` of each branch under its gate, int64 [3,B,T,Hq]; the gates' gradient [B,T,Hq,3].
     """
-    columns = torch.empty(3, *gates.shape[:-1], dtype=torch.float32, device=do.device)
-    return *_launch_backward(do, branches, gates, columns, branches, SPREAD=False), columns
+    found = torch.empty(3, *gates.shape[:-1], dtype=torch.int64, device=do.device)
+    return found, _launch_backward(do, branches, gates, lses, found, branches, SPREAD=False)
 
 
 def spread(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Branches, Tensor]:
     """Gradients of the branches, gate * do, and of the gates."""
     gradients = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
-    return gradients, _launch_backward(do, branches, gates, gates, gradients, SPREAD=True)[1]
+    return gradients, _launch_backward(do, branches, gates, branches, gates, gradients, SPREAD=True)
 
 
 def _launch_backward(
-    do: Tensor, branches: Branches, gates: Tensor, columns: Tensor, out: Branches, SPREAD: bool
-) -> tuple[Tensor, Tensor]:
+    do: Tensor, branches: Branches, gates: Tensor, lses: Branches, stats: Tensor, out: Branches, SPREAD: bool
+) -> Tensor:
+    """The gates' gradient; of `lses` and `stats`, or of `out`, what is not used stands in."""
     rows, size = gates.numel() // 3, do.shape[-1]
-    delta = torch.empty(3, *gates.shape[:-1], dtype=torch.float32, device=do.device)
     dgates = torch.empty_like(gates, memory_format=torch.contiguous_format)
     if do.numel():
         first, second = split_dim(size)
         _backward[(cdiv(rows, ROWS),)](
-            *branches, do, gates, dgates, columns, delta, *out, rows,
+            *branches, do, gates, dgates, *lses, stats, *out, rows,
             D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, num_warps=4,
         )  # fmt: skip
-    return delta, dgates
+    return dgates
 
 
 class GatedCombine(torch.autograd.Function):

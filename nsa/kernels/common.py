@@ -15,8 +15,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.launch import launched
-
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOW = tl.constexpr(-1.0e30)  # below every logit, and finite: the difference of two of them is 0, not NaN
@@ -157,29 +155,3 @@ def mask_free(i_lo, i_full, i_cut, i_hi, STEP: tl.constexpr):
     left = tl.minimum(tl.cdiv(tl.maximum(i_full - i_lo, 0), STEP), n)
     right = tl.maximum(left, tl.minimum(tl.maximum(i_cut - i_lo, 0) // STEP, n))
     return left, right, n
-
-
-@launched
-@triton.jit(do_not_specialize=["N"])
-def _row_dot(p_a, p_b, p_out, N, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr):
-    o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    m_row = o_row < N
-    b_a = load_tile(p_a, o_row * D, m_row, 0, D0, D, True).to(tl.float32)  # [BM, D0]
-    b_b = load_tile(p_b, o_row * D, m_row, 0, D0, D, True).to(tl.float32)
-    b_out = tl.sum(b_a * b_b, 1)  # [BM]
-    if D1 > 0:
-        b_a1 = load_tile(p_a, o_row * D, m_row, D0, D1, D, True).to(tl.float32)  # [BM, D1]
-        b_b1 = load_tile(p_b, o_row * D, m_row, D0, D1, D, True).to(tl.float32)
-        b_out += tl.sum(b_a1 * b_b1, 1)
-    tl.store(p_out + o_row, b_out, mask=m_row)
-
-
-def row_dot(a: Tensor, b: Tensor) -> Tensor:
-    """Sum of a * b over the last axis, in fp32: [..., D], [..., D] -> [...]. The delta of an attention gradient."""
-    a, b = a.contiguous(), b.contiguous()
-    out = torch.empty(a.shape[:-1], dtype=torch.float32, device=a.device)
-    rows, size = out.numel(), a.shape[-1]
-    if rows:
-        first, second = split_dim(size)
-        _row_dot[(cdiv(rows, 32),)](a, b, out, rows, D=size, D0=first, D1=second, BM=32, num_warps=4)
-    return out

@@ -33,6 +33,7 @@ from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
 from nsa.kernels import combine, compressed, compression, configs, decode, selected, topk, window
 from nsa.kernels.geometry import compressed_spans
+from nsa.kernels.row_stats import row_stats
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
@@ -143,7 +144,7 @@ def _cuobjdump() -> str:
 
 
 def _attention(shape: Shape, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """q, k, v, do and a row statistic of two KV heads, without memory."""
+    """q, k, v, do and lse of two KV heads, without memory."""
 
     def made(heads: int, size: int) -> Tensor:
         return torch.empty(1, tokens, heads, size, dtype=DTYPES[shape.dtype], device="meta")
@@ -154,37 +155,37 @@ def _attention(shape: Shape, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tens
 
 
 def _window(shape: Shape) -> None:
-    q, k, v, do, row = _attention(shape)
+    q, k, v, do, lse = _attention(shape)
     window.forward(q, k, v, 512, 1.0, None)
-    window.backward(do, q, k, v, row, row, 512, 1.0, None, gate=row, dq=torch.empty_like(q))
+    window.backward(do, q, k, v, row_stats(do, do, lse), 512, 1.0, None, dq=torch.empty_like(q))
 
 
 def _compressed(shape: Shape) -> None:
-    q, k, v, do, row = _attention(shape)
+    q, k, v, do, lse = _attention(shape)
     config = NSAConfig()
     k, v = k[:, : TOKENS // config.d - 1], v[:, : TOKENS // config.d - 1]
     compressed.forward(q, k, v, config, 1.0, None)
-    compressed.backward(do, q, k, v, row, row, config, 1.0, None, gate=row)
-    topk.select(q, k, config, 1.0, None, row)
+    compressed.backward(do, q, k, v, row_stats(do, do, lse), config, 1.0, None)
+    topk.select(q, k, config, 1.0, None, lse)
 
 
 def _selected(shape: Shape) -> None:
-    q, k, v, do, row = _attention(shape, MANY_TOKENS)
+    q, k, v, do, lse = _attention(shape, MANY_TOKENS)
     config = NSAConfig()
     indices = torch.empty(1, MANY_TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
     selected.forward(q, k, v, indices, config, 1.0)
-    selected.backward(do, q, k, v, row, row, indices, config, 1.0, gate=row, dq=torch.empty_like(q))
+    selected.backward(do, q, k, v, row_stats(do, do, lse), indices, config, 1.0, dq=torch.empty_like(q))
 
 
 def _combine(shape: Shape) -> None:
-    _, k, v, do, _ = _attention(shape)
+    _, k, v, do, lse = _attention(shape)
     spans = compressed_spans(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
     for others in (None, ((k, v), (k, v))):
         means = compression.forward(k, v, NSAConfig(), spans)
         compression.backward(*means, TOKENS, NSAConfig(), spans, None, others)
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
-    combine.deltas(do, (do, do, do), gates)
+    combine.stats(do, (do, do, do), (lse, lse, lse), gates)
 
 
 def _decode(shape: Shape) -> None:

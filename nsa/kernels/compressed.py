@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.kernels import spans
-from nsa.kernels.common import row_dot
 from nsa.kernels.geometry import compressed_spans
+from nsa.kernels.row_stats import row_stats
 
 
 def forward(
@@ -36,19 +36,17 @@ def backward(
     q: Tensor,
     k_cmp: Tensor,
     v_cmp: Tensor,
-    lse: Tensor,
-    delta: Tensor,
+    stats: Tensor,
     config: NSAConfig,
     scale: float,
     cu_seqlens: Tensor | None,
     q_start: Tensor | None = None,
     *,
-    gate: Tensor | None = None,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk_cmp, dv_cmp; delta, gate and dq as in `spans.backward`."""
+    """dq, dk_cmp, dv_cmp; stats and dq as in `spans.backward`."""
     where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
-    return spans.backward(do, q, k_cmp, v_cmp, lse, delta, where, scale, gate, dq)
+    return spans.backward(do, q, k_cmp, v_cmp, stats, where, scale, dq)
 
 
 class CompressedAttention(torch.autograd.Function):
@@ -75,5 +73,5 @@ class CompressedAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k_cmp, v_cmp, o, lse, *where = ctx.saved_tensors
-        gradients = backward(do, q, k_cmp, v_cmp, lse, row_dot(do, o), ctx.config, ctx.scale, *where)
+        gradients = backward(do, q, k_cmp, v_cmp, row_stats(do, o, lse), ctx.config, ctx.scale, *where)
         return *gradients, None, None, None, None

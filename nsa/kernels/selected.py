@@ -1,7 +1,7 @@
 """Selected attention: every query attends to the positions up to its own in the blocks it chose.
 
     forward(q, k, v, block_indices, config, scale, ...) -> o, lse
-    backward(do, q, k, v, lse, delta, block_indices, config, scale, ...) -> dq, dk, dv
+    backward(do, q, k, v, stats, block_indices, config, scale, ...) -> dq, dk, dv
     selected_attention(...) -> o, with gradients
 
 The kernels are in `selected_fwd` and `selected_bwd`, the index structures in `index`, the ways of sharing the work in
@@ -19,9 +19,10 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels import combine, index
-from nsa.kernels.common import LOG2E, cdiv, dot_precision, next_power_of_2, pad_group, row_dot, rows_last, widths
+from nsa.kernels.common import LOG2E, cdiv, dot_precision, next_power_of_2, pad_group, rows_last, widths
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles
+from nsa.kernels.row_stats import row_stats
 from nsa.kernels.schedules import ALWAYS, NEVER, WHOLE, Schedule, choose_schedule
 from nsa.kernels.selected_bwd import dkv_kernel, dq_kernel, reduce_kernel
 from nsa.kernels.selected_fwd import forward_kernel, gather_kernel
@@ -284,24 +285,21 @@ def backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    lse: Tensor,
-    delta: Tensor,
+    stats: Tensor,
     block_indices: Tensor,
     config: NSAConfig,
     scale: float,
     cu_seqlens: Tensor | None = None,
     q_start: Tensor | None = None,
-    gate: Tensor | None = None,
     dq: Tensor | None = None,
     schedule: Schedule | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, bitwise the same in every run.
 
     Args:
-        do: gradient of `gate * o`, [B,T,Hq,Dv].
-        q, k, v, lse, block_indices, config, scale, cu_seqlens, q_start: as in `forward`, with its lse.
-        delta: rowsum(do * o) [B,T,Hq] fp32, without the gate.
-        gate: [B,T,Hq], a column of contiguous gates; None is 1.
+        do: gradient of `o`, or of what a gate makes of it, [B,T,Hq,Dv].
+        q, k, v, block_indices, config, scale, cu_seqlens, q_start: as in `forward`.
+        stats: `row_stats` of the forward's output, or of that under a gate (`combine.stats`), contiguous [B,T,Hq].
         dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
         schedule: None for the one that `choose_schedule` names.
     """
@@ -313,47 +311,35 @@ def backward(
     dq = q.new_empty(q.shape) if dq is None else dq
     problem = _problem(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
     schedule = schedule or problem.schedule("selected_tile_dq", backward=True)
-    gates = (lse, 0) if gate is None else (gate, gate.stride(-1))
-    down = _Upstream(do.contiguous(), lse, delta, *gates)
+    upstream = do.contiguous(), stats
     if schedule.dense_from:
-        _backward_gather(problem, schedule, down, dq, dk, dv, gated=gate is not None, add=added)
+        _backward_gather(problem, schedule, upstream, dq, dk, dv, added)
     else:
-        _backward_q(problem, schedule, down, dq, gated=gate is not None, add=added)
-        _backward_kv(problem, down, dk, dv, gated=gate is not None)
+        _backward_q(problem, schedule, upstream, dq, added)
+        _backward_kv(problem, upstream, dk, dv)
     return dq, dk, dv
 
 
-@dataclass(frozen=True)
-class _Upstream:
-    """What comes back into the operation: do [N,Hq,Dv], the forward's lse, delta and gates [N,Hq] with their stride."""
-
-    do: Tensor
-    lse: Tensor
-    delta: Tensor
-    gate: Tensor
-    s_gate: int
-
-    @property
-    def pointers(self) -> tuple[Tensor, ...]:
-        return self.do, self.lse, self.delta, self.gate
+_Upstream = tuple[Tensor, Tensor]
+"""What comes back into the operation: do [B,T,Hq,Dv] and the stats of its rows."""
 
 
-def _backward_q(p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, **flags: bool) -> None:
+def _backward_q(p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, add: bool) -> None:
     """dq by the tile kernel where unions are small, else by the token kernel."""
     tma = p.copy_engine()
     sizes = p.launch("selected_tile_dq", tma)
     tokens, union = sizes["BM"] // sizes["GP"], None
     if schedule.most != NEVER:
         union = index.union(p.indices, p.where, tokens)
-        _launch_dq(p, sizes, union, tokens, up, dq, most=schedule.most, tma=tma, **flags)
+        _launch_dq(p, sizes, union, tokens, up, dq, add=add, most=schedule.most, tma=tma)
     if schedule.most != ALWAYS:
         sizes = p.launch("selected_token_dq", tma)
-        _launch_dq(p, sizes, union, tokens, up, dq, most=schedule.most, tile=False, tma=tma, **flags)
+        _launch_dq(p, sizes, union, tokens, up, dq, add=add, most=schedule.most, tile=False, tma=tma)
 
 
 def _launch_dq(
     p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, up: _Upstream, dq: Tensor, *,
-    gated: bool, add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None,
+    add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None,
     span: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
     """The dq kernel over the queries `span` = (first, count), all unless given, tile by tile or one by one."""
@@ -361,12 +347,12 @@ def _launch_dq(
     together = union_tokens if union else 1
     lists = _Lists.of(p, union, tile, merge=part is not None)
     dq_kernel[(cdiv(rows, together), p.heads)](
-        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up.pointers, dq, *lists.blocks, p.where.queries,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up, dq, *lists.blocks, p.where.queries,
         lists.keys, dq if part is None else part,
         p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
-        *p.strides, *lists.strides, up.s_gate, p.scale,
+        *p.strides, *lists.strides, p.scale,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, GATED=gated, ADD=add, TMA=tma, **sizes,
+        TILE=tile, MERGE=part is not None, ADD=add, TMA=tma, **sizes,
     )  # fmt: skip
 
 
@@ -394,7 +380,7 @@ def _partials(p: _Problem, runs: index.Runs) -> _Partials:
 
 
 def _launch_dkv(
-    p: _Problem, partials: _Partials, up: _Upstream, keys: tuple[int, int], most_runs: int, *, gated: bool,
+    p: _Problem, partials: _Partials, up: _Upstream, keys: tuple[int, int], most_runs: int, *,
     part: Tensor | None = None, first: int = 0,
 ) -> None:  # fmt: skip
     """Partial sums of the runs of `keys` = (first, past the last); with `part`, also each pair's dq."""
@@ -403,10 +389,10 @@ def _launch_dkv(
         sizes["BN"] = partials.rows
     runs = partials.runs
     dkv_kernel[(most_runs, cdiv(p.where.l_sel, sizes["BN"]))](
-        p.q, p.k, p.v, *up.pointers, partials.k, partials.v, runs.order, runs.edges, runs.run_edges, runs.run_key,
+        p.q, p.k, p.v, *up, partials.k, partials.v, runs.order, runs.edges, runs.run_edges, runs.run_key,
         p.where.blocks, p.where.queries, partials.k if part is None else part,
-        p.indices.shape[0], p.where.keys, first, *keys, p.where.bins, *p.strides, up.s_gate, p.scale,
-        PAIRS=runs.pairs, ROWS=partials.rows, GATED=gated, DQ=part is not None, **sizes,
+        p.indices.shape[0], p.where.keys, first, *keys, p.where.bins, *p.strides, p.scale,
+        PAIRS=runs.pairs, ROWS=partials.rows, DQ=part is not None, **sizes,
     )  # fmt: skip
 
 
@@ -422,17 +408,17 @@ def _reduce(p: _Problem, partials: _Partials, groups: int, dk: Tensor, dv: Tenso
     )  # fmt: skip
 
 
-def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor, *, gated: bool) -> None:
+def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor) -> None:
     """dk and dv by runs of the queries of each block, then the sum of the runs."""
     keys = p.heads * p.where.bins
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
     partials = _partials(p, index.runs(index.pair_keys(p.indices, p.where), keys, pairs, keys))
-    _launch_dkv(p, partials, up, (0, keys), partials.runs.run_key.numel(), gated=gated)
+    _launch_dkv(p, partials, up, (0, keys), partials.runs.run_key.numel())
     _reduce(p, partials, 1, dk, dv)
 
 
 def _backward_gather(
-    p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, dk: Tensor, dv: Tensor, *, gated: bool, add: bool
+    p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, dk: Tensor, dv: Tensor, add: bool
 ) -> None:
     """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks."""
     tma = p.copy_engine()
@@ -446,13 +432,13 @@ def _backward_gather(
     held = chunk * p.heads * p.indices.shape[-1]
     part = p.q.new_empty(held * p.group, p.q.shape[-1])
     most_runs = held // pairs + min(held, keys)
-    _launch_dq(p, tile, union, tokens, up, dq, gated=gated, add=add, tma=tma, most=WHOLE)
+    _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
-        _launch_dkv(p, partials, up, (i * keys, (i + 1) * keys), most_runs, gated=gated, part=part, first=first)
+        _launch_dkv(p, partials, up, (i * keys, (i + 1) * keys), most_runs, part=part, first=first)
         span = (first, min(chunk, rows - first))
-        _launch_dq(p, tile, union, tokens, up, dq, gated=gated, add=add, tma=tma, part=part, span=span)
+        _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, part=part, span=span)
     last = (union.rest_keys, union.rest_keys + keys)
-    _launch_dkv(p, partials, up, last, p.indices.numel() // pairs + min(p.indices.numel(), keys), gated=gated)
+    _launch_dkv(p, partials, up, last, p.indices.numel() // pairs + min(p.indices.numel(), keys))
     _reduce(p, partials, union.rest_keys // keys + 1, dk, dv)
 
 
@@ -470,7 +456,7 @@ class _SelectedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, do):  # type: ignore[no-untyped-def]
         q, k, v, o, lse, block_indices, cu_seqlens, q_start = ctx.saved_tensors
-        grads = backward(do, q, k, v, lse, row_dot(do, o), block_indices, ctx.config, ctx.scale, cu_seqlens, q_start)
+        grads = backward(do, q, k, v, row_stats(do, o, lse), block_indices, ctx.config, ctx.scale, cu_seqlens, q_start)
         return *grads, None, None, None, None, None
 
 

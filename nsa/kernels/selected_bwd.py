@@ -14,14 +14,8 @@ import triton.language as tl
 from nsa.kernels.common import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
 from nsa.kernels.launch import launched
+from nsa.kernels.row_stats import load_stats
 from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, key_rows, load_block, load_pairs, query_of, rest_of, run_of
-
-
-@triton.jit
-def load_lse(p_lse, o_row, m_row):
-    """The log-sum-exp in log2 units; +inf for rows that saw no key (or do not exist), so that p = 0."""
-    b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
-    return tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)
 
 
 @triton.jit
@@ -78,14 +72,14 @@ def _dq_block(
 
 @triton.jit
 def dq_rows(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members,
-    p_queries, p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
+    p_queries, p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
-    U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
-    ADD: tl.constexpr, TMA: tl.constexpr,
+    U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr,
+    TMA: tl.constexpr,
 ):  # fmt: skip
     """dq of TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
     o_r = tl.arange(0, BM)
@@ -96,8 +90,7 @@ def dq_rows(
     o_row = o_n * (H * G) + i_h * G + o_g
     b_q0, b_q1 = load_pair(p_q, o_n * s_qt + (i_h * G + o_g) * s_qh, m_row, DK, DK0, DK1, True)  # [BM, DK]
     b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
-    b_lse = load_lse(p_lse, o_row, m_row)
-    b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
+    b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
     b_limit = tl.load(p_queries + 2 * N + o_n)
     if TILE:
         p_blocks += o_union.to(tl.int64) * U
@@ -124,9 +117,7 @@ def dq_rows(
             p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
             DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, True, PREC, TMA,
         )  # fmt: skip
-    b_f = tl.full([BM], 1.0, tl.float32) * scale
-    if GATED:
-        b_f *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)
+    b_f = b_sign * scale
     b_dq0 = b_dq0 * b_f[:, None]
     if DK1 > 0:
         b_dq1 = b_dq1 * b_f[:, None]
@@ -144,14 +135,14 @@ def dq_rows(
 @launched
 @triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
 def dq_kernel(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members, p_count,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members, p_count,
     p_queries, p_keys, p_part, N, M, i_first, n_tiles, most, rest_keys,
-    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale,
+    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr,
-    ADD: tl.constexpr, TMA: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr,
+    TMA: tl.constexpr,
 ):  # fmt: skip
     """dq of UT queries of one KV head; who computes what is decided as in `selected_fwd.forward_kernel`."""
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
@@ -164,10 +155,10 @@ def dq_kernel(
             return
         i_tile = i_union
         dq_rows(
-            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members,
+            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
             p_queries, p_keys, p_part, N, M, i_first, rest_keys,
-            s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale, i_tile, i_h, o_union, n_blocks,
-            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, GATED, ADD, TMA,
+            s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
         )  # fmt: skip
     else:
         n_blocks = SLOTS
@@ -177,22 +168,22 @@ def dq_kernel(
         for i in range(tl.minimum(UT, N - i_union * UT)):
             i_tile = i_union * UT + i
             dq_rows(
-                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_blocks, p_members,
+                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
                 p_queries, p_keys, p_part, N, M, i_first, rest_keys,
-                s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, s_gate, scale, i_tile, i_h, o_union, n_blocks,
-                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, GATED, ADD, TMA,
+                s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
             )  # fmt: skip
 
 
 @launched
 @triton.jit(do_not_specialize=["N", "M", "i_first", "first_key", "last_key", "BINS"])
 def dkv_kernel(
-    p_q, p_k, p_v, p_do, p_lse, p_delta, p_gate, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
-    p_queries, p_part, N, M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_gate, scale,
+    p_q, p_k, p_v, p_do, p_stats, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
+    p_queries, p_part, N, M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
-    ROWS: tl.constexpr, GATED: tl.constexpr, DQ: tl.constexpr,
+    ROWS: tl.constexpr, DQ: tl.constexpr,
 ):  # fmt: skip
     """One run of the keys [first_key, last_key), BN keys of its block: fp32 sums p_dk, p_dv [R,ROWS,D*].
 
@@ -226,16 +217,14 @@ def dkv_kernel(
         o_row = o_n * (H * G) + o_head
         b_q0, b_q1 = load_pair(p_q, o_n * s_qt + o_head * s_qh, m_row, DK, DK0, DK1, False)  # [BM, DK]
         b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, False)  # [BM, DV]
-        b_lse = load_lse(p_lse, o_row, m_row)
-        b_delta = tl.load(p_delta + o_row)
+        b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
         b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
         if not DQ:
             b_limit = tl.load(p_queries + 2 * N + o_n)
             b_p = tl.where(o_key[:, None] <= b_limit[None, :], b_p, 0.0)
         elif LB % BN != 0:
             b_p = tl.where(o_key[:, None] < FAR, b_p, 0.0)
-        if GATED:
-            b_p *= tl.load(p_gate + o_row * s_gate).to(tl.float32)[None, :]
+        b_p *= b_sign[None, :]
         b_pt = b_p.to(b_do0.dtype)
         b_dv0 = tl.dot(b_pt, b_do0, b_dv0, input_precision=PREC)
         if DV1 > 0:

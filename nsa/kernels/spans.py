@@ -35,6 +35,7 @@ from nsa.kernels.common import (
 from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles, query_tiles
 from nsa.kernels.launch import launched
+from nsa.kernels.row_stats import load_stats
 from nsa.kernels.softmax import add_keys, begin, end, online, out_of_range
 
 
@@ -186,12 +187,11 @@ def _dq_step(
 @launched
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_span"])
 def _backward_q(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_lse, p_delta, p_gate, p_dq, p_lo, p_hi, s_span, T, H, B, N, S,
-    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, s_gate, scale,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_lo, p_hi, s_span, T, H, B, N, S,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
-    TMA: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: dq of BM // GP tokens of one KV head, written to p_dq or added to it."""
     TB: tl.constexpr = BM // GP
@@ -208,9 +208,7 @@ def _backward_q(
     o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
     b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
     b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
-    b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
-    b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
-    b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
+    b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
     p_lo += i_b * s_span
     p_hi += i_b * s_span
     b_lo = tl.load(p_lo + o_t)
@@ -238,9 +236,7 @@ def _backward_q(
             DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC, TMA,
         )  # fmt: skip
 
-    b_f = tl.full([BM], 1.0, tl.float32) * scale
-    if GATED:
-        b_f *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)
+    b_f = b_sign * scale
     store_tile(p_dq, o_row * DK, m_row, b_dq0 * b_f[:, None], 0, DK0, DK, ADD)
     if DK1 > 0:
         store_tile(p_dq, o_row * DK, m_row, b_dq1 * b_f[:, None], DK0, DK1, DK, ADD)
@@ -252,10 +248,10 @@ def _backward_q(
 @triton.jit
 def _dkv_step(
     b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
-    p_q, p_do, d_q0, d_q1, d_do0, d_do1, p_lse, p_delta, p_gate, i_row, i_head, s_qt, s_qh, s_gate, H, scale,
+    p_q, p_do, d_q0, d_q1, d_do0, d_do1, p_stats, i_row, i_head, s_qt, s_qh, H, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr,
+    BM: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """BM // GP tokens from i_t on. Keys are the rows, so that p and ds stay in registers as the left operand."""
     o_g = tl.arange(0, BM) % GP  # [BM]
@@ -269,14 +265,11 @@ def _dkv_step(
     b_do0, b_do1 = load_queries(
         p_do, d_do0, d_do1, o_row * DV, m_row, i_row, i_head, BM, DV, DV0, DV1, ROWS_MASKED, TMA
     )
-    b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
-    b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)
-    b_delta = tl.load(p_delta + o_row, mask=m_row, other=0.0)
+    b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
     b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, BM]
     if MASKED:
         b_p = tl.where((o_t[None, :] >= b_qlo[:, None]) & (o_t[None, :] < b_qhi[:, None]), b_p, 0.0)
-    if GATED:
-        b_p *= tl.load(p_gate + o_row * s_gate, mask=m_row, other=0.0).to(tl.float32)[None, :]
+    b_p *= b_sign[None, :]
     b_pt = b_p.to(b_do0.dtype)
     b_dv0 = tl.dot(b_pt, b_do0, b_dv0, input_precision=PREC)
     if DV1 > 0:
@@ -292,12 +285,12 @@ def _dkv_step(
 @launched
 @triton.jit(do_not_specialize=["T", "S", "H", "B", "PART", "s_span"])
 def _backward_kv(
-    p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_lse, p_delta, p_gate, p_dk, p_dv, p_qlo, p_qhi,
+    p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_stats, p_dk, p_dv, p_qlo, p_qhi,
     s_span, T, S, H, B, PART,
-    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, s_gate, scale,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: BN keys of one KV head and the tokens [i_part * PART, (i_part + 1) * PART) that read them.
 
@@ -328,7 +321,6 @@ def _backward_kv(
     i_token = i_b.to(tl.int32) * T
     p_qh = p_q + i_b * s_qb + i_h * G * s_qh
     p_doh = p_do + i_row * DV
-    p_gateh = p_gate + i_row * s_gate
 
     b_dk0 = tl.zeros([BN, DK0], tl.float32)
     b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
@@ -337,17 +329,17 @@ def _backward_kv(
     for i in range(left, right):
         b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
             b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_lo + i * TB, i_end,
-            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_lse + i_row, p_delta + i_row, p_gateh, i_token, i_h * G,
-            s_qt, s_qh, s_gate, H, scale * LOG2E,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, False, PREC, GATED, TMA,
+            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_stats + i_row, i_token, i_h * G,
+            s_qt, s_qh, H, scale * LOG2E,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, False, PREC, TMA,
         )  # fmt: skip
     for i in range(0, left + n - right):
         i_t = i_lo + tl.where(i < left, i, i + right - left) * TB
         b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
             b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
-            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_lse + i_row, p_delta + i_row, p_gateh, i_token, i_h * G,
-            s_qt, s_qh, s_gate, H, scale * LOG2E,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, True, PREC, GATED, TMA,
+            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_stats + i_row, i_token, i_h * G,
+            s_qt, s_qh, H, scale * LOG2E,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, True, PREC, TMA,
         )  # fmt: skip
 
     o_row = ((i_part * B + i_b) * S + o_s) * H + i_h  # [BN]
@@ -406,63 +398,44 @@ def backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    lse: Tensor,
-    delta: Tensor,
+    stats: Tensor,
     spans: Spans,
     scale: float,
-    gate: Tensor | None = None,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v.
 
     Args:
-        do: gradient of `gate * o`, [B,T,Hq,Dv].
-        q, k, v, lse, spans, scale: as in `forward`, with its lse.
-        delta: rowsum(do * o) [B,T,Hq] fp32, without the gate.
-        gate: [B,T,Hq], a column of contiguous gates; None is 1.
+        do: gradient of `o`, or of what a gate makes of it, [B,T,Hq,Dv].
+        q, k, v, spans, scale: as in `forward`.
+        stats: `row_stats` of the forward's output, or of that under a gate (`combine.stats`), contiguous [B,T,Hq].
         dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
     """
     q, k, v = rows_last(q), rows_last(k), rows_last(v)
     added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
-    upstream = _Upstream(do.contiguous(), lse, delta, gate)
-    _launch_q(q, k, v, upstream, dq, spans, scale, added)
-    dk, dv = _launch_kv(q, k, v, upstream, spans, scale)
+    do = do.contiguous()
+    _launch_q(q, k, v, do, stats, dq, spans, scale, added)
+    dk, dv = _launch_kv(q, k, v, do, stats, spans, scale)
     return dq, dk, dv
 
 
-@dataclass(frozen=True)
-class _Upstream:
-    """What the gradient kernels read of the forward's rows."""
-
-    do: Tensor
-    lse: Tensor
-    delta: Tensor
-    gate: Tensor | None
-
-    @property
-    def pointers(self) -> tuple[Tensor, ...]:
-        return self.do, self.lse, self.delta, self.lse if self.gate is None else self.gate
-
-    @property
-    def stride(self) -> int:
-        return 0 if self.gate is None else self.gate.stride(-1)
-
-
 def _launch_q(
-    q: Tensor, k: Tensor, v: Tensor, up: _Upstream, dq: Tensor, spans: Spans, scale: float, added: bool
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, stats: Tensor, dq: Tensor, spans: Spans, scale: float, added: bool
 ) -> None:
     sizes = _sizes(q, k, v, f"{spans.branch}_backward_q", copy_engine(k, v))
     n = cdiv(q.shape[1], sizes["BM"] // sizes["GP"])
     if dq.numel():
         _backward_q[(n * k.shape[2] * q.shape[0],)](
-            q, k, v, *_key_tiles(k, v, sizes), *up.pointers, dq, spans.lo, spans.hi, spans.s_query, q.shape[1],
-            k.shape[2], q.shape[0], n, k.shape[1], *_strides(q, k, v), up.stride, scale,
-            GATED=up.gate is not None, ADD=added, **sizes,
+            q, k, v, *_key_tiles(k, v, sizes), do, stats, dq, spans.lo, spans.hi, spans.s_query, q.shape[1],
+            k.shape[2], q.shape[0], n, k.shape[1], *_strides(q, k, v), scale,
+            ADD=added, **sizes,
         )  # fmt: skip
 
 
-def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, scale: float) -> tuple[Tensor, Tensor]:
-    sizes = _sizes(q, k, v, f"{spans.branch}_backward_kv", copy_engine(q, up.do))
+def _launch_kv(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, stats: Tensor, spans: Spans, scale: float
+) -> tuple[Tensor, Tensor]:
+    sizes = _sizes(q, k, v, f"{spans.branch}_backward_kv", copy_engine(q, do))
     box, tma = (sizes["BM"] // sizes["GP"], sizes["GP"]), sizes["TMA"]
     batch, keys, heads = k.shape[:3]
     parts = spans.parts
@@ -470,10 +443,10 @@ def _launch_kv(q: Tensor, k: Tensor, v: Tensor, up: _Upstream, spans: Spans, sca
     dk, dv = (torch.empty(parts, *x.shape, dtype=wide, device=x.device) for x in (k, v))
     if dk.numel():
         _backward_kv[(cdiv(keys, sizes["BN"]) * heads * batch, parts)](
-            q, k, v, up.do, *query_tiles(q, *box, tma), *query_tiles(up.do, *box, tma), *up.pointers[1:], dk, dv,
+            q, k, v, do, *query_tiles(q, *box, tma), *query_tiles(do, *box, tma), stats, dk, dv,
             spans.q_lo, spans.q_hi, spans.s_key, q.shape[1], keys, heads,
-            batch, max(1, cdiv(q.shape[1], parts)), *_strides(q, k, v), up.stride, scale,
-            GATED=up.gate is not None, **sizes,
+            batch, max(1, cdiv(q.shape[1], parts)), *_strides(q, k, v), scale,
+            **sizes,
         )  # fmt: skip
     if parts == 1:
         return dk[0], dv[0]

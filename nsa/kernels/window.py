@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.kernels import spans
-from nsa.kernels.common import row_dot
 from nsa.kernels.geometry import window_spans
+from nsa.kernels.row_stats import row_stats
 
 
 def forward(
@@ -38,19 +38,17 @@ def backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    lse: Tensor,
-    delta: Tensor,
+    stats: Tensor,
     window: int,
     scale: float,
     cu_seqlens: Tensor | None,
     q_start: Tensor | None = None,
     *,
-    gate: Tensor | None = None,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv; delta, gate and dq as in `spans.backward`."""
+    """dq, dk, dv; stats and dq as in `spans.backward`."""
     where = _spans(q, k, window, cu_seqlens, q_start)
-    return spans.backward(do, q, k, v, lse, delta, where, scale, gate, dq)
+    return spans.backward(do, q, k, v, stats, where, scale, dq)
 
 
 class WindowAttention(torch.autograd.Function):
@@ -76,5 +74,5 @@ class WindowAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse, *where = ctx.saved_tensors
-        gradients = backward(do, q, k, v, lse, row_dot(do, o), ctx.window, ctx.scale, *where)
+        gradients = backward(do, q, k, v, row_stats(do, o, lse), ctx.window, ctx.scale, *where)
         return *gradients, None, None, None, None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nsa import reference
-from nsa.kernels.combine import GatedCombine, deltas
+from nsa.kernels.combine import GatedCombine, stats
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SMALL, judge
 
@@ -27,11 +27,18 @@ def test_matches_the_oracle(dv: int, dtype: torch.dtype) -> None:
     )
 
 
-def test_deltas_do_not_hold_the_gates() -> None:
+def test_the_stats_of_the_branches_under_their_gates() -> None:
     do, *branches = (torch.randn(2, 5, 3, 16, device=DEVICE) for _ in range(4))
-    gates = torch.rand(2, 5, 3, 3, device=DEVICE, dtype=torch.float16)
+    lses = [torch.randn(2, 5, 3, device=DEVICE) for _ in branches]
+    gates = torch.randn(2, 5, 3, 3, device=DEVICE, dtype=torch.float16)
+    gates[0, 0], lses[1][0, 1] = 0, float("-inf")
     expected = torch.stack([(do.double() * o.double()).sum(-1) for o in branches])
-    delta, dgates, columns = deltas(do, tuple(branches), gates)
-    assert_close(delta, expected, torch.float32)
+    found, dgates = stats(do, tuple(branches), tuple(lses), gates)
     assert_close(dgates, expected.movedim(0, -1), torch.float16)
-    assert torch.equal(columns, gates.movedim(-1, 0).float())
+    high, low = (found >> 32).int().view(torch.float32), found.int()
+    columns = gates.movedim(-1, 0).double()
+    p = (columns.abs() * torch.stack(lses).neg().double().exp()).masked_fill(torch.stack(lses).isinf(), 0)
+    assert_close(torch.exp2(-high), p, torch.float32)
+    assert torch.equal(high == float("inf"), p == 0)
+    assert_close(low.view(torch.float32), expected, torch.float32)
+    assert torch.equal((low & 1).bool(), columns < 0)

@@ -8,8 +8,8 @@ import torch
 from nsa import reference
 from nsa.blocks import token_positions
 from nsa.config import NSAConfig
-from nsa.kernels import index, selected
-from nsa.kernels.common import row_dot
+from nsa.kernels import combine, index, selected
+from nsa.kernels.row_stats import row_stats
 from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
 from nsa.tests.kernel_cases import by_descriptor, far_apart
 
@@ -103,8 +103,8 @@ def assert_equals_oracle(shape: str, schedule: str, dtype: torch.dtype = MAIN) -
     empty = (indices < 0).all(-1).repeat_interleave(q.shape[2] // k.shape[2], -1)
     assert torch.equal(lse.cpu() == float("-inf"), empty)
     assert o.cpu()[empty].count_nonzero() == 0
-    delta, how = row_dot(do, o), SCHEDULES[schedule]
-    got = selected.backward(do, q, k, v, lse, delta, idx, config, scale, cu, start, schedule=how)
+    stats, how = row_stats(do, o, lse), SCHEDULES[schedule]
+    got = selected.backward(do, q, k, v, stats, idx, config, scale, cu, start, schedule=how)
     for one, expected in zip(got, grads, strict=True):
         close(one, expected)
 
@@ -186,7 +186,8 @@ def test_gate_and_added_dq() -> None:
     """`backward` takes the gradient of gate * o, and adds to a dq that it is given."""
     qkv, indices, _, _ = problem(tokens=30)
     qkv = [x.to(MAIN).double() for x in qkv]
-    gates = torch.rand(1, 30, 4, 3, dtype=torch.float64)
+    gates = torch.randn(1, 30, 4, 3, dtype=torch.float64)
+    gates[:, 3:5] = 0
     inputs = [x.clone().requires_grad_() for x in qkv]
     o = reference.selected_attention(*inputs, indices, SMALL)
     do = torch.randn_like(o)
@@ -194,7 +195,8 @@ def test_gate_and_added_dq() -> None:
     q, k, v, idx, do, gates = low(*qkv, indices, do, gates)
     o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
     dq = torch.ones_like(q)
-    got = selected.backward(do, q, k, v, lse, row_dot(do, o), idx, SMALL, 0.25, gate=gates[..., 1], dq=dq)
+    stats, _ = combine.stats(do, (o, o, o), (lse, lse, lse), gates)
+    got = selected.backward(do, q, k, v, stats[1], idx, SMALL, 0.25, dq=dq)
     assert got[0] is dq
     close(dq, grads[0] + 1)
     close(got[1], grads[1])
@@ -230,7 +232,7 @@ def test_nothing_to_do(shape: dict[str, int]) -> None:
     indices = torch.zeros(batch, tokens, 2, slots, dtype=torch.int32, device=DEVICE)
     o, lse = selected.forward(q, k, k, indices, SMALL, 1.0)
     assert o.shape == q.shape and o.count_nonzero() == 0
-    dq, dk, dv = selected.backward(o, q, k, k, lse, lse, indices, SMALL, 1.0)
+    dq, dk, dv = selected.backward(o, q, k, k, row_stats(o, o, lse), indices, SMALL, 1.0)
     assert [x.count_nonzero() for x in (dq, dk, dv)] == [0, 0, 0] and dk.shape == k.shape
 
 
@@ -300,7 +302,7 @@ def test_gradients_repeat_bit_for_bit() -> None:
     q, k, v, idx = low(*qkv, indices)
     o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
     do = torch.randn_like(o)
-    first, *others = (selected.backward(do, q, k, v, lse, row_dot(do, o), idx, SMALL, 0.25) for _ in range(3))
+    first, *others = (selected.backward(do, q, k, v, row_stats(do, o, lse), idx, SMALL, 0.25) for _ in range(3))
     for other in others:
         assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from nsa import reference
-from nsa.kernels import spans
-from nsa.kernels.common import row_dot
+from nsa.kernels import combine, spans
 from nsa.kernels.geometry import window_spans
+from nsa.kernels.row_stats import row_stats
 from nsa.kernels.window import WindowAttention, backward, forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import (
@@ -102,8 +102,8 @@ def test_queries_of_a_key_may_be_cut_into_parts() -> None:
     where = window_spans(problem.tokens, SMALL.w, None, q.device)
     o, lse = spans.forward(q, k, v, where, 0.2)
     do = torch.ones_like(o)
-    whole = spans.backward(do, q, k, v, lse, row_dot(do, o), where, 0.2)
-    parts = spans.backward(do, q, k, v, lse, row_dot(do, o), replace(where, parts=3), 0.2)
+    whole = spans.backward(do, q, k, v, row_stats(do, o, lse), where, 0.2)
+    parts = spans.backward(do, q, k, v, row_stats(do, o, lse), replace(where, parts=3), 0.2)
     for one, other in zip(whole, parts, strict=True):
         assert_close(one, other.double(), torch.float32)
 
@@ -111,13 +111,15 @@ def test_queries_of_a_key_may_be_cut_into_parts() -> None:
 def test_gate_and_accumulation_of_dq() -> None:
     problem = replace(CASES["one-head"], group_size=2, device=DEVICE)
     q, k, v = _tensors(problem).values()
-    gates = torch.rand(1, problem.tokens, 2, 3, device=DEVICE)
+    gates = torch.randn(1, problem.tokens, 2, 3, device=DEVICE)
+    gates[:, 3:5] = 0
     o, lse = forward(q, k, v, SMALL.w, 0.2, None)
     do = torch.randn_like(o)
     scaled = do * gates[..., 1, None]
-    expected = backward(scaled, q, k, v, lse, row_dot(scaled, o), SMALL.w, 0.2, None)
+    expected = backward(scaled, q, k, v, row_stats(scaled, o, lse), SMALL.w, 0.2, None)
     start = torch.randn_like(q)
-    dq, dk, dv = backward(do, q, k, v, lse, row_dot(do, o), SMALL.w, 0.2, None, gate=gates[..., 1], dq=start.clone())
+    stats, _ = combine.stats(do, (o, o, o), (lse, lse, lse), gates)
+    dq, dk, dv = backward(do, q, k, v, stats[1], SMALL.w, 0.2, None, dq=start.clone())
     for actual, wanted in zip((dq - start, dk, dv), expected, strict=True):
         assert_close(actual, wanted.double(), torch.float32)
 
