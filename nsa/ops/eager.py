@@ -11,6 +11,9 @@ import torch
 P = ParamSpec("P")
 R = TypeVar("R")
 
+is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+"""Whether `torch.compile` traces this call. torch 2.2 has it in another place only."""
+
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Leave `function` out of `torch.compile`: the graph ends before a call of it and another one begins after it.
@@ -21,7 +24,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return _uncompiled(function, *args, **kwargs)
         return function(*args, **kwargs)
 

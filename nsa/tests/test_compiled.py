@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from nsa import NativeSparseAttention, nsa_attention, ops
+from nsa.ops.eager import eager
 from nsa.tests.kernel_cases import DEVICE, SMALL
 
 
@@ -57,7 +58,7 @@ def test_the_whole_operation_and_its_gradients(graphs: list[fx.GraphModule]) -> 
 
 
 def test_every_public_operation_stays_out() -> None:
-    assert all(hasattr(getattr(ops, name), "__wrapped__") for name in ops.__all__)
+    assert all(getattr(ops, name).__code__ is eager(len).__code__ for name in ops.__all__)
 
 
 def test_a_layer(graphs: list[fx.GraphModule]) -> None:

@@ -87,9 +87,11 @@ def test_selects_its_own_blocks() -> None:
     )
 
 
-def test_shared_keys_and_given_compressed_tokens() -> None:
+def test_gates_of_any_sign_shared_keys_and_given_compressed_tokens() -> None:
     problem = replace(CASES["batch"], device=DEVICE)
     found = problem.tensors()
+    found["gates"] = torch.randn_like(found["gates"])
+    found["gates"][:, 3:5] = 0
     k_cmp, v_cmp = (reference.compress(found[name], SMALL) for name in ("k_cmp_in", "v_cmp_in"))
     tensors = {"q": found["q"], "k": found["k_sel"], "v": found["v_sel"], "gates": found["gates"]}
     tensors |= {"k_cmp": k_cmp, "v_cmp": v_cmp}

@@ -182,7 +182,8 @@ def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert_equals_oracle("192/128 in small", schedule)
 
 
-def test_gate_and_added_dq() -> None:
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_gate_and_added_dq(schedule: str) -> None:
     """`backward` takes the gradient of gate * o, and adds to a dq that it is given."""
     qkv, indices, _, _ = problem(tokens=30)
     qkv = [x.to(MAIN).double() for x in qkv]
@@ -196,7 +197,7 @@ def test_gate_and_added_dq() -> None:
     o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
     dq = torch.ones_like(q)
     stats, _ = combine.stats(do, (o, o, o), (lse, lse, lse), gates)
-    got = selected.backward(do, q, k, v, stats[1], idx, SMALL, 0.25, dq=dq)
+    got = selected.backward(do, q, k, v, stats[1], idx, SMALL, 0.25, dq=dq, schedule=SCHEDULES[schedule])
     assert got[0] is dq
     close(dq, grads[0] + 1)
     close(got[1], grads[1])
