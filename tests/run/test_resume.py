@@ -25,10 +25,11 @@ case "$*" in
 esac
 """
 MAKE = "echo 1; mkdir -p out; echo made > out/x; echo free > $NSA_POD_ARTIFACTS/free.txt"
-# Leaves all kinds of things half done, and takes the agent with it unless the flag is there.
+# Leaves all kinds of things half done, and takes the agent with it unless the flag is there: once it has logged "half".
 BREAKS = """\
 [ -e FLAG ] && echo whole && exit 0
 echo half > $NSA_POD_ARTIFACTS/half.txt; echo half > stray; echo half >> README.md; echo half; touch FLAG
+until [ -s "$NSA_POD_ARTIFACTS/../stages/breaks/stdout" ]; do sleep 0.01; done
 kill -9 $PPID; sleep 60
 """
 
