@@ -16,6 +16,8 @@ from nsa.testing import Outcome, Problem, assert_outcome, outcome
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16) if DEVICE == "cuda" else (torch.float32, torch.float16)
+BRANCHES = ("compressed", "select", "selected", "window", "combine")
+"""The operations that the whole one is routed as."""
 SMALL = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 
 CASES = {

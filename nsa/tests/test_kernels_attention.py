@@ -14,11 +14,9 @@ from nsa.backends import triton as backend
 from nsa.kernels import attention, compression
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
-from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
+from nsa.tests.kernel_cases import BRANCHES, CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 
 pytestmark = pytest.mark.triton
-
-BRANCHES = ("compressed", "select", "selected", "window", "combine")
 
 
 def _call(problem: Problem, function, **fixed):  # type: ignore[no-untyped-def]
