@@ -16,22 +16,22 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from orchestrator import __version__
+from orchestrator.config.inventory import Inventory, Pod, load_inventory
 from orchestrator.errors import InputError, NsaPodError
-from orchestrator.inventory import Inventory, Pod, load_inventory
-from orchestrator.limits import run_limit
+from orchestrator.plan.limits import run_limit
+from orchestrator.pod.lock import Claim
+from orchestrator.pod.session import Door
 from orchestrator.report import hosts, markdown, terminal
 from orchestrator.results import Result
-from orchestrator.rundir import find as find_run
+from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import doctor as doctor_task
-from orchestrator.tasks import envs as envs_task
+from orchestrator.tasks import environments as envs_task
 from orchestrator.tasks import init as init_task
 from orchestrator.tasks import resume as resume_task
 from orchestrator.tasks import runs as runs_task
 from orchestrator.tasks import validate as validate_task
 from orchestrator.tasks import wheelhouse as wheelhouse_task
-from orchestrator.tasks.hold import Claim
-from orchestrator.tasks.reach import Door
 from orchestrator.text import plain
 from orchestrator.ui import Progress
 

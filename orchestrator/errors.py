@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.agent.text import plain
+from orchestrator.shared.text import plain
 
 _LONGEST = 2000
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.agent.files import digest_of
 from orchestrator.errors import DiskError
+from orchestrator.shared.files import digest_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # What this process has hashed: identity of the file -> digest. A run with many files is read once, not three times.

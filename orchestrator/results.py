@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.agent import evidence, journal, record, routes, telemetry
 from orchestrator.errors import IntegrityError
 from orchestrator.files import is_regular, sha256
-from orchestrator.plan import Plan, PlannedStage, read_plan
+from orchestrator.plan.plan import Plan, PlannedStage, read_plan
+from orchestrator.shared import journal, stage_record, telemetry
 from orchestrator.text import count, listing, number, plain
+from orchestrator.verdict import evidence, routes
 
 Verdict = Literal["passed", "failed", "incomplete", "error"]
 State = Literal["running", "ended", "lost"]
@@ -151,7 +152,7 @@ def _judge_stages(
     plan: Plan, events: list[dict[str, Any]], directory: Path, left: frozenset[str], without: str
 ) -> list[StageResult]:
     """`without`: why a stage has no record."""
-    records = record.by_stage(events)
+    records = stage_record.by_stage(events)
     devices = routes.devices(plan.model_dump())
     statuses: dict[str, str] = {}
     results = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.agent.text import count, listing, plain
+from orchestrator.shared.text import count, listing, plain
 
 __all__ = ["count", "listing", "markdown", "number", "plain", "seconds", "size"]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import click
 
-from orchestrator.repo import Repository
-from orchestrator.tasks.probe import arrive
-from orchestrator.tasks.sync import sync
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.git.repository import Repository
+from orchestrator.pod.client import arrive
+from orchestrator.pod.sync import sync
+from orchestrator.transports.ssh.transport import SshTransport
 from tests.main.project import Project, new_project
 from tests.sshd import Sshd, new_sshd
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.inventory import Pod
+from orchestrator.config.inventory import Pod
 from tests import proc
 from tests.proxy import Proxy
 

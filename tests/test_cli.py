@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import state
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
-from orchestrator.inventory import Pod
-from orchestrator.transports.endpoint import resolve
+from orchestrator.home import who
+from orchestrator.transports.ssh.endpoint import resolve
 
 # An interrupt between the opening and the closing of an archive's member: the archive's own end then raises ValueError.
 INTERRUPTED = """
 import io, zipfile
 from orchestrator import cli
-from orchestrator.agent import bundle
+from orchestrator.pod import bundle
 
 def build():
     with zipfile.ZipFile(io.BytesIO(), "w") as archive:
@@ -46,6 +46,6 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
-    assert state.who().startswith(f"{os.getuid()}@")
+    assert who().startswith(f"{os.getuid()}@")
     with pytest.raises(InputError, match="user: expected a plain name or address, got ''"):
         resolve(Pod(name="p", host="h"))

@@ -18,16 +18,19 @@ from typing import cast
 import paramiko
 import pytest
 
-from orchestrator import state
-from orchestrator.agent import commands, processes, runs
-from orchestrator.agent.env_fetch import fetch_uv
-from orchestrator.agent.env_progress import Progress
-from orchestrator.agent.env_settings import Settings
-from orchestrator.rundir import RunDirectory
+from orchestrator.agent import commands
+from orchestrator.agent.env.fetch import fetch_uv
+from orchestrator.agent.env.progress import Progress
+from orchestrator.agent.host import processes
+from orchestrator.agent.run import runs
+from orchestrator.home import home
+from orchestrator.pod.download import Intake
+from orchestrator.shared.wheels.settings import Settings
+from orchestrator.store import launches
+from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks.bootstrap import _MAKE_ROOM
-from orchestrator.tasks.fetch import Intake
 from orchestrator.tasks.runs import kept_here
-from orchestrator.transports import connection
+from orchestrator.transports.ssh import connection
 from tests import proc
 from tests.test_results import make_run, record, write_journal
 from tests.waiting import wait_for
@@ -78,9 +81,9 @@ def test_followers_settle_one_after_the_other(tmp_path: Path) -> None:
 def test_a_launch_that_is_refused_meanwhile_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended_run(tmp_path)
     run.settle("ended")
-    state.remember(state.Launch("r", "p", "c", "/repo", "/d"))
-    (state.home() / "runs" / "gone.json").symlink_to("nowhere")  # listed, and then not there
-    assert [launch.run_id for launch in state.launches()] == ["r"]
+    launches.remember(launches.Launch("r", "p", "c", "/repo", "/d"))
+    (home() / "runs" / "gone.json").symlink_to("nowhere")  # listed, and then not there
+    assert [launch.run_id for launch in launches.launches()] == ["r"]
     assert [kept["verdict"] for kept in kept_here(tmp_path / "artifacts", tmp_path)] == ["passed"]
 
     def rejudge(directory: RunDirectory) -> None:

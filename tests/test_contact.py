@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.errors import CommandTimeout, ContactLost, Interrupted, NsaPodError, Unreachable
-from orchestrator.tasks import contact
-from orchestrator.tasks.contact import GIVE_UP_S, Contact
-from orchestrator.tasks.probe import Agent
+from orchestrator.pod import retry
+from orchestrator.pod.client import Agent
+from orchestrator.pod.retry import GIVE_UP_S, Contact
 from orchestrator.ui import Progress
 
 
@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(contact, "time", clock)
+    monkeypatch.setattr(retry, "time", clock)
     return clock
 
 

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from orchestrator.errors import DiskError, IntegrityError
-from orchestrator.tasks.fetch import Intake, Limits
-from orchestrator.tasks.probe import Agent
+from orchestrator.pod.client import Agent
+from orchestrator.pod.download import Intake, Limits
 
 CONTENT = b"content\n"
 SENT = b"+\n" + CONTENT

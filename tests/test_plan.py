@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.yamlfile import loads
 from orchestrator.errors import IntegrityError
-from orchestrator.inventory import Pod
-from orchestrator.plan import Capabilities, Plan, Tree, make_plan, read_plan, unmet
-from orchestrator.runbook import Runbook, RunbookFile
-from orchestrator.yamlfile import loads
+from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan, read_plan, unmet
 
 RUNBOOK = """
 name: r

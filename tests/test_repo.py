@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import tree as on_disk
-from orchestrator.checkout import change, materialise
 from orchestrator.errors import InputError
-from orchestrator.repo import Contents, Repository, Revision
+from orchestrator.git.checkout import change, materialise
+from orchestrator.git.repository import Contents, Repository, Revision
+from orchestrator.shared import tree as on_disk
 
 _ENV = {
     "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "A",

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.journal import Journal
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.yamlfile import loads
 from orchestrator.errors import IntegrityError
-from orchestrator.inventory import Pod
-from orchestrator.plan import Capabilities, Plan, Tree, make_plan
+from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan
 from orchestrator.results import EXIT_CODES, State
-from orchestrator.runbook import Runbook, RunbookFile
-from orchestrator.rundir import RunDirectory, create
-from orchestrator.yamlfile import loads
+from orchestrator.shared.journal import Journal
+from orchestrator.store.run_directory import RunDirectory, create
 
 STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.txt, from: stdout}]}}"
 

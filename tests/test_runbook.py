@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths, pytest_arguments, python_module
+from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
-from orchestrator.runbook import Runbook, Stage, find_runbook, named_paths, pytest_arguments, python_module
-from orchestrator.yamlfile import loads
 
 GOOD = """
 name: nsa-validate

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
-from .failure import Failure
+from orchestrator.shared.failure import Failure
 
 if TYPE_CHECKING:
-    from .secret_values import Values
+    from orchestrator.agent.run.secret_values import Values
 
 _POLL_S = 0.05
 
@@ -37,7 +37,7 @@ def main(argv: List[str]) -> int:
 
 
 def _probe(argv: List[str]) -> int:
-    from .probe import probe
+    from orchestrator.agent.host.probe import probe
 
     parser = _parser("probe")
     parser.add_argument("--workdir", default="~/.nsa-pod")
@@ -45,7 +45,7 @@ def _probe(argv: List[str]) -> int:
 
 
 def _tree_hash(argv: List[str]) -> int:
-    from . import tree
+    from orchestrator.shared import tree
 
     parser = _parser("tree-hash", "directory")
     parser.add_argument("--tree")
@@ -59,7 +59,7 @@ def _tree_hash(argv: List[str]) -> int:
 
 
 def _adopt_tree(argv: List[str]) -> int:
-    from . import tree
+    from orchestrator.shared import tree
 
     parser = _parser("adopt-tree", "incoming", "target")
     parser.add_argument("--tree", required=True)
@@ -88,7 +88,7 @@ def _launch(argv: List[str]) -> int:
     With --resume-by, who asks, the run goes on where an agent that died had left off. On stdin come the values of the
     secrets that the plan names, as JSON, if there are any.
     """
-    from . import secret_values
+    from orchestrator.agent.run import secret_values
 
     parser = _parser("launch", "run_dir")
     parser.add_argument("--resume-by")
@@ -126,7 +126,7 @@ def _detach(run_dir: Path, report: int, secrets: "Values", resumed_by: Optional[
 
 def _run_reporting(run_dir: Path, report: int, secrets: "Values", resumed_by: Optional[str]) -> None:
     """Run the plan; tell the launcher through `report` that it began, or why not."""
-    from . import lock, run
+    from orchestrator.agent.run import lock, run
 
     answered = False
 
@@ -175,14 +175,14 @@ def _tail(argv: List[str]) -> int:
 
 
 def _status(argv: List[str]) -> int:
-    from .runs import state_of
+    from orchestrator.agent.run.runs import state_of
 
     return _say(state_of(Path(_parser("status", "run_dir").parse_args(argv).run_dir).absolute()))
 
 
 def _runs(argv: List[str]) -> int:
-    from .lock import holder
-    from .runs import list_runs
+    from orchestrator.agent.run.lock import holder
+    from orchestrator.agent.run.runs import list_runs
 
     workdir = Path(_parser("runs", "workdir").parse_args(argv).workdir).absolute()
     return _say({"runs": list_runs(workdir), "holder": holder(workdir)})
@@ -190,7 +190,7 @@ def _runs(argv: List[str]) -> int:
 
 def _holder(argv: List[str]) -> int:
     """Who holds the pod, after at most --wait seconds in which it may become free."""
-    from . import lock
+    from orchestrator.agent.run import lock
 
     parser = _parser("holder", "workdir")
     parser.add_argument("--wait", type=float, default=0.0)
@@ -200,9 +200,9 @@ def _holder(argv: List[str]) -> int:
 
 def _cancel(argv: List[str]) -> int:
     """Ask the run's agent to stop; `signalled` is false when there is none any more."""
-    from .files import write_atomically
-    from .layout import CANCEL_FILE
-    from .runs import living_agent, state_of
+    from orchestrator.agent.run.layout import CANCEL_FILE
+    from orchestrator.agent.run.runs import living_agent, state_of
+    from orchestrator.shared.files import write_atomically
 
     parser = _parser("cancel", "run_dir")
     parser.add_argument("--by", default="someone")
@@ -221,7 +221,7 @@ def _cancel(argv: List[str]) -> int:
 
 def _send(argv: List[str]) -> int:
     """Stream the files of the run that the JSON list on stdin asks for."""
-    from .send import asked, send
+    from orchestrator.agent.run.send import asked, send
 
     run_dir = _directory(_parser("send", "run_dir").parse_args(argv).run_dir)
     wanted = asked(json.loads(sys.stdin.buffer.read()))
@@ -235,7 +235,7 @@ def _send(argv: List[str]) -> int:
 
 
 def _env(argv: List[str]) -> int:
-    from . import envs
+    from orchestrator.agent.env import commands as envs
 
     if not argv or argv[0] not in envs.COMMANDS:
         raise Failure(f"env: expected one of {', '.join(envs.COMMANDS)}")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.host import user as user_here
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError
-from orchestrator.inventory import Pod
 from orchestrator.results import Result, read_events
+from orchestrator.shared.user import user as user_here
 
 # Words that name nobody, and stand in other meanings everywhere.
 _COMMON = frozenset("admin cpu cuda gpu local localhost nobody none root runner test tests ubuntu user".split())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from orchestrator.plan import Plan
+from orchestrator.plan.plan import Plan
 from orchestrator.results import Result, StageResult
 from orchestrator.text import markdown, number, seconds, size
 

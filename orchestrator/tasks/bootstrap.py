@@ -16,16 +16,16 @@ from typing import Any, Literal
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.config.variables import resolve
 from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, InputError, Unreachable
 from orchestrator.files import sha256
-from orchestrator.inventory import Pod
-from orchestrator.pairing import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
-from orchestrator.pairing_table import table
-from orchestrator.runbook import EnvironmentSpec
-from orchestrator.tasks.probe import Agent, PodFacts, capability
+from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
+from orchestrator.pairing.table import table
+from orchestrator.pod.client import Agent, PodFacts, capability
 from orchestrator.text import listing, plain, seconds
 from orchestrator.ui import Progress
-from orchestrator.variables import resolve
 
 _POLL_S = 10.0
 _ANSWER_S = 60.0

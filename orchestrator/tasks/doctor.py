@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, NsaPodError, PodError
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
-from orchestrator.tasks.probe import Agent, PodFacts, arrive, broken_promises, probe
-from orchestrator.tasks.reach import Door
+from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.pod.session import Door
+from orchestrator.store.hostkeys import Trust
 from orchestrator.text import plain, seconds, size
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import Transport

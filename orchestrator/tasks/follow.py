@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import DiskError, IntegrityError
+from orchestrator.pod.client import Agent
+from orchestrator.pod.download import Intake, Limits
+from orchestrator.pod.retry import Connect, Contact
 from orchestrator.results import State
-from orchestrator.rundir import RunDirectory
-from orchestrator.tasks.contact import Connect, Contact
-from orchestrator.tasks.fetch import Intake, Limits
-from orchestrator.tasks.journal_copy import JournalCopy
-from orchestrator.tasks.probe import Agent
+from orchestrator.store.journal_copy import JournalCopy
+from orchestrator.store.run_directory import RunDirectory
 from orchestrator.text import size
 from orchestrator.ui import Progress
 

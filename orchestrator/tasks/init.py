@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from orchestrator.config.inventory import FILENAME
+from orchestrator.config.runbook import examples
 from orchestrator.errors import InputError
-from orchestrator.inventory import FILENAME
-from orchestrator.runbook import examples
 
 
 def init(folder: Path) -> list[Path]:

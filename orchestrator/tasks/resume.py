@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import state
 from orchestrator.errors import PodBusy, PodError
-from orchestrator.plan import Plan, secret_values
+from orchestrator.home import who
+from orchestrator.plan.plan import Plan, secret_values
+from orchestrator.pod.client import Agent, Secrets
+from orchestrator.pod.lock import Claim, queue
+from orchestrator.pod.retry import Contact
+from orchestrator.pod.session import Door
 from orchestrator.results import Result
 from orchestrator.tasks import runs
-from orchestrator.tasks.contact import Contact
-from orchestrator.tasks.hold import Claim, queue
-from orchestrator.tasks.probe import Agent, Secrets
-from orchestrator.tasks.reach import Door
 from orchestrator.tasks.validate import Request, bring_tree, warn
 from orchestrator.text import plain
 from orchestrator.ui import Progress
@@ -46,7 +46,7 @@ def _launch(door: Door, agent: Agent, run_id: str, secrets: Secrets, claim: Clai
     contact = Contact(door.open, door.progress, "the run may go on", way_back)
     while True:
         try:
-            return contact.keep(lambda there: there.resume(run_id, state.who(), secrets), agent)
+            return contact.keep(lambda there: there.resume(run_id, who(), secrets), agent)
         except PodBusy as busy:
             if busy.holder.get("run_id") == run_id:  # it goes on already
                 return

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import state
 from orchestrator.errors import InputError, IntegrityError, PodError
-from orchestrator.plan import Plan, read_plan
-from orchestrator.repo import Repository
+from orchestrator.git.repository import Repository
+from orchestrator.home import who
+from orchestrator.plan.plan import Plan, read_plan
+from orchestrator.pod.client import Agent
+from orchestrator.pod.download import limits_of
+from orchestrator.pod.session import Door
 from orchestrator.results import Result
-from orchestrator.rundir import RunDirectory, create, kept, open_directory
-from orchestrator.tasks.fetch import limits_of
+from orchestrator.store import launches
+from orchestrator.store.run_directory import RunDirectory, create, kept, open_directory
 from orchestrator.tasks.follow import Follower
-from orchestrator.tasks.probe import Agent
-from orchestrator.tasks.reach import Door
 from orchestrator.text import count
 from orchestrator.ui import Progress
 
@@ -64,7 +65,7 @@ def cancel(door: Door, run: str | None) -> str:
         if len(wanted) != 1:
             what = f"run {run}" if run else "a run"
             raise PodError(f"pod {door.pod.name!r}: {what} is not running there: expected one of {running or 'none'}")
-        if not agent.cancel(wanted[0], by=state.who()):
+        if not agent.cancel(wanted[0], by=who()):
             raise PodError(f"pod {door.pod.name!r}: run {wanted[0]} ended before it could be cancelled")
         return str(wanted[0])
 
@@ -118,7 +119,7 @@ def _is_of(run: Mapping[str, Any], repo: Repository, commit: str | None) -> bool
 
 def _refuse_older(pod: str, known: Set[str], repo: Repository, commit: str | None) -> None:
     """A launch that the pod does not know is an error: yesterday's green must not stand in for it."""
-    own = [x for x in state.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit)]
+    own = [x for x in launches.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit)]
     if own and own[0].run_id not in known:
         raise PodError(
             f"run {own[0].run_id} was launched from here and pod {pod!r} does not know it: the launch failed or the "
@@ -128,7 +129,7 @@ def _refuse_older(pod: str, known: Set[str], repo: Repository, commit: str | Non
 
 def directory(agent: Agent, run_id: str, choice: Choice) -> RunDirectory:
     """Where the run is kept here, with the plan that it was launched with: the laptop's own, else the pod's copy."""
-    launch = state.launch_of(run_id)
+    launch = launches.launch_of(run_id)
     own = Path(launch.directory, "plan.json") if launch else None
     if own and own.exists():
         if not choice.here:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import machines, pairing, state
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook
+from orchestrator.config.variables import Variables
 from orchestrator.errors import InputError, PodBusy, PodError
-from orchestrator.inventory import Pod
-from orchestrator.limits import History, RunLimit, told
-from orchestrator.pairing_table import table
-from orchestrator.plan import (
+from orchestrator.git.repository import Contents, Repository, Revision
+from orchestrator.pairing import choose
+from orchestrator.pairing.table import table
+from orchestrator.plan.limits import History, RunLimit, told
+from orchestrator.plan.plan import (
     Capabilities,
     Plan,
     PlannedSubmodule,
@@ -23,21 +26,19 @@ from orchestrator.plan import (
     unmet,
     variables_of,
 )
-from orchestrator.repo import Contents, Repository, Revision
+from orchestrator.pod.client import Agent, PodFacts
+from orchestrator.pod.lock import Claim, held_by, queue
+from orchestrator.pod.session import Door
+from orchestrator.pod.sync import sync
 from orchestrator.results import Result
-from orchestrator.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook
-from orchestrator.rundir import RunDirectory
+from orchestrator.store import launches, machines
+from orchestrator.store.history import history
+from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks import runs
 from orchestrator.tasks.bootstrap import bootstrap
-from orchestrator.tasks.history import history
-from orchestrator.tasks.hold import Claim, held_by, queue
-from orchestrator.tasks.probe import Agent, PodFacts
-from orchestrator.tasks.reach import Door
-from orchestrator.tasks.start import start
-from orchestrator.tasks.sync import sync
+from orchestrator.tasks.launch import start
 from orchestrator.text import listing, seconds, size
 from orchestrator.ui import Progress
-from orchestrator.variables import Variables
 
 _GPU_RUNBOOK = "nsa-validate"
 _CPU_RUNBOOK = "cpu-smoke"
@@ -102,7 +103,7 @@ def request(
     repo = Repository.open(repo_dir)
     revision = repo.resolve(commit)
     file = find_runbook(runbook or _default_runbook(pod), repo.root)
-    pairing.check(table(), file.runbook.environment, pod.environment)
+    choose.check(table(), file.runbook.environment, pod.environment)
     contents = repo.contents(revision)
     variables = variables_of(file.runbook, pod)
     places = artifacts or repo.root / "artifacts"
@@ -121,7 +122,7 @@ def needs_of(pod: Pod, folder: Path, runbook: str | None) -> EnvironmentSpec:
     except InputError:
         root = folder
     spec = find_runbook(runbook or _default_runbook(pod), root).runbook.environment
-    pairing.check(table(), spec, pod.environment)
+    choose.check(table(), spec, pod.environment)
     return spec
 
 
@@ -223,7 +224,7 @@ def _prepare(asked: Request, agent: Agent, facts: PodFacts, progress: Progress) 
     have = Capabilities(sm=facts.sm, packages=frozenset(environment.get("packages", ())))
     summary = _machine(asked.pod.name, {**facts.summary(), "host_key": agent.transport.fingerprint}, progress)
     limit = asked.limit and asked.limit.after(time.monotonic() - arrived)
-    newest = max([str(facts.raw.get("newest_run") or ""), *(launch.run_id for launch in state.launches())])
+    newest = max([str(facts.raw.get("newest_run") or ""), *(launch.run_id for launch in launches.launches())])
     return _plan(asked, environment, have, summary, agent.workdir, limit, newest)
 
 

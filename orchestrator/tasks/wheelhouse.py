@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env_lock import Wheel
-from orchestrator.agent.env_settings import Settings
-from orchestrator.agent.env_web import NotThere
-from orchestrator.agent.failure import Failure
+from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed
-from orchestrator.pairing import Environment
-from orchestrator.resolve import platform_of, resolve, resolve_environment
-from orchestrator.runbook import EnvironmentSpec
+from orchestrator.pairing.choose import Environment
+from orchestrator.pairing.resolve import platform_of, resolve, resolve_environment
+from orchestrator.pod.session import Door
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.wheels.lock import Wheel
+from orchestrator.shared.wheels.settings import Settings
+from orchestrator.shared.wheels.web import NotThere
 from orchestrator.tasks.bootstrap import Options, explain
-from orchestrator.tasks.reach import Door
 from orchestrator.text import size
 from orchestrator.ui import Progress
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
+from orchestrator.config.inventory import Pod
+from orchestrator.store.hostkeys import Trust
 from orchestrator.transports.base import Transport
 
 
@@ -13,6 +13,8 @@ def open_transport(pod: Pod, trust: Trust | None = None) -> Transport:
         from orchestrator.transports.local import LocalTransport
 
         return LocalTransport(pod)
-    from orchestrator.transports.ssh import SshTransport  # Fabric takes 0.2 s to import, and `local` does without
+    from orchestrator.transports.ssh.transport import (
+        SshTransport,  # Fabric takes 0.2 s to import, and `local` does without
+    )
 
     return SshTransport(pod, trust)

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError
-from orchestrator.inventory import Pod
 from orchestrator.text import plain
 
 COMMAND_LIMIT_S = 60.0

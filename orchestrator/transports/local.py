@@ -23,7 +23,7 @@ from orchestrator.transports.base import (
     Transport,
     full_disk,
 )
-from orchestrator.transports.children import child, shell_code, streaming
+from orchestrator.transports.ssh.children import child, shell_code, streaming
 
 
 class LocalTransport(Transport):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import bundle
+from orchestrator.pod import bundle
 from tests.agent.pod import Pod, make_environment
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import evidence, fingerprint, journal, planfile, record, tree
+from orchestrator.agent.env import fingerprint
+from orchestrator.shared import journal, planfile, stage_record, tree
+from orchestrator.verdict import evidence
 
 COMMIT = "4106f1b2c3d4e5f60718293a4b5c6d7e8f901234"
 LIMITS = {"wall": 60.0, "silence": 60.0, "grace": 2.0, "log_bytes": 1 << 20}
@@ -89,7 +91,7 @@ class Run:
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
-        return record.by_stage(self.events)
+        return stage_record.by_stage(self.events)
 
     @property
     def ending(self) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent import checks
+from orchestrator.verdict import checks
 from tests.agent.pod import artifact
 
 ALL = [{"finite": "all"}]

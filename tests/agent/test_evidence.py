@@ -11,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent import evidence, gpu, junit, outcomes, prepare, routes, text
-from orchestrator.agent.interpreter import Interpreter
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.record import blank, misfit
+from orchestrator.agent.host import gpu
+from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.run import prepare
+from orchestrator.agent.run.layout import Layout
+from orchestrator.shared import text
+from orchestrator.shared.stage_record import blank, misfit
+from orchestrator.verdict import evidence, junit, outcomes, routes
 from tests.agent.pod import artifact, pytest_stage, stage
 
 STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import journal
+from orchestrator.shared import journal
 
 
 @pytest.fixture

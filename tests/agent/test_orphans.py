@@ -9,14 +9,17 @@ import sys
 
 import pytest
 
-from orchestrator.agent import processes, reaper
+from orchestrator.agent.host import processes
+from orchestrator.agent.run import reaper
 from tests import proc
 from tests.waiting import wait_for
 
 # The child goes on to its exec only once its parent, which waits for that exec, is gone.
 PARENT = """
 import os, subprocess
-from orchestrator.agent import processes, supervise, telemetry
+from orchestrator.agent.host import processes
+from orchestrator.agent.run import supervise
+from orchestrator.agent.host import telemetry
 parent, prepare = os.getpid(), {prepare}()
 def before_exec():
     {first}

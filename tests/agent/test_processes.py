@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.logs import Log
-from orchestrator.agent.supervise import Command, Limits, Supervisor
+from orchestrator.agent.run.logs import Log
+from orchestrator.agent.run.supervise import Command, Limits, Supervisor
 from tests import proc
 from tests.agent.pod import Pod, Run, said, script
 from tests.waiting import wait_for

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import journal
+from orchestrator.shared import journal
 from tests import proc
 from tests.agent.pod import COMMIT, LIMITS, Pod, pytest_stage, said, script, stage
 from tests.waiting import wait_for

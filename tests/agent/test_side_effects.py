@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import journal
+from orchestrator.shared import journal
 from tests.agent.cases import TWO
 from tests.agent.pod import Pod, Run, artifact, make_environment, pytest_stage, said, script, stage
 

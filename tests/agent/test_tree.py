@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import tree
-from orchestrator.agent.files import Refused, copy_inside, describe, open_inside
+from orchestrator.shared import tree
+from orchestrator.shared.files import Refused, copy_inside, describe, open_inside
 from tests.agent.pod import Pod
 
 FILES = {

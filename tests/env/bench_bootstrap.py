@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env_progress import Progress as BuildProgress
-from orchestrator.agent.env_settings import Settings
-from orchestrator.agent.env_tools import find_uv
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
-from orchestrator.runbook import EnvironmentSpec
+from orchestrator.agent.env.installers import find_uv
+from orchestrator.agent.env.progress import Progress as BuildProgress
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.pod.client import arrive, probe
+from orchestrator.shared.wheels.settings import Settings
+from orchestrator.store.hostkeys import Trust
 from orchestrator.tasks.bootstrap import bootstrap
-from orchestrator.tasks.probe import arrive, probe
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 from tests.sshd import new_sshd

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import bundle
-from orchestrator.agent.env_progress import Progress
-from orchestrator.agent.env_settings import Settings
-from orchestrator.agent.env_tools import find_uv
+from orchestrator.agent.env.installers import find_uv
+from orchestrator.agent.env.progress import Progress
+from orchestrator.pod import bundle
+from orchestrator.shared.wheels.settings import Settings
 from tests.env.pod import EnvPod, tiny_index
 
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import ContactLost, EnvironmentFailed, InputError
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
-from orchestrator.pairing import Environment, Wheel
-from orchestrator.runbook import EnvironmentSpec
+from orchestrator.pairing.choose import Environment, Wheel
+from orchestrator.pod.client import Agent, PodFacts, arrive, probe
+from orchestrator.pod.session import Door
+from orchestrator.store.hostkeys import Trust
 from orchestrator.tasks import wheelhouse
 from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
-from orchestrator.tasks.probe import Agent, PodFacts, arrive, probe
-from orchestrator.tasks.reach import Door
 from orchestrator.tasks.wheelhouse import download
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress

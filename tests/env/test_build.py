@@ -20,11 +20,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.agent.env_build import Builder, Unusable
-from orchestrator.agent.env_lock import Lock
-from orchestrator.agent.env_progress import Progress
-from orchestrator.agent.env_store import Store, find, identity
-from orchestrator.agent.failure import Failure
+from orchestrator.agent.env.build import Builder, Unusable
+from orchestrator.agent.env.progress import Progress
+from orchestrator.agent.env.store import Store, find, identity
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.wheels.lock import Lock
 from tests.env.pod import EnvPod, request
 from tests.env.wheels import make_index, make_wheel
 

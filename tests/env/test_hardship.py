@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import lease
+from orchestrator.agent.env import lease
 from tests import proc
 from tests.env.pod import EnvPod, request
 from tests.env.wheels import make_wheel

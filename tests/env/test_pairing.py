@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed, InputError
-from orchestrator.pairing import Environment, Facts, Gpu, Interpreter, choose
-from orchestrator.pairing_table import table
-from orchestrator.runbook import EnvironmentSpec
+from orchestrator.pairing.choose import Environment, Facts, Gpu, Interpreter, choose
+from orchestrator.pairing.table import table
 
 PODS = yaml.safe_load(Path(__file__).with_name("pods.yaml").read_text())
 WHOLE = {"requires": ["torch", "triton"], "optional": ["flash-attn"], "extra": ["pytest", "numpy<2.3"]}

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from packaging.version import Version
 
-from orchestrator import pairing_check
+from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
-from orchestrator.pairing_table import CPU, PATH, Table, table
-from orchestrator.yamlfile import loads
+from orchestrator.pairing import check as pairing_check
+from orchestrator.pairing.table import CPU, PATH, Table, table
 
 MINORS = [f"2.{minor}" for minor in range(2, 16)]
 

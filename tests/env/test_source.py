@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import env_source, host
-from orchestrator.agent.env_progress import Progress, read_progress
-from orchestrator.agent.env_source import Recipe
-from orchestrator.pairing import Environment, choose
-from orchestrator.pairing_table import table
-from orchestrator.runbook import EnvironmentSpec
+from orchestrator.agent.env import source
+from orchestrator.agent.env.progress import Progress, read_progress
+from orchestrator.agent.env.source import Recipe
+from orchestrator.agent.host import machine
+from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.pairing.choose import Environment, choose
+from orchestrator.pairing.table import table
 from tests import proc
 from tests.env.pod import EnvPod, request
 from tests.env.sources import make_source
@@ -79,7 +80,7 @@ def test_it_is_compiled_once_and_kept_for_later_environments(bench: EnvPod, tmp_
     assert environment["key"].endswith("-src")
     assert environment["packages"]["flash-attn"] == f"2.8.3+{LABEL}"
     # 8.9 runs 8.0's code, which is how flash-attn's setup calls it.
-    jobs = host.usable_cpus()
+    jobs = machine.usable_cpus()
     assert python(environment, "import flash_attn; print(*flash_attn.told())") == f"80 {jobs} 42"
     made = environment["built"]["flash-attn"]
     source = (tmp_path / "sources" / "flash_attn-2.8.3.tar.gz").read_bytes()
@@ -153,8 +154,8 @@ def test_the_compilers_of_a_killed_builder_end_with_it(bench: EnvPod) -> None:
 
 
 def test_a_silent_compiler_is_no_silence_for_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_source, "_NEWS_S", 0.05)
-    with env_source._News(Progress(tmp_path / "progress.jsonl"), "flash-attn", 7200) as news:
+    monkeypatch.setattr(source, "_NEWS_S", 0.05)
+    with source._News(Progress(tmp_path / "progress.jsonl"), "flash-attn", 7200) as news:
         news.say("[12/72] nvcc ...")
         wait_for(lambda: len(read_progress(tmp_path / "progress.jsonl", 0)[0]) >= 3)
     said = [line["text"] for line in read_progress(tmp_path / "progress.jsonl", 0)[0]]

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import env_verify
-from orchestrator.agent.env_settings import Settings
-from orchestrator.inventory import Pod
-from orchestrator.runbook import EnvironmentSpec
+from orchestrator.agent.env import verify as script
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.pod.client import probe
+from orchestrator.shared.wheels.settings import Settings
 from orchestrator.tasks.bootstrap import bootstrap
-from orchestrator.tasks.probe import probe
 from tests.env.test_bootstrap import Told, agent_on
 
-SCRIPT = Path(env_verify.__file__)
+SCRIPT = Path(script.__file__)
 # The tests' own torch, which is a CPU build.
 PACKAGES = {name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")}
 
@@ -75,10 +75,10 @@ def test_triton_is_held_against_torchs_own_requirement(
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: [requirement])
     if fits:
-        env_verify._triton_pin(triton)
+        script._triton_pin(triton)
     else:
-        with pytest.raises(env_verify.Wrong, match=f"triton is {triton}, torch requires triton"):
-            env_verify._triton_pin(triton)
+        with pytest.raises(script.Wrong, match=f"triton is {triton}, torch requires triton"):
+            script._triton_pin(triton)
 
 
 def test_an_undefined_symbol_is_shown_as_it_is_with_its_likely_cause(
@@ -87,8 +87,8 @@ def test_an_undefined_symbol_is_shown_as_it_is_with_its_likely_cause(
     symbol = "flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs"
     (tmp_path / "flash_broken.py").write_text(f"raise ImportError({symbol!r})\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(env_verify.Wrong) as wrong:
-        env_verify._import("flash_broken")
+    with pytest.raises(script.Wrong) as wrong:
+        script._import("flash_broken")
     assert symbol in str(wrong.value)
     assert "another C++ ABI" in str(wrong.value)
 
@@ -103,11 +103,11 @@ def test_a_kernel_for_the_gpu_is_never_interpreted(
 
     def stop(name: str) -> None:
         seen.append(os.environ["TRITON_INTERPRET"])
-        raise env_verify.Wrong(name)
+        raise script.Wrong(name)
 
-    monkeypatch.setattr(env_verify, "_import", stop)
-    with pytest.raises(env_verify.Wrong):
-        env_verify._triton_kernel(cuda)
+    monkeypatch.setattr(script, "_import", stop)
+    with pytest.raises(script.Wrong):
+        script._triton_kernel(cuda)
     assert seen == [interprets]
 
 

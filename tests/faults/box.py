@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent import processes
+from orchestrator.agent.host import processes
 from tests.sshd import new_sshd
 
 _BOOT = """\

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent import processes
+from orchestrator.agent.host import processes
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["orchestrator.cli", "orchestrator.transports.ssh"])

@@ -21,7 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent import lock, processes
+from orchestrator.agent.host import processes
+from orchestrator.agent.run import lock
 from tests.faults import box, laptop, world
 from tests.faults.model import STAGE, Claims, Fault, Schedule
 from tests.main.project import Project, local_pod, new_project

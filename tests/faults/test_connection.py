@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import processes
+from orchestrator.agent.host import processes
 from tests.faults import runs, world
 from tests.main.project import Outcome, Project, new_project
 from tests.proxy import Proxy

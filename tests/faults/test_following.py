@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from orchestrator.tasks.journal_copy import JournalCopy
+from orchestrator.store.journal_copy import JournalCopy
 from tests.faults import runs, world
 from tests.main.project import Project
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import processes
+from orchestrator.agent.host import processes
 from tests.faults import runs, world
 from tests.faults.box import Box
 from tests.main.project import Project, local_pod, new_project

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent import journal, lock, processes, record
+from orchestrator.agent.host import processes
+from orchestrator.agent.run import lock
+from orchestrator.shared import journal, stage_record
 from tests import proc
 from tests.waiting import wait_for
 
@@ -82,7 +84,7 @@ def check_home(run: Path, home: Path) -> None:
 
 
 def _files(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for told in record.by_stage(events).values():
+    for told in stage_record.by_stage(events).values():
         yield from told["files"]
 
 

@@ -14,21 +14,22 @@ from typing import Any, BinaryIO, cast
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator.agent import checks, evidence, junit, outcomes, planfile
-from orchestrator.agent.journal import GENESIS
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.yamlfile import loads
 from orchestrator.errors import NsaPodError
-from orchestrator.inventory import Pod
-from orchestrator.plan import Capabilities, Plan, Tree, make_plan, read_plan
-from orchestrator.runbook import Runbook, RunbookFile
-from orchestrator.rundir import RunDirectory, create
+from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan, read_plan
+from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.pod.download import Intake
+from orchestrator.pod.lock import held_by
+from orchestrator.shared import planfile
+from orchestrator.shared.journal import GENESIS
+from orchestrator.store.run_directory import RunDirectory, create
 from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks.doctor import from_facts
-from orchestrator.tasks.fetch import Intake
-from orchestrator.tasks.hold import held_by
-from orchestrator.tasks.probe import Agent, PodFacts, arrive, broken_promises, probe
 from orchestrator.transports.base import Completed, Transport
 from orchestrator.ui import Progress
-from orchestrator.yamlfile import loads
+from orchestrator.verdict import checks, evidence, junit, outcomes
 from tests.fuzz.mutate import as_json, damaged, documents, mutated, noise, values
 from tests.fuzz.run import amounts, command, fuzz, sentence_or
 

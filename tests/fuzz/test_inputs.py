@@ -10,12 +10,12 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
+from orchestrator.config.inventory import Pod, load_inventory
+from orchestrator.config.runbook import find_runbook
 from orchestrator.errors import InputError
-from orchestrator.inventory import Pod, load_inventory
-from orchestrator.plan import Capabilities, Tree, make_plan, read_plan
-from orchestrator.runbook import find_runbook
-from orchestrator.transports.endpoint import resolve
-from orchestrator.transports.sshconfig import render
+from orchestrator.plan.plan import Capabilities, Tree, make_plan, read_plan
+from orchestrator.transports.ssh.endpoint import resolve
+from orchestrator.transports.ssh.sshconfig import render
 from tests.fuzz.mutate import as_json, as_yaml, damaged, documents
 from tests.fuzz.run import amounts, command, fuzz, sentence_or
 
@@ -217,7 +217,7 @@ def _edited(edits: list[tuple[int, str]]) -> str:
 @amounts(60, 1000)
 def test_what_the_laptop_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amount: int) -> None:
     """Launches and pins: files of our own, half written by a machine that lost its power."""
-    from orchestrator import hostkeys, state
+    from orchestrator.store import hostkeys, launches
 
     monkeypatch.setenv("NSA_POD_HOME", str(tmp_path))
     (tmp_path / "runs").mkdir()
@@ -227,8 +227,8 @@ def test_what_the_laptop_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def one(given: tuple[bytes, bytes]) -> None:
         (tmp_path / "runs" / "r.json").write_bytes(given[0])
         (tmp_path / "known_hosts").write_bytes(given[1])
-        sentence_or(lambda: state.launches("p"))
-        sentence_or(lambda: state.launch_of("r"))
+        sentence_or(lambda: launches.launches("p"))
+        sentence_or(lambda: launches.launch_of("r"))
         sentence_or(lambda: hostkeys.pinned(Pod(name="p", host="h", host_key="SHA256:" + "A" * 43)))
 
     fuzz(amount, one, st.tuples(documents(launch, as_json), damaged(pins)))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.inventory import Pod as InventoryPod
 from orchestrator.errors import InputError
-from orchestrator.inventory import Pod as InventoryPod
-from orchestrator.limits import History, RunLimit, duration, estimate, run_limit, told
+from orchestrator.plan.limits import History, RunLimit, duration, estimate, run_limit, told
 from tests.agent.pod import Pod, said
 from tests.main.project import Project
 from tests.run.road import commit, events, finish, run_ids, validate

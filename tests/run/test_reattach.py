@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.agent.planfile import plan_hash
 from orchestrator.errors import PodError
-from orchestrator.tasks.reach import Door
+from orchestrator.pod.session import Door
+from orchestrator.shared.planfile import plan_hash
 from orchestrator.tasks.runs import cancel
 from tests.main.project import Project, with_pod
 from tests.run.road import clone, commit, finish, run_ids, validate, wait_until_waiting

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.journal import Journal
+from orchestrator.shared.journal import Journal
 from tests.agent.pod import Pod, Run, artifact, make_environment, said, stage
 from tests.main.project import Project
 from tests.run.road import clone, commit, events, finish, validate, wait_until_waiting

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
+from orchestrator.config.inventory import Pod
+from orchestrator.store.hostkeys import Trust
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import Transport
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.transports.ssh.transport import SshTransport
 from tests.sshd import Sshd
 
 

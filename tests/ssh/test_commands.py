@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, InputError, PodError, Unreachable
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
-from orchestrator.transports import execute, open_transport
+from orchestrator.store.hostkeys import Trust
+from orchestrator.transports import open_transport
 from orchestrator.transports.base import Transport
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.transports.ssh import execute
+from orchestrator.transports.ssh.transport import SshTransport
 from tests import proc
 from tests.proxy import Proxy
 from tests.sshd import Sshd

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, InputError, Unreachable
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
-from orchestrator.transports.endpoint import resolve
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.store.hostkeys import Trust
+from orchestrator.transports.ssh.endpoint import resolve
+from orchestrator.transports.ssh.transport import SshTransport
 from tests.sshd import Sshd, new_sshd
 
 RELAY = """\

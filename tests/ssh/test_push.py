@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ContactLost, PodError, Unreachable
-from orchestrator.transports import bulk
 from orchestrator.transports.base import PushStats, Transport
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.transports.ssh import openssh
+from orchestrator.transports.ssh.transport import SshTransport
 from tests.proxy import Proxy
 from tests.sshd import Sshd
 
@@ -63,7 +63,7 @@ def listing(root: Path) -> Listing:
 def pushing(request: pytest.FixtureRequest, sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """One way of pushing; the transport itself finds out what there is."""
     if request.param == "tar without rsync here":
-        monkeypatch.setattr(bulk, "_rsync_here", lambda: False)
+        monkeypatch.setattr(openssh, "_rsync_here", lambda: False)
     if request.param == "tar without rsync there":
         # The pod's login shell finds no rsync: its PATH is cut by what it reads on login.
         (tmp_path / "bin").mkdir()

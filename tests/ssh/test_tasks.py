@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import ContactLost, HostKeyError, IntegrityError, PodError
-from orchestrator.inventory import Pod
-from orchestrator.repo import Repository
+from orchestrator.git.repository import Repository
+from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.pod.session import Door
+from orchestrator.pod.sync import sync
 from orchestrator.tasks.doctor import Check, doctor, from_facts
-from orchestrator.tasks.probe import Agent, PodFacts, arrive, broken_promises, probe
-from orchestrator.tasks.reach import Door
-from orchestrator.tasks.sync import sync
-from orchestrator.transports import bulk, open_transport
+from orchestrator.transports import open_transport
 from orchestrator.transports.base import PushStats, Transport
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.transports.ssh import openssh
+from orchestrator.transports.ssh.transport import SshTransport
 from orchestrator.ui import Progress
 from tests.proxy import Proxy
 from tests.sshd import Sshd
@@ -333,7 +334,7 @@ def test_two_laptops_at_once(sshd: Sshd, git: Git, tmp_path: Path) -> None:
 
 
 def test_without_rsync_the_same_tree(sshd: Sshd, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "_rsync_here", lambda: False)
+    monkeypatch.setattr(openssh, "_rsync_here", lambda: False)
     with open_transport(sshd.pod(workdir=str(tmp_path / "w"))) as transport:
         agent = arrive(transport)
         assert bring(agent, git) == PushStats(4, 1005)

@@ -13,11 +13,11 @@ from subprocess import DEVNULL, CompletedProcess, Popen, run
 
 import pytest
 
-from orchestrator import hostkeys
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, InputError, Unreachable
-from orchestrator.hostkeys import Trust
-from orchestrator.inventory import Pod
-from orchestrator.transports.ssh import SshTransport
+from orchestrator.store import hostkeys
+from orchestrator.store.hostkeys import Trust
+from orchestrator.transports.ssh.transport import SshTransport
 from tests.sshd import Sshd, new_sshd
 
 Binary = Callable[..., CompletedProcess[str]]

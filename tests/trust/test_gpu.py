@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import gpu_use, telemetry
+from orchestrator.agent.host import gpu_use
 from orchestrator.results import _notes
+from orchestrator.shared import telemetry
 from tests import proc
 from tests.agent.pod import Pod, Run, said, script
 

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli import main
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodError
-from orchestrator.inventory import Pod
-from orchestrator.plan import read_plan
+from orchestrator.plan.plan import read_plan
+from orchestrator.pod.client import Agent
 from orchestrator.report import markdown, terminal
 from orchestrator.results import ArtifactResult, Result
 from orchestrator.tasks import validate as validate_task
-from orchestrator.tasks.probe import Agent
 from orchestrator.transports.base import Transport
 from orchestrator.ui import Progress
 from tests.main.project import Project

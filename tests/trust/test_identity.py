@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import machines
-from orchestrator.rundir import find
+from orchestrator.store import machines
+from orchestrator.store.run_directory import find
 from tests.main.project import Project, local_pod
 from tests.trust.test_gpu import SAMPLE, Smi
 

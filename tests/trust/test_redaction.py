@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent.logs import Log
-from orchestrator.agent.redaction import NOTHING, Redactor, looks_secret
+from orchestrator.agent.run.logs import Log
+from orchestrator.config.variables import Described, resolve
 from orchestrator.errors import InputError
-from orchestrator.variables import Described, resolve
+from orchestrator.shared.redaction import NOTHING, Redactor, looks_secret
 
 # Two letters only: values that overlap themselves and each other.
 VALUE = st.text("ab", min_size=6, max_size=9)

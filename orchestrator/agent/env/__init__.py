@@ -1,0 +1,1 @@
+"""The environments of a pod: built, verified, found again, removed."""

@@ -1,0 +1,353 @@
+"""Build an environment: resolve to a lock, install aside, verify in a fresh process, rename into place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pkgutil
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.env import lease, source
+from orchestrator.agent.env.fetch import at_hand, hashed
+from orchestrator.agent.env.fingerprint import fingerprint
+from orchestrator.agent.env.installed import differences, installed, site_packages
+from orchestrator.agent.env.installers import Installer, Means, find_installer, find_uv
+from orchestrator.agent.env.progress import Progress, complaint, run
+from orchestrator.agent.env.store import Store, identity, locked, look_at, platform
+from orchestrator.agent.run.variables import inherited
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.files import sha256, write_atomically
+from orchestrator.shared.text import listing
+from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, cuda_packages, expand, make_lock, parse_lock
+from orchestrator.shared.wheels.settings import Settings
+from orchestrator.shared.wheels.web import NotThere
+
+_ASK_LIMIT_S = 60
+_VERIFY_LIMIT_S = 900
+_COMPILE_LIMIT_S = 1800
+_VERIFIERS = ("verify.py", "triton_kernel.py")
+_GIB = 2**30
+# Packages carry templates and sources for other Pythons, which do not compile; and tests, which nobody imports.
+_COMPILE = """
+import compileall, pathlib, re, sys
+many = sum(1 for _ in pathlib.Path(sys.argv[1]).rglob("*.py")) > 500
+compileall.compile_dir(sys.argv[1], quiet=2, workers=0 if many else 1, rx=re.compile("/tests?/"))
+"""
+
+
+class Unusable(Failure):
+    """One package does not work; the rest may do without it."""
+
+    def __init__(self, sentence: str, package: str) -> None:
+        super().__init__(sentence)
+        self.package = package
+
+
+class Builder:
+    """One build, for one request. The caller holds the request's lock."""
+
+    def __init__(self, store: Store, request: Mapping[str, Any], progress: Progress) -> None:
+        self._store, self._request, self._progress = store, request, progress
+        self._id = identity(request)
+        self._notes: list[str] = []
+
+    def build(self) -> None:
+        """Leave a whole, verified environment for the request, or raise Failure and leave none."""
+        os.environ.update(self._request.get("variables", {}))
+        self._sweep()
+        self._require_space()
+        means = self._means()
+        lock = self._lock(means)
+        try:
+            self._provide(means, lock)
+        except Unusable as e:
+            if e.package not in self._optional() or self._request.get("allow_source_build"):
+                raise
+            self._leave_out(e.package, e)
+            self._provide(means, lock.without(e.package))
+
+    def _means(self) -> Means:
+        python = self._find_python()
+        settings = self._settings(python)
+        places = (self._store.tools, self._store.cache)
+        which = self._request.get("installer", "auto")
+        return Means(python, find_installer(which, python, *places, settings, self._progress), settings)
+
+    def _provide(self, means: Means, lock: Lock) -> None:
+        """The environment of `lock`, as it is or made; the request is remembered to come to it."""
+        with locked(self._store.key_lock(lock.key)):
+            if look_at(self._store, lock.key)["state"] == "ready":
+                self._progress.say(f"environment {lock.key} is here already")
+            else:
+                self._make(means, lock)
+            self._store.remember(self._id, lock.key, lock.text())
+
+    def _optional(self) -> list[str]:
+        return [canonical(wheel["name"]) for wheel in self._request["wheels"] if not wheel["required"]]
+
+    def _leave_out(self, package: str, why: Failure) -> None:
+        self._notes.append(self._progress.without_secrets(f"{package} is left out: {why}"))
+        self._progress.say(self._notes[-1])
+
+    def _sweep(self) -> None:
+        """Remove what builders that died have left."""
+        for left in self._store.root.glob(".building-*"):
+            key = left.name[len(".building-") :].rpartition("-")[0]
+            with locked(self._store.key_lock(key), wait=False) as held:
+                if held is not None:
+                    self._store.discard(left)
+
+    def _require_space(self) -> None:
+        needed = int(self._request["disk_bytes"])
+        free = shutil.disk_usage(str(self._store.root)).free
+        if free < needed:
+            raise Failure(
+                f"the environment needs {needed / _GIB:.2f} GiB of disk below {self._store.root}, "
+                f"{free / _GIB:.2f} GiB are free: remove environments (nsa-pod prune) or other files"
+            )
+
+    def _find_python(self) -> str:
+        """The base Python: the one that the request names, else a managed one."""
+        wanted, path = self._request["python"]["version"], self._request["python"]["path"]
+        if path is not None:
+            executable, version = _ask_python(path)
+            if not version.startswith(wanted + "."):
+                raise Failure(f"{path} is Python {version}, expected {wanted}")
+            return executable
+        self._progress.enter("python", f"fetching Python {wanted}")
+        settings = self._settings("python3")
+        uv = find_uv(self._store.tools, self._store.cache, settings, self._progress)
+        return uv.managed_python(wanted, self._store.workdir / "python", self._progress)
+
+    def _settings(self, python: str) -> Settings:
+        wheelhouse = self._request.get("wheelhouse")
+        if wheelhouse:
+            return Settings.of_folders([wheelhouse])
+        if self._request.get("offline"):
+            return Settings.of_folders([str(place) for place in self._store.places_of_wheels if place.is_dir()])
+        return Settings.of_pod(python)
+
+    def _lock(self, means: Means) -> Lock:
+        version = _ask_python(means.python)[1]
+        kept = "" if self._request.get("fresh") else self._store.remembered(self._id).get("lock", "")
+        if kept:
+            lock = parse_lock(kept, version, platform())
+            if not lock.lost:
+                self._progress.enter("resolve", "the lock of the last time is kept")
+                return lock
+        self._progress.enter("resolve", f"resolving with {means.installer.name} {means.installer.version}")
+        wheels = self._resolve(means)
+        self._refuse_cuda(wheels)
+        base = make_lock([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
+        return make_lock([*base.wheels, *self._extra_wheels(means, base)], version, platform())
+
+    def _resolve(self, means: Means) -> list[Wheel]:
+        """By the pod's own indexes; the request's are added where those have not got the build."""
+        installer, python, settings = means.installer, means.python, means.settings
+        requirements, indexes = self._request["requirements"], self._request["indexes"]
+        if not requirements:
+            return []
+        try:
+            return installer.resolve(python, requirements, settings, self._progress)
+        except Failure as own:
+            if not indexes or settings.cut_off:
+                raise
+            self._progress.say(f"the pod's own package index does not have it all: adding {listing(indexes)}")
+            try:
+                return installer.resolve(python, requirements, settings.adding(indexes), self._progress)
+            except Failure as added:
+                raise Failure(f"{added}; and by the pod's own package index alone: {own}") from added
+
+    def _refuse_cuda(self, wheels: Sequence[Wheel]) -> None:
+        found = cuda_packages(wheels)
+        if self._request["cuda"] is None and found and "torch" in self._request["pins"]:
+            raise Failure(
+                f"the package index serves a CUDA build of torch for an environment without CUDA: it would bring "
+                f"{listing(found)}; nothing of it was installed"
+            )
+
+    def _with_hash(self, wheel: Wheel, settings: Settings) -> Wheel:
+        return hashed(wheel, settings.web(), self._store.downloads, self._progress)
+
+    def _extra_wheels(self, means: Means, base: Lock) -> list[Wheel]:
+        """Wheels outside the index; an optional one that cannot be had is left out, and that is noted.
+
+        Whoever allows a source build wants what is built: then nothing is left out.
+        """
+        found = []
+        for extra in self._request["wheels"]:
+            try:
+                found.append(self._extra_wheel(extra, means, base))
+            except Failure as e:
+                if extra["required"] or self._request.get("allow_source_build"):
+                    why = "its project has no such wheel" if isinstance(e, NotThere) else "it cannot be had"
+                    raise Failure(f"{extra['name']} {extra['version']}: {why}: {e}") from e
+                self._leave_out(extra["name"], e)
+        return found
+
+    def _extra_wheel(self, extra: Mapping[str, Any], means: Means, base: Lock) -> Wheel:
+        """Its project's wheel, else one that is compiled here from its source."""
+        if extra["url"]:
+            try:
+                return self._project_wheel(Wheel(extra["name"], extra["url"], None), means.settings)
+            except NotThere as e:
+                if not extra.get("source"):
+                    raise
+                self._progress.say(f"{extra['name']}: {e}")
+        built = source.SourceBuild(self._store, means, self._request, self._progress)
+        return built.wheel(extra["name"], extra["source"], base)
+
+    def _project_wheel(self, wheel: Wheel, settings: Settings) -> Wheel:
+        carried = settings.in_folders(wheel.filename)
+        if carried:
+            return replace(wheel, sha256=sha256(carried))
+        if settings.cut_off:
+            raise NotThere(f"the wheelhouse has no {wheel.filename}")
+        return self._with_hash(wheel, settings)
+
+    def _make(self, means: Means, lock: Lock) -> None:
+        """Install, verify and rename; the caller holds the key's lock."""
+        root = self._store.environment(lock.key)
+        with self._unused(root):  # said before the work is done
+            pass
+        aside = self._store.root / f".building-{lock.key}-{os.getpid()}"
+        try:
+            self._install_undamaged(means, lock, aside)
+            self._progress.enter("compile", "compiling to bytecode")
+            _compile(aside, self._progress)
+            self._progress.enter("verify", "trying what was installed")
+            verified = self._verify(aside, lock)
+            _move_scripts(aside, root)
+            self._record(aside, means.installer, lock, verified)
+            with self._unused(root):
+                self._store.discard(root)
+                aside.rename(root)
+        finally:
+            self._store.discard(aside)
+        self._progress.enter("done", f"environment {lock.key} is built and verified")
+
+    @contextlib.contextmanager
+    def _unused(self, root: Path) -> Iterator[None]:
+        """No run uses the environment at `root`; Failure if one does: it would be moved from under it."""
+        with lease.alone(root) as free:
+            if not free:
+                raise Failure(
+                    f"environment {root.name} was changed since it was verified, and a run that goes on uses it: it is "
+                    f"rebuilt when that has ended (nsa-pod cancel ends it)"
+                )
+            yield
+
+    def _install_undamaged(self, means: Means, lock: Lock, root: Path) -> None:
+        """A file that was edited in place in an environment was edited in the cache too: it is one file."""
+        self._install(means, lock, root)
+        damaged = self._damaged(root)
+        if damaged:
+            self._progress.say(f"the cache holds other content for {_files(damaged)}: installing again")
+            means.installer.forget(sorted({package for package, _ in damaged}), self._progress)
+            self._install(means, lock, root)
+            damaged = self._damaged(root)
+        if damaged:
+            cache = self._store.cache
+            raise Failure(f"what was installed is not what its wheels hold: {_files(damaged)}: remove {cache}")
+
+    def _install(self, means: Means, lock: Lock, root: Path) -> None:
+        self._progress.enter("install", f"installing {len(lock.wheels)} packages with {means.installer.name}")
+        self._store.discard(root)
+        means.installer.make_environment(means.python, root, self._progress)
+        if lock.wheels:
+            wheels = root / "wheels.txt"
+            local = at_hand(lock.wheels, [*map(Path, means.settings.folders), *self._store.places_of_wheels])
+            wheels.write_text("\n".join([*expand(lock, local), ""]), encoding="utf-8")
+            settings = means.settings.adding(self._request["indexes"])
+            means.installer.install(root, wheels, settings, self._progress)
+            wheels.unlink()
+        (root / "lock.txt").write_text(lock.text(), encoding="utf-8")
+
+    def _damaged(self, root: Path) -> list[tuple[str, str]]:
+        self._progress.enter("check", "checking every file against its wheel's record")
+        return differences(root)
+
+    def _verify(self, root: Path, lock: Lock) -> dict[str, Any]:
+        asked = {"packages": lock.packages, "pins": self._request["pins"], "cuda": self._request["cuda"]}
+        extra = sorted(set(installed(root)) - set(lock.packages))
+        if extra:
+            raise Failure(f"{listing(extra)} was installed, and the lock does not have it")
+        with tempfile.TemporaryDirectory(dir=str(self._store.job(self._id))) as folder:
+            for name in _VERIFIERS:
+                (Path(folder) / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
+            # Of the pod's own variables just those that a stage gets: with another compiler, or in the interpreter,
+            # nothing would be proved for the stages.
+            own = {**inherited(), **self._request.get("variables", {}), "PATH": os.environ.get("PATH", os.defpath)}
+            variables = {**own, "TRITON_CACHE_DIR": str(Path(folder) / "triton"), "HOME": folder, "TMPDIR": folder}
+            command = [str(root / "bin" / "python"), "-I", "-B", str(Path(folder) / _VERIFIERS[0])]
+            said = run(command, variables, self._progress, _VERIFY_LIMIT_S, json.dumps(asked))
+        answer: dict[str, Any] = json.loads(said.splitlines()[-1])
+        if "error" in answer:
+            sentence = f"the environment does not work: {answer['error']}"
+            raise Unusable(answer["error"], answer["package"]) if answer["package"] else Failure(sentence)
+        return dict(answer["ok"])
+
+    def _record(self, root: Path, installer: Installer, lock: Lock, verified: Mapping[str, Any]) -> None:
+        """env.json, the last file: with it the environment is whole."""
+        record = {
+            "format": 1,
+            "key": lock.key,
+            "profile": self._request["profile"],
+            "python_version": lock.python,
+            "platform": lock.platform,
+            "packages": lock.packages,
+            "lock_sha256": lock.sha256,
+            "torch_cuda": verified.get("torch_cuda"),
+            "verified": dict(verified),
+            "built": {w.name: source.record_of(w) for w in lock.wheels if w.from_source},
+            "notes": self._notes,
+            "installer": f"{installer.name} {installer.version}",
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": self._progress.seconds,
+            "fingerprint": fingerprint(root),
+        }
+        write_atomically(root / "env.json", json.dumps(record, indent=1, sort_keys=True))
+
+
+def _ask_python(path: str) -> tuple[str, str]:
+    """(the executable that `path` comes to, full version). Failure if it does not run."""
+    command = [path, "-I", "-S", "-c", "import sys; print(sys.executable); print(sys.version.split()[0])"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_ASK_LIMIT_S, check=False)
+    except (OSError, subprocess.SubprocessError) as e:
+        raise Failure(f"Python {path} cannot be run: {e}") from e
+    if done.returncode != 0:
+        raise Failure(complaint(command, done.returncode, done.stderr.decode("utf-8", "replace").splitlines()[-3:]))
+    executable, version = done.stdout.decode().split("\n")[:2]
+    return executable, version
+
+
+def _files(entries: Sequence[tuple[str, str]]) -> str:
+    return listing(file for _, file in entries)
+
+
+def _compile(root: Path, progress: Progress) -> None:
+    """Stages run with PYTHONDONTWRITEBYTECODE: without this, each would compile all that it imports."""
+    command = [str(root / "bin" / "python"), "-I", "-c", _COMPILE, str(site_packages(root))]
+    run(command, os.environ, progress, _COMPILE_LIMIT_S, answers=False)
+
+
+def _move_scripts(root: Path, target: Path) -> None:
+    """Scripts name the directory that they were installed in: make it `target`, beside it."""
+    before, after = root.name.encode(), target.name.encode()
+    for path in sorted((root / "bin").iterdir()):
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            if before in content:
+                mode = path.stat().st_mode
+                path.unlink()
+                path.write_bytes(content.replace(before, after))
+                path.chmod(mode)

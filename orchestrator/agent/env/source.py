@@ -1,0 +1,263 @@
+"""Compile a package that has no fitting wheel, once for each recipe; the wheel is kept for later environments.
+
+<workdir>/built/<recipe>/          the wheel, and build.json: what it was made from, with what, how long it took
+<workdir>/built/.work-<recipe>-*   being compiled, by whoever holds the lock of the recipe
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.env.fetch import at_hand, find_source, hashed
+from orchestrator.agent.env.installers import Means
+from orchestrator.agent.env.progress import Progress, run
+from orchestrator.agent.env.store import Store, locked, platform, read_json
+from orchestrator.agent.host import machine, processes
+from orchestrator.agent.run.reaper import Reaper, end_marked
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.files import sha256, write_atomically
+from orchestrator.shared.query import ask
+from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, expand, make_lock
+from orchestrator.shared.wheels.web import NotThere
+
+_NEWS_S = 15.0
+_ASK_LIMIT_S = 60
+_KEY_DIGITS = 16
+_COMPILERS = ("c++", "g++", "clang++")
+# ninja counts what it compiles: [12/72].
+_STEP = re.compile(r"^\[(\d+)/(\d+)\]")
+# As compilers and the kernel's out-of-memory killer say it.
+_ERROR = re.compile(r"(: |^)(fatal )?error: |\b(Killed|out of memory)\b")
+_ERRORS = 3
+_HEADER = "import os, sysconfig; print(os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h')))"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides which wheel comes out; `torch` is the hash of the one that it links with."""
+
+    name: str
+    version: str
+    variables: Mapping[str, str]
+    python: str
+    torch: str | None
+
+    @property
+    def key(self) -> str:
+        parts = [self.name, self.version, sorted(self.variables.items()), self.python, platform(), self.torch]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_KEY_DIGITS]
+
+
+class SourceBuild:
+    """Wheels compiled on this pod. `request` is the bootstrap's: what it allows, its CUDA, its time limit."""
+
+    def __init__(self, store: Store, means: Means, request: Mapping[str, Any], progress: Progress) -> None:
+        self._store, self._means, self._request, self._progress = store, means, request, progress
+
+    def wheel(self, name: str, source: Mapping[str, Any], base: Lock) -> Wheel:
+        """The wheel of `source` for the environment `base`: the kept one, else compiled now if that is allowed.
+
+        NotThere if it is neither kept nor allowed; Failure if it does not compile in time.
+        """
+        torch = next((wheel.sha256 for wheel in base.wheels if wheel.name == "torch"), None)
+        minor = ".".join(base.python.split(".")[:2])
+        recipe = Recipe(canonical(name), source["version"], source["variables"], minor, torch)
+        folder = self._store.built / recipe.key
+        with locked(self._store.built / f".{recipe.key}.lock"):
+            path = kept(folder) or self._compiled(recipe, source, base, folder)
+            os.utime(folder)
+        self._progress.say(f"{name} {recipe.version} was compiled on this pod: {path}")
+        return Wheel(recipe.name, path.as_uri(), read_json(folder / "build.json")["sha256"])
+
+    def _compiled(self, recipe: Recipe, source: Mapping[str, Any], base: Lock, folder: Path) -> Path:
+        """The wheel, made aside and renamed into `folder` when it is whole; the caller holds the recipe's lock."""
+        if not self._request.get("allow_source_build"):
+            raise NotThere(
+                f"{recipe.name} {_plain(recipe.version)} has no wheel for these versions, and was not compiled for "
+                f"them on this pod: --allow-source-build compiles it"
+            )
+        for left in self._store.built.glob(f".work-{recipe.key}-*"):
+            end_marked(_mark(recipe, left.name.rpartition("-")[2]))
+            shutil.rmtree(left, ignore_errors=True)
+        work = self._store.built / f".work-{recipe.key}-{os.getpid()}"
+        result = work / "result"
+        result.mkdir(parents=True)
+        try:
+            self._progress.enter("prepare", f"preparing to compile {recipe.name} {recipe.version}")
+            variables = self._variables(recipe, source, work)
+            archive, digest = find_source(
+                recipe.name, _plain(recipe.version), self._means.settings, work, self._progress
+            )
+            tools = self._tools(source["tools"], base)
+            python = self._environment(work / "env", [*base.wheels, *tools])
+            began = time.monotonic()
+            self._run(recipe, python, archive, variables, result)
+            wheel = _only_wheel(result, recipe)
+            record = {
+                "source": archive.name,
+                "source_sha256": digest,
+                "sha256": sha256(wheel),
+                "variables": {name: variables[name] for name in ("MAX_JOBS", *recipe.variables)},
+                "with": {w.name: w.version for w in tools},
+                "seconds": round(time.monotonic() - began, 1),
+            }
+            write_atomically(result / "build.json", json.dumps(record, indent=1, sort_keys=True))
+            shutil.rmtree(folder, ignore_errors=True)  # a removal may have been cut off
+            result.rename(folder)
+            return folder / wheel.name
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _variables(self, recipe: Recipe, source: Mapping[str, Any], work: Path) -> dict[str, str]:
+        """What the compiler is run with; Failure if the pod cannot compile."""
+        if not any(map(shutil.which, (os.environ.get("CXX", ""), *_COMPILERS))):
+            raise Failure(f"{recipe.name} cannot be compiled: the pod has no C++ compiler: install g++")
+        if (ask([self._means.python, "-I", "-c", _HEADER], _ASK_LIMIT_S) or "").strip() != "True":
+            raise Failure(f"{recipe.name} cannot be compiled: {self._means.python} has no C headers (python3-dev)")
+        cuda = self._request["cuda"]
+        home = {"CUDA_HOME": _toolkit(recipe.name, cuda)} if cuda else {}
+        jobs = max(1, min(machine.usable_cpus(), machine.usable_memory() // int(source["job_bytes"])))
+        (work / "tmp").mkdir()
+        return {
+            **os.environ,
+            **home,
+            **recipe.variables,
+            "MAX_JOBS": str(jobs),
+            "PATH": f"{work}/env/bin:{home.get('CUDA_HOME', work)}/bin:{os.environ.get('PATH', os.defpath)}",
+            "TMPDIR": str(work / "tmp"),
+        }
+
+    def _tools(self, names: Sequence[str], base: Lock) -> list[Wheel]:
+        """What compiles, beside what the environment has anyway."""
+        means = self._means
+        found = means.installer.resolve(means.python, names, means.settings, self._progress)
+        have = {wheel.name for wheel in base.wheels}
+        web, folder = means.settings.web(), self._store.downloads
+        return [hashed(wheel, web, folder, self._progress) for wheel in found if canonical(wheel.name) not in have]
+
+    def _environment(self, root: Path, wheels: Sequence[Wheel]) -> str:
+        """An environment to compile in; its Python."""
+        means = self._means
+        means.installer.make_environment(means.python, root, self._progress)
+        lock = make_lock(wheels, "", platform())
+        lines = root / "wheels.txt"
+        local = at_hand(lock.wheels, self._store.places_of_wheels)
+        lines.write_text("\n".join([*expand(lock, local), ""]), encoding="utf-8")
+        means.installer.install(root, lines, means.settings.adding(self._request["indexes"]), self._progress)
+        return str(root / "bin" / "python")
+
+    def _run(self, recipe: Recipe, python: str, archive: Path, variables: Mapping[str, str], result: Path) -> None:
+        """pip drives whatever build system the source names. Nothing that it starts outlives this, or this process."""
+        limit_s = float(self._request["source_build_s"])
+        mark = _mark(recipe, os.getpid())
+        command = [python, "-m", "pip", "wheel", "--verbose", "--no-deps", "--no-build-isolation", "--no-index"]
+        command += ["--no-cache-dir", "--disable-pip-version-check", "--wheel-dir", str(result), str(archive)]
+        jobs = variables["MAX_JOBS"]
+        self._progress.enter("compile-source", f"compiling {recipe.name} {recipe.version}, {jobs} at a time")
+        reaper = Reaper(mark)
+        try:
+            with _News(self._progress, recipe.name, limit_s) as news:
+                run(command, {**variables, processes.MARK: mark}, news, limit_s, answers=False)
+        except Failure as e:
+            raise Failure(": ".join([str(e), *news.errors])) from e
+        finally:
+            end_marked(mark)  # ninja's compilers are in process groups of their own
+            reaper.dismiss()
+
+
+class _News:
+    """Passes the compiler's lines on; when none come, says every now and then how far it is."""
+
+    def __init__(self, progress: Progress, name: str, limit_s: float) -> None:
+        self._progress, self._name, self._limit_s = progress, name, limit_s
+        self._began = self._said = time.monotonic()
+        self._step = ""
+        self.errors: list[str] = []
+        self._over = threading.Event()
+        self._beat = threading.Thread(target=self._tell, daemon=True)
+
+    def say(self, text: str) -> None:
+        step = _STEP.match(text)
+        self._step = f"{step[1]} of {step[2]} files, " if step else self._step
+        self._said = time.monotonic()
+        if len(self.errors) < _ERRORS and _ERROR.search(text):
+            self.errors.append(text)
+        self._progress.say(text)
+
+    def __enter__(self) -> _News:
+        self._beat.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._beat.join()
+
+    def _tell(self) -> None:
+        while not self._over.wait(_NEWS_S):
+            if time.monotonic() - self._said >= _NEWS_S:
+                elapsed = time.monotonic() - self._began
+                self._progress.say(
+                    f"compiling {self._name}: {self._step}{elapsed:.0f} s of at most {self._limit_s:.0f} s"
+                )
+
+
+def kept(folder: Path) -> Path | None:
+    """The wheel in a recipe's directory, if it was built whole."""
+    wheels = sorted(folder.glob("*.whl")) if (folder / "build.json").is_file() else []
+    return wheels[0] if wheels else None
+
+
+def record_of(wheel: Wheel) -> dict[str, Any]:
+    """What a compiled wheel was made from; empty if that is gone."""
+    return read_json(wheel.path.parent / "build.json") if wheel.path else {}
+
+
+def names(workdir: Path) -> list[str]:
+    """The packages that were compiled on this pod, for whatever recipe."""
+    found = (kept(record.parent) for record in (workdir / "built").glob("*/build.json"))
+    return sorted({canonical(wheel.name.split("-")[0]) for wheel in found if wheel})
+
+
+def _only_wheel(folder: Path, recipe: Recipe) -> Path:
+    wheels = sorted(folder.glob("*.whl"))
+    made = [(canonical(wheel.name.split("-")[0]), wheel.name.split("-")[1]) for wheel in wheels]
+    if made != [(recipe.name, recipe.version)]:
+        shown = ", ".join(wheel.name for wheel in wheels) or "no wheel"
+        raise Failure(f"compiling {recipe.name} gave {shown}, expected version {recipe.version}")
+    return wheels[0]
+
+
+def _toolkit(name: str, cuda: str) -> str:
+    """The CUDA toolkit of torch's own major version; Failure if the pod has none."""
+    nvcc = shutil.which("nvcc")
+    usual = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and str(Path(nvcc).resolve().parents[1])]
+    beside = [str(path) for path in sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
+    found: dict[str, str] = {}
+    for home in dict.fromkeys([*filter(None, usual), "/usr/local/cuda", *beside]):
+        release = re.search(r"release (\d+)\.(\d+)", ask([f"{home}/bin/nvcc", "--version"], _ASK_LIMIT_S) or "")
+        if release and release[1] == cuda.split(".")[0]:
+            return home
+        if release:
+            found[home] = f"{release[1]}.{release[2]}"
+    has = ", ".join(f"{version} in {home}" for home, version in found.items()) or "none"
+    raise Failure(f"{name} cannot be compiled: it needs a CUDA {cuda.split('.')[0]} toolkit (nvcc), the pod has {has}")
+
+
+def _mark(recipe: Recipe, pid: object) -> str:
+    """What all processes carry that compile this recipe for the builder `pid`."""
+    return f"compile-{recipe.key}-{pid}"
+
+
+def _plain(version: str) -> str:
+    """Without the local part."""
+    return version.partition("+")[0]

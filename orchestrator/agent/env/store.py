@@ -1,0 +1,211 @@
+"""Where a pod's environments lie, and whether one is still what it was when it was verified.
+
+<workdir>/envs/<key>/           an environment; only whole and verified ones have this name
+<workdir>/envs/.building-*      being built, by whoever holds the lock of its key
+<workdir>/envs/.requests/<id>.json   which key a request came to, with its lock
+<workdir>/envs/.jobs/<id>/      a build under way or ended: its lock, progress, result
+<workdir>/envs/.<key>.lease     taken by the runs that use the environment
+<workdir>/wheelhouses/*/        wheels that were carried here
+<workdir>/built/<recipe>/       wheels that were compiled here
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.env.fingerprint import fingerprint
+from orchestrator.agent.env.installed import differences, installed, strangers
+from orchestrator.shared.files import write_atomically
+from orchestrator.shared.text import listing
+
+# What a request is identified by: not where a Python or a wheel is found, but which.
+_IDENTITY = ("format", "requirements", "indexes", "pins", "cuda")
+_ID_DIGITS = 16
+_ANSWER_S = 30
+_TRIES = 5
+_PAUSE_S = 0.02
+
+
+class Store:
+    """The environments under one workdir."""
+
+    def __init__(self, workdir: Path) -> None:
+        self.workdir = Path(workdir)
+        self.root = self.workdir / "envs"
+        self.tools = self.workdir / "tools"
+        self.cache = self.workdir / "cache"
+        self.built = self.workdir / "built"
+        self.downloads = self.cache / "wheels"
+
+    @property
+    def places_of_wheels(self) -> list[Path]:
+        """Directories that hold wheels as files."""
+        return [*sorted(self.workdir.glob("wheelhouses/*")), self.downloads]
+
+    def environment(self, key: str) -> Path:
+        return self.root / key
+
+    def job(self, request_id: str) -> Path:
+        return self.root / ".jobs" / request_id
+
+    def key_lock(self, key: str) -> Path:
+        return self.root / f".{key}.lock"
+
+    def whole(self) -> list[str]:
+        """Keys of all whole environments."""
+        return sorted(p.parent.name for p in self.root.glob("*/env.json") if not p.parent.name.startswith("."))
+
+    def remembered(self, request_id: str) -> dict[str, Any]:
+        """{"key", "lock"} that the request came to last time; empty if it is new here."""
+        return read_json(self._request_file(request_id))
+
+    def remember(self, request_id: str, key: str, lock: str) -> None:
+        self._request_file(request_id).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._request_file(request_id), json.dumps({"key": key, "lock": lock}))
+
+    def requests_of(self, key: str) -> list[Path]:
+        """The files of all requests that came to `key`."""
+        return [p for p in self.root.glob(".requests/*.json") if read_json(p).get("key") == key]
+
+    def _request_file(self, request_id: str) -> Path:
+        return self.root / ".requests" / f"{request_id}.json"
+
+    def discard(self, path: Path) -> None:
+        """Remove a directory that nobody shall see half gone; what is left of an interrupted removal goes too."""
+        trash = self.root / f".trash-{os.getpid()}-{time.monotonic_ns()}"
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(trash)
+        for left in self.root.glob(".trash-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def identity(request: Mapping[str, Any]) -> str:
+    """The request's identity on a machine like this one: equal requests get the same environment."""
+    content = {name: request[name] for name in _IDENTITY}
+    content["python"] = request["python"]["version"]
+    content["wheels"] = [_identity_of(wheel) for wheel in request["wheels"]]
+    content["platform"] = platform()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
+
+
+def _identity_of(wheel: Mapping[str, Any]) -> list[Any]:
+    """By its address; where it has none, by how it is compiled."""
+    return [wheel["url"] or [wheel["source"]["version"], wheel["source"]["variables"]], wheel["required"]]
+
+
+def platform() -> str:
+    return sysconfig.get_platform()
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[int | None]:
+    """Hold the kernel lock at `path`; without `wait`, None if someone else has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if wait:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        # Tried more than once, since someone who only looks holds it for a moment too.
+        yield fd if wait or any(_take(fd) for _ in range(_TRIES)) else None
+    finally:
+        os.close(fd)
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock at `path` now."""
+    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _take(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_PAUSE_S)
+        return False
+    return True
+
+
+def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
+    """{"state": "ready", ...} with the environment for `request`; "absent", or "changed" with the reason.
+
+    Quick: files are listed, none is read and nothing is imported. The environment counts as used now.
+    """
+    key = store.remembered(identity(request)).get("key")
+    return look_at(store, key) if key else {"state": "absent", "reason": "it was not built here yet"}
+
+
+def look_at(store: Store, key: str) -> dict[str, Any]:
+    """As `find`, of the environment called `key`."""
+    root = store.environment(key)
+    record = read_json(root / "env.json")
+    if not record:
+        return {"state": "absent", "reason": f"environment {key} was removed"}
+    reason = _broken_python(root, record) or _changed(root, record)
+    if reason:
+        return {"state": "changed", "reason": f"environment {key} was changed since it was verified: {reason}"}
+    os.utime(root / "env.json")
+    return {"state": "ready", "environment": describe(root, record)}
+
+
+def describe(root: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes into a plan."""
+    lock = (root / "lock.txt").read_text(encoding="utf-8")
+    return {"kind": "managed", "python": str(root / "bin" / "python"), "root": str(root), **record, "lock": lock}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's object; empty if there is none that can be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _broken_python(root: Path, record: Mapping[str, Any]) -> str | None:
+    """An environment stands on a Python outside it, which may have been replaced."""
+    command = [str(root / "bin" / "python"), "-I", "-S", "-c", "import sys; print(sys.version.split()[0])"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_ANSWER_S, check=True)
+    except OSError as e:
+        return f"its Python cannot be run ({e.strerror})"
+    except subprocess.SubprocessError:
+        return "its Python does not answer"
+    version, expected = done.stdout.decode().strip(), record["python_version"]
+    return None if version == expected else f"its Python is {version}, it was {expected}"
+
+
+def _changed(root: Path, record: Mapping[str, Any]) -> str | None:
+    if fingerprint(root) == record["fingerprint"]:
+        return None
+    found, expected = installed(root), record["packages"]
+    versions = [
+        f"{name} {expected.get(name, 'absent')} -> {found.get(name, 'removed')}"
+        for name in sorted({*found, *expected})
+        if found.get(name) != expected.get(name)
+    ]
+    if versions:
+        return listing(versions)
+    edited = [file for _, file in differences(root)]
+    if edited:
+        return f"other content in {listing(edited)}"
+    added = strangers(root)
+    return f"{listing(added)} was put there" if added else "files were touched or scripts edited"

@@ -1,0 +1,1 @@
+"""The pod's machine: processes, GPUs, Pythons."""

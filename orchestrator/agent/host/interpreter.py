@@ -1,0 +1,79 @@
+"""The environment that the stages run in: what its Python says of itself, and whether its files are still the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterable, Mapping
+
+from orchestrator.agent.env.fingerprint import fingerprint, system_fingerprint
+from orchestrator.shared.failure import Failure
+
+_TIMEOUT_S = 120
+_QUESTIONS = """
+import importlib.util, json, os, sys
+def known(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+sites = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages") and os.path.isdir(p)]
+print(json.dumps({"version": sys.version.split()[0], "sites": sites, "modules": list(filter(known, sys.argv[1:]))}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python with what is installed for it; `modules` are those that were asked for and are there."""
+
+    python: str
+    kind: str
+    root: str | None
+    version: str
+    sites: tuple[str, ...]
+    modules: frozenset[str]
+
+    @property
+    def bin(self) -> str:
+        return os.path.dirname(self.python)
+
+    def fingerprint(self) -> str:
+        """Of the files that are installed for it now."""
+        return fingerprint(Path(self.root)) if self.root else system_fingerprint(self.sites)
+
+
+def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpreter:
+    """Ask the environment's Python; `modules` are top-level names. Failure if it cannot be run."""
+    python = str(environment["python"])
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", _QUESTIONS, *sorted(set(modules))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+        said = json.loads(done.stdout)
+    except OSError as e:
+        raise Failure(f"the environment's Python {python} cannot be run: {e.strerror}") from e
+    except (subprocess.SubprocessError, ValueError) as e:
+        raise Failure(f"the environment's Python {python} does not answer: {e}") from e
+    root = environment["root"] if environment["kind"] == "managed" else None
+    return Interpreter(
+        python, environment["kind"], root, said["version"], tuple(said["sites"]), frozenset(said["modules"])
+    )
+
+
+def recorded_fingerprint(interpreter: Interpreter) -> str | None:
+    """What a managed environment's env.json says its fingerprint was when it was built and verified."""
+    if interpreter.root is None:
+        return None
+    try:
+        found = json.loads((Path(interpreter.root) / "env.json").read_bytes())["fingerprint"]
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        raise Failure(f"the environment {interpreter.root} has no readable env.json with a fingerprint") from e
+    return str(found)

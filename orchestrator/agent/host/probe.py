@@ -1,0 +1,68 @@
+"""Facts of a pod, for people (doctor) and for choosing its environment. Looks only, changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.env import source
+from orchestrator.agent.host import gpu, machine
+from orchestrator.agent.run import lock, runs
+from orchestrator.shared.query import ask
+
+_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))
+_PROGRAMS = ("git", "rsync", "tar", "uv", "gcc", "cc", "clang", "ninja", "nvidia-smi")
+_ABOUT_PYTHON = """
+import importlib.util, json, os, platform, sys, sysconfig
+print(json.dumps({"version": platform.python_version(), "implementation": sys.implementation.name,
+    "soabi": sysconfig.get_config_var("SOABI"), "executable": sys.executable, "prefix": sys.prefix,
+    "base": sys.base_prefix, "is_venv": sys.prefix != sys.base_prefix,
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
+    "has": [n for n in ("venv", "ensurepip", "pip") if importlib.util.find_spec(n)]}))
+"""
+
+
+def probe(workdir: str) -> dict[str, Any]:
+    """All facts; `workdir` (with ~) is where the runs are to be. What cannot be told is None or empty."""
+    expanded = os.path.abspath(os.path.expanduser(workdir))
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        gpus, cuda = pool.submit(gpu.list_gpus), pool.submit(gpu.driver_cuda)
+        pythons = pool.map(_about, dict.fromkeys([sys.executable, *filter(None, map(shutil.which, _PYTHONS))]))
+        return {
+            "now": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "home": os.path.expanduser("~"),
+            "workdir": expanded,
+            **machine.facts(),
+            "disk": machine.disk(expanded),
+            "gpus": gpus.result(),
+            "gpu_complaint": None if gpus.result() else gpu.complaint(),
+            "driver_cuda": cuda.result(),
+            "programs": {name: shutil.which(name) for name in _PROGRAMS},
+            "pythons": _distinct([python for python in pythons if python]),
+            "built": source.names(Path(expanded)),
+            "holder": lock.holder(Path(expanded)),
+            "newest_run": runs.newest(Path(expanded)),
+        }
+
+
+def _about(python: str) -> dict[str, Any] | None:
+    """What an interpreter says of itself; None for one that does not run, or a shim with nothing behind it."""
+    said = ask([python, "-I", "-c", _ABOUT_PYTHON])
+    try:
+        return {"path": python, **json.loads(said or "")}
+    except ValueError:
+        return None
+
+
+def _distinct(pythons: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry for each interpreter, under the first name that it was found by."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for python in pythons:
+        found.setdefault((os.path.realpath(python["executable"]), python["prefix"]), python)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""What enters a stage's own processes, as files beside the run."""

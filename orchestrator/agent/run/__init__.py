@@ -1,0 +1,1 @@
+"""One run on the pod: its stages, their processes, its journal."""

@@ -1,0 +1,152 @@
+"""What a stage left behind: its artifacts, its files with their hashes, and what it did to what is not its own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.secret_files import take_away
+from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
+from orchestrator.shared.redaction import Redactor
+from orchestrator.shared.text import plain
+from orchestrator.shared.tree import Manifest, entry_of
+
+GUARD_REPORT = "modules.jsonl"
+_MAX_REPORT_BYTES = 1 << 20
+_MOST_REFUSED = 1000
+_MOST_FILES = 1_000_000
+_MOST_BYTES = 256 << 30
+_LINE_BYTES = 1 << 20
+
+
+class Artifacts:
+    """The run's artifacts/, watched over its stages: what each one made, and what it did to the others'."""
+
+    def __init__(self, places: Layout) -> None:
+        self._places = places
+        self._before = snapshot(places.artifacts)
+        # Artifacts that were delivered in the tree: they may stay there as they are.
+        self.in_tree: Manifest = {}
+
+    def existing(self, owed: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+        """Whether each owed artifact, or the file in the tree that it is to be taken from, is there already."""
+        return {a["path"]: any(map(os.path.lexists, self._places_of(a))) for a in owed}
+
+    def deliver(self, owed: Mapping[str, Any], stage: str) -> str | None:
+        """Bring an owed artifact into artifacts/ if it is made elsewhere; what keeps it from being one, as a clause."""
+        source = owed.get("from")
+        try:
+            if source == "stdout":
+                copy_inside(self._places.run_dir, f"stages/{stage}/stdout", self._places.artifacts, owed["path"])
+            elif source:
+                name = source[len("tree:") :]
+                copy_inside(self._places.tree, name, self._places.artifacts, owed["path"])
+                self.in_tree[name] = entry_of(self._places.tree / name)
+            else:
+                with open_inside(self._places.artifacts, owed["path"]) as f:
+                    return self._link_outside(os.fstat(f.fileno()))
+        except FileNotFoundError:
+            return "is missing"
+        except Refused as e:
+            return str(e)
+        except OSError as e:
+            return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
+        return None
+
+    def put_back(self, owed: Iterable[Mapping[str, Any]]) -> None:
+        """Bring delivered artifacts into a new tree, where they had been taken from."""
+        for source, path in ((a.get("from") or "", a["path"]) for a in owed):
+            if source.startswith("tree:"):
+                name = source[len("tree:") :]
+                copy_inside(self._places.artifacts, path, self._places.tree, name)
+                self.in_tree[name] = entry_of(self._places.tree / name)
+
+    def _link_outside(self, status: os.stat_result) -> str | None:
+        """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""
+        if status.st_nlink == 1:
+            return None
+        names = sum(entry.inode() == status.st_ino for _, entry in walk(self._places.artifacts))
+        return "has another name outside artifacts/ (a hard link)" if names < status.st_nlink else None
+
+    def made(self) -> tuple[list[str], list[str]]:
+        """Paths in artifacts/ that are new since the last call, and those that were there and changed or went."""
+        now = snapshot(self._places.artifacts)
+        fresh = sorted(name for name in now if name not in self._before)
+        overwritten = sorted(name for name, identity in self._before.items() if now.get(name) != identity)
+        self._before = now
+        return fresh, overwritten
+
+    def take_away(self, names: Sequence[str], redactor: Redactor) -> dict[str, str]:
+        """Remove those of the artifacts `names` that hold a secret value, in the tree too; why, by artifact."""
+        removed = take_away(self._places.artifacts, names, redactor)
+        for name in take_away(self._places.tree, list(self.in_tree), redactor):
+            del self.in_tree[name]
+        for name in removed:
+            self._before.pop(name, None)
+        return removed
+
+    def _places_of(self, owed: Mapping[str, Any]) -> Iterator[Path]:
+        yield self._places.artifacts / owed["path"]
+        if (owed.get("from") or "").startswith("tree:"):
+            yield self._places.tree / owed["from"][len("tree:") :]
+
+
+def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The hashes of the regular files `names` (relative to the run's directory), and the refusals of the others.
+
+    Hashing ends somewhere: sparse files of terabytes, and millions of files, are refused.
+    """
+    files: list[dict[str, Any]] = []
+    refused: list[dict[str, str]] = []
+    room = _MOST_BYTES
+    for name in names:
+        try:
+            if not name.isprintable():
+                raise Refused("has a name that cannot be shown")
+            if len(files) == _MOST_FILES:
+                raise Refused(f"is beyond the {_MOST_FILES} files that are kept of a stage")
+            files.append(describe(run_dir, name, room))
+            room -= files[-1]["bytes"]
+        except (Refused, OSError) as e:
+            refused.append({"path": plain(ascii(name)[1:-1]), "reason": plain(getattr(e, "strerror", None) or e)})
+    return files, refused[:_MOST_REFUSED]
+
+
+def in_lines(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """`files` in parts, the last one perhaps empty, that each are a journal line well below what a reader takes."""
+    part: list[Mapping[str, Any]] = []
+    size = 0
+    for file in files:
+        size += len(json.dumps(file))
+        if size > _LINE_BYTES:
+            yield part
+            part, size = [], len(json.dumps(file))
+        part.append(file)
+    yield part
+
+
+def read_guard_report(folder: Path) -> dict[str, Any]:
+    """What the guard reported of a stage's Pythons, as its record has it.
+
+    `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's.
+    """
+    try:
+        with open_inside(folder, GUARD_REPORT) as f:
+            lines = [json.loads(line) for line in f.read(_MAX_REPORT_BYTES).splitlines()]
+        modules = {m["name"]: {"name": plain(m["name"]), "file": plain(m["file"])} for m in lines if "name" in m}
+        sessions = {s["session"]: plain(s["wrong"]) for s in lines if "session" in s}
+        cuda = [line["cuda"] == "used" for line in lines if "cuda" in line]
+    except FileNotFoundError:
+        return {"guarded": None, "used_cuda": None, "foreign_modules": [], "unseen_sessions": []}
+    except (OSError, Refused, ValueError, LookupError, TypeError):
+        return {"guarded": False, "used_cuda": None, "foreign_modules": [], "unseen_sessions": []}
+    return {
+        "guarded": True,
+        "used_cuda": any(cuda) if cuda else None,
+        "foreign_modules": list(modules.values()),
+        "unseen_sessions": list(filter(None, sessions.values())),
+    }

@@ -1,0 +1,111 @@
+"""The pod's lock: a kernel lock, so that a dead holder's falls away by itself; its file says who holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.host import machine, processes
+
+_PAUSE_S = 0.02
+_LOOKED_AT_S = 0.1  # someone who only looks holds it for a moment too
+_SWEPT_S = 15.0  # a killed agent's lock is free when the reaper has ended what the run had left
+_POLL_S = 0.2
+
+
+class Busy(Exception):
+    """Someone else holds the lock; `holder` is what they wrote into it."""
+
+    def __init__(self, holder: dict[str, Any]) -> None:
+        super().__init__(f"the pod is held by {holder.get('holder', 'an unknown run')}")
+        self.holder = holder
+
+
+class Lock:
+    """The lock of the pod with this workdir, held from construction until `release`; Busy if it is not to be had.
+
+    `dead` is what a holder that died with the lock had written into it, and whether the machine was started again since
+    ("rebooted"); None if the last one let it go.
+    """
+
+    def __init__(self, workdir: Path, holder: dict[str, Any]) -> None:
+        self._fd = os.open(_path(workdir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not self._take():
+            found = _read(self._fd)
+            os.close(self._fd)
+            raise Busy(found)
+        boot = machine.boot_id()
+        left = _read(self._fd)
+        self.dead = {**left, "rebooted": left.get("boot_id") != boot} if left else None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps({**holder, "pid": os.getpid(), "boot_id": boot}).encode(), 0)
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+    def _take(self) -> bool:
+        return _try(self._fd, fcntl.LOCK_EX, _LOOKED_AT_S) or (
+            _is_dead(_read(self._fd)) and _try(self._fd, fcntl.LOCK_EX, _SWEPT_S)
+        )
+
+
+def holder(workdir: Path) -> dict[str, Any] | None:
+    """What the lock's holder wrote into it, and whether it is "dead", which frees the lock in a moment; None if nobody
+    holds it."""
+    try:
+        fd = os.open(_path(workdir), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if _try(fd, fcntl.LOCK_SH, 0.0):
+            return None
+        found = _read(fd)
+        return {**found, "dead": _is_dead(found)}
+    finally:
+        os.close(fd)
+
+
+def wait(workdir: Path, seconds: float) -> dict[str, Any] | None:
+    """The holder after at most `seconds`, in which the lock may be let go: then None."""
+    end = time.monotonic() + seconds
+    while True:
+        found = holder(workdir)
+        if found is None or time.monotonic() >= end:
+            return found
+        time.sleep(_POLL_S)
+
+
+def _path(workdir: Path) -> Path:
+    return Path(workdir) / "lock"
+
+
+def _try(fd: int, kind: int, patience: float) -> bool:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE_S)
+
+
+def _is_dead(found: dict[str, Any]) -> bool:
+    """Whether the process that wrote `found` is not there any more, as far as this machine can tell."""
+    pid = found.get("pid")
+    return isinstance(pid, int) and found.get("boot_id") == machine.boot_id() and not processes.is_alive(pid)
+
+
+def _read(fd: int) -> dict[str, Any]:
+    """Empty while the holder has not written yet."""
+    try:
+        found = json.loads(os.pread(fd, 1 << 16, 0))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,261 @@
+"""One run from its plan to its last journal line, in a process of its own that needs nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+from orchestrator.agent.env import lease
+from orchestrator.agent.host import gpu, interpreter, machine, processes
+from orchestrator.agent.run import prepare, resume, secret_values
+from orchestrator.agent.run.executor import Executor
+from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.lock import Lock
+from orchestrator.agent.run.reaper import Reaper
+from orchestrator.agent.run.supervise import Supervisor
+from orchestrator.shared import planfile, tree
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.journal import Journal
+
+_SITECUSTOMIZE = "import nsa_pod_guard\n\nguard = nsa_pod_guard.install()\n"
+
+Plan = Mapping[str, Any]
+
+
+class Cancellation:
+    """Set by SIGTERM; whoever waits for file descriptors sees `wakeup_fd` become readable."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.wakeup_fd, write_end = os.pipe()
+        for fd in (self.wakeup_fd, write_end):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._request)
+        # Handlers, not SIG_IGN, which the stages would inherit. An ended child must wake the supervisor too.
+        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(signum, lambda *_: None)
+
+    def _request(self, *_: object) -> None:
+        self.requested = True
+
+
+class Interruption:
+    """What ends a run before its stages are through: a person, or the limit in its plan. The first found stays."""
+
+    def __init__(self, plan: Plan, cancellation: Cancellation, elapsed: Callable[[], float]) -> None:
+        limit = plan.get("limit")
+        self._seconds = limit["seconds"] - limit["spent"] if limit else float("inf")
+        self._cancellation = cancellation
+        self._elapsed = elapsed
+        self.reason: Optional[str] = None
+
+    def check(self) -> Optional[str]:
+        """What ends the run now: "cancel" or "limit"; None to go on."""
+        if self._cancellation.requested:
+            self.reason = self.reason or "cancel"
+        elif self._elapsed() >= self._seconds:
+            self.reason = self.reason or "limit"
+        return self.reason
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run that has the pod."""
+
+    plan: Plan
+    places: Layout
+    cancellation: Cancellation
+    secrets: secret_values.Secrets
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What the stages stand on: the run's own tree and the environment, checked, and what was finished before."""
+
+    manifest: tree.Manifest
+    python: interpreter.Interpreter
+    fingerprint: str
+    records: Mapping[str, Mapping[str, Any]]
+
+
+def execute(
+    run_dir: Path,
+    started: Callable[[Optional[Dict[str, Any]]], None],
+    given: secret_values.Values,
+    resumed_by: Optional[str] = None,
+) -> None:
+    """Take the pod's lock, call `started`, and run the plan in `run_dir` to its end, with the secrets `given`.
+
+    With `resumed_by` (who asks), go on where an agent that died had left off. `started` gets what a dead holder of the
+    lock had written into it. lock.Busy if the pod is held, Failure if the plan is not to be run; both before `started`
+    is called, and a run that cannot be resumed is left as it is.
+    """
+    plan = planfile.load(run_dir)
+    secret_values.check(plan["stages"], given)
+    run = _Run(plan, Layout(run_dir), Cancellation(), secret_values.Secrets(given))
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    lock = Lock(run.places.workdir, {"holder": resumed_by or plan["who"], "since": now, "run_id": plan["run_id"]})
+    try:
+        with lease.taken(_managed_root(plan["environment"])):
+            if resumed_by is None:
+                journal, prepare_ground = _anew(run)
+            else:
+                try:
+                    journal, prepare_ground = _again(run, resumed_by)
+                except Failure as e:
+                    raise Failure(f"run {plan['run_id']} cannot be resumed: {e}") from e
+            started(lock.dead)
+            _run_and_record(run, journal, prepare_ground)
+    finally:
+        lock.release()
+
+
+def _managed_root(environment: Mapping[str, Any]) -> Optional[Path]:
+    return Path(environment["root"]) if environment["kind"] == "managed" else None
+
+
+def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
+    """A new journal, and what makes the ground of the stages and writes down that it is there."""
+    try:
+        journal = Journal(run.places.journal, run.secrets.redactor.clean)
+    except FileExistsError as e:
+        raise Failure(f"run {run.plan['run_id']} was launched before") from e
+
+    def prepare_ground() -> _Ground:
+        journal.append("run_started", **_facts(run.plan))
+        manifest = _make_tree(run.plan, run.places)
+        _tell_tree(journal, run.plan, manifest)
+        python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
+        return _Ground(manifest, python, _tell_environment(journal, python, python.fingerprint()), {})
+
+    return journal, prepare_ground
+
+
+def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
+    """The journal of a run that is gone on with; all that may keep it from that is found before a line is written."""
+    past = resume.look(run.plan, run.places)
+    facts = _facts(run.plan)
+    python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
+    fingerprint = python.fingerprint()
+    past.check(facts["gpus"], fingerprint)
+    past.put_aside(run.plan["stages"], run.secrets.redactor)
+    manifest = _make_tree(run.plan, run.places)
+    journal = Journal(run.places.journal, run.secrets.redactor.clean, past.data)
+
+    def prepare_ground() -> _Ground:
+        journal.append("run_resumed", by=by, finished=list(past.records), **facts)
+        _tell_tree(journal, run.plan, manifest)
+        return _Ground(manifest, python, _tell_environment(journal, python, fingerprint), past.records)
+
+    return journal, prepare_ground
+
+
+def _tell_tree(journal: Journal, plan: Plan, manifest: tree.Manifest) -> None:
+    journal.append("tree_checked", ok=True, tree=plan["tree"], files=len(manifest))
+
+
+def _tell_environment(journal: Journal, python: interpreter.Interpreter, fingerprint: str) -> str:
+    """The fingerprint that the environment must keep."""
+    expected = interpreter.recorded_fingerprint(python) or fingerprint
+    journal.append("environment_checked", fingerprint=fingerprint, ok=fingerprint == expected, python=python.version)
+    return expected
+
+
+def _run_and_record(run: _Run, journal: Journal, prepare_ground: Callable[[], _Ground]) -> None:
+    """Run with every ending written down: completed, cancelled, at its limit, or the agent's own error.
+
+    After an error a stage may still be running: then the reaper is left to its work, as after the agent's death.
+    """
+    processes.become_subreaper()
+    reaper = Reaper(run.plan["run_id"])
+    try:
+        reason = _run_stages(run, journal, prepare_ground(), reaper.pid)
+    except Failure as e:
+        journal.append("agent_error", error=str(e), traceback="")
+        reason = "agent error"
+    except Exception as e:  # whatever it is, the run must say that it ended, and why
+        journal.append("agent_error", error=f"{type(e).__name__}: {e}", traceback=traceback.format_exc())
+        reason = "agent error"
+    journal.append("run_ended", reason=reason)
+    journal.close()
+    if reason != "agent error":
+        reaper.dismiss()
+
+
+def _run_stages(run: _Run, journal: Journal, ground: _Ground, reaper_pid: int) -> str:
+    """Run what is not finished; why the run ended."""
+    _make_places(run.places)
+    interruption = Interruption(run.plan, run.cancellation, lambda: journal.elapsed)
+    supervisor = Supervisor(run.cancellation.wakeup_fd, interruption.check, own=[reaper_pid])
+    executor = Executor(
+        run.plan, run.places, journal, ground.python, ground.manifest, ground.fingerprint, supervisor, run.secrets
+    )
+    executor.take_over(ground.records)
+    for number, stage in enumerate(run.plan["stages"]):
+        if stage["name"] not in ground.records and not interruption.check():
+            executor.run_stage(number, stage)
+    if interruption.reason == "cancel":
+        journal.append("cancelled", **resume.cancelled(run.places))
+        return "cancelled"
+    if interruption.reason == "limit":
+        journal.append("limit_reached", limit=run.plan["limit"]["given"], seconds=round(journal.elapsed, 3))
+        return "limit reached"
+    return "completed"
+
+
+def _facts(plan: Plan) -> Dict[str, Any]:
+    """What run_started says of the run, the agent and the machine."""
+    return {
+        "run_id": plan["run_id"],
+        "plan_sha256": planfile.plan_hash(plan),
+        "agent": _own_hash(),
+        "pid": os.getpid(),
+        "boot_id": machine.boot_id(),
+        "host": socket.gethostname(),
+        "agent_python": sys.version.split()[0],
+        "gpus": gpu.list_gpus() if plan["promises"].get("cuda") else [],
+    }
+
+
+def _own_hash() -> str | None:
+    """The hash in the name of the zipapp that this is; None when it runs from a directory."""
+    archive = Path(sys.argv[0])
+    return hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.suffix == ".pyz" else None
+
+
+def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
+    """The run's own copy of the tree, checked by content; Failure if it is not the commit's."""
+    pristine = places.pristine(plan["tree"])
+    if not pristine.is_dir():
+        raise Failure(f"the tree {plan['tree']} is not on the pod: expected it in {pristine}")
+    tree.copy(pristine, places.tree)
+    manifest = tree.scan(places.tree)
+    wrong = tree.wrong_hash(manifest, plan["tree"], tree.submodules_of(plan))
+    if wrong:
+        raise Failure(f"{pristine} is not the commit's tree: {wrong}")
+    try:
+        tree.make_git(places.tree, plan["commit"], plan.get("commit_object"), plan["tree"])
+    except ValueError as e:
+        raise Failure(str(e)) from e
+    return manifest
+
+
+def _make_places(places: Layout) -> None:
+    for folder in (places.artifacts, places.plugin):
+        folder.mkdir(exist_ok=True)  # a run that is gone on with has them
+    for module, file in (("guard", "nsa_pod_guard"), ("pytest_plugin", prepare.PYTEST_PLUGIN)):
+        source = pkgutil.get_data("orchestrator.agent.injected", f"{module}.py")
+        (places.plugin / f"{file}.py").write_bytes(source or b"")
+    (places.plugin / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    # A pytest that finds no configuration in the tree looks for one above it: it shall not find anybody's.
+    (places.run_dir / "pytest.ini").write_text("[pytest]\n")

@@ -1,0 +1,58 @@
+"""The environment variables of a stage: an allow-list of the agent's own, what the agent sets, and the plan's."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Mapping
+
+from orchestrator.agent.host.processes import MARK
+from orchestrator.agent.run.layout import Layout
+
+_INHERITED = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_HOME|CUDA_PATH|"
+    r"NVIDIA_[A-Z_]+|(?:HTTPS?|FTP|ALL|NO)_PROXY|(?:https?|ftp|all|no)_proxy|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE"
+)
+# Where compiled code goes: not into the tree, and not shared between trees or environments.
+_CACHES = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "CUDA_CACHE_PATH": "cuda",
+    "HYPOTHESIS_STORAGE_DIRECTORY": "hypothesis",
+}
+_ALWAYS = {
+    "TERM": "dumb",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def inherited() -> dict[str, str]:
+    """What a stage takes over from the agent's own environment."""
+    return {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
+
+
+def stage_variables(
+    planned: Mapping[str, str], places: Layout, bin_directory: str, tmp: Path, cache: Path
+) -> dict[str, str]:
+    """What a stage gets beside `inherited`: the plan's variables over the agent's defaults, not over its evidence."""
+    defaults = {
+        **_ALWAYS,
+        "TMPDIR": str(tmp),
+        **{name: str(cache / folder) for name, folder in _CACHES.items()},
+        # The tree may belong to someone else than the stage's user: git is told that this is meant.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": str(places.tree),
+    }
+    fixed = {
+        "PATH": os.pathsep.join([bin_directory, planned.get("PATH") or os.environ.get("PATH") or os.defpath]),
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(places.plugin), planned.get("PYTHONPATH", "")])),
+        "NSA_POD_ARTIFACTS": str(places.artifacts),
+        MARK: places.run_dir.name,
+    }
+    return {**defaults, **planned, **fixed}

@@ -1,0 +1,134 @@
+"""pods.yaml -> Pod. The inventory says where a pod is and what it promises, never how it is used."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from orchestrator.config.variables import EnvMap
+from orchestrator.config.yamlfile import load, nearest
+from orchestrator.errors import InputError
+from orchestrator.text import plain
+
+LOCAL = "local"
+FILENAME = "pods.yaml"
+# What one run may put on the laptop's disk, unless the inventory says otherwise.
+MAX_BYTES = 8 * 2**30
+MAX_FILES = 250_000
+_ADDRESS = re.compile(r"(?!-)[^\s\"'\\;|&$`<>()]+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _bytes(value: object) -> object:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str) and match is None:
+        raise ValueError("expected a number of bytes, or one with K, M, G or T such as 20G")
+    return round(float(match[1]) * _UNITS[match[2]]) if match else value
+
+
+def address(value: str) -> str:
+    """A host's or a user's name, which SSH and shells take for nothing else. ValueError if it is none."""
+    if not _ADDRESS.fullmatch(value):
+        raise ValueError(f"expected a plain name or address, got {plain(value)!r}")
+    return value
+
+
+Address = Annotated[str, AfterValidator(address)]
+# The name becomes a directory, a host alias and a host-key alias.
+PodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class Pod(BaseModel):
+    """One pod of the inventory.
+
+    `gpu` and `driver` are promises that the probe is held against; `host_key` is the pin itself ("SHA256:...");
+    `cost_per_hour` is in the currency of whoever wrote the inventory; `max_bytes` and `max_files` are what one run may
+    put on the laptop's disk.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: str = ""
+    transport: Literal["ssh", "local"] = "ssh"
+    host: Address | None = None
+    ssh_config: str | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    user: Address | None = None
+    identity_file: str | None = None
+    host_key: Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")] | None = None
+    gpu: str | None = None
+    driver: str | None = None
+    cost_per_hour: Annotated[float, Field(ge=0, strict=False)] | None = None
+    environment: str | None = None
+    runbook: str | None = None
+    max_bytes: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] = MAX_BYTES
+    max_files: Annotated[int, Field(gt=0)] = MAX_FILES
+    workdir: Annotated[str, Field(min_length=1)] = "~/.nsa-pod"
+    python: str | None = None
+    env: EnvMap = {}
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Pod:
+        if self.transport == "ssh" and (self.host is None) == (self.ssh_config is None):
+            raise ValueError("expected exactly one of 'host' and 'ssh_config' (or 'transport: local')")
+        if self.transport == "local" and (self.host or self.ssh_config):
+            raise ValueError("'transport: local' takes neither 'host' nor 'ssh_config'")
+        return self
+
+
+class _PodsFile(BaseModel):
+    """pods.yaml as it is written."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pods: dict[PodName, Pod]
+
+    @field_validator("pods")
+    @classmethod
+    def _named_by_their_key(cls, pods: dict[str, Pod]) -> dict[str, Pod]:
+        renamed = next((key for key, pod in pods.items() if pod.name), None)
+        if renamed:
+            raise ValueError(f"pod {renamed!r}: expected no 'name' beside its key")
+        return {key: pod.model_copy(update={"name": key}) for key, pod in pods.items()}
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All pods by name, and the file they came from (None: the built-in `local`)."""
+
+    pods: Mapping[str, Pod]
+    path: Path | None = None
+
+    def pod(self, name: str) -> Pod:
+        """The pod called `name`; InputError names the nearest ones."""
+        if name in self.pods:
+            return self.pods[name]
+        where = self.path or "the built-in inventory"
+        raise InputError(f"unknown pod {name!r} in {where}{nearest(name, self.pods)}")
+
+
+def find(explicit: str | None) -> Path | None:
+    """The inventory file: `--inventory`, else $NSA_POD_INVENTORY, else the nearest pods.yaml upward, else None."""
+    named = explicit or os.environ.get("NSA_POD_INVENTORY")
+    if named:
+        path = Path(named).expanduser()
+        if not os.path.isfile(path):  # False also for what cannot be a path
+            raise InputError(f"inventory {path} does not exist: expected a pods.yaml")
+        return path
+    here = Path.cwd()
+    return next((d / FILENAME for d in (here, *here.parents) if (d / FILENAME).is_file()), None)
+
+
+def load_inventory(explicit: str | None = None) -> Inventory:
+    """Read the inventory; without any file there is one pod, `local`."""
+    path = find(explicit)
+    if path is None:
+        return Inventory({LOCAL: Pod(name=LOCAL, transport="local")})
+    return Inventory(load(path, _PodsFile).pods, path)

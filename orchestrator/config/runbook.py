@@ -1,0 +1,299 @@
+"""runbook -> Runbook, Stage: what is run on a pod, in which order, and what counts as evidence."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from orchestrator.config.variables import EnvMap
+from orchestrator.config.yamlfile import load, nearest
+from orchestrator.errors import InputError
+
+Source = Literal["repository", "packaged", "file"]
+
+_CONDITION = re.compile(r"^(cuda|sm>=\d{2,3}|has:[A-Za-z0-9._-]+)$")
+# pytest options whose value is the next argument; any other bare argument is a path.
+_PYTEST_VALUES = frozenset(
+    "-k -m -p -c -o -W -n -r --rootdir --ignore --ignore-glob --deselect --junitxml --junit-xml --maxfail --tb "
+    "--durations --basetemp --override-ini --confcutdir --import-mode --log-level --log-file --timeout --dist "
+    "--tx --color --capture --cov --hypothesis-profile --hypothesis-seed --pyargs --config-file".split()
+)
+_PYTHON = re.compile(r"^(\{python\}|python(\d(\.\d+)?)?)$")
+_PYTHON_VALUES = frozenset({"-W", "-X"})
+
+
+def _relative(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not path or path.startswith("/") or ".." in parts or "\0" in path or path in (".", "./"):
+        raise ValueError("expected a relative path without '..'")
+    return path
+
+
+def _condition(text: str) -> str:
+    if not _CONDITION.match(text):
+        raise ValueError("expected cuda, sm>=NN or has:PACKAGE")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as e:
+        raise ValueError(f"expected a regular expression: {e}") from e
+    return text
+
+
+RelativePath = Annotated[str, AfterValidator(_relative)]
+Condition = Annotated[str, AfterValidator(_condition)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Seconds = Annotated[float, Field(gt=0, strict=False)]
+Columns = Annotated[list[str], Field(min_length=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, allow_inf_nan=False)
+
+
+class Limits(_Model):
+    """Seconds of wall time, of silence (no output), and from SIGTERM to SIGKILL; bytes kept of each output stream."""
+
+    wall: Seconds = 3600.0
+    silence: Seconds = 600.0
+    grace: Seconds = 10.0
+    log_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
+
+
+class Tests(_Model):
+    """What a pytest stage owes: `allow_skips` are patterns of reasons, `must_pass` patterns of test ids."""
+
+    min_passed: Annotated[int, Field(ge=1)] = 1
+    allow_skips: list[Pattern] = []
+    must_pass: list[Pattern] = []
+
+
+class Check(_Model):
+    """One machine check of a table: exactly one of finite, column, sum, equal and distinct."""
+
+    finite: Literal["all"] | Columns | None = None
+    column: str | None = None
+    min: Annotated[float, Field(strict=False)] | None = None
+    max: Annotated[float, Field(strict=False)] | None = None
+    sum: Columns | None = None
+    near: Annotated[float, Field(strict=False)] | None = None
+    within: Annotated[float, Field(strict=False, ge=0)] | None = None
+    equal: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    distinct: Columns | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Check:
+        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
+        shapes = ({"finite"}, {"column", "min"}, {"column", "max"}, {"column", "min", "max"}, {"equal"}, {"distinct"})
+        if given not in (*shapes, {"sum", "near", "within"}):
+            raise ValueError("expected {finite}, {column, min and/or max}, {sum, near, within}, {equal} or {distinct}")
+        return self
+
+
+class Artifact(_Model):
+    """A file that the stage owes: under $NSA_POD_ARTIFACTS, in the tree (`from: tree:FILE`), or its stdout."""
+
+    path: RelativePath
+    source: Annotated[str | None, Field(alias="from")] = None
+    kind: Literal["text", "csv", "json", "jsonl"] = "text"
+    columns: list[str] = []
+    min_rows: Annotated[int, Field(ge=1)] = 1
+    checks: list[Check] = []
+    keys: list[str] = []
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> Artifact:
+        if self.source is not None and self.source != "stdout":
+            if not self.source.startswith("tree:"):
+                raise ValueError("expected 'from' to be stdout or tree:FILE")
+            _relative(self.source.removeprefix("tree:"))
+        if self.kind == "text" and (self.checks or self.columns or self.keys or self.min_rows > 1):
+            raise ValueError("expected kind csv, json or jsonl beside columns, keys, min_rows or checks")
+        if self.kind == "csv" and self.keys:
+            raise ValueError("expected columns, not keys, of kind csv")
+        return self
+
+
+class Expect(_Model):
+    """The evidence of a stage; `allow_tracebacks` is for one that shows exceptions that it has handled."""
+
+    tests: Tests | None = None
+    routes: dict[str, str] = {}
+    artifacts: list[Artifact] = []
+    allow_tracebacks: bool = False
+
+
+class Stage(_Model):
+    """One process (group) on the pod and the evidence it owes."""
+
+    name: Name
+    run: Annotated[list[str], Field(min_length=1)]
+    env: EnvMap = {}
+    paths: list[str] = []
+    needs: list[str] = []
+    when: list[Condition] = []
+    required: bool = True
+    exclusive: Literal["gpu"] | None = None
+    limits: Limits | None = None
+    expect: Expect = Expect()
+
+    @property
+    def is_pytest(self) -> bool:
+        return pytest_arguments(self.run) is not None
+
+    @model_validator(mode="after")
+    def _evidence_fits(self) -> Stage:
+        if not self.is_pytest and (self.expect.tests or self.expect.routes):
+            raise ValueError("expected 'tests' and 'routes' only of a stage that runs pytest")
+        return self
+
+
+class EnvironmentSpec(_Model):
+    """Packages that the runbook needs, or `python: system` for the pod's own Python, where nothing is installed."""
+
+    python: Literal["system"] | None = None
+    requires: list[str] = []
+    optional: list[str] = []
+    extra: list[str] = []
+
+
+class Runbook(_Model):
+    """A list of stages with what they share."""
+
+    name: Name
+    requires: list[Condition] = []
+    environment: EnvironmentSpec = EnvironmentSpec()
+    env: EnvMap = {}
+    limits: Limits = Limits()
+    stages: Annotated[list[Stage], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Runbook:
+        seen: set[str] = set()
+        owners: dict[str, str] = {}
+        for stage in self.stages:
+            if stage.name in seen:
+                raise ValueError(f"expected one stage of each name, got two called {stage.name!r}")
+            for need in stage.needs:
+                if need not in seen:
+                    raise ValueError(
+                        f"stage {stage.name!r} needs {need!r}: expected an earlier stage{nearest(need, seen)}"
+                    )
+            for artifact in stage.expect.artifacts:
+                owner = owners.setdefault(artifact.path, stage.name)
+                if owner != stage.name:
+                    raise ValueError(
+                        f"artifact {artifact.path!r}: expected one owner, got stages {owner!r} and {stage.name!r}"
+                    )
+            seen.add(stage.name)
+        return self
+
+    def limits_of(self, stage: Stage) -> Limits:
+        """The stage's limits over the runbook's over the defaults."""
+        own = stage.limits.model_dump(exclude_unset=True) if stage.limits else {}
+        return Limits.model_validate({**self.limits.model_dump(exclude_unset=True), **own})
+
+
+@dataclass(frozen=True)
+class RunbookFile:
+    """A runbook and where it came from; `sha256` is of the file's bytes."""
+
+    runbook: Runbook
+    source: Source
+    path: Path
+    sha256: str
+
+
+def pytest_arguments(run: Sequence[str]) -> list[str] | None:
+    """The arguments after pytest if `run` starts pytest, else None."""
+    if PurePosixPath(run[0]).name in ("pytest", "py.test"):
+        return list(run[1:])
+    module = python_module(run)
+    return list(run[run.index("-m") + 2 :]) if module == "pytest" else None
+
+
+def python_module(run: Sequence[str]) -> str | None:
+    """M of `python [options] -m M ...`, else None."""
+    kind, name = _python_target(run)
+    return name if kind == "module" else None
+
+
+def named_paths(stage: Stage) -> list[str]:
+    """Files that the stage names: its `paths`, and what it runs."""
+    return list(dict.fromkeys([*stage.paths, *named_programs(stage)]))
+
+
+def named_programs(stage: Stage) -> list[str]:
+    """What the stage names to run: pytest's positionals (without `::`), FILE of `python FILE`."""
+    arguments = pytest_arguments(stage.run)
+    if arguments is not None:
+        return _pytest_positionals(arguments)
+    kind, name = _python_target(stage.run)
+    return [name] if kind == "file" else []
+
+
+def _python_target(run: Sequence[str]) -> tuple[Literal["module", "file", "other"], str]:
+    if not _PYTHON.match(PurePosixPath(run[0]).name):
+        return "other", ""
+    rest = iter(run[1:])
+    for argument in rest:
+        if argument == "-m":
+            return "module", next(rest, "")
+        if argument in ("-c", "-"):
+            return "other", ""
+        if argument in _PYTHON_VALUES:
+            next(rest, None)
+        elif not argument.startswith("-"):
+            return "file", argument
+    return "other", ""
+
+
+def _pytest_positionals(arguments: Sequence[str]) -> list[str]:
+    found = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in _PYTEST_VALUES:
+            next(rest, None)
+        elif not argument.startswith("-"):
+            found.append(argument.split("::", 1)[0])
+    return found
+
+
+def examples() -> Path:
+    """Where the packaged pods.yaml and runbooks are: package data, or the repository in a development install."""
+    package = Path(__file__).parents[1]
+    packaged = package / "examples"
+    return packaged if packaged.is_dir() else package.parent
+
+
+def find_runbook(name: str, repo: Path) -> RunbookFile:
+    """`name` under the repository's runbooks/, then the packaged ones; or a file, from the working tree."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return _read(Path(name).expanduser(), "file")
+    folders: list[tuple[Source, Path]] = [
+        ("repository", repo / "runbooks"),
+        ("packaged", examples() / "runbooks"),
+    ]
+    for source, folder in folders:
+        if os.path.isfile(folder / f"{name}.yaml"):  # False also for what cannot be a path
+            return _read(folder / f"{name}.yaml", source)
+    known = {p.stem for _, folder in folders for p in folder.glob("*.yaml")}
+    raise InputError(f"unknown runbook {name!r}{nearest(name, known)}")
+
+
+def _read(path: Path, source: Source) -> RunbookFile:
+    if not os.path.isfile(path):
+        raise InputError(f"runbook {path} does not exist: expected a name under runbooks/ or a YAML file")
+    runbook = load(path, Runbook)
+    return RunbookFile(runbook, source, path.resolve(), hashlib.sha256(path.read_bytes()).hexdigest())

@@ -1,0 +1,1 @@
+"""A revision of a git repository -> an exact tree."""

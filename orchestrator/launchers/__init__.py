@@ -1,0 +1,1 @@
+"""How an agent is started, asked for and ended."""

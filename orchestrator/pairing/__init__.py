@@ -1,0 +1,1 @@
+"""Which torch, triton, CUDA, Python and flash-attn belong together."""

@@ -1,0 +1,1 @@
+"""What a run does, said whole before it is launched."""

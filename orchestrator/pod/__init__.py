@@ -1,0 +1,1 @@
+"""A pod, seen from the laptop: its agent, the way to it, what it answers."""

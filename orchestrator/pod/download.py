@@ -1,0 +1,263 @@
+"""Bring a run's files home: only what its records name, only regular files, only inside the run's directory.
+
+What is asked for, and how much comes, is decided here: the pod can only send that, or say that it does not.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from orchestrator.config.inventory import MAX_BYTES, MAX_FILES, Pod
+from orchestrator.errors import IntegrityError
+from orchestrator.files import is_regular, on_this_disk, remember_sha256, sha256
+from orchestrator.pod.client import Agent
+from orchestrator.shared.files import walk
+from orchestrator.store.run_directory import RunDirectory
+from orchestrator.text import count, plain, size
+
+_MOST_PARTS = 32
+_LONGEST_PART = 255  # bytes: what file systems take
+_MOST_REFUSALS = 100
+_LONGEST_ANSWER = 1 << 12
+_PIECE = 1 << 20
+_LEFTOVER_AGE_S = 3600
+# What a name can be wrong with on this machine's file system; anything else is wrong with the disk.
+_NAME_ERRORS = frozenset(
+    {
+        *(errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
+        *(errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG, errno.ELOOP),
+    }
+)
+
+
+class File(NamedTuple):
+    """A file as its record states it; `path` is relative to the run's directory."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may put on this machine's disk."""
+
+    bytes: int = MAX_BYTES
+    files: int = MAX_FILES
+
+
+def limits_of(pod: Pod) -> Limits:
+    """What the inventory allows a run of this pod."""
+    return Limits(pod.max_bytes, pod.max_files)
+
+
+class Refusal(Exception):
+    """Why a file is not taken; a clause that follows its name."""
+
+
+class Intake:
+    """What of a run comes home, over one connection.
+
+    `note` takes the records, `take` fetches what they name and what is not here: first the evidence (what lies under
+    stages/, and the artifacts `owed`), then the rest; `came` is called for each file that came. `left` are files that
+    the limits keep on the pod.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        owed: Collection[str] = (),
+        limits: Limits = Limits(),
+        came: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._directory, self._owed, self._limits, self._came = directory, owed, limits, came
+        self._evidence: list[File] = []
+        self._others: list[File] = []
+        self._refused: list[str] = []
+        self._unnamed = 0
+        self._folders: set[str] = set()
+        sizes = list(_sizes(directory))
+        self._bytes, self._files = sum(sizes), len(sizes)
+        self._aside = directory.with_name(f".{directory.name}.{os.getpid()}")
+        self.left: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, run: RunDirectory, limits: Limits, came: Callable[[], None]) -> Intake:
+        """The intake of a run with its plan here."""
+        owed = {f"artifacts/{a.path}" for stage in run.plan().stages for a in stage.expect.artifacts}
+        return cls(run.path, owed, limits, came)
+
+    @property
+    def refused(self) -> list[str]:
+        """A sentence for each file that the pod offered and that was not taken, and one for what the limits left."""
+        told = list(self._refused)
+        if self._unnamed:
+            told.append(f"{count(self._unnamed, 'more file')} that cannot be taken")
+        if self.left:
+            most = f"{size(self._limits.bytes)} (max_bytes) or {count(self._limits.files, 'file')} (max_files)"
+            kept = f"{count(len(self.left), 'file')} of {size(sum(self.left.values()))} in all"
+            told.append(
+                f"{kept} stay on the pod: with them the run would take more than {most} here; raise the limit in the "
+                "inventory and fetch again"
+            )
+        return told
+
+    def note(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Remember what the records of `events` name and what is not here, or not here as recorded."""
+        for event in events:
+            listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
+            for record in listed if isinstance(listed, list) else ():
+                self._note(record)
+
+    def take(self, agent: Agent, remote: str, *, everything: bool) -> None:
+        """Fetch the evidence that was noted from the run directory `remote`, and with `everything` the rest."""
+        wanted, self._evidence = self._evidence, []
+        if everything:
+            wanted, self._others = wanted + self._others, []
+        admitted = [file for file in wanted if self._admit(file)]
+        if admitted:
+            self._receive(agent, remote, admitted)
+
+    def _note(self, record: Any) -> None:
+        try:
+            file = _file(record)
+        except Refusal as e:
+            self._refuse(record.get("path") if isinstance(record, dict) else record, e)
+            return
+        if not self._is_here(file):
+            is_evidence = file.path.startswith("stages/") or file.path in self._owed
+            (self._evidence if is_evidence else self._others).append(file)
+
+    def _is_here(self, file: File) -> bool:
+        """By its content: a disk that failed, or an earlier attempt at the stage, may have left as many other bytes."""
+        path = f"{self._directory}/{file.path}"
+        return is_regular(path, file.bytes) and sha256(path) == file.sha256
+
+    def _admit(self, file: File) -> bool:
+        """Whether the file still fits under the limits; then it counts."""
+        if self._bytes + file.bytes > self._limits.bytes or self._files >= self._limits.files:
+            self.left[file.path] = file.bytes
+            return False
+        self._bytes += file.bytes
+        self._files += 1
+        return True
+
+    def _refuse(self, path: object, why: object) -> None:
+        if len(self._refused) < _MOST_REFUSALS:
+            self._refused.append(f"{plain(path)}: {plain(why)}")
+        else:
+            self._unnamed += 1
+
+    def _receive(self, agent: Agent, remote: str, files: Sequence[File]) -> None:
+        request = json.dumps([(file.path, file.bytes) for file in files]).encode()
+        with on_this_disk(self._directory):
+            self._drop_leftovers()
+            try:
+                with agent.stream("send", remote, input=request) as stream:
+                    for file in files:
+                        self._receive_one(stream, file)
+            finally:
+                self._aside.unlink(missing_ok=True)
+
+    def _receive_one(self, stream: BinaryIO, file: File) -> None:
+        answer = stream.readline(_LONGEST_ANSWER)
+        if not answer.startswith((b"+\n", b"-")):
+            raise IntegrityError(f"the files of {self._directory.name} arrived damaged")
+        try:
+            if answer.startswith(b"-"):
+                raise Refusal(f"the pod did not send it: it {answer[1:].decode(errors='replace')}")
+            if self._copy(stream, file.bytes) != file.sha256:
+                raise Refusal("its sha256 is not the recorded one")
+            self._place(file)
+            self._came()
+        except Refusal as e:
+            self._refuse(file.path, e)
+
+    def _copy(self, stream: BinaryIO, left: int) -> str:
+        """Write the next `left` bytes aside; their hash."""
+        digest = hashlib.sha256()
+        with open(self._aside, "wb", buffering=0) as aside:
+            while left > 0:
+                piece = stream.read(min(left, _PIECE))
+                if not piece:
+                    raise IntegrityError(f"the files of {self._directory.name} arrived cut short")
+                digest.update(piece)
+                left -= len(piece)
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[aside.write(rest) :]
+        return digest.hexdigest()
+
+    def _place(self, file: File) -> None:
+        """Give what was written aside its name."""
+        folder, _, name = file.path.rpartition("/")
+        target = f"{self._directory}/{file.path}"
+        try:
+            self._make(folder)
+            _distinct(target, name)
+            os.replace(self._aside, target)
+        except OSError as e:
+            if e.errno in _NAME_ERRORS:
+                raise Refusal(f"this disk cannot hold it: {e.strerror}") from e
+            raise
+        remember_sha256(target, file.sha256)
+
+    def _make(self, folder: str) -> None:
+        """Make the folder of the run's directory, once."""
+        if folder in self._folders:
+            return
+        parent, _, name = folder.rpartition("/")
+        if parent:
+            self._make(parent)
+        path = f"{self._directory}/{folder}"
+        _distinct(path, name)
+        os.makedirs(path, exist_ok=True)
+        self._folders.add(folder)
+
+    def _drop_leftovers(self) -> None:
+        """Delete what a process that was killed has left aside."""
+        for path in self._directory.parent.glob(f".{self._directory.name}.*"):
+            with suppress(FileNotFoundError):  # of a process that is alive, and has just given it its name
+                if path.is_file() and time.time() - path.stat().st_mtime > _LEFTOVER_AGE_S:
+                    path.unlink()
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    """Of all files there, but for one that is just given another name."""
+    for _, entry in walk(directory):
+        with suppress(FileNotFoundError):
+            yield entry.stat(follow_symlinks=False).st_size
+
+
+def _file(record: Any) -> File:
+    """The file that a record names; Refusal if it names none of a run's directory."""
+    if not isinstance(record, dict):
+        raise Refusal("the record is none of a file")
+    path, bytes_, digest = record.get("path"), record.get("bytes"), record.get("sha256")
+    if type(path) is not str or type(bytes_) is not int or bytes_ < 0 or type(digest) is not str:
+        raise Refusal("the record lacks path, bytes or sha256")
+    parts = path.split("/")
+    if len(parts) < 2 or not {"", ".", ".."}.isdisjoint(parts):
+        raise Refusal("it would lie outside the run's directory")
+    if parts[0] not in ("stages", "artifacts"):
+        raise Refusal("expected a file under stages/ or artifacts/")
+    if not path.isprintable():
+        raise Refusal("its name cannot be shown")
+    if len(parts) > _MOST_PARTS or any(len(part.encode()) > _LONGEST_PART for part in parts):
+        raise Refusal(f"expected at most {_MOST_PARTS} folders deep, and {_LONGEST_PART} bytes in each name")
+    return File(path, bytes_, digest)
+
+
+def _distinct(path: str, name: str) -> None:
+    """Refusal if what is at `path` has another name, as on a disk that takes a capital letter for a small one."""
+    if os.path.lexists(path) and name not in os.listdir(os.path.dirname(path)):
+        raise Refusal("this disk cannot hold it beside a file whose name it takes for the same")

@@ -1,0 +1,42 @@
+"""The way to one pod: opened as often as needed, by the same trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from orchestrator.config.inventory import Pod
+from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.store.hostkeys import Trust
+from orchestrator.transports import open_transport
+from orchestrator.ui import Progress
+
+
+@dataclass
+class Door:
+    """How a pod is reached and what of it is accepted: a new host key at the first connection, never at a later one."""
+
+    pod: Pod
+    progress: Progress
+    accept_new_host_key: bool = False
+    allow_different_gpu: bool = False
+    ask: Callable[[str], bool] | None = None
+    _was_opened: bool = field(default=False, init=False)
+
+    @contextmanager
+    def open(self) -> Iterator[Agent]:
+        """A connection with the agent at its end."""
+        accepts = self.accept_new_host_key and not self._was_opened
+        with open_transport(self.pod, Trust(self.ask, accepts)) as transport:
+            self._was_opened = True
+            if accepts:
+                self.progress.warn(f"the host key of pod {self.pod.name!r} is {transport.fingerprint}, and is accepted")
+            yield arrive(transport)
+
+    def facts(self, agent: Agent) -> PodFacts:
+        """The pod's facts, held against the inventory's promises."""
+        facts = probe(agent)
+        for sentence in broken_promises(self.pod, facts, allow_different_gpu=self.allow_different_gpu):
+            self.progress.warn(sentence)
+        return facts

@@ -1,0 +1,99 @@
+"""Bring a commit's exact tree to the pod, verified there by git's own hash."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import InputError, IntegrityError, NsaPodError, PodError
+from orchestrator.git.checkout import Change, change, materialise
+from orchestrator.git.repository import Contents, Repository, Revision
+from orchestrator.pod.client import Agent
+from orchestrator.transports.base import PushStats
+
+_MOST_BASES = 20
+# The paths to remove travel in a command line, where one argument has 128 KiB at most (Linux, MAX_ARG_STRLEN).
+_MOST_REMOVED = 1 << 14
+# What a laptop (or an agent) that was killed has left goes after a day; then the trees, the newest first.
+_LIST = """\
+mkdir -p "$1" && cd "$1" || exit 1
+find . -maxdepth 1 \\( -name '.incoming-*' -o -name '.*.gone-*' \\) -mmin +1440 -exec rm -rf {} + 2>/dev/null
+ls -1t
+"""
+
+
+def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents) -> PushStats | None:
+    """Make trees/<tree hash> on the pod; what was moved, or None if it was there already.
+
+    Only what differs from the nearest tree on the pod is sent. A tree that somebody has changed there is replaced: runs
+    go on in copies of their own, and none starts from it. IntegrityError if what arrived is not the tree.
+    """
+    target = _Target(agent, f"{agent.workdir}/trees", revision.tree, contents)
+    there = agent.transport.check(["sh", "-c", _LIST, "sh", target.trees]).decode(errors="replace").split()
+    if revision.tree in there:
+        if target.is_whole():
+            return None
+        there.remove(revision.tree)
+    base = repo.nearest(revision.tree, there[:_MOST_BASES])
+    difference = _difference(repo, base, contents) if base else None
+    if base and difference:
+        with suppress(PodError):  # the tree that it began with is not what its name says, or has just been dropped
+            return target.push(difference, base)
+    return target.push(Change(contents.files, ()), None)
+
+
+def _difference(repo: Repository, base: str, contents: Contents) -> Change | None:
+    """What to do to `base`; None where the whole tree is the easier way."""
+    try:
+        found = change(repo.contents_of_tree(base).files, contents.files)
+    except InputError:  # a submodule of that tree is not in this clone any more
+        return None
+    return found if sum(map(len, found.removed)) <= _MOST_REMOVED else None
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A tree that is to be in the directory `trees` of the pod."""
+
+    agent: Agent
+    trees: str
+    tree: str
+    contents: Contents
+
+    def is_whole(self) -> bool:
+        """Whether the tree on the pod is still what its name says."""
+        return self.agent.call("tree-hash", f"{self.trees}/{self.tree}", *self._expected())["wrong"] is None
+
+    def push(self, difference: Change, base: str | None) -> PushStats:
+        """Send what differs from `base`, and let the pod verify the whole before it gets its name."""
+        incoming = f"{self.trees}/.incoming-{self.tree}-{secrets.token_hex(4)}"
+        try:
+            moved = self._send(difference, incoming, base)
+            self._adopt(incoming)
+        except NsaPodError:
+            with suppress(NsaPodError):  # the pod is out of reach: what is left goes with a later sync
+                self.agent.transport.run(["rm", "-rf", incoming])
+            raise
+        return moved
+
+    def _send(self, difference: Change, incoming: str, base: str | None) -> PushStats:
+        with tempfile.TemporaryDirectory(prefix="nsa-pod-tree-") as folder:
+            local = Path(folder, "tree")
+            materialise(difference.files, local)
+            return self.agent.transport.push_tree(
+                local, incoming, base=f"{self.trees}/{base}" if base else None, removed=difference.removed
+            )
+
+    def _adopt(self, incoming: str) -> None:
+        try:
+            self.agent.call("adopt-tree", incoming, f"{self.trees}/{self.tree}", *self._expected())
+        except PodError as error:
+            raise IntegrityError(str(error)) from error
+
+    def _expected(self) -> tuple[str, ...]:
+        submodules = [{"path": s.path, "commit": s.commit, "tree": s.tree} for s in self.contents.submodules]
+        return ("--tree", self.tree, "--submodules", json.dumps(submodules))

@@ -1,0 +1,1 @@
+"""What both sides know. Shipped to the pod: standard library, Python 3.8."""

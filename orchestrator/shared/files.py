@@ -1,0 +1,133 @@
+"""Files that a stage may have written: opened without following links, listed, hashed and copied."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
+_LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
+
+
+class Refused(Exception):
+    """Not a regular file inside its directory; the message is a clause that follows the file's name."""
+
+
+@contextlib.contextmanager
+def open_inside(root: Path, relative: str) -> Iterator[BinaryIO]:
+    """Open the regular file `root/relative` for reading; no part of `relative` may be a link.
+
+    FileNotFoundError if it does not exist; Refused for links, devices, pipes, directories and paths that lead out.
+    """
+    with os.fdopen(_descend(root, relative), "rb") as f:
+        yield f
+
+
+def _descend(root: Path, relative: str) -> int:
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
+    if not parts or relative.startswith("/") or ".." in parts or "\0" in relative:
+        raise Refused("would lie outside its directory")
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _READ | os.O_DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        fd = os.open(parts[-1], _READ, dir_fd=folder)
+    except OSError as e:
+        if e.errno in _LINK_ERRORS:
+            raise Refused("is a symbolic link or below one") from e
+        if e.errno == errno.ENXIO:
+            raise Refused("is not a regular file") from e
+        raise
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Refused("is not a regular file")
+    return fd
+
+
+def describe(root: Path, relative: str, most: int = sys.maxsize) -> dict[str, Any]:
+    """{"path", "bytes", "sha256"} of the file `root/relative`; what somebody appends meanwhile does not count.
+
+    Errors as in `open_inside`; Refused if it has more than `most` bytes.
+    """
+    with open_inside(root, relative) as f:
+        size = os.fstat(f.fileno()).st_size
+        if size > most:
+            raise Refused(f"has {size} bytes: too much to be kept")
+        digest, size = digest_of(f, size)
+    return {"path": relative, "bytes": size, "sha256": digest}
+
+
+def sha256(path: Path) -> str:
+    """The file's SHA-256 in hex."""
+    with path.open("rb") as f:
+        return digest_of(f)[0]
+
+
+def digest_of(f: BinaryIO, most: int = sys.maxsize) -> tuple[str, int]:
+    """SHA-256 in hex and size of what is left to read in `f`, but for what is beyond `most` bytes."""
+    digest = hashlib.sha256()
+    left = most
+    while piece := f.read(min(_PIECE, left)):
+        digest.update(piece)
+        left -= len(piece)
+    return digest.hexdigest(), most - left
+
+
+def walk(root: Path, skip: Callable[[str], bool] = lambda folder: False) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything below `root` that is no directory, with its path relative to `root`; links are not followed.
+
+    `skip` says which folders (by relative path) are passed over. Folders that cannot be read count as empty: what was
+    expected in them is then missing, which is for the caller to notice.
+    """
+    folders = [(str(root), "")]
+    while folders:
+        folder, prefix = folders.pop()
+        try:
+            entries = os.scandir(folder)
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                relative = prefix + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    yield relative, entry
+                elif not skip(relative):
+                    folders.append((entry.path, relative + "/"))
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, ...]]:
+    """All files below `root`: relative path -> what changes when the file is written or replaced."""
+    return {name: _identity(entry.stat(follow_symlinks=False)) for name, entry in walk(root)}
+
+
+def _identity(s: os.stat_result) -> tuple[int, ...]:
+    return s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+
+
+def copy_inside(source_root: Path, source: str, target_root: Path, target: str) -> None:
+    """Copy the regular file `source` to the new file `target`; FileExistsError if there is one."""
+    path = target_root / target
+    with open_inside(source_root, source) as f:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as out:
+            shutil.copyfileobj(f, out, 1 << 20)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write aside and rename, so that a reader sees the old content or the new."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)

@@ -1,0 +1,1 @@
+"""Wheels: which, from where, and how they are fetched."""

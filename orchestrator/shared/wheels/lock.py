@@ -1,0 +1,165 @@
+"""A lock: every wheel of an environment with its address and hash, as a requirements file that uv and pip both read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from orchestrator.shared.failure import Failure
+
+# Begins the local version of a wheel that was compiled on the pod.
+LABEL = "+src."
+_KEY_DIGITS = 16
+_LINE = re.compile(r"^(?P<name>\S+) @ (?P<url>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})$")
+# What comes with a CUDA build of torch and with no other.
+_CUDA_PACKAGE = re.compile(r"^(nvidia-.+|cuda-.+)$")
+_TEXT = r'"((?:[^"\\]|\\.)*)"'
+_WHEEL = re.compile(r"\{ url = " + _TEXT + r"(?:[^{}]*hashes = \{ sha256 = \"([0-9a-f]{64})\" \})?")
+_GLIBC = re.compile(r"manylinux_(\d+)_(\d+)")
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel; `sha256` is None as long as its index has not told it. The version is read off the file's name."""
+
+    name: str
+    url: str
+    sha256: str | None
+
+    @property
+    def filename(self) -> str:
+        return unquote(urlsplit(self.url).path.rsplit("/", 1)[-1])
+
+    @property
+    def version(self) -> str:
+        return self.filename.split("-")[1]
+
+    @property
+    def path(self) -> Path | None:
+        """Where it lies on this machine, if its address is a file's."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+    @property
+    def from_source(self) -> bool:
+        """Whether it was compiled on the pod: its version says so."""
+        return LABEL in self.version
+
+    def line(self) -> str:
+        return f"{self.name} @ {self.url} --hash=sha256:{self.sha256}"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """All wheels, for one Python ("3.11.7") on one platform ("linux-x86_64")."""
+
+    wheels: tuple[Wheel, ...]
+    python: str
+    platform: str
+
+    @property
+    def key(self) -> str:
+        """The environment's name: which wheels, Python and platform; not where the wheels were found.
+
+        It ends in `-src` when something in it was compiled on the pod.
+        """
+        parts = [f"{w.name}=={w.version} {w.sha256}" for w in self.wheels]
+        digest = hashlib.sha256("\n".join([*parts, self.python, self.platform]).encode()).hexdigest()
+        return digest[:_KEY_DIGITS] + ("-src" if any(w.from_source for w in self.wheels) else "")
+
+    @property
+    def packages(self) -> dict[str, str]:
+        return {w.name: w.version for w in self.wheels}
+
+    @property
+    def sha256(self) -> str:
+        """Of the text."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    @property
+    def lost(self) -> list[str]:
+        """Wheels that lay on the pod as files, and are gone."""
+        return [w.name for w in self.wheels if w.path and not w.path.is_file()]
+
+    def without(self, package: str) -> Lock:
+        return replace(self, wheels=tuple(w for w in self.wheels if w.name != package))
+
+    def text(self) -> str:
+        return "\n".join([f"# CPython {self.python} on {self.platform}", *(w.line() for w in self.wheels), ""])
+
+
+def canonical(name: str) -> str:
+    """A distribution's name as indexes write it: flash_attn -> flash-attn."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def make_lock(wheels: Iterable[Wheel], python: str, platform: str) -> Lock:
+    """A lock in its canonical order; addresses lose the credentials that an index's own address may carry."""
+    clean = [replace(w, name=canonical(w.name), url=_without_credentials(w.url)) for w in wheels]
+    return Lock(tuple(sorted(clean, key=lambda w: w.name)), python, platform)
+
+
+def parse_lock(text: str, python: str, platform: str) -> Lock:
+    """The lock whose text this is; Failure for text that no lock has."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    matches = [_LINE.match(line) for line in lines]
+    wheels = [Wheel(m["name"], m["url"], m["sha256"]) for m in matches if m]
+    if len(wheels) != len(lines):
+        raise Failure(f"the lock kept for this environment has a line that is none: {lines[matches.index(None)][:200]}")
+    return make_lock(wheels, python, platform)
+
+
+def from_pylock(text: str) -> list[Wheel]:
+    """The wheels of a pylock.toml as uv writes it for one platform: the best of each package (PEP 751).
+
+    A reader for just this: Python has one for TOML only from 3.11.
+    """
+    return [_from_block(block) for block in text.split("[[packages]]")[1:]]
+
+
+def from_report(report: Mapping[str, Any]) -> list[Wheel]:
+    """The wheels of pip's installation report (its `--report`, version 1)."""
+    found = []
+    for item in report["install"]:
+        archive = item["download_info"].get("archive_info", {})
+        sha256 = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").partition("sha256=")[2] or None
+        found.append(Wheel(item["metadata"]["name"], item["download_info"]["url"], sha256))
+    return found
+
+
+def cuda_packages(lock: Sequence[Wheel]) -> list[str]:
+    """Packages that only a CUDA build of torch brings."""
+    return [w.name for w in lock if _CUDA_PACKAGE.match(canonical(w.name))]
+
+
+def _from_block(block: str) -> Wheel:
+    name = re.search(r"^name = " + _TEXT + "$", block, re.MULTILINE)
+    wheels = [(json.loads(f'"{url}"'), sha256 or None) for url, sha256 in _WHEEL.findall(block)]
+    if name is None or not wheels:
+        raise Failure(f"uv's lock has a package without a wheel: {' '.join(block.split())[:200]}")
+    url, sha256 = max(wheels, key=lambda wheel: _rank(wheel[0]))
+    return Wheel(name[1], url, sha256)
+
+
+def _rank(url: str) -> tuple[bool, tuple[int, ...]]:
+    """All of a block's wheels fit; those for just this Python before stable-ABI ones, newer platforms before older."""
+    tags = Wheel("", url, None).filename[: -len(".whl")].split("-")[-3:]
+    glibc = max((tuple(map(int, found)) for found in _GLIBC.findall(tags[-1])), default=(0, 0))
+    return tags[0] == tags[1], glibc
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def expand(lock: Lock, local: Mapping[str, str]) -> Iterator[str]:
+    """The lock's lines, with the wheels that were already downloaded (`local`: address -> file address)."""
+    for wheel in lock.wheels:
+        yield replace(wheel, url=local.get(wheel.url, wheel.url)).line()

@@ -1,0 +1,1 @@
+"""What the laptop remembers: launches, machines, host keys, runs."""

@@ -1,0 +1,51 @@
+"""What stages took in earlier runs on a pod, as far as their results are kept on this laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from orchestrator.errors import NsaPodError
+from orchestrator.plan.limits import History, StageKey
+from orchestrator.plan.plan import read_plan
+from orchestrator.results import Result
+from orchestrator.store import launches
+from orchestrator.store.run_directory import kept, open_directory
+
+_MOST_RUNS = 5
+_MOST_LOOKED_AT = 100
+
+
+def history(pod: str, artifacts: Path, repo: Path) -> History:
+    """Of the newest runs on `pod` that this laptop launched or keeps under `artifacts`; stages that passed count."""
+    durations: dict[StageKey, list[float]] = {}
+    runs = 0
+    for directory in _directories(pod, artifacts, repo)[:_MOST_LOOKED_AT]:
+        found = dict(_durations(directory, pod))
+        for key, seconds in found.items():
+            durations.setdefault(key, []).append(seconds)
+        runs += bool(found)
+        if runs == _MOST_RUNS:
+            break
+    return History(runs, durations)
+
+
+def _directories(pod: str, artifacts: Path, repo: Path) -> list[Path]:
+    """Newest first; run ids begin with their time."""
+    launched = (open_directory(Path(launch.directory), repo).path for launch in launches.launches(pod))
+    here = (run.path for run in kept(artifacts, repo))
+    return sorted({*launched, *here}, key=lambda path: path.name, reverse=True)
+
+
+def _durations(directory: Path, pod: str) -> Iterator[tuple[StageKey, float]]:
+    """None of a run that is not whole, or not of this pod: it is only an estimate that misses it."""
+    with suppress(OSError, ValidationError, NsaPodError):
+        plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory))
+        result = Result.model_validate_json((directory / "result.json").read_bytes())
+        argv = {stage.name: tuple(stage.argv) for stage in plan.stages} if plan.pod == pod else {}
+        for stage in result.stages:
+            if stage.status == "passed" and stage.seconds is not None and stage.name in argv:
+                yield (stage.name, argv[stage.name]), stage.seconds

@@ -1,0 +1,66 @@
+"""Which machine a pod was at its last run, as this laptop remembers: a rented address soon is another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.files import write_atomically
+from orchestrator.home import home
+from orchestrator.store.hostkeys import alias
+from orchestrator.text import plain
+
+# Of a probe's facts, those that say which machine it is, in which state; and how they are called.
+_NAMES = {
+    "hostname": "host name",
+    "host_key": "host key",
+    "gpus": "GPU",
+    "driver": "driver",
+    "boot_id": "boot",
+}
+_NONE = "none"
+
+
+def changes(pod: str, facts: Mapping[str, Any]) -> list[str]:
+    """What is another than at the last run on `pod` that was launched from here, as clauses; nothing at the first."""
+    last = _read(_record(pod))
+    now = _identity(facts)
+    return [
+        "the machine was started again"
+        if key == "boot_id"
+        else f"{name} {last['identity'].get(key, _NONE)} -> {now[key]}"
+        for key, name in _NAMES.items()
+        if last and last["identity"].get(key) != now[key]
+    ]
+
+
+def last_run(pod: str) -> str:
+    """The run id of the last run on `pod` that was launched from here; empty if there is none."""
+    return str(_read(_record(pod)).get("run_id", ""))
+
+
+def remember(pod: str, run_id: str, facts: Mapping[str, Any]) -> None:
+    """Record that `run_id` was launched on `pod`, which was the machine of these facts."""
+    _record(pod).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(_record(pod), json.dumps({"run_id": run_id, "identity": _identity(facts)}, indent=1))
+
+
+def _identity(facts: Mapping[str, Any]) -> dict[str, str]:
+    gpus = ", ".join(f"{plain(gpu.get('name'))} {plain(gpu.get('uuid'))}" for gpu in facts.get("gpus") or ())
+    plainly = {key: plain(facts[key]) if facts.get(key) else _NONE for key in _NAMES if key != "gpus"}
+    return {**plainly, "gpus": gpus or _NONE}
+
+
+def _record(pod: str) -> Path:
+    return home() / "machines" / f"{alias(pod)}.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """{"run_id", "identity"}; empty where there is nothing that can be read."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("identity"), dict) else {}

@@ -1,0 +1,194 @@
+"""A run's directory on the laptop: artifacts/runner/<commit>/<run id>/, with `latest` and the short commit as links."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import InputError, IntegrityError
+from orchestrator.files import locked, sha256, write_atomically
+from orchestrator.plan.plan import Plan, read_plan
+from orchestrator.report import markdown
+from orchestrator.results import PlanSource, Result, State, judge
+from orchestrator.shared.files import walk
+from orchestrator.store.launches import launch_of
+from orchestrator.text import count
+
+_DERIVED = frozenset({"manifest.json", "result.json", "report.md"})
+
+
+class _SeenLast(BaseModel):
+    """What of manifest.json is read again."""
+
+    state: State
+    refused: list[str] = []
+    left: list[str] = []
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """`path` is the directory itself; `shown` is how results and messages name it."""
+
+    path: Path
+    shown: str
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def journal_file(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    def plan(self) -> Plan:
+        """The laptop's own copy of the plan."""
+        return read_plan(self.plan_file.read_text(errors="replace"), str(self.plan_file))
+
+    def settle(
+        self, state: State, refused: Sequence[str] = (), left: Collection[str] = (), seen: int | None = None
+    ) -> Result:
+        """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links.
+
+        `seen`: judge by so many bytes of the journal; None is all. What somebody else who follows the run has settled
+        as ended stays as it is.
+        """
+        with locked(self.path.parent.parent / ".lock"):
+            if state != "ended" and self._is_settled():
+                return self.rejudge()
+            return self._settle(state, refused, left, seen)
+
+    def _settle(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None) -> Result:
+        plan = self.plan()
+        write_atomically(self.path / "environment.json", _json(plan.surroundings))
+        result = self._judge(state, refused, left, seen)
+        write_atomically(self.path / "result.json", result.to_json())
+        write_atomically(self.path / "report.md", markdown.render(result, plan, self.path))
+        seen_last = {"run_id": plan.run_id, "state": state, "refused": list(refused), "left": sorted(left)}
+        write_atomically(self.path / "manifest.json", _manifest(seen_last, self._files()))
+        self._link()
+        return result
+
+    def rejudge(self) -> Result:
+        """Judge again from the evidence; the manifest only tells how far the run had come when it was last seen.
+
+        InputError for a directory whose plan, journal or manifest is damaged.
+        """
+        try:
+            seen = self._seen_last()
+            return self._judge(seen.state, seen.refused, seen.left)
+        except (ValidationError, RecursionError) as e:
+            raise InputError(f"{self.path / 'manifest.json'} is damaged: fetch the run again") from e
+        except IntegrityError as e:
+            raise InputError(f"the run cannot be judged: {e}") from e
+
+    def _is_settled(self) -> bool:
+        with suppress(ValidationError, RecursionError):  # a damaged manifest is written anew
+            return self._seen_last().state == "ended"
+        return False
+
+    def _seen_last(self) -> _SeenLast:
+        file = self.path / "manifest.json"
+        return _SeenLast.model_validate_json(file.read_bytes()) if file.exists() else _SeenLast(state="running")
+
+    def _judge(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None = None) -> Result:
+        source: PlanSource = "laptop" if self._was_launched_here() else "pod"
+        return judge(
+            self.path, state=state, path=self.shown, refused=refused, left=left, plan_from=source, journal_bytes=seen
+        )
+
+    def _was_launched_here(self) -> bool:
+        """Whether the plan that lies here is, to the last bit, the one that this laptop launched."""
+        launch = launch_of(self.path.name)
+        return launch is not None and launch.plan_sha256 == self.plan().sha256
+
+    def _files(self) -> Iterator[dict[str, Any]]:
+        """What is here now, each file described when it is its turn; not what someone who died left aside."""
+        names = sorted(
+            name for name, entry in walk(self.path) if name[0] != "." and entry.is_file(follow_symlinks=False)
+        )
+        return (self._describe(name) for name in names if name not in _DERIVED)
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        path = os.path.join(self.path, name)
+        return {"path": name, "bytes": os.stat(path).st_size, "sha256": sha256(path)}
+
+    def _link(self) -> None:
+        """The short commit, and `latest`: the newest run, whichever was brought home last."""
+        runner = self.path.parent.parent
+        commit = self.path.parent.name
+        settled = [run.path for run in kept(runner.parent, runner) if (run.path / "result.json").is_file()]
+        of_commit = next(path for path in settled if path.parent == self.path.parent)
+        _point(runner / commit[:7], commit)
+        _point(runner / "latest", f"{settled[0].parent.name}/{settled[0].name}")
+        _point(self.path.parent / "latest", of_commit.name)
+
+
+def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
+    """The directory of a new (or re-fetched) run, with the laptop's own copy of its plan."""
+    run = locate(artifacts, repo, plan.commit, plan.run_id)
+    run.path.mkdir(parents=True, exist_ok=True)
+    ignore = artifacts / "runner" / ".gitignore"
+    if not ignore.exists():
+        write_atomically(ignore, "*\n")
+    if not run.plan_file.exists():
+        write_atomically(run.plan_file, plan.to_json())
+    return run
+
+
+def locate(artifacts: Path, repo: Path, commit: str, run_id: str) -> RunDirectory:
+    """Where the run is kept under `artifacts`; named relative to the repository if inside it."""
+    return open_directory(artifacts.absolute() / "runner" / commit / run_id, repo)
+
+
+def open_directory(path: Path, repo: Path) -> RunDirectory:
+    """An existing run directory (or where one will be)."""
+    absolute, root = path.resolve(), repo.resolve()
+    return RunDirectory(absolute, str(absolute.relative_to(root) if absolute.is_relative_to(root) else absolute))
+
+
+def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
+    """The run called `name` (run id, the beginning of one, or a directory), or the latest one."""
+    if name and os.path.isfile(Path(name) / "plan.json"):  # False also for what cannot be a path
+        return open_directory(Path(name), repo)
+    found = [run for run in kept(artifacts, repo) if run.path.name.startswith(name or "")]
+    if not found or (name and len(found) > 1):
+        raise InputError(
+            f"{count(len(found), 'run')} called {name or 'latest'!r} in {artifacts}: "
+            "expected a run id or a run's directory"
+        )
+    return found[0]
+
+
+def kept(artifacts: Path, repo: Path) -> list[RunDirectory]:
+    """The runs kept under `artifacts`, newest first; run ids begin with their time."""
+    runner = artifacts / "runner"
+    plans = runner.glob("*/*/plan.json") if os.path.isdir(runner) else ()  # also for what cannot be a path
+    # The short commit and `latest` are links to directories that are found under their own names.
+    found = [p.parent for p in plans if not p.parent.is_symlink() and not p.parent.parent.is_symlink()]
+    return [open_directory(path, repo) for path in sorted(found, key=lambda path: path.name, reverse=True)]
+
+
+def _point(link: Path, target: str) -> None:
+    aside = link.with_name(f".{link.name}.{os.getpid()}")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    aside.replace(link)
+
+
+def _manifest(head: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """`head` and a line for each file, in pieces: there may be many."""
+    yield f'{_json(head).rstrip()[:-1].rstrip()},\n "files": ['
+    for number, file in enumerate(files):
+        yield f"{',' if number else ''}\n  {json.dumps(file)}"
+    yield "\n ]\n}\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"

@@ -1,0 +1,1 @@
+"""A pod behind SSH."""

@@ -1,0 +1,167 @@
+"""What the agent's pytest plugin reported, folded into one outcome for each test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+_MAX_LINE_BYTES = 64 << 20
+
+
+class Malformed(Exception):
+    """Not what the plugin writes; the message is a clause that follows the file's name."""
+
+
+@dataclass
+class Test:
+    """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished.
+
+    `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
+    """
+
+    id: str
+    outcome: str = "unfinished"
+    reason: str = ""
+    finished: bool = False
+    skipped_subtests: list[str] = field(default_factory=list)
+    routes: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Session:
+    """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way.
+
+    `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
+    of that was reported; `reruns` what those tests raised at last that were run again; `uncalled` tests whose reports
+    are of no call; `ignored` files and directories of tests that were not even looked at; `stripped` says that the
+    Python ran with -O, which leaves assertions out.
+    """
+
+    started: bool = False
+    stripped: bool = False
+    exit_status: int | None = None
+    interrupted: str | None = None
+    targets: list[str] = field(default_factory=list)
+    collected: list[str] = field(default_factory=list)
+    deselected: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    selected: list[str] = field(default_factory=list)
+    tests: dict[str, Test] = field(default_factory=dict)
+    collect_errors: dict[str, str] = field(default_factory=dict)
+    collect_skips: dict[str, str] = field(default_factory=dict)
+    raised: dict[str, list[str]] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    reruns: dict[str, str] = field(default_factory=dict)
+    uncalled: set[str] = field(default_factory=set)
+
+    def with_outcome(self, *outcomes: str) -> list[Test]:
+        return [test for test in self.tests.values() if test.outcome in outcomes]
+
+
+def read(f: BinaryIO) -> Session:
+    """Fold the plugin's lines in `f`; Malformed if one of them is not whole or not the plugin's."""
+    session = Session()
+    for number, line in enumerate(iter(lambda: f.readline(_MAX_LINE_BYTES), b""), start=1):
+        try:
+            event = json.loads(line)
+            _HANDLERS[event["event"]](session, event)
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
+            raise Malformed(f"has a line {number} that the plugin did not write") from e
+    return session
+
+
+def _start(session: Session, event: dict[str, Any]) -> None:
+    session.started = True
+    session.stripped = bool(event.get("optimize"))
+    session.targets.extend(str(target) for target in event.get("targets", ()))
+
+
+def _end(session: Session, event: dict[str, Any]) -> None:
+    session.exit_status = int(event["status"])
+
+
+def _interrupted(session: Session, event: dict[str, Any]) -> None:
+    session.interrupted = session.interrupted or str(event["reason"])
+
+
+def _ids(session: Session, event: dict[str, Any]) -> None:
+    getattr(session, event["event"]).extend(str(i) for i in event["ids"])
+
+
+def _collect_error(session: Session, event: dict[str, Any]) -> None:
+    session.collect_errors[str(event["id"])] = str(event["reason"])
+
+
+def _collect_skip(session: Session, event: dict[str, Any]) -> None:
+    session.collect_skips[str(event["id"])] = str(event["reason"])
+
+
+def _phase(session: Session, event: dict[str, Any]) -> None:
+    test = session.tests.setdefault(str(event["id"]), Test(str(event["id"])))
+    _fold_raised(session, test.id, event)
+    if event.get("subtest"):
+        _fold_subtest(test, event)
+        return
+    if event["when"] == "setup" and test.finished:  # run again, by a plugin that repeats failures
+        test = session.tests[test.id] = Test(test.id)
+    _fold_phase(test, event)
+    if event["when"] == "call" and not event.get("called", True):
+        session.uncalled.add(test.id)
+    if event["when"] == "teardown":
+        test.finished = True
+        for name, value in event.get("routes", ()):
+            test.routes.setdefault(str(name), []).append(str(value))
+
+
+def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:
+    raised = [str(name) for name in event.get("raised", ())]
+    session.raised[id_] = max(session.raised.get(id_, []), raised, key=len)
+    # "rerun" is how plugins that repeat a test report the failure that they do not count.
+    if event["outcome"] == "rerun":
+        session.reruns[id_] = raised[-1] if raised else "it was not said why"
+    session.told[id_] = session.told.get(id_, 0) + (event["outcome"] in ("failed", "rerun") or "xfail" in event)
+
+
+def _fold_phase(test: Test, event: dict[str, Any]) -> None:
+    """The first phase that says more than 'passed so far' decides."""
+    outcome = _outcome_of(event)
+    if outcome is not None and (test.outcome == "unfinished" or outcome in ("failed", "error")):
+        test.outcome = outcome
+        test.reason = str(event.get("xfail") if outcome in ("xfailed", "xpassed") else event.get("reason", ""))
+
+
+def _outcome_of(event: dict[str, Any]) -> str | None:
+    outcome, when, expected_failure = event["outcome"], event["when"], "xfail" in event
+    if outcome == "failed":
+        return "failed" if when == "call" else "error"
+    if outcome == "skipped":
+        return "xfailed" if expected_failure else "skipped"
+    if outcome == "passed" and when == "call":
+        return "xpassed" if expected_failure else "passed"
+    return None
+
+
+def _fold_subtest(test: Test, event: dict[str, Any]) -> None:
+    outcome = _outcome_of(event)
+    if outcome in ("failed", "error"):
+        test.outcome, test.reason = "failed", str(event.get("reason", ""))
+    elif outcome == "skipped":
+        test.skipped_subtests.append(str(event.get("reason", "")))
+    elif outcome in ("xfailed", "xpassed"):
+        test.skipped_subtests.append(f"{outcome[:-2]}: {event.get('xfail')}")
+
+
+_HANDLERS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
+    "start": _start,
+    "end": _end,
+    "interrupted": _interrupted,
+    "collected": _ids,
+    "deselected": _ids,
+    "ignored": _ids,
+    "selected": _ids,
+    "collect_error": _collect_error,
+    "collect_skip": _collect_skip,
+    "phase": _phase,
+}

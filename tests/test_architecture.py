@@ -1,0 +1,118 @@
+"""The house: which rooms there are, which may enter which, and what is shipped to a pod."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+from orchestrator.pod import bundle
+
+ROOT = Path(orchestrator.__file__).parent
+# From the ground up: a room may enter those before it. What stands on one line may not enter its neighbours.
+STOREYS = (
+    ("shared",),
+    ("verdict",),
+    ("agent", "errors"),
+    ("files", "home", "text"),
+    ("config",),
+    ("git", "pairing", "plan"),
+    ("results", "ui"),
+    ("report",),
+    ("store",),
+    ("transports",),
+    ("pod",),
+    ("launchers",),
+    ("tasks",),
+    ("cli",),
+    ("__main__",),
+)
+LEVEL = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
+ON_THE_POD = set(bundle.SHIPPED)
+# Files that run in Pythons of their own: they know nothing of the package that they came in.
+LONERS = {
+    "agent/injected/guard.py",
+    "agent/injected/pytest_plugin.py",
+    "agent/env/verify.py",
+    "agent/env/triton_kernel.py",
+}
+FOREIGN = {"agent/injected/pytest_plugin.py": {"pytest"}, "agent/env/triton_kernel.py": {"triton"}}
+MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+
+
+def imports(module: str) -> Iterator[tuple[str, ...]]:
+    """The modules that `module` imports, each as its parts."""
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative imports hide which room is entered"
+            name = tuple((node.module or "").split("."))
+            yield from ((*name, alias.name) for alias in node.names) if name == ("orchestrator",) else (name,)
+
+
+def room(module: str) -> str:
+    return Path(module).parts[0].removesuffix(".py")
+
+
+def test_every_room_has_a_storey() -> None:
+    assert {room(module) for module in MODULES} - {"__init__"} == set(LEVEL)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "__init__.py"])
+def test_imports_lead_down(module: str) -> None:
+    here = room(module)
+    for parts in imports(module):
+        if parts[0] == "orchestrator" and parts[1] in LEVEL and parts[1] != here:
+            assert LEVEL[parts[1]] < LEVEL[here], f"{module} enters {'.'.join(parts)}"
+            assert here in ON_THE_POD or parts[1] != "agent", f"{module} of the laptop reaches into the agent"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) in ON_THE_POD])
+def test_what_is_shipped_is_python_3_8_of_the_standard_library(module: str) -> None:
+    ast.parse((ROOT / module).read_text(), feature_version=(3, 8))
+    allowed = {*sys.stdlib_module_names, *FOREIGN.get(module, ()), *(() if module in LONERS else ("orchestrator",))}
+    if module == "agent/env/verify.py":  # what it is to try is imported by name
+        allowed |= {"torch", "triton_kernel"}
+    assert {parts[0] for parts in imports(module)} <= allowed
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) in ON_THE_POD])
+def test_what_is_shipped_subscripts_no_type_while_it_is_imported(module: str) -> None:
+    """Python 3.8 knows `dict[str, int]` in annotations only, which nobody evaluates."""
+    body = ast.parse((ROOT / module).read_text()).body
+    abstract = {
+        alias.name
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.module == "collections.abc"
+        for alias in node.names
+    }
+    evaluated = [node.value for node in body if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value]
+    evaluated += [base for node in body if isinstance(node, ast.ClassDef) for base in node.bases]
+    subscripted = {
+        node.value.id
+        for value in evaluated
+        for node in ast.walk(value)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+    }
+    assert not subscripted & (abstract | {"dict", "list", "tuple", "set", "frozenset", "type"})
+
+
+def test_exactly_three_packages_are_shipped() -> None:
+    with zipfile.ZipFile(io.BytesIO(bundle.build()[0])) as archive:
+        shipped = set(archive.namelist())
+    expected = {f"orchestrator/{module}" for module in MODULES if room(module) in ("agent", "shared", "verdict")}
+    assert shipped == {"__main__.py", "orchestrator/__init__.py", *expected}
+
+
+def test_the_library_and_the_tool_do_not_import_each_other() -> None:
+    library = ROOT.parent / "nsa"
+    assert not [module for module in MODULES if any(parts[0] == "nsa" for parts in imports(module))]
+    named = [path for path in library.rglob("*.py") if "orchestrator" in path.read_text()]
+    assert not [path for path in named if "import orchestrator" in path.read_text()]
