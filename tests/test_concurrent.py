@@ -31,9 +31,9 @@ from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks.bootstrap import _MAKE_ROOM
 from orchestrator.tasks.runs import kept_here
 from orchestrator.transports.ssh import connection
-from tests import proc
-from tests.test_results import make_run, record, write_journal
-from tests.waiting import wait_for
+from tests.support import proc
+from tests.support.run_files import make_run, record, write_journal
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)

@@ -2,72 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import Runbook, RunbookFile
-from orchestrator.config.yamlfile import loads
 from orchestrator.errors import IntegrityError
-from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan
 from orchestrator.results import EXIT_CODES, State
-from orchestrator.shared.journal import Journal
-from orchestrator.store.run_directory import RunDirectory, create
-
-STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.txt, from: stdout}]}}"
-
-
-def make_run(
-    tmp_path: Path, stages: dict[str, bool], extra: str = "", sm: int | None = None
-) -> tuple[RunDirectory, Plan]:
-    lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
-    runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
-    file = RunbookFile(runbook, "file", Path("/r.yaml"), "0" * 64)
-    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset())
-    plan = make_plan(
-        file,
-        Pod(name="p", transport="local", cost_per_hour=2.0),
-        tree,
-        {"kind": "system", "packages": {"torch": "2.8.0"}},
-        Capabilities(sm=sm, packages=frozenset()),
-        facts={"hostname": "h<b>", "cpu_model": "c|d"},
-        workdir="/w",
-        path="r.yaml",
-        committed=False,
-    )
-    return create(tmp_path / "artifacts", tmp_path, plan), plan
-
-
-def record(run: RunDirectory, name: str, **facts: Any) -> dict[str, Any]:
-    """A stage_ended record whose artifact is really there."""
-    content = b"content\n"
-    artifact = run.path / "artifacts" / f"{name}.txt"
-    artifact.parent.mkdir(exist_ok=True)
-    artifact.write_bytes(content)
-    file = {"path": f"artifacts/{name}.txt", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    return {
-        "stage": name, "started": True, "blocked": None, "exit_code": 0, "signal": None, "ended_by": None,
-        "seconds": 1.5,
-        "tree": {"ok": True, "changed": [], "strays": []}, "environment_ok": True, "journal_ok": True, "guarded": None,
-        "stray_before": [], "overwritten": [], "foreign_modules": [], "truncated": {}, "files": [file],
-        "artifacts": [{"path": f"{name}.txt", "existed_before": False, "problem": None}],
-        "status": "passed", "reason": "", **facts,
-    }  # fmt: skip
-
-
-def write_journal(run: RunDirectory, plan: Plan, records: list[dict[str, Any]], *, end: bool = True) -> None:
-    journal = Journal(run.journal_file)
-    journal.append("run_started", run_id=plan.run_id)
-    for facts in records:
-        journal.append("stage_ended", **facts)
-    if end:
-        journal.append("run_ended", reason="done")
-    journal.close()
-
+from tests.support.run_files import make_run, record, write_journal
 
 FACTS: dict[str, dict[str, Any]] = {
     "passed": {},

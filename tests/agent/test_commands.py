@@ -16,8 +16,8 @@ import pytest
 from orchestrator.agent.host import gpu
 from orchestrator.pod import bundle
 from orchestrator.shared import planfile
-from tests.agent.pod import Pod, said
-from tests.test_results import make_run
+from tests.support.agent_pod import Pod, said
+from tests.support.run_files import make_run
 
 
 def test_the_zipapp_is_deterministic() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import box
-from tests.faults.box import Box
-from tests.main.project import Project, local_pod, new_project
+from tests.support.faults import box
+from tests.support.faults.box import Box
+from tests.support.project import Project, local_pod, new_project
 
 
 @pytest.fixture

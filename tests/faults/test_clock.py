@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import runs, world
-from tests.main.project import Project
+from tests.support.faults import runs, world
+from tests.support.project import Project
 
 # Python asks for the time of day through these; the monotonic clock stays as it is, as in a jump.
 _SHIM = r"""

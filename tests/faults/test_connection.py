@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host import processes
-from tests.faults import runs, world
-from tests.main.project import Outcome, Project, new_project
-from tests.proxy import Proxy
-from tests.sshd import Sshd
+from tests.support.faults import runs, world
+from tests.support.project import Outcome, Project, new_project
+from tests.support.proxy import Proxy
+from tests.support.sshd import Sshd
 
 BIG = "import os; open(os.environ['NSA_POD_ARTIFACTS'] + '/big', 'wb').write(os.urandom(2_000_000)); print(1)"
 

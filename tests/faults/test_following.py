@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 from orchestrator.store.journal_copy import JournalCopy
-from tests.faults import runs, world
-from tests.main.project import Project
+from tests.support.faults import runs, world
+from tests.support.project import Project
 
 
 def test_two_who_follow_the_same_run_from_one_laptop(project: Project, tmp_path: Path) -> None:

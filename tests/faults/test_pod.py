@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host import processes
-from tests.faults import runs, world
-from tests.faults.box import Box
-from tests.main.project import Project, local_pod, new_project
-from tests.waiting import wait_for
+from tests.support.faults import runs, world
+from tests.support.faults.box import Box
+from tests.support.project import Project, local_pod, new_project
+from tests.support.waiting import wait_for
 
 
 def validate(project: Project, *more: str) -> runs.Outcome:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.faults import box
-from tests.faults.model import Schedule
-from tests.faults.schedules import run_seeds
+from tests.support.faults import box
+from tests.support.faults.model import Schedule
+from tests.support.faults.schedules import run_seeds
 
 MANY = range(500)
 PLACES = ("local", "ssh", "box")
@@ -23,7 +23,7 @@ def play(place: str, among: Iterable[int], most: int, jobs: int) -> None:
     seeds = [seed for seed in among if Schedule.of(seed).place == place][:most]
     failures = run_seeds(seeds, jobs)
     assert not failures, "\n\n".join(
-        f"python -m tests.faults.schedules {seed}\n{wrong}" for seed, wrong in failures.items()
+        f"python -m tests.support.faults.schedules {seed}\n{wrong}" for seed, wrong in failures.items()
     )
 
 

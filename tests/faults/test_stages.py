@@ -1,6 +1,6 @@
 """What a stage does to the machines around it: floods, escape codes, memory; seen from the command line.
 
-Daemons, SIGTERM ignored, closed streams, signals and what is left behind are in tests/agent/test_processes.py.
+Daemons, SIGTERM ignored, closed streams, signals and what is left behind are in tests/agent/run/test_processes.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import proc
-from tests.faults import runs, world
-from tests.main.project import Project
-from tests.waiting import wait_for
+from tests.support import proc
+from tests.support.faults import runs, world
+from tests.support.project import Project
+from tests.support.waiting import wait_for
 
 LAST = runs.said("last", "print('still here')")
 _LIMIT_KB = 100_000

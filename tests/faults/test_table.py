@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
 
 
 def test_every_test_of_the_table_exists() -> None:

@@ -30,8 +30,8 @@ from orchestrator.tasks.doctor import from_facts
 from orchestrator.transports.base import Completed, Transport
 from orchestrator.ui import Progress
 from orchestrator.verdict import checks, evidence, junit, outcomes
-from tests.fuzz.mutate import as_json, damaged, documents, mutated, noise, values
-from tests.fuzz.run import amounts, command, fuzz, sentence_or
+from tests.support.fuzz.mutate import as_json, damaged, documents, mutated, noise, values
+from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
 
 TREE = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"t.py"}))
 RUNBOOK = """\

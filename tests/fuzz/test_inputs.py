@@ -16,10 +16,9 @@ from orchestrator.errors import InputError
 from orchestrator.plan.plan import Capabilities, Tree, make_plan, read_plan
 from orchestrator.transports.ssh.endpoint import resolve
 from orchestrator.transports.ssh.sshconfig import render
-from tests.fuzz.mutate import as_json, as_yaml, damaged, documents
-from tests.fuzz.run import amounts, command, fuzz, sentence_or
+from tests.support.fuzz.mutate import as_json, as_yaml, damaged, documents
+from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
 
-ROOT = Path(__file__).parents[2]
 INVENTORY = {
     "pods": {
         "local": {"transport": "local"},

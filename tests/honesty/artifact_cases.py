@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.agent.cases import Case as StageCase
-from tests.agent.cases import artifact, makes, runs
 from tests.honesty.case import Case, first, lie, truth
+from tests.support.stage_cases import Case as StageCase
+from tests.support.stage_cases import artifact, makes, runs
 
 BENCH = [
     {"finite": "all"},

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.agent.cases import Case as StageCase
-from tests.main.project import Outcome, Project
+from tests.support.project import Outcome, Project
+from tests.support.stage_cases import Case as StageCase
 
 Stage = Mapping[str, Any]
 _VERDICTS = {"passed": "passed", "skipped": "incomplete", "blocked": "incomplete", "cancelled": "incomplete"}
@@ -80,6 +80,12 @@ def first(name: str, code: str, path: str = "", **over: Any) -> list[Stage]:
     artifact = {"path": path} if path else {"path": f"{name}.first.txt", "from": "stdout"}
     run = ["python", "-c", f"import os\nhere = os.environ['NSA_POD_ARTIFACTS']\n{code}\nprint('done')"]
     return [{"name": f"{name}.first", "run": run, "expect": {"artifacts": [artifact]}, **over}]
+
+
+def twice(project: Project) -> Outcome:
+    """Validate the same commit a second time."""
+    assert project.validate("--runbook", "r").exit_code == 0
+    return project.validate("--runbook", "r")
 
 
 def _case(made: StageCase, pretends: str, **more: Any) -> Case:

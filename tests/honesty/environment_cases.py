@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.agent.cases import TWO, runs, tests
-from tests.agent.pod import make_environment
 from tests.honesty.case import Case, first, lie, truth
-from tests.main.project import Outcome, Project, with_pod
+from tests.support.agent_pod import make_environment
+from tests.support.project import Outcome, Project, with_pod
+from tests.support.stage_cases import TWO, runs, tests
 
 # What a stage would find in the shell from which the user validates.
 SHELL = {"NSA_TEST_TRITON": "1", "TEST_TRITON": "1", "PYTEST_ADDOPTS": "-k test_a", "PYTHONOPTIMIZE": "1"}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
-from tests.agent.cases import (
+from tests.honesty.case import Case, lie, truth
+from tests.support.agent_pod import pytest_stage
+from tests.support.project import Outcome, Project
+from tests.support.stage_cases import (
     FIXTURE_SKIPS,
     FORGED,
     ONE_SKIPPED,
@@ -17,10 +20,7 @@ from tests.agent.cases import (
     runs,
     tests,
 )
-from tests.agent.cases import Case as StageCase
-from tests.agent.pod import pytest_stage
-from tests.honesty.case import Case, lie, truth
-from tests.main.project import Outcome, Project
+from tests.support.stage_cases import Case as StageCase
 
 OPT_IN = """
     import os, pytest

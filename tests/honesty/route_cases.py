@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.agent.cases import ONE_SKIPPED, routed, tests
-from tests.agent.cases import Case as StageCase
 from tests.honesty.case import Case, lie, truth
+from tests.support.stage_cases import ONE_SKIPPED, routed, tests
+from tests.support.stage_cases import Case as StageCase
 
 CONFTEST = """
     import pytest

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.agent.cases import ONE_SKIPPED, TWO, artifact, makes, runs, tests
-from tests.honesty.case import Case, Stage, first, lie, truth
-from tests.honesty.tree_cases import twice
-from tests.main.project import Outcome, Project, with_pod
+from tests.honesty.case import Case, Stage, first, lie, truth, twice
+from tests.support.project import Outcome, Project, with_pod
+from tests.support.stage_cases import ONE_SKIPPED, TWO, artifact, makes, runs, tests
 
 AT_SIGTERM = """
 import signal, sys, time

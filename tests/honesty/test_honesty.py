@@ -18,9 +18,8 @@ import pytest
 from tests.honesty.case import Case
 from tests.honesty.catalogue import CASES, table
 from tests.honesty.environment_cases import SHELL, environment
-from tests.main.project import Outcome, Project, local_pod, new_project
-
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
+from tests.support.project import Outcome, Project, local_pod, new_project
 
 
 @dataclass

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.agent.cases import TWO, runs, tests
-from tests.agent.cases import Case as StageCase
-from tests.agent.pod import pytest_stage
-from tests.honesty.case import Case, first, in_runbook, lie, truth
-from tests.main.project import Outcome, Project
+from tests.honesty.case import Case, first, in_runbook, lie, truth, twice
+from tests.support.agent_pod import pytest_stage
+from tests.support.project import Outcome, Project
+from tests.support.stage_cases import TWO, runs, tests
+from tests.support.stage_cases import Case as StageCase
 
 CORE = {"pkg/__init__.py": "", "pkg/core.py": "VALUE = 1\n"}
 NEEDS_VALUE = "def test_a():\n    from pkg.core import VALUE\n    assert VALUE == {}\n"
@@ -104,12 +104,6 @@ def named_like_a_hash(project: Project) -> Outcome:
     project.commit({"branch_like_a_hash/test_it.py": TWO})
     project.git("branch", bad[:7])
     return project.validate("--runbook", "r", "--commit", bad[:7])
-
-
-def twice(project: Project) -> Outcome:
-    """Validate the same commit a second time."""
-    assert project.validate("--runbook", "r").exit_code == 0
-    return project.validate("--runbook", "r")
 
 
 HONEST = [

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.main.project import Project, local_pod, new_project
-from tests.main.test_road import FILES
-from tests.sshd import Sshd, new_sshd
+from tests.support.project import Project, local_pod, new_project
+from tests.support.sshd import Sshd, new_sshd
+from tests.support.two_stages import FILES
 
 Entry = Callable[[Sshd, Path], dict[str, Any]]
 

@@ -5,21 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-
-@dataclass(frozen=True)
-class Disk:
-    """A file system of its own, of any size."""
-
-    path: Path
-
-    def become(self, options: str) -> None:
-        """Change it while it is used: `size=1m`, `nr_inodes=100`, `ro`, `rw`."""
-        subprocess.run(["mount", "-o", f"remount,{options}", self.path], check=True)
+from tests.support.disk import Disk
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sshd import Sshd
-from tests.volume.conftest import Disk
-from tests.volume.many import ManyFiles
+from tests.support.disk import Disk
+from tests.support.many_files import ManyFiles
+from tests.support.sshd import Sshd
 
 FILES, TOTAL = 300, 12_000_000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sshd import Sshd
-from tests.volume.flood import flood
+from tests.support.flood import flood
+from tests.support.sshd import Sshd
 
 MOST_MIB = 100
 SOON_S = 5.0

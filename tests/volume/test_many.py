@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sshd import Sshd
-from tests.volume.many import ManyFiles
+from tests.support.many_files import ManyFiles
+from tests.support.sshd import Sshd
 
 SLOWER_THAN_RSYNC = 2.0
 

@@ -1,0 +1,216 @@
+"""Two users at once, dead builders, environments changed by hand, old ones: nothing half-made is ever used."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.env import lease
+from tests.support import proc
+from tests.support.env_pod import EnvPod, request
+from tests.support.waiting import wait_for
+from tests.support.wheels import make_wheel
+
+
+def site(environment: dict[str, object]) -> Path:
+    return next(Path(str(environment["root"])).glob("lib/python*/site-packages"))
+
+
+def kill_builders(pod: EnvPod) -> int:
+    found = pod.builders()
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return len(found)
+
+
+def test_ten_at_once_get_one_environment(pod: EnvPod) -> None:
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(lambda _: pod.build(request("tool")), range(10)))
+    assert len({environment["root"] for environment in found}) == 1
+    assert len({environment["created"] for environment in found}) == 1
+    assert pod.leftovers() == []
+
+
+def test_different_requests_for_the_same_wheels_at_once_get_one_environment(pod: EnvPod) -> None:
+    asked = [request("tool"), request("tool", "part"), request("tool>=2"), request("part", "tool>1")]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(pod.build, asked))
+    assert len({environment["created"] for environment in found}) == 1
+    assert pod.leftovers() == []
+
+
+def test_builders_killed_at_ten_moments_leave_nothing_that_the_next_would_use(pod: EnvPod) -> None:
+    began = time.monotonic()
+    subprocess.run(["rm", "-rf", pod.build(request("tool"))["root"]], check=True)
+    whole_s = time.monotonic() - began
+    moments = random.Random(20251121)
+    for _ in range(10):
+        job = pod.start(request("tool"))
+        time.sleep(moments.uniform(0, whole_s))
+        killed = kill_builders(pod)
+        assert pod.wait(job)["state"] == ("lost" if killed else "built")
+        named = [p for p in pod.envs.iterdir() if not p.name.startswith(".")]
+        assert all((p / "env.json").is_file() for p in named)
+        found = pod.check(request("tool"))
+        assert found["state"] == ("ready" if named else "absent"), found
+        for (
+            environment
+        ) in named:  # it was finished before the kill: what lies there works, and the next one starts anew
+            code = "import tool, part; print(tool.__version__)"
+            assert subprocess.check_output([f"{environment}/bin/python", "-I", "-c", code], text=True) == "2.0\n"
+            subprocess.run(["rm", "-rf", str(environment)], check=True)
+    assert pod.build(request("tool"))["packages"]["tool"] == "2.0"
+    assert pod.leftovers() == []
+
+
+def test_an_environment_is_not_rebuilt_under_a_run_that_uses_it(pod: EnvPod) -> None:
+    environment = pod.build(request("tool<2"))
+    root = Path(environment["root"])
+    with lease.taken(root):
+        (site(environment) / "sneaky.pth").write_text("import os\n")
+        inode = root.stat().st_ino
+        sentence = pod.refused(request("tool<2"))
+        assert "was changed since it was verified" in sentence and "nsa-pod cancel" in sentence
+        assert root.stat().st_ino == inode and (site(environment) / "sneaky.pth").exists()
+    assert pod.build(request("tool<2"))["key"] == environment["key"]
+    assert root.stat().st_ino != inode
+
+
+def test_the_tools_of_a_killed_builder_end_with_it(pod: EnvPod, tmp_path: Path) -> None:
+    slow = tmp_path / "uv"
+    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {pod.uv} --version\nexec sleep 600\n')
+    slow.chmod(0o755)
+    pod.uv = slow
+    pod.start(request("tool"))
+    sleepers = wait_for(lambda: [child for builder in pod.builders() for child in proc.children(builder)])
+    assert kill_builders(pod) >= 1
+    wait_for(lambda: not any(proc.is_alive(pid) for pid in sleepers))
+
+
+def test_a_build_outlives_whoever_asked_for_it(pod: EnvPod) -> None:
+    process = pod.popen("build", "--workdir", str(pod.workdir))
+    out, _ = process.communicate(json.dumps(request("tool")).encode())
+    assert process.returncode == 0
+    assert pod.wait(json.loads(out)["job"])["state"] == "built"
+
+
+@pytest.fixture
+def built(pod: EnvPod) -> dict[str, object]:
+    return pod.build(request("tool<2"))
+
+
+def test_a_replaced_package_is_found_said_and_rebuilt(pod: EnvPod, built: dict[str, object], index: str) -> None:
+    _uv(pod, index, "install", "--python", str(built["python"]), "tool==2.0")
+    found = pod.check(request("tool<2"))
+    assert found["state"] == "changed"
+    assert "tool 1.0 -> 2.0" in found["reason"]
+    assert pod.build(request("tool<2"))["packages"]["tool"] == "1.0"
+
+
+def test_a_removed_package_is_found_said_and_rebuilt(pod: EnvPod, built: dict[str, object], index: str) -> None:
+    _uv(pod, index, "uninstall", "--python", str(built["python"]), "part")
+    assert "part 1.5 -> removed" in pod.check(request("tool<2"))["reason"]
+    assert pod.build(request("tool<2"))["key"] == built["key"]
+
+
+def test_a_file_edited_in_place_is_found_and_not_built_again_from_the_cache(
+    pod: EnvPod, built: dict[str, object]
+) -> None:
+    module = site(built) / "part" / "inner.py"
+    assert module.stat().st_nlink > 1, "the cache has the same file"
+    with module.open("a") as f:
+        f.write("VALUE = 2\n")
+    assert "part/inner.py" in pod.check(request("tool<2"))["reason"]
+    pod.build(request("tool<2"))
+    assert module.read_text() == "VALUE = 1\n"
+
+
+def test_a_file_put_there_is_found(pod: EnvPod, built: dict[str, object]) -> None:
+    (site(built) / "sneaky.pth").write_text("import os\n")
+    assert "sneaky.pth was put there" in pod.check(request("tool<2"))["reason"]
+
+
+def test_a_python_that_went_away_is_found(pod: EnvPod, built: dict[str, object]) -> None:
+    link = Path(str(built["python"]))
+    link.unlink()
+    link.symlink_to("/nowhere/python")
+    assert "its Python cannot be run" in pod.check(request("tool<2"))["reason"]
+    assert pod.build(request("tool<2"))["key"] == built["key"]
+
+
+def test_a_removed_environment_is_built_again(pod: EnvPod, built: dict[str, object]) -> None:
+    subprocess.run(["rm", "-rf", str(built["root"])], check=True)
+    assert pod.check(request("tool<2"))["state"] == "absent"
+    assert pod.build(request("tool<2"))["key"] == built["key"]
+
+
+def test_fresh_resolves_anew(pod: EnvPod, tmp_path: Path, index: str) -> None:
+    pod.variables["PIP_FIND_LINKS"] = str(tmp_path / "links")
+    (tmp_path / "links").mkdir()
+    first = pod.build(request("tool"))
+    make_wheel(tmp_path / "links", "tool", "3.0")
+    assert pod.build(request("tool"))["key"] == first["key"], "the lock of the first time is kept"
+    second = pod.build(request("tool", fresh=True))
+    assert (second["packages"]["tool"], second["key"] != first["key"]) == ("3.0", True)
+
+
+def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPod) -> None:
+    used, old, recent = (pod.build(request(*names)) for names in (["tool<2"], ["part"], ["tool"]))
+    _age(used, days=30)
+    _age(old, days=20)
+    listed = pod.call("list", "--workdir", str(pod.workdir))["environments"]
+    assert [e["key"] for e in listed] == [recent["key"], old["key"], used["key"]]
+    assert all(e["bytes"] > 0 for e in listed)
+    with lease.taken(Path(used["root"])):
+        pruned = pod.call("prune", "--workdir", str(pod.workdir), "--days", "7")
+    assert [e["key"] for e in pruned["removed"]] == [old["key"]]
+    assert not Path(old["root"]).exists()
+    assert pod.check(request("part"))["state"] == "absent"
+    assert {e["key"]: e["in_use"] for e in pruned["kept"]} == {used["key"]: True, recent["key"]: False}
+    assert pod.check(request("tool"))["state"] == "ready", "what is left is undisturbed"
+    assert pod.build(request("part"))["key"] == old["key"], "a trimmed cache still works"
+
+
+def test_pruning_by_size_takes_the_longest_unused_first(pod: EnvPod) -> None:
+    older, newer = pod.build(request("tool<2")), pod.build(request("part"))
+    _age(older, days=2)
+    _age(newer, days=1)
+    size = {e["key"]: e["bytes"] for e in pod.call("list", "--workdir", str(pod.workdir))["environments"]}
+    keep = ["--keep-bytes", str(size[newer["key"]])]
+    planned = pod.call("prune", "--workdir", str(pod.workdir), *keep, "--dry-run")
+    assert Path(older["root"]).exists()
+    pruned = pod.call("prune", "--workdir", str(pod.workdir), *keep)
+    for answer in (planned, pruned):
+        assert [e["key"] for e in answer["removed"]] == [older["key"]]
+    assert not Path(older["root"]).exists()
+
+
+def test_the_pods_own_python_is_asked_for_what_it_has(pod: EnvPod) -> None:
+    found = pod.call("system", "--python", sys.executable, "pytest", "no-such-package", "PyYAML")
+    assert found["kind"] == "system"
+    assert found["packages"]["pytest"] == pytest.__version__
+    assert set(found["packages"]) == {"pytest", "pyyaml"}
+    assert "no python9 on the pod" in pod.call("system", "--python", "python9")["error"]
+
+
+def _uv(pod: EnvPod, index: str, *arguments: str) -> None:
+    subprocess.run(
+        [str(pod.uv), "pip", *arguments, *(["--default-index", index] if arguments[0] == "install" else [])],
+        check=True,
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], "UV_CACHE_DIR": str(pod.workdir / "other-cache")},
+    )
+
+
+def _age(environment: dict[str, object], days: float) -> None:
+    then = time.time() - days * 86400
+    os.utime(Path(str(environment["root"])) / "env.json", (then, then))

@@ -1,0 +1,112 @@
+"""pods.yaml: what is read, and how each mistake is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config.inventory import load_inventory
+from orchestrator.errors import InputError
+from tests.support import ROOT
+
+GOOD = """
+pods:
+  local: {transport: local}
+  pi-4090:
+    host: 203.0.113.10
+    port: 10645
+    user: root
+    identity_file: ~/.ssh/prime
+    host_key: "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
+    gpu: RTX 4090
+    driver: "550.163.01"
+    cost_per_hour: 0.40
+    environment: torch28
+    runbook: nsa-validate
+    workdir: ~/.nsa-pod
+    env: {HTTPS_PROXY: "http://127.0.0.1:1", N: 3}
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "pods.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_every_key_of_the_contract_is_read(tmp_path: Path) -> None:
+    pod = load_inventory(str(write(tmp_path, GOOD))).pod("pi-4090")
+    assert (pod.name, pod.transport, pod.host, pod.port) == ("pi-4090", "ssh", "203.0.113.10", 10645)
+    assert (pod.gpu, pod.driver, pod.cost_per_hour) == ("RTX 4090", "550.163.01", 0.40)
+    assert pod.env == {"HTTPS_PROXY": "http://127.0.0.1:1", "N": "3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("pods: {a: {host: x, prot: 3}}", ":1: key 'pods.a.prot': unknown key: did you mean port"),
+        ("pods:\n  a:\n    host: x\n    port: 99999\n", ":4: key 'pods.a.port': expected"),
+        ("pods: {a: {}}", "expected exactly one of 'host' and 'ssh_config'"),
+        ("pods: {a: {host: x, ssh_config: y}}", "expected exactly one of 'host' and 'ssh_config'"),
+        ("pods: {a: {transport: local, host: x}}", "takes neither"),
+        ("pods:\n  a: {transport: ssl}\n", ":2: key 'pods.a.transport': expected 'ssh' or 'local', got 'ssl'"),
+        ("pods: {a: {host: x, driver: 550.1}}", "key 'pods.a.driver': expected a valid string, got 550.1"),
+        ("pods: {a: {host: x, env: {A: yes}}}", "key 'pods.a.env.A': expected a valid string, got True"),
+        ("pods:\n  a: {host: x}\n  a: {host: y}\n", ":3: duplicate key 'a'"),
+        ("pods: {a: {host: x, name: b}}", "expected no 'name' beside its key"),
+        ("pods: {../a: {host: x}}", "key 'pods"),
+        ("pods: {a: {host: x, host_key: 'MD5:00'}}", "key 'pods.a.host_key'"),
+        ("pods: {a: {host: ''}}", "key 'pods.a.host': expected a plain name or address, got ''"),
+        ('pods: {a: {host: "b\\nc"}}', "key 'pods.a.host': expected a plain name or address, got"),
+        ("pods: {a: {host: -oProxyCommand=x}}", "key 'pods.a.host': expected a plain name or address, got"),
+        ("pods: {a: {host: 'b c'}}", "key 'pods.a.host': expected a plain name or address, got 'b c'"),
+        ("pods: {a: {host: 'b\"c'}}", "key 'pods.a.host': expected a plain name or address, got"),
+        ('pods: {a: {host: x, user: "b\\nHost *"}}', "key 'pods.a.user': expected a plain name or address, got"),
+        ("pods: {a: {host: x, workdir: ''}}", "key 'pods.a.workdir': expected"),
+        ("pods: {a: {host: x, env: {A=B: x}}}", "expected a variable's name (letters, digits and _), got 'A=B'"),
+        ("pods: {a: {host: x, env: {'': x}}}", "expected a variable's name (letters, digits and _), got ''"),
+        ("pods: [a", "not valid YAML"),
+        ("pods: &a [*a]", "refers to itself"),
+        ("", ":1: expected a mapping with the keys pods"),
+        ("- a\n", ":1: expected a mapping with the keys pods"),
+        ("a: 1\n", "unknown key"),
+    ],
+)
+def test_mistakes_name_file_line_key_and_expectation(tmp_path: Path, text: str, sentence: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        load_inventory(str(path))
+    assert str(caught.value).startswith(str(path))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_pod_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown pod 'pi-4080'.*did you mean pi-4090"):
+        load_inventory(str(write(tmp_path, GOOD))).pod("pi-4080")
+
+
+def test_order_of_inventories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    monkeypatch.delenv("NSA_POD_INVENTORY", raising=False)
+    assert list(load_inventory().pods) == ["local"]
+    write(tmp_path, "pods: {up: {transport: local}}")
+    assert list(load_inventory().pods) == ["up"]
+    named = below / "other.yaml"
+    named.write_text("pods: {env: {transport: local}}")
+    monkeypatch.setenv("NSA_POD_INVENTORY", str(named))
+    assert list(load_inventory().pods) == ["env"]
+    explicit = below / "explicit.yaml"
+    explicit.write_text("pods: {explicit: {transport: local}}")
+    assert list(load_inventory(str(explicit)).pods) == ["explicit"]
+    with pytest.raises(InputError, match="does not exist"):
+        load_inventory(str(below / "none.yaml"))
+
+
+def test_the_shipped_inventory_loads() -> None:
+    shipped = load_inventory(str(ROOT / "pods.yaml"))
+    assert shipped.pod("local").transport == "local"
+    assert shipped.pod("pi-4090").gpu == "RTX 4090"

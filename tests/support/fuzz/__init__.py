@@ -1,0 +1,1 @@
+"""Inputs that are almost right, and how they are tried."""

@@ -1,0 +1,41 @@
+"""A plan of a small runbook, for a pod with a GPU or without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.inventory import Pod
+from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.yamlfile import loads
+from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan
+
+RUNBOOK = """
+name: r
+env: {A: runbook, B: runbook, C: runbook}
+stages:
+  - {name: cpu, run: [python, -m, pytest, tests/test_a.py], env: {C: stage}}
+  - {name: gpu, run: [pytest, tests], when: [cuda]}
+  - {name: after_gpu, run: [pytest, tests], needs: [gpu]}
+  - {name: ampere, run: [pytest, tests], when: ["sm>=80"]}
+  - {name: fa2, run: [pytest, tests], when: ["has:flash-attn"]}
+  - {name: absent, run: [python, missing.py], paths: [tests], expect: {artifacts: [{path: o, from: stdout}]}}
+"""
+CPU = Capabilities(sm=None, packages=frozenset({"torch"}))
+ADA = Capabilities(sm=89, packages=frozenset({"torch", "flash-attn"}))
+
+
+def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, **pod: Any) -> Plan:
+    file = RunbookFile(loads(text, "r.yaml", Runbook), "file", Path("/r.yaml"), "0" * 64)
+    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"tests/test_a.py", "README"}))
+    return make_plan(
+        file,
+        Pod(name="p", transport="local", **pod),
+        tree,
+        {"kind": "system"},
+        have,
+        facts={},
+        workdir="/w",
+        path="r.yaml",
+        committed=True,
+    )

@@ -1,0 +1,137 @@
+"""Artifacts against what is owed: each way to be wrong gets a sentence."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.verdict import checks
+from tests.support.agent_pod import artifact
+
+ALL = [{"finite": "all"}]
+FINITE_A = [{"finite": ["a"]}]
+AT_LEAST_0 = [{"column": "a", "min": 0, "max": None}]
+AT_MOST_100 = [{"column": "a", "max": 100}]
+SUM = [{"sum": ["a", "b"], "near": 100, "within": 2}]
+DISTINCT = [{"distinct": ["a", "b"]}]
+EQUAL = [{"equal": ["a", "b"]}]
+
+
+def problem(tmp_path: Path, content: bytes | str, **owed: Any) -> str | None:
+    path = tmp_path / "artifact"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with path.open("rb") as f:
+        return checks.problem_with(artifact("artifact", **owed), f)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "owed", "sentence"),
+    [
+        ("text", "x", {}, None),
+        ("text", b"\xff", {}, None),
+        ("text", "", {}, "is empty"),
+        ("text", " \n\t\r\n", {}, "is blank"),
+        ("text", "\x1b[1m\x1b[0m\0\u200b\n", {}, "is blank"),
+        ("text", "\x1b[1mok\x1b[0m\n", {}, None),
+        ("csv", "a,b\n1,2\n", {"columns": ["a"]}, None),
+        ("csv", "\ufeffa,b\r\n1,2\r\n", {"columns": ["a"]}, None),
+        ("csv", 'a,b\n"1,5",2\n', {"columns": ["a"]}, None),
+        ("csv", "", {}, "is empty"),
+        ("csv", "\n1,2\n", {}, "begins with a blank line instead of a header"),
+        ("csv", "a,b\n", {}, "has only a header, expected at least 1 rows"),
+        ("csv", "a,b\n", {"min_rows": 0}, None),
+        ("csv", "a,b\n1,2\n", {"min_rows": 4}, "has 1 rows, expected at least 4 rows"),
+        ("csv", "a,a\n1,2\n", {}, "has two columns of the same name"),
+        ("csv", "a,b\n1,2\n1,3\n", {"checks": DISTINCT}, None),
+        ("csv", "a,b\n1,2\n3,4\n1.0,2\n", {"checks": DISTINCT}, "repeats itself: a is 1.0, b is 2 in rows 1 and 3"),
+        ("csv", "a,b\n1\n", {}, "has 1 fields in row 1, expected 2"),
+        ("csv", "a,b\n1,2\n1,2,3\n", {}, "has 3 fields in row 2, expected 2"),
+        ("csv", "a,b\n1,2\n\n", {}, "has 0 fields in row 2, expected 2"),
+        ("csv", 'a,b\n1,"2\n', {}, "is not CSV: line 2: unexpected end of data"),
+        ("csv", b"a,b\n1,\xff\n", {}, "is not UTF-8 text"),
+        ("csv", "a,b\n1,2\n", {"columns": ["ms"]}, "lacks the column 'ms' in the header"),
+        ("csv", "a,b\n1,\n", {"columns": ["b"]}, "is empty in row 1, column b"),
+        ("csv", "a,b\n1,NaN\n", {"columns": ["b"]}, "holds NaN in row 1, column b, expected a finite value"),
+        ("csv", "a,b\n1,oom\n", {"columns": ["b"]}, None),
+        ("csv", "a,b\n1,x\n2,x\n", {"checks": ALL}, None),
+        ("csv", "a,b\n1,x\n,\n", {}, "holds nothing in row 2"),
+        ("csv", "a,b\n1,1\n2,-inf\n", {"checks": ALL}, "holds -inf in row 2, column b, expected a finite number"),
+        ("csv", "a,b\n1,1\n2,oom\n", {"checks": ALL}, "holds 'oom' in row 2, column b, expected a finite number"),
+        ("csv", "a,b\n1,\n2,3\n", {"checks": ALL}, "holds '' in row 1, column b, expected a finite number"),
+        ("csv", "a,b\n1,nan\n", {"checks": ALL}, "holds nan in row 1, column b, expected a finite number"),
+        ("csv", "a,b\n1,x\n", {"checks": FINITE_A}, None),
+        ("csv", "a,b\n1,x\n", {"checks": [{"finite": ["b"]}]}, "fails in row 1: b is 'x', expected a finite number"),
+        ("csv", "a\n1_000\n", {"checks": FINITE_A}, "fails in row 1: a is '1_000', expected a finite number"),
+        ("csv", "a\n100\n110.5\n", {"checks": AT_MOST_100}, "fails in row 2: a is 110.5, expected at most 100"),
+        ("csv", "a\n-1\n", {"checks": AT_LEAST_0}, "fails in row 1: a is -1, expected at least 0"),
+        ("csv", "a\nnan\n", {"checks": AT_LEAST_0}, "fails in row 1: a is nan, expected a finite number"),
+        ("csv", "a\n1\n", {"checks": [{"column": "z", "min": 0}]}, "lacks the column 'z' in the header"),
+        ("csv", "a,b\n60,41\n", {"checks": SUM}, None),
+        ("csv", "a,b\n60,41\n60,60\n", {"checks": SUM}, "fails in row 2: a + b is 120, expected 100 within 2"),
+        ("csv", "a,b\n1571,1571\n", {"checks": EQUAL}, None),
+        ("csv", "a,b\n1571,1571.0\n", {"checks": EQUAL}, None),
+        ("csv", "a,b\n1091,1571\n", {"checks": EQUAL}, "fails in row 1: a is 1091 and b is 1571, expected the same"),
+        ("csv", "a,b\nnan,nan\n", {"checks": EQUAL}, "fails in row 1: a is nan and b is nan, expected the same"),
+        ("csv", "a,b,c\n,,1\n", {"checks": EQUAL}, "fails in row 1: a is '' and b is '', expected the same"),
+        ("csv", "a,b\n9007199254740993,9007199254740992\n", {"checks": EQUAL}, "expected the same"),
+        ("csv", "a\n1\n", {"checks": [{"median": "a"}]}, "cannot be checked: the check ['median'] is unknown"),
+        ("json", '{"selected": 1}', {"keys": ["selected"]}, None),
+        ("json", '{"selected": 1}', {"keys": ["window"]}, "lacks the key 'window'"),
+        ("json", '{"selected": ""}', {"keys": ["selected"]}, "holds nothing under the key 'selected'"),
+        ("json", "[1]", {"keys": ["window"]}, "is not an object with keys"),
+        ("json", "", {}, "is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("json", "{}", {}, "holds nothing"),
+        ("json", "null", {}, "holds nothing"),
+        ("json", '{"a": NaN}', {}, "is not JSON: NaN is not a JSON number"),
+        ("json", '{"a": 1e999}', {}, "is not JSON: 1e999 is out of range"),
+        ("json", '{"a": 1, "a": 2}', {}, "is not JSON: an object has the same key twice"),
+        ("json", "[" * 100_000, {}, "is not JSON"),
+        ("json", b"\xff\xff\xff", {}, "is not UTF-8 text"),
+        ("json", '[{"a": 1}, {"a": 300}]', {"checks": AT_MOST_100}, "fails in row 2: a is 300, expected at most 100"),
+        ("json", '{"a": %s}' % ("9" * 400), {"checks": FINITE_A}, "expected a finite number"),
+        ("jsonl", '{"a": 1}\n{"a": 2}\n', {"columns": ["a"], "min_rows": 2}, None),
+        ("jsonl", "", {}, "has 0 rows, expected at least 1 rows"),
+        ("jsonl", '{"a": 1}\n{"a": null}\n', {}, "holds nothing in row 2"),
+        ("jsonl", '{"a": 1}\n{"b": 1}\n', {"keys": ["a"]}, "lacks the column 'a' in row 2"),
+        ("jsonl", '{"a": 1}\n{"a": \n', {}, "is not JSON: line 2: Expecting value"),
+        ("jsonl", '{"a": 1}\n\n', {}, "is not JSON: line 2"),
+        ("jsonl", '{"a": 1}\n{"b": 1}\n', {"columns": ["a"]}, "lacks the column 'a' in row 2"),
+        ("jsonl", "[1]\n", {"columns": ["a"]}, "holds no object in row 1, expected the keys a"),
+        ("jsonl", '{"a": true}\n', {"checks": FINITE_A}, "fails in row 1: a is True, expected a finite number"),
+    ],
+)  # fmt: skip
+def test_problem(tmp_path: Path, kind: str, content: bytes | str, owed: dict[str, Any], sentence: str | None) -> None:
+    found = problem(tmp_path, content, kind=kind, **owed)
+    assert (found is None) == (sentence is None), found
+    assert sentence is None or sentence in str(found)
+
+
+def test_sentences_are_short_and_printable(tmp_path: Path) -> None:
+    nasty = "\x1b[31m" + "x" * 10_000
+    found = problem(tmp_path, f"a\n{nasty}\n", kind="csv", checks=[{"finite": ["a"]}])
+    assert found is not None and found.isprintable() and len(found) < 200
+
+
+def test_large_tables_are_read_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "artifact"
+    path.write_text("a,b\n" + "".join(f"{i},{i * 0.5}\n" for i in range(60_000)))
+    owed = artifact("artifact", kind="csv", columns=["a"], checks=ALL)
+    tracemalloc.start()
+    with path.open("rb") as f:
+        assert checks.problem_with(owed, f) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("kind", ["text", "csv", "json", "jsonl"])
+@given(content=st.binary(max_size=200) | st.text(alphabet='ab,\n"{}[]:0123nul.eE-', max_size=200).map(str.encode))
+def test_nothing_raises(tmp_path_factory: pytest.TempPathFactory, kind: str, content: bytes) -> None:
+    owed = {"columns": ["a"], "checks": [*ALL, {"column": "a", "min": 0}, {"equal": ["a", "b"]}], "keys": []}
+    found = problem(tmp_path_factory.mktemp("fuzz"), content, kind=kind, **(owed if kind != "text" else {}))
+    assert found is None or found.isprintable()

@@ -1,0 +1,271 @@
+"""The judge alone: hostile files and records, and the parts that it is made of."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.agent.host import gpu
+from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.run import prepare
+from orchestrator.agent.run.layout import Layout
+from orchestrator.shared import text
+from orchestrator.shared.stage_record import blank, misfit
+from orchestrator.verdict import evidence, junit, outcomes, routes
+from tests.support.agent_pod import artifact, pytest_stage, stage
+
+STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}
+
+
+def events(*lines: dict[str, Any]) -> outcomes.Session:
+    return outcomes.read(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
+
+
+def phases(id_: str, *phases: tuple[str, str], **over: Any) -> list[dict[str, Any]]:
+    return [{"event": "phase", "id": id_, "when": when, "outcome": outcome, **over} for when, outcome in phases]
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome"),
+    [
+        ([("setup", "passed"), ("call", "passed"), ("teardown", "passed")], "passed"),
+        ([("setup", "passed"), ("call", "failed"), ("teardown", "passed")], "failed"),
+        ([("setup", "failed"), ("teardown", "passed")], "error"),
+        ([("setup", "passed"), ("call", "passed"), ("teardown", "failed")], "error"),
+        ([("setup", "skipped"), ("teardown", "passed")], "skipped"),
+        ([("setup", "passed"), ("call", "skipped"), ("teardown", "passed")], "skipped"),
+        ([("setup", "passed"), ("teardown", "passed")], "unfinished"),
+        ([("setup", "passed"), ("call", "rerun"), ("teardown", "passed")], "unfinished"),
+    ],
+)
+def test_outcomes(seen: list[tuple[str, str]], outcome: str) -> None:
+    assert events(*phases("t", *seen)).tests["t"].outcome == outcome
+
+
+def test_a_repeated_test_counts_by_its_last_run() -> None:
+    first = phases("t", ("setup", "passed"), ("call", "rerun"), ("teardown", "passed"))
+    second = phases("t", ("setup", "passed"), ("call", "passed"), ("teardown", "passed"))
+    assert events(*first, *second).tests["t"].outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]\n",
+        b"{}\n",
+        b'{"event": "nonsense"}\n',
+        b'{"event": "end"}\n',
+        b'{"event": "end", "status": Infinity}\n',
+        b'{"event": "selected", "ids": 3}\n',
+    ],
+)
+def test_lines_that_are_not_the_plugins(line: bytes) -> None:
+    with pytest.raises(outcomes.Malformed, match="line 2"):
+        outcomes.read(io.BytesIO(b'{"event": "start"}\n' + line))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is not whole XML"),
+        ("<testsuites>", "is not whole XML"),
+        ("<html/>", "is not JUnit XML"),
+        ("<!DOCTYPE a><testsuites/>", "has a document type declaration"),
+        ('<!DOCTYPE a [<!ENTITY b "b"><!ENTITY c "&b;&b;">]><testsuites>&c;</testsuites>', "document type"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><testsuites/>', "document type"),
+        ("<testsuites>&nbsp;</testsuites>", "is not whole XML"),
+    ],
+)
+def test_hostile_junit(text: str, sentence: str) -> None:
+    with pytest.raises(junit.Malformed, match=sentence):
+        junit.parse(io.BytesIO(text.encode()))
+
+
+def test_junit_cases() -> None:
+    text = """<testsuites><testsuite>
+      <testcase classname="a.test_b.TestC" name="test_d[x-1]"><properties>
+        <property name="route.selected" value="triton@cpu:interpreted"/><property name="other" value="1"/>
+      </properties></testcase>
+      <testcase classname="" name="a.test_e"><skipped message="collection skipped"/></testcase>
+      <testcase classname="a.f" name="g"><failure/><error/></testcase></testsuite></testsuites>"""
+    cases = junit.parse(io.BytesIO(text.encode()))
+    assert [(c.key, c.outcome) for c in cases] == [
+        (junit.case_key("a/test_b.py::TestC::test_d[x-1]"), "passed"),
+        (junit.case_key("a/test_e.py"), "skipped"),
+        (junit.case_key("a/f.py::g"), "error"),
+    ]
+    assert cases[0].routes == {"route.selected": ["triton@cpu:interpreted"]}
+
+
+def test_junit_that_is_deep_or_long() -> None:
+    with pytest.raises(junit.Malformed, match="nested more than 20 deep"):
+        junit.parse(io.BytesIO(b"<testsuites>" + b"<testsuite>" * 100_000))
+    many = b'<testcase classname="a" name="b"/>' * 50_000
+    assert len(junit.parse(io.BytesIO(b"<testsuites>" + many + b"</testsuites>"))) == 50_000
+
+
+# Records come from a pod ------------------------------------------------------------------------------------------
+
+
+def test_the_blank_record_fits() -> None:
+    assert misfit(blank([])) is None
+    assert misfit(json.loads(json.dumps(blank(["x"])))) is None
+
+
+@pytest.mark.parametrize("key", sorted(set(blank([])) - {"seconds", "leftovers", "refused", "redacted"}))
+@pytest.mark.parametrize("value", ["gone", 3.5, [[]], [1], {}, {"ok": 1}], ids=repr)
+def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> None:
+    record = {**blank([]), "started": True, "exit_code": 0, key: value}
+    judgement = evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {})
+    if misfit(record) is None:  # a text is well-formed where a text may be
+        assert judgement.status in STATUSES
+    else:
+        assert (judgement.status, judgement.reason) == (
+            "invalid",
+            f"the record of this stage is malformed: {misfit(record)}",
+        )
+
+
+def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
+    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "used_cuda", "unseen_sessions"}:
+        record = {k: v for k, v in blank([]).items() if k != key}
+        assert evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        ({"ended_by": "cancel", "signal": "SIGTERM", "blocked": "x"}, "cancelled"),
+        ({"blocked": "x", "ended_by": "wall"}, "blocked"),
+        ({"ended_by": "wall", "signal": "SIGKILL"}, "timed_out"),
+        ({"ended_by": "silence", "signal": "SIGKILL"}, "stalled"),
+        ({"signal": "SIGSEGV", "exit_code": None}, "crashed"),
+        ({"exit_code": 1, "environment_ok": False}, "failed"),
+        ({"exit_code": None}, "failed"),
+        ({"environment_ok": False}, "invalid"),
+        ({"guarded": False}, "invalid"),
+        ({"started": False}, "blocked"),
+        ({}, "passed"),
+    ],
+)
+def test_the_first_rule_that_matches_decides(tmp_path: Path, facts: dict[str, Any], status: str) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/a.txt").write_text("1")
+    file = {"path": "artifacts/a.txt", "bytes": 1, "sha256": "0" * 64}
+    delivered = {"path": "a.txt", "existed_before": False, "problem": None}
+    record = {**blank([]), "started": True, "exit_code": 0, "files": [file], "artifacts": [delivered], **facts}
+    planned = stage("s", ["true"], expect={"artifacts": [artifact("a.txt")]})
+    assert evidence.judge_stage(planned, record, tmp_path, {}).status == status
+
+
+def test_the_plans_word_counts_and_not_the_pods(tmp_path: Path) -> None:
+    record = {**blank([]), "started": True, "exit_code": 0, "status": "passed", "reason": ""}
+    judge = evidence.judge_stage
+    assert judge(stage("s", ["true"], blocked="requires cuda"), record, tmp_path, {}).status == "blocked"
+    assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {}).status == "blocked"
+    assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {"a": "skipped"}).status == "blocked"
+    assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {"a": "passed"}).status == "invalid"
+
+
+def test_files_that_the_record_does_not_list_are_no_evidence(tmp_path: Path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/a.txt").write_text("1")
+    delivered = {"path": "a.txt", "existed_before": False, "problem": None}
+    record = {**blank([]), "started": True, "exit_code": 0, "artifacts": [delivered]}
+    judgement = evidence.judge_stage(stage("s", [], expect={"artifacts": [artifact("a.txt")]}), record, tmp_path, {})
+    assert (judgement.status, judgement.reason) == ("invalid", "artifact a.txt is missing")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(plugin=st.binary(max_size=300), xml=st.binary(max_size=300), exit_code=st.sampled_from([0, 1, 4, 5]))
+def test_no_file_raises_and_no_garbage_passes(tmp_path: Path, plugin: bytes, xml: bytes, exit_code: int) -> None:
+    folder = tmp_path / "stages/s"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pytest.jsonl").write_bytes(plugin)
+    (folder / "junit.xml").write_bytes(xml)
+    files = [{"path": f"stages/s/{n}", "bytes": 0, "sha256": ""} for n in ("pytest.jsonl", "junit.xml")]
+    record = {**blank([]), "started": True, "exit_code": exit_code, "files": files}
+    judgement = evidence.judge_stage(pytest_stage("s"), record, tmp_path, {})
+    assert judgement.status in ("failed", "invalid") and judgement.reason.isprintable()
+
+
+def test_a_bench_owes_the_fact_that_it_had_the_gpu_to_itself(tmp_path: Path) -> None:
+    bench = stage("s", ["true"], exclusive="gpu", cuda=True)
+    for use, reason in ((None, "was not recorded"), ({"unknown": None, "disturbed": "pid 42"}, "pid 42")):
+        record = {**blank([]), "started": True, "exit_code": 0, "gpu": use}
+        judgement = evidence.judge_stage(bench, record, tmp_path, {})
+        assert judgement.status == "invalid" and reason in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("cuda", "capabilities", "route", "wrong"),
+    [
+        (False, [], "triton@cuda:sm_90", "but the pod has no CUDA GPU"),
+        (True, ["8.9"], "triton@cuda:sm_90", "but the pod has cuda:sm_89"),
+        (True, ["8.9", "9.0"], "triton@cuda:sm_90", None),
+        (True, [None], "triton@cuda:sm_90", None),
+        (True, ["8.9"], "triton@cpu:interpreted", None),
+    ],
+)
+def test_a_route_names_a_device_of_the_pod(cuda: bool, capabilities: list[Any], route: str, wrong: str | None) -> None:
+    gpus = [{"compute_cap": capability} for capability in capabilities]
+    known = routes.devices({"promises": {"cuda": cuda}, "facts": {"gpus": gpus}})
+    found = list(routes.problems(stage("s", []), {"selected": {route: 1}}, known))
+    assert found == ([f"route.selected was {route}, {wrong}"] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (b"Traceback (most recent call last):\n", "a Python traceback"),
+        (b"ok\n[rank0]: Traceback (most recent call last):\n", "a Python traceback"),
+        (b"Exception ignored in: <f>\nTraceback (most recent call last):\n", None),
+        (b"a traceback\n", None),
+        (
+            b'  File "a.py", line 1\n    def f(:\nSyntaxError: invalid syntax\n',
+            "Python's 'SyntaxError: invalid syntax'",
+        ),
+        (b"/env/bin/python3.11: No module named gone\n", "Python's '/env/bin/python3.11: No module named gone'"),
+        (b"Fatal Python error: Segmentation fault\n", "Python's 'Fatal Python error: Segmentation fault'"),
+        (b"test.py: a SyntaxError: expected\n", None),
+    ],
+)
+def test_python_errors_but_not_those_that_python_ignores(said: bytes, found: str | None) -> None:
+    assert text.python_error(io.BytesIO(said)) == found
+
+
+@pytest.mark.parametrize(
+    ("visible", "sees"),
+    [("0", True), ("1,0", True), ("7,0", False), ("-1", False), ("", False), ("GPU-a", True), ("GPU-b", False)],
+)
+def test_which_gpus_a_stage_sees(visible: str, sees: bool) -> None:
+    gpus = [{"index": 0, "uuid": "GPU-a1"}, {"index": 1, "uuid": "GPU-a2"}]
+    assert gpu.sees_any(visible, gpus) is sees
+    assert gpu.sees_any(visible, []) is (visible not in ("", "-1"))
+
+
+def test_a_pytest_of_another_python_is_not_the_environments(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "env" / "bin", tmp_path / "other"
+    for folder, script in ((ours, ""), (theirs, "#!/usr/bin/python2\n")):
+        folder.mkdir(parents=True)
+        (folder / "pytest").write_text(script)
+        (folder / "pytest").chmod(0o755)
+    interpreter = Interpreter(f"{ours}/python", "system", None, "3.11.1", (), frozenset())
+
+    def why_blocked(path: Path) -> str | None:
+        planned = {"argv": ["pytest"], "paths": []}
+        return prepare.why_blocked(planned, ["pytest"], {"PATH": str(path)}, interpreter, Layout(tmp_path))
+
+    assert why_blocked(ours) is None
+    assert why_blocked(theirs) == f"pytest is not the environment's: expected one in {ours}"
+    (theirs / "pytest").write_text(f"#!{ours}/python\n")  # as an installer writes it elsewhere
+    assert why_blocked(theirs) is None
+    (tmp_path / "link").symlink_to(ours)  # another way to the same place
+    assert why_blocked(tmp_path / "link") is None
