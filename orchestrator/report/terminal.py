@@ -12,6 +12,7 @@ from rich.table import Table
 from orchestrator.results import Result
 from orchestrator.text import plain, seconds, size
 from orchestrator.ui import coloured
+from orchestrator.verdict.status import OUTCOMES
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -38,8 +39,7 @@ def show(result: Result, console: Console) -> None:
     console.print(stages)
     if result.error:
         console.print(f"[red]error:[/] {escape(plain(result.error))}")
-    colour = "green" if result.verdict == "passed" else "yellow" if result.verdict == "incomplete" else "red"
-    console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
+    console.print(f"[bold {OUTCOMES[result.verdict].colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
     console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 

@@ -7,12 +7,16 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, NsaPodError, PodError
-from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
-from orchestrator.pod.session import Door
+from orchestrator.launchers import launcher_of
+from orchestrator.launchers.claim import held_by
+from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.facts import PodFacts, broken_promises, probe
+from orchestrator.pod.session import PodSession
+from orchestrator.shared.answers import Disk, Gpu
 from orchestrator.store.hostkeys import Trust
 from orchestrator.text import plain, seconds, size
 from orchestrator.transports import open_transport
@@ -41,28 +45,28 @@ class Check:
         return asdict(self)
 
 
-def doctor(door: Door) -> list[Check]:
+def doctor(session: PodSession) -> list[Check]:
     """All checks that can be made; the list ends with the one without which nothing further can be looked at."""
-    transport = open_transport(door.pod, Trust(door.ask, door.accept_new_host_key))
+    transport = open_transport(session.pod, Trust(session.confirm, session.accept_new_host_key))
     began = time.monotonic()
     try:
         with transport:
             took = seconds(time.monotonic() - began)
-            return [Check("reachable", "ok", f"connected in {took}"), *_connected(transport, door)]
+            return [Check("reachable", "ok", f"connected in {took}"), *_connected(transport, session)]
     except HostKeyError as error:
         return [Check("host key", "fail", str(error), "find out which machine this is before anything else")]
     except NsaPodError as error:
         return [Check("reachable", "fail", str(error), "nothing else can be checked before this works")]
 
 
-def _connected(transport: Transport, door: Door) -> Iterator[Check]:
+def _connected(transport: Transport, session: PodSession) -> Iterator[Check]:
     yield _host_key(transport)
     commands = _commands(transport)
     yield commands
     if commands.level == "fail":
         return
     try:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         facts = probe(agent)
     except PodError as error:
         yield Check(
@@ -70,7 +74,7 @@ def _connected(transport: Transport, door: Door) -> Iterator[Check]:
         )
         return
     yield _file_copy(agent)
-    yield from from_facts(door.pod, facts, allow_different_gpu=door.allow_different_gpu)
+    yield from from_facts(session.pod, facts, allow_different_gpu=session.allow_different_gpu)
     yield _lock(agent)
 
 
@@ -146,9 +150,9 @@ def _driver(pod: Pod, facts: PodFacts) -> Check:
     return Check("driver", "ok", found)
 
 
-def _gpu_use(gpu: Mapping[str, Any]) -> Check:
+def _gpu_use(gpu: Gpu) -> Check:
     name = f"GPU {gpu['index']} in use"
-    memory, total, percent = (gpu[key] for key in ("memory_used_mib", "memory_total_mib", "utilization_percent"))
+    memory, total, percent = gpu["memory_used_mib"], gpu["memory_total_mib"], gpu["utilization_percent"]
     if not isinstance(memory, int):
         return Check(name, "warn", "the driver does not tell", "see that nobody else works on it")
     found = f"{memory} of {total} MiB, {percent} % busy"
@@ -157,7 +161,7 @@ def _gpu_use(gpu: Mapping[str, Any]) -> Check:
     return Check(name, "ok", found)
 
 
-def _disk(disk: Mapping[str, Any]) -> Check:
+def _disk(disk: Disk) -> Check:
     free, inodes = disk["free_bytes"], disk["free_inodes"]
     found = f"{size(free)} free at {plain(disk['path'])}" + (f", {inodes} inodes" if inodes is not None else "")
     if not disk["writable"]:
@@ -170,13 +174,13 @@ def _disk(disk: Mapping[str, Any]) -> Check:
 
 
 def _rsync(programs: Mapping[str, str | None]) -> Check:
-    if programs["rsync"]:
+    if programs.get("rsync"):
         return Check("rsync", "ok", plain(programs["rsync"]))
     return Check("rsync", "warn", "not on the pod: trees travel whole, as tar", "install rsync")
 
 
 def _installer(facts: PodFacts) -> Check:
-    if facts.raw["programs"]["uv"]:
+    if facts.raw["programs"].get("uv"):
         return Check("installer", "ok", f"uv ({plain(facts.raw['programs']['uv'])})")
     able = [python for python in facts.raw["pythons"] if {"venv", "ensurepip"} <= set(python["has"])]
     if able:
@@ -186,8 +190,7 @@ def _installer(facts: PodFacts) -> Check:
 
 
 def _lock(agent: Agent) -> Check:
-    holder = agent.call("runs", agent.workdir)["holder"]
+    holder = launcher_of(agent).holder()
     if holder is None:
         return Check("lock", "ok", "free")
-    who, since, run = (plain(holder.get(key, "unknown")) for key in ("holder", "since", "run_id"))
-    return Check("lock", "warn", f"held by {who} since {since} for run {run}", "wait for it, or nsa-pod cancel")
+    return Check("lock", "warn", f"held by {held_by(holder)}", "wait for it, or nsa-pod cancel")
