@@ -23,6 +23,8 @@ from typing import (
     get_type_hints,
 )
 
+from orchestrator.shared.text import alternatives
+
 Location = Tuple[Union[str, int], ...]
 Rule = Callable[[Any], Optional[str]]
 
@@ -59,7 +61,7 @@ def errors(value: object, shape: Any, at: Location = (), *, closed: bool = False
         yield from _of_union(value, get_args(shape), at, closed)
     elif origin is Literal:
         if not any(value == allowed and type(value) is type(allowed) for allowed in get_args(shape)):
-            yield Error(at, f"expected {_listed(map(str, get_args(shape)))}")
+            yield Error(at, f"expected {alternatives(map(str, get_args(shape)))}")
     elif origin is list:
         yield from _of_list(value, get_args(shape)[0], at, closed)
     elif origin is dict:
@@ -116,7 +118,7 @@ def _of_union(value: object, shapes: Tuple[Any, ...], at: Location, closed: bool
             yield from deepest
         else:
             expected = (of_one[0].sentence.replace("expected ", "", 1) for of_one in found)
-            yield Error(at, f"expected {_listed(text for text in expected if text != 'nothing')}")
+            yield Error(at, f"expected {alternatives(dict.fromkeys(text for text in expected if text != 'nothing'))}")
 
 
 def _of_list(value: object, inner: Any, at: Location, closed: bool) -> Iterator[Error]:
@@ -150,8 +152,3 @@ def _of_typed_dict(value: object, shape: Any, at: Location, closed: bool) -> Ite
     for key in value if closed else ():
         if key not in fields(shape):
             yield Error((*at, str(key)), "unknown key", tuple(fields(shape)))
-
-
-def _listed(words: Iterator[str]) -> str:
-    *head, last = list(dict.fromkeys(words))
-    return f"{', '.join(head)} or {last}" if head else last

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Iterator, Mapping, NewType, Optional, Tuple, TypedDict
 
 from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields
+from orchestrator.shared.text import alternatives
 from orchestrator.verdict.artifacts import table, text
 from orchestrator.verdict.artifacts.kind import Bad, Kind
 
@@ -59,10 +60,11 @@ def problem(asked: Mapping[str, Any], f: BinaryIO) -> Optional[str]:
 
 
 def _unknown(key: str, at: Location, known: Tuple[str, ...]) -> Error:
-    others = [kind.name for kind in KINDS.values() if key in fields(kind.asks)]
-    if others:
-        return Error(at, f"expected kind {' or '.join(others)} beside it")
-    return Error(at, "unknown key", known)
+    others = [kind for kind in KINDS.values() if key in fields(kind.asks)]
+    if not others:
+        return Error(at, "unknown key", known)
+    theirs = [name for name in fields(others[-1].asks) if name not in known]
+    return Error(at, f"expected kind {alternatives([kind.name for kind in others])} beside {alternatives(theirs)}")
 
 
 def _relative(path: str) -> Optional[str]:

@@ -26,10 +26,13 @@ class AsksOfCsv(TypedDict, total=False):
     checks: List[Any]
 
 
-class AsksOfJson(AsksOfCsv, total=False):
+class AsksOfJson(TypedDict, total=False):
     """As of a CSV file; and keys that must be there and hold something."""
 
+    columns: List[str]
     keys: List[str]
+    min_rows: Count
+    checks: List[Any]
 
 
 def _csv(asked: Mapping[str, Any], f: BinaryIO) -> None:
