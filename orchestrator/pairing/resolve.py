@@ -30,7 +30,7 @@ def resolve_environment(chosen: Environment, platform: str) -> list[Wheel]:
     """The wheels of an environment, but for those outside the package index; by the table's index where this machine's
     own ones have not got the build.
     """
-    own = Settings.of_pod(sys.executable)
+    own = Settings.of(sys.executable)
     try:
         return resolve(chosen.requirements, platform, chosen.python, own.for_uv())
     except EnvironmentFailed:

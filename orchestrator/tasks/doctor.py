@@ -176,13 +176,8 @@ def _rsync(programs: Mapping[str, str | None]) -> Check:
 
 
 def _installer(facts: PodFacts) -> Check:
-    if facts.raw["programs"]["uv"]:
-        return Check("installer", "ok", f"uv ({plain(facts.raw['programs']['uv'])})")
-    able = [python for python in facts.raw["pythons"] if {"venv", "ensurepip"} <= set(python["has"])]
-    if able:
-        return Check("installer", "ok", f"venv and pip of {plain(able[0]['path'])}")
-    advice = "install uv, or python3-venv"
-    return Check("installer", "warn", "neither uv nor a Python with venv and ensurepip", advice)
+    uv = facts.raw["programs"]["uv"]
+    return Check("installer", "ok", f"uv ({plain(uv)})" if uv else "no uv: a bootstrap fetches it, or carries it there")
 
 
 def _lock(agent: Agent) -> Check:

@@ -19,6 +19,7 @@ from orchestrator.agent.env import lease
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.store import Store, find, identity, is_held, locked, read_json
+from orchestrator.agent.env.uv import NoUv
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
 from orchestrator.shared.redaction import Redactor
@@ -80,7 +81,7 @@ def wait(argv: Sequence[str]) -> int:
     """`env wait --workdir W JOB --offset N --wait S`: progress from byte N on, or the end, within S seconds.
 
     The end is told at once, progress at most once a second. Prints {"state", "offset", "progress"}; state is running,
-    built, failed (with "error") or lost: its process died.
+    built, failed (with "error", and "lacks": "uv" where that is all) or lost: its process died.
     """
     parser = _parser("env wait")
     parser.add_argument("job")
@@ -187,29 +188,29 @@ def _detach(held: int) -> bool:
 
 def _run_build(store: Store, request: Mapping[str, Any], folder: Path) -> None:
     """In the detached process, to its end: whatever happens, a result is written."""
-    error: str | None = "the builder was ended"
+    result = {"error": "the builder was ended"}
     variables = request.get("variables", {})
     redactor = Redactor([(name, variables[name]) for name in request.get("secrets", ())])
     try:
         Builder(store, request, Progress(folder / "progress.jsonl", redactor)).build()
-        error = None
+        result = {}
     except Failure as e:
-        error = str(e)
+        result = {"error": str(e), **({"lacks": "uv"} if isinstance(e, NoUv) else {})}
     except OSError as e:
-        error = f"the pod's file system refused: {e}"
+        result = {"error": f"the pod's file system refused: {e}"}
     except Exception as e:
-        error = f"the builder failed unexpectedly: {type(e).__name__}: {e}"
+        result = {"error": f"the builder failed unexpectedly: {type(e).__name__}: {e}"}
         (folder / "traceback").write_text(redactor.text(traceback.format_exc()))
     finally:
-        write_atomically(folder / "result.json", json.dumps({"error": redactor.text(error)} if error else {}))
+        write_atomically(folder / "result.json", json.dumps(redactor.clean(result)))
         os._exit(0)
 
 
 def _state(folder: Path) -> dict[str, Any]:
     result = folder / "result.json"
     if result.exists():
-        error = read_json(result).get("error")
-        return {"state": "failed", "error": error} if error else {"state": "built"}
+        failure = read_json(result)
+        return {"state": "failed", **failure} if failure else {"state": "built"}
     held = is_held(folder / "lock")
     # Free, and still no result: nobody will write one.
     return {"state": "running" if held or result.exists() else "lost"}

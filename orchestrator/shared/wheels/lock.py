@@ -1,4 +1,4 @@
-"""A lock: every wheel of an environment with its address and hash, as a requirements file that uv and pip both read."""
+"""A lock: every wheel of an environment with its address and hash, as a requirements file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.shared.failure import Failure
+from orchestrator.shared.wheels.web import filename, without_credentials
 
 # Begins the local version of a wheel that was compiled on the pod.
 LABEL = "+src."
@@ -34,7 +34,7 @@ class Wheel:
 
     @property
     def filename(self) -> str:
-        return unquote(urlsplit(self.url).path.rsplit("/", 1)[-1])
+        return filename(self.url)
 
     @property
     def version(self) -> str:
@@ -101,7 +101,7 @@ def canonical(name: str) -> str:
 
 def make_lock(wheels: Iterable[Wheel], python: str, platform: str) -> Lock:
     """A lock in its canonical order; addresses lose the credentials that an index's own address may carry."""
-    clean = [replace(w, name=canonical(w.name), url=_without_credentials(w.url)) for w in wheels]
+    clean = [replace(w, name=canonical(w.name), url=without_credentials(w.url)) for w in wheels]
     return Lock(tuple(sorted(clean, key=lambda w: w.name)), python, platform)
 
 
@@ -123,16 +123,6 @@ def from_pylock(text: str) -> list[Wheel]:
     return [_from_block(block) for block in text.split("[[packages]]")[1:]]
 
 
-def from_report(report: Mapping[str, Any]) -> list[Wheel]:
-    """The wheels of pip's installation report (its `--report`, version 1)."""
-    found = []
-    for item in report["install"]:
-        archive = item["download_info"].get("archive_info", {})
-        sha256 = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").partition("sha256=")[2] or None
-        found.append(Wheel(item["metadata"]["name"], item["download_info"]["url"], sha256))
-    return found
-
-
 def cuda_packages(lock: Sequence[Wheel]) -> list[str]:
     """Packages that only a CUDA build of torch brings."""
     return [w.name for w in lock if _CUDA_PACKAGE.match(canonical(w.name))]
@@ -152,11 +142,6 @@ def _rank(url: str) -> tuple[bool, tuple[int, ...]]:
     tags = Wheel("", url, None).filename[: -len(".whl")].split("-")[-3:]
     glibc = max((tuple(map(int, found)) for found in _GLIBC.findall(tags[-1])), default=(0, 0))
     return tags[0] == tags[1], glibc
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def expand(lock: Lock, local: Mapping[str, str]) -> Iterator[str]:
