@@ -23,8 +23,6 @@ _GIB = 2**30
 # An environment with CUDA takes about 10 GiB, one without about 2.
 _DISK_WARN, _DISK_FAIL = 12 * _GIB, 2 * _GIB
 _INODES_WARN, _INODES_FAIL = 200_000, 20_000
-# What an idle GPU's driver and display may hold.
-_IDLE_MEMORY_MIB, _IDLE_PERCENT = 600, 5
 _NOISE = "does a login script of the pod print something, or end the shell?"
 
 
@@ -79,7 +77,7 @@ def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) 
     yield _python(facts)
     yield _gpu(pod, facts, allow_different_gpu)
     yield _driver(pod, facts)
-    yield from map(_gpu_use, facts.raw["gpus"])
+    yield from _gpu_uses(facts)
     yield _disk(facts.raw["disk"])
     yield _rsync(facts.raw["programs"])
     yield _installer(facts)
@@ -146,15 +144,20 @@ def _driver(pod: Pod, facts: PodFacts) -> Check:
     return Check("driver", "ok", found)
 
 
-def _gpu_use(gpu: Mapping[str, Any]) -> Check:
-    name = f"GPU {gpu['index']} in use"
-    memory, total, percent = (gpu[key] for key in ("memory_used_mib", "memory_total_mib", "utilization_percent"))
-    if not isinstance(memory, int):
-        return Check(name, "warn", "the driver does not tell", "see that nobody else works on it")
-    found = f"{memory} of {total} MiB, {percent} % busy"
-    if memory > _IDLE_MEMORY_MIB or (isinstance(percent, int) and percent > _IDLE_PERCENT):
-        return Check(name, "warn", found, "someone else uses it: times measured now mean nothing")
-    return Check(name, "ok", found)
+def _gpu_uses(facts: PodFacts) -> Iterator[Check]:
+    """As the agent tells it: by the rule by which it blocks a stage that wants the GPU for itself."""
+    told = facts.raw.get("gpu_use")
+    for number, gpu in enumerate(facts.raw["gpus"]):
+        name = f"GPU {gpu['index']} in use"
+        use = told[number] if isinstance(told, list) and number < len(told) else None
+        if not isinstance(use, dict) or use.get("unknown"):
+            why = use["unknown"] if isinstance(use, dict) else "the pod does not tell"
+            yield Check(name, "warn", plain(why), "see that nobody else works on it")
+        elif use.get("by"):
+            yield Check(name, "warn", plain(use["by"]), "stages that want the GPU for themselves will be blocked")
+        else:
+            memory, total, busy = (gpu[key] for key in ("memory_used_mib", "memory_total_mib", "utilization_percent"))
+            yield Check(name, "ok", plain(f"idle: {memory} of {total} MiB, {busy} % busy"))
 
 
 def _disk(disk: Mapping[str, Any]) -> Check:

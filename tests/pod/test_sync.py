@@ -435,13 +435,19 @@ def test_what_the_facts_mean(pod: dict[str, str], facts: PodFacts, name: str, le
 
 
 @pytest.mark.parametrize(
-    ("used", "percent", "level"), [(300, 0, "ok"), (20_480, 0, "warn"), (300, 97, "warn"), (None, None, "warn")]
+    ("use", "level", "found"),
+    [
+        ({"by": None, "unknown": None}, "ok", "idle: 1 of 24564 MiB, 0 % busy"),
+        ({"by": "pid 7 (train) holds 20480 MiB on GPU 0", "unknown": None}, "warn", "pid 7 (train) holds 20480 MiB"),
+        ({"by": None, "unknown": "the driver does not tell how much"}, "warn", "the driver does not tell how much"),
+        (None, "warn", "the pod does not tell"),
+        ("busy", "warn", "the pod does not tell"),
+    ],
 )
-def test_a_gpu_that_someone_uses(used: int | None, percent: int | None, level: str) -> None:
-    facts = facts_with("NVIDIA H100")
-    facts.raw["gpus"][0].update(memory_used_mib=used, utilization_percent=percent)
-    checks = level_of(list(from_facts(Pod(name="x", transport="local"), facts)))
-    assert checks["GPU 0 in use"] == level
+def test_who_uses_a_gpu_is_shown_as_the_agent_tells_it(use: Any, level: str, found: str) -> None:
+    facts = facts_with("NVIDIA H100", gpu_use=[use])
+    check = next(c for c in from_facts(Pod(name="x", transport="local"), facts) if c.name == "GPU 0 in use")
+    assert (check.level, check.found[: len(found)]) == (level, found)
 
 
 def test_a_holder_of_the_lock_is_named(sshd: Sshd, tmp_path: Path) -> None:
