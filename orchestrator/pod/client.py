@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodBusy, PodError
+from orchestrator.pairing.table import table
 from orchestrator.pod import bundle
 from orchestrator.pod.answers import misfit
 from orchestrator.results import State
@@ -46,9 +47,9 @@ _MODEL_WORDS = frozenset("ada blackwell d laptop max mobile pro super ti".split(
 
 
 def capability(gpu: Mapping[str, Any]) -> int:
-    """A GPU's compute capability as 89 for 8.9; 0 where the driver does not tell it."""
+    """A GPU's compute capability as 89 for 8.9: as the driver tells it, else by the GPU's name; 0 if neither does."""
     told = re.fullmatch(r"(\d{1,3})\.(\d)", str(gpu["compute_cap"]))
-    return int(told[1] + told[2]) if told else 0
+    return int(told[1] + told[2]) if told else table().sm_of(str(gpu["name"])) or 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class PodFacts:
 
     @property
     def sm(self) -> int | None:
-        """Compute capability as 89 for 8.9; None without a GPU, 0 where the driver does not tell it."""
+        """Compute capability as 89 for 8.9; None without a GPU, 0 where nobody knows it."""
         return capability(self.gpu) if self.gpu else None
 
     @property

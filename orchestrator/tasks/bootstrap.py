@@ -106,7 +106,7 @@ def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
 
 def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Facts:
     """What the choice depends on, out of the probe's facts; `agent_python` is the pod's `python`, if it names one."""
-    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), _sm(gpu)) for gpu in raw["gpus"])
+    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), capability(gpu)) for gpu in raw["gpus"])
     libc, version = (*raw["libc"], "", "")[:2]
     pythons = [p for p in raw["pythons"] if _is_cpython(p) and (not pod.python or p["executable"] == agent_python)]
     compilers = [raw["programs"][name] for name in _COMPILERS if name in raw["programs"]]
@@ -121,11 +121,6 @@ def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Fa
         from_source=FLASH in raw.get("built", ()),
         compiler=any(compilers) if any(compilers) or len(compilers) == len(_COMPILERS) else None,
     )
-
-
-def _sm(gpu: Mapping[str, Any]) -> int:
-    """From the driver, else by the GPU's name; 0, which no build serves, for one that nobody knows."""
-    return capability(gpu) or table().sm_of(str(gpu["name"])) or 0
 
 
 def _is_cpython(python: Mapping[str, Any]) -> bool:
