@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.store import Store, find, identity, is_held, locked, read_json
 from orchestrator.agent.env.uv import NoUv
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.files import write_atomically
+from orchestrator.shared.files import walk, write_atomically
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.wheels.lock import canonical
 
@@ -217,18 +218,23 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def _summaries(store: Store) -> list[dict[str, Any]]:
-    found = [_summary(store.environment(key)) for key in store.whole()]
-    return sorted(found, key=lambda e: float(e["age_s"]))
+    """All environments, the last used first; one that somebody removes meanwhile is none."""
+    found = (_summary(store.environment(key)) for key in store.whole())
+    return sorted(filter(None, found), key=lambda e: float(e["age_s"]))
 
 
-def _summary(root: Path) -> dict[str, Any]:
+def _summary(root: Path) -> dict[str, Any] | None:
+    try:
+        age_s = round(time.time() - (root / "env.json").stat().st_mtime, 1)
+    except FileNotFoundError:
+        return None
     record = read_json(root / "env.json")
     packages = {name: version for name, version in record.get("packages", {}).items() if name in _TELLING}
     return {
         **{name: record.get(name) for name in _SHOWN},
         "packages": packages,
         "bytes": _disk_bytes(root),
-        "age_s": round(time.time() - (root / "env.json").stat().st_mtime, 1),
+        "age_s": age_s,
         "in_use": lease.is_taken(root),
     }
 
@@ -268,18 +274,20 @@ def _trim_cache(store: Store) -> None:
     if any(_state(job)["state"] == "running" for job in store.root.glob(".jobs/*")):
         return
     for archive in store.cache.glob("uv/archive-v*/*"):
-        files = [Path(folder) / name for folder, _, names in os.walk(archive) for name in names]
-        if all(path.lstat().st_nlink == 1 for path in files):
+        if all(status.st_nlink == 1 for status in _files(archive)):
             shutil.rmtree(archive, ignore_errors=True)
     if not store.whole():
         shutil.rmtree(store.cache, ignore_errors=True)
 
 
 def _disk_bytes(root: Path) -> int:
-    """Blocks on disk; a file that several directories share counts in each."""
-    inodes: dict[int, int] = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            status = os.lstat(os.path.join(folder, name))
-            inodes[status.st_ino] = status.st_blocks * 512
+    """Blocks on disk; a file that several directories share counts in each, one that goes meanwhile in none."""
+    inodes = {status.st_ino: status.st_blocks * 512 for status in _files(root)}
     return sum(inodes.values())
+
+
+def _files(root: Path) -> Iterator[os.stat_result]:
+    """The status of each file below `root`, but for those that go meanwhile."""
+    for _, entry in walk(root):
+        with contextlib.suppress(FileNotFoundError):
+            yield entry.stat(follow_symlinks=False)
