@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from orchestrator.results import Result
-from orchestrator.text import plain, seconds, size
+from orchestrator.text import count, listing, number, plain, seconds, size
 from orchestrator.ui import coloured
+
+_PAIRED = ("torch", "triton", "flash-attn")
+_MOST_PACKAGES = 6
+_LONGEST_LINE = 1000
+_DAY_S = 86400.0
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -72,7 +78,7 @@ def environments(found: Sequence[Mapping[str, Any]]) -> Table:
             **environment,
             **environment["packages"],
             "size": size(environment["bytes"]),
-            "unused for": seconds(environment["age_s"]),
+            "unused for": _days(environment["age_s"]),
             "in use": "yes" if environment["in_use"] else "",
         }
         for environment in found
@@ -86,11 +92,67 @@ def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Tabl
     return table(there or ["none"], [[str(row.get(key, "")) for key in there] for row in found])
 
 
-def facts(found: Mapping[str, object]) -> Table:
-    """Any mapping, a line for each item of its lists."""
+def facts(found: Mapping[str, Any]) -> RenderableType:
+    """What a command tells: an environment or what was pruned as sentences, else a line for each item of a list."""
+    if "removed" in found:
+        return _pruned(found)
+    if "packages" in found:
+        return _environment(found)
     lines = [
         (key if first else "", str(item))
         for key, value in found.items()
         for first, item in ((n == 0, x) for n, x in enumerate(value if isinstance(value, list) else [value]))
     ]
     return table(("", ""), lines)
+
+
+def _environment(found: Mapping[str, Any]) -> RenderableType:
+    """An environment that is ready on the pod."""
+    versions = dict(found["packages"])
+    names = [*filter(versions.__contains__, _PAIRED), *sorted(versions.keys() - set(_PAIRED))]
+    cuda = f", CUDA {found['torch_cuda']}" if found.get("torch_cuda") else ""
+    named = f"environment {found['key']}" if found.get("key") else "the pod's own Python as it is"
+    profile = f" ({found['profile']})" if found.get("profile") else ""
+    has = listing((f"{name} {versions[name]}" for name in names), _MOST_PACKAGES) or "none of the named packages"
+    built = found.get("built")
+    lines = [f"{named}{profile}: Python {found.get('python_version')}{cuda}", f"has {has}", f"at {found['python']}"]
+    lines += [f"{name} was compiled on the pod" for name in (built if isinstance(built, dict) else ())]
+    return _lines(*lines, *(found.get("notes") or ()))
+
+
+def _pruned(found: Mapping[str, Any]) -> RenderableType:
+    """Which environments went, which stayed and why, and what else was freed."""
+    would = "would be " if found.get("dry_run") else ""
+    removed, kept = ([e for e in found[name] if isinstance(e, dict)] for name in ("removed", "kept"))
+    wheels = [wheel for wheel in found.get("wheels") or () if isinstance(wheel, dict)]
+    rows = [(e, f"{would}removed") for e in removed]
+    rows += [(e, f"kept: {e.get('why')}") for e in kept]
+    shown = [
+        {
+            **environment,
+            "profile": environment.get("profile") or "",
+            "size": size(_bytes(environment)),
+            "unused for": _days(environment.get("age_s")),
+            "": what,
+        }
+        for environment, what in rows
+    ]
+    freed = "" if would else f"; {size(_bytes(found, 'freed_bytes'))} of disk freed, downloads included"
+    lines = [f"compiled wheel {would}removed: {wheel.get('file')}, {size(_bytes(wheel))}" for wheel in wheels]
+    lines.append(f"{count(len(removed), 'environment')} {would}removed, {len(kept)} kept{freed}")
+    tables = [_columns(shown, ("key", "profile", "size", "unused for", ""))] if shown else []
+    return Group(*tables, _lines(*lines))
+
+
+def _lines(*lines: object) -> Text:
+    return Text("\n".join(plain(line, _LONGEST_LINE) for line in lines))
+
+
+def _bytes(found: Mapping[str, Any], key: str = "bytes") -> int:
+    return int(number(found.get(key)) or 0)
+
+
+def _days(age_s: object) -> str:
+    """An age for people."""
+    found = number(age_s)
+    return f"{found / _DAY_S:.0f} days" if found and found > 2 * _DAY_S else seconds(found)

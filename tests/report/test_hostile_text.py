@@ -54,6 +54,10 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
     terminal.show(result, console)
     console.print(terminal.table(("a",), [[EVIL]]))
     console.print(terminal.facts({EVIL: [EVIL, {"a": EVIL}]}))
+    environment = {"key": EVIL, "profile": EVIL, "python": EVIL, "packages": {EVIL: EVIL}, "notes": [EVIL]}
+    console.print(terminal.facts({**environment, "built": {EVIL: EVIL}, "python_version": EVIL, "torch_cuda": EVIL}))
+    pruned = [{"key": EVIL, "profile": EVIL, "why": EVIL, "age_s": EVIL, "bytes": EVIL}]
+    console.print(terminal.facts({"removed": pruned, "kept": pruned, "wheels": [{"file": EVIL, "bytes": EVIL}]}))
     console.print(terminal.runs([{"run_id": EVIL, "pod": EVIL, "state": EVIL}]))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
     assert not CONTROL.search(shown.replace("\n", ""))

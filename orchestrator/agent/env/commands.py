@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env import lease
+from orchestrator.agent.env import lease, source
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.store import Store, find, identity, is_held, locked, read_json
@@ -104,7 +104,7 @@ def wait(argv: Sequence[str]) -> int:
 
 
 def list_(argv: Sequence[str]) -> int:
-    """`env list --workdir W`: every environment, the last used first."""
+    """`env list --workdir W`: every environment, the last used first; files that several share count in each."""
     store = Store(_parser("env list").parse_args(argv).workdir)
     return _say({"environments": _summaries(store), "cache_bytes": _disk_bytes(store.cache)})
 
@@ -114,6 +114,7 @@ def prune(argv: Sequence[str]) -> int:
 
     Those not used for D days, then the longest unused until the rest takes N bytes. What a run that goes on uses
     stays, as does what was used just now. Compiled wheels go by age too, the download cache with the last environment.
+    Prints {"dry_run", "removed", "kept": each with "why", "wheels": compiled ones that went, "freed_bytes"}.
     """
     parser = _parser("env prune")
     parser.add_argument("--days", type=float)
@@ -121,13 +122,21 @@ def prune(argv: Sequence[str]) -> int:
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args(argv)
     store = Store(options.workdir)
-    doomed = _doomed(_summaries(store), options.days, options.keep_bytes)
+    before = _disk_bytes(store.root, store.cache, store.built)
+    found = _summaries(store)
+    doomed = _doomed(found, options.days, options.keep_bytes)
     removed = doomed if options.dry_run else [e for e in doomed if _remove(store, e["key"])]
+    kept = [
+        {**e, "why": "somebody began to use it" if e in doomed else _why_kept(e, options.days, options.keep_bytes)}
+        for e in found
+        if e not in removed
+    ]
+    wheels = [] if options.days is None else _trim_built(store, options.days, options.dry_run)
     if not options.dry_run:
-        if options.days is not None:
-            _trim_built(store, options.days)
         _trim_cache(store)
-    return _say({"removed": removed, "kept": [e for e in _summaries(store) if e not in removed]})
+    freed = before - _disk_bytes(store.root, store.cache, store.built)
+    told = {"dry_run": options.dry_run, "removed": removed, "kept": kept, "wheels": wheels}
+    return _say({**told, "freed_bytes": max(0, freed)})
 
 
 def system(argv: Sequence[str]) -> int:
@@ -250,6 +259,14 @@ def _doomed(summaries: list[dict[str, Any]], days: float | None, keep_bytes: int
     return doomed
 
 
+def _why_kept(environment: Mapping[str, Any], days: float | None, keep_bytes: int | None) -> str:
+    if environment["in_use"]:
+        return "a run uses it"
+    if environment["age_s"] <= _RECENT_S:
+        return f"it was used in the last {_RECENT_S / 60:.0f} minutes"
+    return f"it was used in the last {days:g} days" if keep_bytes is None else "there is room for it"
+
+
 def _remove(store: Store, key: str) -> bool:
     root = store.environment(key)
     with locked(store.key_lock(key), wait=False) as held, lease.alone(root) as free:
@@ -261,12 +278,17 @@ def _remove(store: Store, key: str) -> bool:
     return True
 
 
-def _trim_built(store: Store, days: float) -> None:
+def _trim_built(store: Store, days: float, dry_run: bool) -> list[dict[str, Any]]:
     """Drop compiled wheels that no environment was made with for so long; they are too dear to go for room alone."""
-    for record in store.built.glob("*/build.json"):
-        with locked(store.built / f".{record.parent.name}.lock", wait=False) as held:
-            if held is not None and time.time() - record.parent.stat().st_mtime > days * _DAY_S:
-                shutil.rmtree(record.parent)
+    trimmed = []
+    for told in sorted(store.built.glob("*/build.json")):
+        with locked(store.built / f".{told.parent.name}.lock", wait=False) as held:
+            wheel = source.kept(told.parent)
+            if held is not None and wheel and time.time() - told.parent.stat().st_mtime > days * _DAY_S:
+                trimmed.append({"file": wheel.name, "bytes": _disk_bytes(told.parent)})
+                if not dry_run:
+                    shutil.rmtree(told.parent)
+    return trimmed
 
 
 def _trim_cache(store: Store) -> None:
@@ -280,9 +302,9 @@ def _trim_cache(store: Store) -> None:
         shutil.rmtree(store.cache, ignore_errors=True)
 
 
-def _disk_bytes(root: Path) -> int:
-    """Blocks on disk; a file that several directories share counts in each, one that goes meanwhile in none."""
-    inodes = {status.st_ino: status.st_blocks * 512 for status in _files(root)}
+def _disk_bytes(*roots: Path) -> int:
+    """Blocks on disk; a file that several of the directories share counts once, one that goes meanwhile does not."""
+    inodes = {status.st_ino: status.st_blocks * 512 for root in roots for status in _files(root)}
     return sum(inodes.values())
 
 

@@ -178,6 +178,9 @@ def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPo
     assert not Path(old["root"]).exists()
     assert pod.check(request("part"))["state"] == "absent"
     assert {e["key"]: e["in_use"] for e in pruned["kept"]} == {used["key"]: True, recent["key"]: False}
+    why = {e["key"]: e["why"] for e in pruned["kept"]}
+    assert why == {used["key"]: "a run uses it", recent["key"]: "it was used in the last 15 minutes"}
+    assert pruned["freed_bytes"] > 0
     assert pod.check(request("tool"))["state"] == "ready", "what is left is undisturbed"
     assert pod.build(request("part"))["key"] == old["key"], "a trimmed cache still works"
 
@@ -222,6 +225,8 @@ def test_pruning_by_size_takes_the_longest_unused_first(pod: EnvPod) -> None:
     pruned = pod.call("prune", "--workdir", str(pod.workdir), *keep)
     for answer in (planned, pruned):
         assert [e["key"] for e in answer["removed"]] == [older["key"]]
+        assert [(e["key"], e["why"]) for e in answer["kept"]] == [(newer["key"], "there is room for it")]
+    assert (planned["dry_run"], pruned["dry_run"]) == (True, False)
     assert not Path(older["root"]).exists()
 
 
