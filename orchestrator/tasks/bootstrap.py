@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.config.variables import resolve
+from orchestrator.config.variables import resolve as resolve_variables
 from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, Unreachable
 from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing.table import table
@@ -33,7 +33,7 @@ _RETRY_S = 2.0
 # flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
-# Asked of a pod's own Python beside what the runbook names, for the record.
+# Asked of a pod's own Python beside what the runbook names.
 _ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
 
 
@@ -131,7 +131,7 @@ def _is_cpython(python: Mapping[str, Any]) -> bool:
 def _how(agent: Agent, options: Options) -> dict[str, Any]:
     """What does not change which environment it is."""
     wheelhouse = carry_wheelhouse(agent, options.wheelhouse) if options.wheelhouse else None
-    variables = resolve(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
+    variables = resolve_variables(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
     return {
         "fresh": options.fresh,
         "wheelhouse": wheelhouse,

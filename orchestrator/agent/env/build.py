@@ -223,7 +223,7 @@ class Builder:
             self._progress.enter("verify", "trying what was installed")
             verified = self._verify(aside, lock)
             _move_scripts(aside, root)
-            self._record(aside, means.uv, lock, verified)
+            self._write_manifest(aside, means.uv, lock, verified)
             with self._unused(root):
                 self._store.discard(root)
                 aside.rename(root)
@@ -262,7 +262,7 @@ class Builder:
         (root / "lock.txt").write_text(lock.text(), encoding="utf-8")
 
     def _damaged(self, root: Path) -> list[tuple[str, str]]:
-        self._progress.enter("check", "checking every file against its wheel's record")
+        self._progress.enter("check", "checking every file against its wheel's RECORD")
         return differences(root)
 
     def _verify(self, root: Path, lock: Lock) -> dict[str, Any]:
@@ -285,9 +285,9 @@ class Builder:
             raise Unusable(answer["error"], answer["package"]) if answer["package"] else Failure(sentence)
         return dict(answer["ok"])
 
-    def _record(self, root: Path, uv: Uv, lock: Lock, verified: Mapping[str, Any]) -> None:
+    def _write_manifest(self, root: Path, uv: Uv, lock: Lock, verified: Mapping[str, Any]) -> None:
         """env.json, the last file: with it the environment is whole."""
-        record = {
+        manifest = {
             "format": 1,
             "key": lock.key,
             "profile": self._request["profile"],
@@ -297,14 +297,14 @@ class Builder:
             "lock_sha256": lock.sha256,
             "torch_cuda": verified.get("torch_cuda"),
             "verified": dict(verified),
-            "built": {w.name: source.record_of(w) for w in lock.wheels if w.from_source},
+            "built": {w.name: source.made_from(w) for w in lock.wheels if w.from_source},
             "notes": self._notes,
             "installer": uv.name,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seconds": self._progress.seconds,
             "fingerprint": fingerprint(root),
         }
-        write_atomically(root / "env.json", json.dumps(record, indent=1, sort_keys=True))
+        write_atomically(root / "env.json", json.dumps(manifest, indent=1, sort_keys=True))
 
 
 def _ask_python(path: str) -> tuple[str, str]:

@@ -237,10 +237,10 @@ def _summary(root: Path) -> dict[str, Any] | None:
         age_s = round(time.time() - (root / "env.json").stat().st_mtime, 1)
     except FileNotFoundError:
         return None
-    record = read_json(root / "env.json")
-    packages = {name: version for name, version in record.get("packages", {}).items() if name in _TELLING}
+    manifest = read_json(root / "env.json")
+    packages = {name: version for name, version in manifest.get("packages", {}).items() if name in _TELLING}
     return {
-        **{name: record.get(name) for name in _SHOWN},
+        **{name: manifest.get(name) for name in _SHOWN},
         "packages": packages,
         "bytes": _disk_bytes(root),
         "age_s": age_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +21,12 @@ def hashed(wheel: Wheel, web: Web, folder: Path, progress: Listener) -> Wheel:
     return wheel if wheel.sha256 else replace(wheel, sha256=web.fetch(wheel.url, folder, progress)[1])
 
 
-def at_hand(wheels: Iterable[Wheel], folders: Sequence[Path]) -> dict[str, str]:
-    """Wheels that need no download: address -> the address of the same file in one of `folders`."""
-    found: dict[str, str] = {}
-    for wheel in wheels:
-        for path in (folder / wheel.filename for folder in folders):
-            if path.is_file() and sha256(path) == wheel.sha256:
-                found[wheel.url] = path.absolute().as_uri()
-                break
-    return found
+def at_hand(wheel: Wheel, folders: Sequence[Path]) -> Wheel:
+    """`wheel` at the address of the same file in one of `folders`, where it needs no download."""
+    for path in (folder / wheel.filename for folder in folders):
+        if path.is_file() and sha256(path) == wheel.sha256:
+            return replace(wheel, url=path.absolute().as_uri())
+    return wheel
 
 
 def find_source(name: str, version: str, settings: Settings, folder: Path, progress: Listener) -> tuple[Path, str]:

@@ -104,7 +104,7 @@ class SourceBuild:
             began = time.monotonic()
             self._run(recipe, work / "env" / "bin" / "python", archive, variables, result)
             wheel = _only_wheel(result, recipe)
-            record = {
+            made = {
                 "source": archive.name,
                 "source_sha256": digest,
                 "sha256": sha256(wheel),
@@ -112,7 +112,7 @@ class SourceBuild:
                 "with": {w.name: w.version for w in tools},
                 "seconds": round(time.monotonic() - began, 1),
             }
-            write_atomically(result / "build.json", json.dumps(record, indent=1, sort_keys=True))
+            write_atomically(result / "build.json", json.dumps(made, indent=1, sort_keys=True))
             shutil.rmtree(folder, ignore_errors=True)  # a removal may have been cut off
             result.rename(folder)
             return folder / wheel.name
@@ -207,14 +207,14 @@ def kept(folder: Path) -> Path | None:
     return wheels[0] if wheels else None
 
 
-def record_of(wheel: Wheel) -> dict[str, Any]:
+def made_from(wheel: Wheel) -> dict[str, Any]:
     """What a compiled wheel was made from; empty if that is gone."""
     return read_json(wheel.path.parent / "build.json") if wheel.path else {}
 
 
 def names(workdir: Path) -> list[str]:
     """The packages that were compiled on this pod, for whatever recipe."""
-    found = (kept(record.parent) for record in (workdir / "built").glob("*/build.json"))
+    found = (kept(path.parent) for path in (workdir / "built").glob("*/build.json"))
     return sorted({canonical(wheel.name.split("-")[0]) for wheel in found if wheel})
 
 

@@ -16,7 +16,7 @@ from orchestrator.agent.env.store import Store
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.query import ask
 from orchestrator.shared.wheels import uv_wheel
-from orchestrator.shared.wheels.lock import Lock, Wheel, expand, from_pylock
+from orchestrator.shared.wheels.lock import RESOLVE, Lock, Wheel, from_pylock
 from orchestrator.shared.wheels.settings import Settings
 
 _RESOLVE_LIMIT_S = 1800
@@ -42,8 +42,7 @@ class Uv:
 
     def resolve(self, python: str, wanted: Sequence[str], settings: Settings, progress: Progress) -> list[Wheel]:
         """The wheels that the requirements `wanted` come to for `python`. Nothing is installed."""
-        command = ["pip", "compile", "-", "--format", "pylock.toml", "--no-header", "--no-annotate"]
-        command += ["--only-binary", ":all:", "--python", python, *_offline(settings)]
+        command = [*RESOLVE, "--no-header", "--no-annotate", "--python", python, *_offline(settings)]
         return from_pylock(self._run(command, settings, progress, _RESOLVE_LIMIT_S, "\n".join(wanted)))
 
     def install(self, root: Path, lock: Path, settings: Settings, progress: Progress) -> None:
@@ -94,9 +93,10 @@ class Means:
         """
         self.uv.make_environment(self.python, root, progress)
         if lock.wheels:
-            local = at_hand(lock.wheels, [*map(Path, self.settings.folders), *store.places_of_wheels])
+            folders = [*map(Path, self.settings.folders), *store.places_of_wheels]
+            lines = [at_hand(wheel, folders).line() for wheel in lock.wheels]
             wheels = root / "wheels.txt"
-            wheels.write_text("\n".join([*expand(lock, local), ""]), encoding="utf-8")
+            wheels.write_text("\n".join([*lines, ""]), encoding="utf-8")
             self.uv.install(root, wheels, self.settings.adding(indexes), progress)
             wheels.unlink()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ _LINE = re.compile(r"^(?P<name>\S+) @ (?P<url>\S+) --hash=sha256:(?P<sha256>[0-9
 # What comes with a CUDA build of torch and with no other.
 _CUDA_PACKAGE = re.compile(r"^(nvidia-.+|cuda-.+)$")
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)")
+# uv's command that reads requirements and prints what `from_pylock` reads.
+RESOLVE = ("pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:")
 
 
 @dataclass(frozen=True)
@@ -142,9 +144,3 @@ def _rank(wheel: Wheel) -> tuple[bool, tuple[int, ...]]:
     tags = wheel.filename[: -len(".whl")].split("-")[-3:]
     glibc = max((tuple(map(int, found)) for found in _GLIBC.findall(tags[-1])), default=(0, 0))
     return tags[0] == tags[1], glibc
-
-
-def expand(lock: Lock, local: Mapping[str, str]) -> Iterator[str]:
-    """The lock's lines, with the wheels that were already downloaded (`local`: address -> file address)."""
-    for wheel in lock.wheels:
-        yield replace(wheel, url=local.get(wheel.url, wheel.url)).line()
