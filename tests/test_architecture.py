@@ -30,6 +30,7 @@ STOREYS = (
     ("pod",),
     ("launchers",),
     ("tasks",),
+    ("options",),
     ("cli",),
     ("__main__",),
 )

@@ -25,7 +25,8 @@ from orchestrator.agent.env.store import Store
 from orchestrator.agent.host import processes
 from orchestrator.agent.run import runs
 from orchestrator.home import home
-from orchestrator.pod.download import Intake
+from orchestrator.pod.download import Downloader
+from orchestrator.results import Seen
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.store import launches
 from orchestrator.store.run_directory import RunDirectory
@@ -50,8 +51,8 @@ def ended_run(folder: Path) -> RunDirectory:
 
 def settle_often(run: RunDirectory) -> str:
     for _ in range(30):
-        Intake(run.path)
-        verdict = run.settle("ended").verdict
+        Downloader(run.path)
+        verdict = run.settle(Seen("ended")).verdict
     return verdict
 
 
@@ -60,13 +61,13 @@ def settle_often(run: RunDirectory) -> str:
 
 def test_an_older_view_of_a_run_does_not_replace_its_end(tmp_path: Path) -> None:
     run = ended_run(tmp_path)
-    assert run.settle("ended").verdict == "passed"
+    assert run.settle(Seen("ended")).verdict == "passed"
     before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
     seen = len(run.journal_file.read_bytes().split(b"\n", 1)[0]) + 1
-    assert run.settle("running", seen=seen).verdict == "passed"
+    assert run.settle(Seen("running", journal_bytes=seen)).verdict == "passed"
     assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
     (run.path / "manifest.json").write_text("damaged")
-    assert run.settle("running", seen=seen).verdict == "incomplete"
+    assert run.settle(Seen("running", journal_bytes=seen)).verdict == "incomplete"
 
 
 def test_followers_settle_one_after_the_other(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_followers_settle_one_after_the_other(tmp_path: Path) -> None:
 
 def test_a_launch_that_is_refused_meanwhile_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended_run(tmp_path)
-    run.settle("ended")
+    run.settle(Seen("ended"))
     launches.remember(launches.Launch("r", "p", "c", "/repo", "/d"))
     (home() / "runs" / "gone.json").symlink_to("nowhere")  # listed, and then not there
     assert [launch.run_id for launch in launches.launches()] == ["r"]

@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.results import Result
-from orchestrator.text import count, listing, number, plain, seconds, size
+from orchestrator.shared.answers import EnvironmentSummary
+from orchestrator.text import count, listing, plain, seconds, size
 from orchestrator.ui import coloured
+from orchestrator.verdict.status import OUTCOMES
 
 _PAIRED = ("torch", "triton", "flash-attn")
 _MOST_PACKAGES = 6
@@ -44,8 +46,7 @@ def show(result: Result, console: Console) -> None:
     console.print(stages)
     if result.error:
         console.print(f"[red]error:[/] {escape(plain(result.error))}")
-    colour = "green" if result.verdict == "passed" else "yellow" if result.verdict == "incomplete" else "red"
-    console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
+    console.print(f"[bold {OUTCOMES[result.verdict].colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
     console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 
@@ -71,19 +72,21 @@ def runs(found: Sequence[Mapping[str, object]]) -> Table:
     return _columns(found, ("run_id", "pod", "state", "verdict", "runbook", "who", "error"))
 
 
-def environments(found: Sequence[Mapping[str, Any]]) -> Table:
+def environments(found: Sequence[EnvironmentSummary]) -> Table:
     """The environments on a pod."""
-    shown = [
-        {
-            **environment,
-            **environment["packages"],
-            "size": size(environment["bytes"]),
-            "unused for": _days(environment["age_s"]),
-            "in use": "yes" if environment["in_use"] else "",
-        }
-        for environment in found
-    ]
+    shown = [{**_row(environment), "in use": "yes" if environment["in_use"] else ""} for environment in found]
     return _columns(shown, ("key", "profile", "python_version", "torch", "triton", "size", "unused for", "in use"))
+
+
+def _row(environment: EnvironmentSummary) -> dict[str, object]:
+    unused_s = environment["age_s"]
+    return {
+        **environment,
+        **environment["packages"],
+        "profile": environment["profile"] or "",
+        "size": size(environment["bytes"]),
+        "unused for": f"{unused_s / _DAY_S:.0f} days" if unused_s > 2 * _DAY_S else seconds(unused_s),
+    }
 
 
 def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Table:
@@ -107,52 +110,29 @@ def facts(found: Mapping[str, Any]) -> RenderableType:
 
 
 def _environment(found: Mapping[str, Any]) -> RenderableType:
-    """An environment that is ready on the pod."""
-    versions = dict(found["packages"])
+    """An environment that is ready on the pod, as a plan has it."""
+    versions = found["packages"]
     names = [*filter(versions.__contains__, _PAIRED), *sorted(versions.keys() - set(_PAIRED))]
     cuda = f", CUDA {found['torch_cuda']}" if found.get("torch_cuda") else ""
     named = f"environment {found['key']}" if found.get("key") else "the pod's own Python as it is"
     profile = f" ({found['profile']})" if found.get("profile") else ""
     has = listing((f"{name} {versions[name]}" for name in names), _MOST_PACKAGES) or "none of the named packages"
-    built = found.get("built")
-    lines = [f"{named}{profile}: Python {found.get('python_version')}{cuda}", f"has {has}", f"at {found['python']}"]
-    lines += [f"{name} was compiled on the pod" for name in (built if isinstance(built, dict) else ())]
-    return _lines(*lines, *(found.get("notes") or ()))
+    lines = [f"{named}{profile}: Python {found['python_version']}{cuda}", f"has {has}", f"at {found['python']}"]
+    lines += [f"{name} was compiled on the pod" for name in found.get("built", ())]
+    return _lines(*lines, *found.get("notes", ()))
 
 
 def _pruned(found: Mapping[str, Any]) -> RenderableType:
-    """Which environments went, which stayed and why, and what else was freed."""
-    would = "would be " if found.get("dry_run") else ""
-    removed, kept = ([e for e in found[name] if isinstance(e, dict)] for name in ("removed", "kept"))
-    wheels = [wheel for wheel in found.get("wheels") or () if isinstance(wheel, dict)]
-    rows = [(e, f"{would}removed") for e in removed]
-    rows += [(e, f"kept: {e.get('why')}") for e in kept]
-    shown = [
-        {
-            **environment,
-            "profile": environment.get("profile") or "",
-            "size": size(_bytes(environment)),
-            "unused for": _days(environment.get("age_s")),
-            "": what,
-        }
-        for environment, what in rows
-    ]
-    freed = "" if would else f"; {size(_bytes(found, 'freed_bytes'))} of disk freed, downloads included"
-    lines = [f"compiled wheel {would}removed: {wheel.get('file')}, {size(_bytes(wheel))}" for wheel in wheels]
-    lines.append(f"{count(len(removed), 'environment')} {would}removed, {len(kept)} kept{freed}")
-    tables = [_columns(shown, ("key", "profile", "size", "unused for", ""))] if shown else []
+    """Which environments went, which stayed and why, and what else was freed; `found` is as `answers.Pruned`."""
+    would = "would be " if found["dry_run"] else ""
+    rows = [{**_row(e), "": f"{would}removed"} for e in found["removed"]]
+    rows += [{**_row(e), "": f"kept: {e['why']}"} for e in found["kept"]]
+    freed = "" if would else f"; {size(found['freed_bytes'])} of disk freed, downloads included"
+    lines = [f"compiled wheel {would}removed: {wheel['file']}, {size(wheel['bytes'])}" for wheel in found["wheels"]]
+    lines.append(f"{count(len(found['removed']), 'environment')} {would}removed, {len(found['kept'])} kept{freed}")
+    tables = [_columns(rows, ("key", "profile", "size", "unused for", ""))] if rows else []
     return Group(*tables, _lines(*lines))
 
 
 def _lines(*lines: object) -> Text:
     return Text("\n".join(plain(line, _LONGEST_LINE) for line in lines))
-
-
-def _bytes(found: Mapping[str, Any], key: str = "bytes") -> int:
-    return int(number(found.get(key)) or 0)
-
-
-def _days(age_s: object) -> str:
-    """An age for people."""
-    found = number(age_s)
-    return f"{found / _DAY_S:.0f} days" if found and found > 2 * _DAY_S else seconds(found)

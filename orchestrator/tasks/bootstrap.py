@@ -20,7 +20,16 @@ from orchestrator.config.variables import resolve as resolve_variables
 from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, Unreachable
 from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing.table import table
-from orchestrator.pod.client import Agent, PodFacts, capability
+from orchestrator.pod.client import Agent
+from orchestrator.pod.facts import PodFacts, capability
+from orchestrator.shared import answers
+from orchestrator.shared.answers import (
+    BuildProgress,
+    BuildStarted,
+    BuildStep,
+    EnvironmentFound,
+)
+from orchestrator.shared.plan import Environment as PlannedEnvironment
 from orchestrator.tasks.carry import carry_uv, carry_wheelhouse
 from orchestrator.text import listing, plain, seconds
 from orchestrator.ui import Progress
@@ -55,7 +64,7 @@ class Options:
 
 def bootstrap(
     agent: Agent, facts: PodFacts, spec: EnvironmentSpec, progress: Progress, options: Options | None = None
-) -> dict[str, Any]:
+) -> PlannedEnvironment:
     """The plan's `environment`: the environment for `spec` on the pod, built if it is not there or was changed.
 
     Raises EnvironmentFailed when none fits or it cannot be built, InputError for a pin or requirement that cannot be.
@@ -72,11 +81,13 @@ def bootstrap(
         request["fresh"] = True
     if found["state"] == "changed":
         progress.warn(f"pod {agent.pod.name!r}: {plain(found['reason'], 1000)}; it is rebuilt")
-    if found["state"] != "ready" or request["fresh"]:
-        found = _build(agent, facts, request, progress)
-    for note in found["environment"]["notes"]:
+    if found["state"] == "ready" and not request["fresh"]:
+        environment = found["environment"]
+    else:
+        environment = _build(agent, facts, request, progress)
+    for note in environment["notes"]:
         progress.warn(note)
-    return dict(found["environment"])
+    return environment
 
 
 def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
@@ -94,7 +105,7 @@ def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Optio
         raise EnvironmentFailed(f"pod {pod.name!r}: {e}") from e
 
 
-def _lacking(chosen: Environment, environment: Mapping[str, Any]) -> list[str]:
+def _lacking(chosen: Environment, environment: PlannedEnvironment) -> list[str]:
     """Wheels that were left out the last time."""
     return [wheel.name for wheel in chosen.wheels if wheel.name not in environment["packages"]]
 
@@ -104,7 +115,7 @@ def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
     return SYSTEM in (spec.python, pod.environment)
 
 
-def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Facts:
+def facts_for_pairing(raw: answers.Facts, pod: Pod, agent_python: str) -> Facts:
     """What the choice depends on, out of the probe's facts; `agent_python` is the pod's `python`, if it names one."""
     gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), capability(gpu)) for gpu in raw["gpus"])
     libc, version = (*raw["libc"], "", "")[:2]
@@ -114,16 +125,16 @@ def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Fa
         system=raw["os"],
         machine=raw["arch"],
         glibc=version if libc == "glibc" else None,
-        pythons=tuple(Interpreter(p["executable"], p["version"], p.get("headers")) for p in pythons),
+        pythons=tuple(Interpreter(p["executable"], p["version"], p["headers"]) for p in pythons),
         managed=not pod.python,
         driver=next((gpu["driver"] for gpu in raw["gpus"]), None),
         gpus=gpus,
-        from_source=FLASH in raw.get("built", ()),
+        from_source=FLASH in raw["built"],
         compiler=any(compilers) if any(compilers) or len(compilers) == len(_COMPILERS) else None,
     )
 
 
-def _is_cpython(python: Mapping[str, Any]) -> bool:
+def _is_cpython(python: answers.Python) -> bool:
     """CPython with the usual ABI; free-threaded builds have wheels of their own."""
     return python["implementation"] == "cpython" and not re.match(r"cpython-\d+t", str(python["soabi"]))
 
@@ -143,15 +154,19 @@ def _how(agent: Agent, options: Options) -> dict[str, Any]:
     }
 
 
-def _find(agent: Agent, request: Mapping[str, Any]) -> dict[str, Any]:
-    return agent.call("env", "check", "--workdir", agent.workdir, input=json.dumps(request).encode())
+def _find(agent: Agent, request: Mapping[str, Any]) -> EnvironmentFound:
+    asked = json.dumps(request).encode()
+    found: EnvironmentFound = agent.call(EnvironmentFound, "env", "check", "--workdir", agent.workdir, input=asked)
+    return found
 
 
-def _build(agent: Agent, facts: PodFacts, request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def _build(agent: Agent, facts: PodFacts, request: Mapping[str, Any], progress: Progress) -> PlannedEnvironment:
     """Start the build, or join the one under way, and wait for its end; a pod that has not got uv is brought it."""
     carried = False
     for _ in range(_BUILDS):
-        started = agent.call("env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode())
+        started = agent.call(
+            BuildStarted, "env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode()
+        )
         if not started["started"]:
             progress.say("the same environment is being built for someone else: waiting for it")
         ended = _Watch(agent, started["job"], progress).to_end()
@@ -167,7 +182,7 @@ def _build(agent: Agent, facts: PodFacts, request: Mapping[str, Any], progress: 
             continue
         found = _find(agent, request)
         if found["state"] == "ready":
-            return found
+            return found["environment"]
         progress.say("the build was cut off: starting it again")
     raise EnvironmentFailed(f"pod {agent.pod.name!r}: the build of the environment was cut off {_BUILDS} times")
 
@@ -183,7 +198,7 @@ class _Watch:
     phase: str = ""
     lost_at: float | None = field(default=None, init=False)
 
-    def to_end(self) -> dict[str, Any]:
+    def to_end(self) -> BuildProgress:
         """{"state": "built" | "failed" | "lost", ...}"""
         while True:
             told = self._ask()
@@ -193,7 +208,7 @@ class _Watch:
             if told["state"] != "running":
                 return told
 
-    def _show(self, line: Mapping[str, Any]) -> None:
+    def _show(self, line: BuildStep) -> None:
         text = plain(line["text"])
         if line["phase"] != self.phase:
             self.phase = line["phase"]
@@ -202,11 +217,11 @@ class _Watch:
             self.progress.detail(text)
         self.progress.busy(f"environment · {self.phase} · {seconds(float(line['t']))} · {text}")
 
-    def _ask(self) -> dict[str, Any]:
+    def _ask(self) -> BuildProgress:
         place = ["--workdir", self.agent.workdir, self.job, "--offset", str(self.offset), "--wait", str(_POLL_S)]
         while True:
             try:
-                told = self.agent.call("env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
+                told = self.agent.call(BuildProgress, "env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
                 self.lost_at = None
                 return told
             except (ContactLost, CommandTimeout, Unreachable) as e:
@@ -228,13 +243,13 @@ class _Watch:
             return  # the next question fails in the same way, and counts
 
 
-def _system(agent: Agent, spec: EnvironmentSpec) -> dict[str, Any]:
+def _system(agent: Agent, spec: EnvironmentSpec) -> PlannedEnvironment:
     """The pod's own Python with what it has; EnvironmentFailed for what is missing or another version."""
     wanted = [parse_requirement(text) for text in (*spec.requires, *spec.extra)]
     names = {canonicalize_name(r.name) for r in (*wanted, *map(parse_requirement, spec.optional))}
     python = ["--python", agent.python] if agent.pod.python else []
-    found = agent.call("env", "system", *python, *sorted({*names, *_ALWAYS_ASKED}))
-    packages: dict[str, str] = found["packages"]
+    found = agent.call(PlannedEnvironment, "env", "system", *python, *sorted({*names, *_ALWAYS_ASKED}))
+    packages = found["packages"]
     lacking = [str(r) for r in wanted if not _meets(packages.get(canonicalize_name(r.name)), r)]
     if lacking:
         raise EnvironmentFailed(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from orchestrator.errors import EnvironmentFailed, InputError
 from orchestrator.files import sha256
-from orchestrator.pod.client import Agent, PodFacts
+from orchestrator.pod.client import Agent
+from orchestrator.pod.facts import PodFacts
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels import uv_wheel
 from orchestrator.shared.wheels.settings import Settings

@@ -11,7 +11,7 @@ from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.choose import Environment
 from orchestrator.pairing.resolve import platform_of, resolve_environment
-from orchestrator.pod.session import Door
+from orchestrator.pod.session import PodSession
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lock import Wheel
 from orchestrator.shared.wheels.settings import Settings
@@ -24,17 +24,20 @@ from orchestrator.ui import Progress
 _AT_ONCE = 4
 
 
-def download(door: Door, spec: EnvironmentSpec, folder: Path, progress: Progress) -> dict[str, Any]:
+def download(session: PodSession, spec: EnvironmentSpec, folder: Path) -> dict[str, Any]:
     """Fill `folder` with the wheels of the environment that fits the pod, and with uv for it; what it holds then.
 
     The pod is asked for its facts only. Files that are there are kept. EnvironmentFailed for what cannot be had.
     """
-    with door.open() as agent:
-        facts = door.facts(agent)
+    progress = session.progress
+    with session.open() as agent:
+        facts = session.facts(agent)
         chosen = explain(agent, facts, spec, Options(offline=True))
     libc, glibc = facts.raw["libc"]
     if facts.raw["os"] != "Linux" or libc != "glibc":
-        raise EnvironmentFailed(f"pod {door.pod.name!r}: a wheelhouse is for Linux with glibc, it has {libc or 'none'}")
+        raise EnvironmentFailed(
+            f"pod {session.pod.name!r}: a wheelhouse is for Linux with glibc, it has {libc or 'none'}"
+        )
     platform = platform_of(facts.raw["arch"], glibc)
     settings = Settings.of(sys.executable)
     wheels = resolve_environment(chosen, platform)

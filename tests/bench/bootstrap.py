@@ -22,7 +22,8 @@ from orchestrator.agent.env.store import Store
 from orchestrator.agent.env.uv import find_uv
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.pod.client import arrive, probe
+from orchestrator.pod.client import install_agent
+from orchestrator.pod.facts import probe
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.store.hostkeys import Trust
 from orchestrator.tasks.bootstrap import bootstrap
@@ -85,7 +86,7 @@ def _package_settings() -> dict[str, str]:
 
 def _bootstrap(pod: Pod) -> dict[str, Any]:
     with Progress(-1) as progress, open_transport(pod, Trust(None, False)) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         return bootstrap(agent, probe(agent), SPEC, progress)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.agent.host import probe
 from orchestrator.plan.plan import Capabilities, unmet
-from orchestrator.pod.client import PodFacts
+from orchestrator.pod.facts import PodFacts
 from orchestrator.verdict import routes
 
 # As drivers before 510 answer.

@@ -17,9 +17,11 @@ import pytest
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import ContactLost, HostKeyError, IntegrityError, PodError
 from orchestrator.git.repository import Repository
-from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
-from orchestrator.pod.session import Door
+from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.facts import PodFacts, broken_promises, probe
+from orchestrator.pod.session import PodSession
 from orchestrator.pod.sync import sync
+from orchestrator.shared.answers import TreeHash
 from orchestrator.tasks.doctor import Check, doctor, from_facts
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import PushStats, Transport
@@ -48,7 +50,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def agent(kind: str, sshd: Sshd, tmp_path: Path) -> Iterator[Agent]:
     with open_transport(pod_of(kind, sshd, workdir=str(tmp_path / "work dir"))) as transport:
-        yield arrive(transport)
+        yield install_agent(transport)
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def trees(agent: Agent) -> list[str]:
 
 
 def tree_on_pod(agent: Agent, tree: str) -> str:
-    return str(agent.call("tree-hash", f"{agent.workdir}/trees/{tree}")["tree"])
+    return str(agent.call(TreeHash, "tree-hash", f"{agent.workdir}/trees/{tree}")["tree"])
 
 
 # arriving
@@ -81,14 +83,14 @@ def tree_on_pod(agent: Agent, tree: str) -> str:
 
 def test_the_agent_is_brought_once(kind: str, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_transport(pod_of(kind, sshd, workdir=str(tmp_path / "w"))) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         [archive] = (tmp_path / "w").glob("agent-*.pyz")
         whole = archive.read_bytes()
         monkeypatch.setattr(transport, "put", lambda *_: pytest.fail("it is there already"))
-        assert arrive(transport) == agent
+        assert install_agent(transport) == agent
         monkeypatch.undo()
         archive.write_bytes(whole[:1000])  # what a pod that lost its power may have of it
-        arrive(transport)
+        install_agent(transport)
         assert archive.read_bytes() == whole
 
 
@@ -100,7 +102,7 @@ def test_a_pod_whose_only_python_is_a_new_one_has_one(tmp_path: Path, monkeypatc
     (tmp_path / "bin" / "python3.14").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with open_transport(Pod(name="x", transport="local", workdir=str(tmp_path / "w"))) as transport:
-        assert arrive(transport).python
+        assert install_agent(transport).python
 
 
 def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     shim.chmod(0o755)
     with open_transport(pod_of("ssh", sshd, python=str(shim), workdir=str(tmp_path / "w"))) as transport:
-        assert arrive(transport).python == sys.executable
+        assert install_agent(transport).python == sys.executable
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
 def test_the_workdir_is_absolute(sshd: Sshd, tmp_path: Path, workdir: str, expected: str) -> None:
     places = {"home": sshd.home, "tmp": tmp_path}
     with open_transport(sshd.pod(workdir=workdir.format(**places))) as transport:
-        assert arrive(transport).workdir == expected.format(**places)
+        assert install_agent(transport).workdir == expected.format(**places)
 
 
 def test_a_pod_without_a_usable_python_is_said(kind: str, sshd: Sshd, tmp_path: Path) -> None:
@@ -129,15 +131,15 @@ def test_a_pod_without_a_usable_python_is_said(kind: str, sshd: Sshd, tmp_path: 
             open_transport(pod_of(kind, sshd, python=python, workdir=str(tmp_path / "w"))) as transport,
             pytest.raises(PodError, match=r"has no Python 3\.8 or newer: looked for"),
         ):
-            arrive(transport)
+            install_agent(transport)
     assert not (tmp_path / "w").exists()
 
 
 def test_a_failure_of_the_agent_is_one_sentence(agent: Agent) -> None:
     with pytest.raises(PodError, match=r"^pod '\w+': .*no/such"):
-        agent.call("tree-hash", "/no/such")
+        agent.call(TreeHash, "tree-hash", "/no/such")
     with pytest.raises(PodError, match="the agent's nonsense failed"):
-        agent.call("nonsense")
+        agent.call(TreeHash, "nonsense")
 
 
 def test_the_facts_are_of_the_pod(agent: Agent) -> None:
@@ -156,8 +158,15 @@ def facts_with(*names: str, driver: str = "550.163.01", **raw: Any) -> PodFacts:
         for n, name in enumerate(names)
     ]  # fmt: skip
     disk = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 10**7, "writable": True}
-    pythons = [{"version": "3.11.2", "path": "/usr/bin/python3", "has": ["venv", "ensurepip", "pip"]}]
-    known = {"gpus": gpus, "driver_cuda": "12.4", "disk": disk, "programs": {"rsync": "/usr/bin/rsync", "uv": None}}
+    pythons = [{"version": "3.11.2", "path": "/usr/bin/python3"}]
+    uses = [{"by": None, "unknown": None} for _ in names]
+    known = {
+        "gpus": gpus,
+        "gpu_use": uses,
+        "driver_cuda": "12.4",
+        "disk": disk,
+        "programs": {"rsync": "/usr/bin/rsync", "uv": None},
+    }
     return PodFacts({**known, "pythons": pythons, **raw})
 
 
@@ -324,7 +333,7 @@ def test_two_laptops_at_once(sshd: Sshd, git: Git, tmp_path: Path) -> None:
 
     def one() -> None:
         with open_transport(sshd.pod(workdir=str(tmp_path / "w"))) as transport:
-            outcomes.append(bring(arrive(transport), git))
+            outcomes.append(bring(install_agent(transport), git))
 
     threads = [threading.Thread(target=one) for _ in range(3)]
     for thread in threads:
@@ -338,7 +347,7 @@ def test_two_laptops_at_once(sshd: Sshd, git: Git, tmp_path: Path) -> None:
 def test_without_rsync_the_same_tree(sshd: Sshd, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openssh, "_rsync_here", lambda: False)
     with open_transport(sshd.pod(workdir=str(tmp_path / "w"))) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         assert bring(agent, git) == PushStats(4, 1005)
         shutil.rmtree(git.root / "d")
         (git.root / "a").unlink()
@@ -354,7 +363,7 @@ def test_a_sync_that_is_cut_leaves_the_old_state(
     git.commit({"big": os.urandom(3_000_000)})
     proxy = proxy_to(sshd.port)
     with SshTransport(sshd.pod(port=proxy.port, workdir=str(tmp_path / "w"))) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         proxy.cut_after(1_000_000)
         with pytest.raises(ContactLost):
             bring(agent, git)
@@ -366,13 +375,13 @@ def test_a_sync_that_is_cut_leaves_the_old_state(
 
 def test_a_new_host_key_is_accepted_at_the_first_connection_only(own_sshd: Sshd, tmp_path: Path) -> None:
     """Else whoever stood in between later would be let in by a flag that was meant for the pod as it was."""
-    door = Door(own_sshd.pod(host_key=None, workdir=str(tmp_path)), Progress(-1), accept_new_host_key=True)
-    with door.open() as agent:
+    session = PodSession(own_sshd.pod(host_key=None, workdir=str(tmp_path)), Progress(-1), accept_new_host_key=True)
+    with session.open() as agent:
         assert agent.transport.fingerprint == own_sshd.fingerprint
-    with door.open():
+    with session.open():
         pass
     own_sshd.new_host_key()
-    with pytest.raises(HostKeyError, match="changed its host key"), door.open():
+    with pytest.raises(HostKeyError, match="changed its host key"), session.open():
         pass
 
 
@@ -384,7 +393,7 @@ def level_of(checks: list[Check]) -> dict[str, str]:
 
 
 def test_a_healthy_pod(kind: str, sshd: Sshd, tmp_path: Path) -> None:
-    checks = doctor(Door(pod_of(kind, sshd, workdir=str(tmp_path / "w")), Progress(-1)))
+    checks = doctor(PodSession(pod_of(kind, sshd, workdir=str(tmp_path / "w")), Progress(-1)))
     levels = level_of(checks)
     assert list(levels)[:4] == ["reachable", "host key", "commands", "file copy"]
     assert {"Python", "GPU", "driver", "disk", "rsync", "installer", "lock"} <= set(levels)
@@ -394,14 +403,14 @@ def test_a_healthy_pod(kind: str, sshd: Sshd, tmp_path: Path) -> None:
 
 
 def test_a_pod_out_of_reach_and_a_stranger(sshd: Sshd) -> None:
-    [check] = doctor(Door(sshd.pod(port=1), Progress(-1)))
+    [check] = doctor(PodSession(sshd.pod(port=1), Progress(-1)))
     assert (check.name, check.level) == ("reachable", "fail") and "refused" in check.found
-    [check] = doctor(Door(sshd.pod(host_key=None), Progress(-1)))
+    [check] = doctor(PodSession(sshd.pod(host_key=None), Progress(-1)))
     assert (check.name, check.level) == ("host key", "fail") and sshd.fingerprint in check.found
 
 
 def test_a_pod_without_python_says_so_last(sshd: Sshd, tmp_path: Path) -> None:
-    checks = doctor(Door(sshd.pod(python="/no/such", workdir=str(tmp_path)), Progress(-1)))
+    checks = doctor(PodSession(sshd.pod(python="/no/such", workdir=str(tmp_path)), Progress(-1)))
     assert level_of(checks) == {"reachable": "ok", "host key": "ok", "commands": "ok", "agent": "fail"}
 
 
@@ -424,7 +433,7 @@ DISK = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 
         ({}, facts_with(disk={**DISK, "writable": False}), "disk", "fail"),
         ({}, facts_with(programs={"rsync": None, "uv": "/bin/uv"}), "rsync", "warn"),
         ({}, facts_with(programs={"rsync": None, "uv": "/bin/uv"}, pythons=[]), "installer", "ok"),
-        ({}, facts_with(pythons=[{"version": "3.9.1", "path": "p", "has": ["pip"]}]), "installer", "ok"),
+        ({}, facts_with(programs={"rsync": None, "uv": None}), "installer", "ok"),
     ],
 )
 def test_what_the_facts_mean(pod: dict[str, str], facts: PodFacts, name: str, level: str) -> None:
@@ -440,8 +449,6 @@ def test_what_the_facts_mean(pod: dict[str, str], facts: PodFacts, name: str, le
         ({"by": None, "unknown": None}, "ok", "idle: 1 of 24564 MiB, 0 % busy"),
         ({"by": "pid 7 (train) holds 20480 MiB on GPU 0", "unknown": None}, "warn", "pid 7 (train) holds 20480 MiB"),
         ({"by": None, "unknown": "the driver does not tell how much"}, "warn", "the driver does not tell how much"),
-        (None, "warn", "the pod does not tell"),
-        ("busy", "warn", "the pod does not tell"),
     ],
 )
 def test_who_uses_a_gpu_is_shown_as_the_agent_tells_it(use: Any, level: str, found: str) -> None:
@@ -455,7 +462,7 @@ def test_a_holder_of_the_lock_is_named(sshd: Sshd, tmp_path: Path) -> None:
     lock.write_text('{"holder": "ann@there", "since": "2026-11-21T00:00:00Z", "run_id": "r1"}')
     holding = subprocess.Popen(["flock", str(lock), "sleep", "60"], start_new_session=True)
     try:
-        checks = doctor(Door(sshd.pod(workdir=str(tmp_path)), Progress(-1)))
+        checks = doctor(PodSession(sshd.pod(workdir=str(tmp_path)), Progress(-1)))
     finally:
         os.killpg(holding.pid, 15)
         holding.wait()
@@ -468,5 +475,5 @@ def test_a_transport_that_only_opens_terminals(sshd: Sshd, monkeypatch: pytest.M
         raise PodError("pod 'loop': the login shell does not run commands (Error: no PTY)")
 
     monkeypatch.setattr(SshTransport, "run", no_commands)
-    checks = doctor(Door(sshd.pod(), Progress(-1)))
+    checks = doctor(PodSession(sshd.pod(), Progress(-1)))
     assert level_of(checks) == {"reachable": "ok", "host key": "ok", "commands": "fail"}

@@ -19,8 +19,8 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import ContactLost, EnvironmentFailed, InputError
 from orchestrator.pairing.choose import Environment, Wheel
-from orchestrator.pod.client import PodFacts, probe
-from orchestrator.pod.session import Door
+from orchestrator.pod.facts import PodFacts, probe
+from orchestrator.pod.session import PodSession
 from orchestrator.tasks import wheelhouse
 from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
 from orchestrator.tasks.wheelhouse import download
@@ -41,9 +41,10 @@ def raw_facts(**other: Any) -> dict[str, Any]:
         "version": sys.version.split()[0],
         "implementation": "cpython",
         "soabi": "cpython-311-x86_64-linux-gnu",
+        "headers": None,
     }
     plain = {"os": "Linux", "arch": "x86_64", "libc": ["glibc", "2.36"], "gpus": [], "driver_cuda": None}
-    return {**plain, "programs": {"gcc": "/usr/bin/gcc"}, "pythons": [python], **other}
+    return {**plain, "programs": {"gcc": "/usr/bin/gcc"}, "built": [], "pythons": [python], **other}
 
 
 def gpu(cap: str | None, name: str = "NVIDIA GeForce RTX 4090") -> dict[str, Any]:
@@ -194,7 +195,7 @@ def test_a_wheelhouse_does_without_what_the_pod_has_compiled(
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)
     told = Told()
-    assert download(Door(here, told), TOOL, tmp_path / "house", told)["wheels"] == 3
+    assert download(PodSession(here, told), TOOL, tmp_path / "house")["wheels"] == 3
     assert told.warnings == ["flash-attn 2.8.3+src.sm90 was compiled on the pod, and is not carried there"]
 
 
@@ -235,7 +236,7 @@ def _from_a_wheelhouse(
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)
     told = Told()
-    made = download(Door(pod, told), TOOL, house, told)
+    made = download(PodSession(pod, told), TOOL, house)
     assert made["wheels"] == 3
     assert [path.name.split("-")[0] for path in sorted(house.iterdir())] == ["part", "tool", "uv"]
     with agent_on(pod) as agent:

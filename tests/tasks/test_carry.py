@@ -10,7 +10,7 @@ import pytest
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed, PodError
-from orchestrator.pod.client import probe
+from orchestrator.pod.facts import probe
 from orchestrator.tasks.bootstrap import Options, bootstrap
 from tests.support.local_agent import Told, agent_on
 from tests.support.sshd import Sshd

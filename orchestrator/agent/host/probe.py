@@ -19,12 +19,11 @@ from orchestrator.shared.query import ask
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))
 _PROGRAMS = ("git", "rsync", "tar", "uv", "gcc", "cc", "clang", "ninja", "nvidia-smi")
 _ABOUT_PYTHON = """
-import importlib.util, json, os, platform, sys, sysconfig
+import json, os, platform, sys, sysconfig
 print(json.dumps({"version": platform.python_version(), "implementation": sys.implementation.name,
     "soabi": sysconfig.get_config_var("SOABI"), "executable": sys.executable, "prefix": sys.prefix,
     "base": sys.base_prefix, "is_venv": sys.prefix != sys.base_prefix,
-    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
-    "has": [n for n in ("venv", "ensurepip", "pip") if importlib.util.find_spec(n)]}))
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))}))
 """
 
 

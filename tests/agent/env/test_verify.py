@@ -15,7 +15,7 @@ import pytest
 from orchestrator.agent.env import verify as script
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.pod.client import probe
+from orchestrator.pod.facts import probe
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.tasks.bootstrap import bootstrap
 from tests.support.local_agent import Told, agent_on
