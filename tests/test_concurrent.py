@@ -19,8 +19,9 @@ import paramiko
 import pytest
 
 from orchestrator.agent import commands
-from orchestrator.agent.env.fetch import fetch_uv
+from orchestrator.agent.env import uv
 from orchestrator.agent.env.progress import Progress
+from orchestrator.agent.env.store import Store
 from orchestrator.agent.host import processes
 from orchestrator.agent.run import runs
 from orchestrator.home import home
@@ -29,7 +30,7 @@ from orchestrator.results import Seen
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.store import launches
 from orchestrator.store.run_directory import RunDirectory
-from orchestrator.tasks.bootstrap import _MAKE_ROOM
+from orchestrator.tasks.carry import _MAKE_ROOM
 from orchestrator.tasks.runs import kept_here
 from orchestrator.transports.ssh import connection
 from tests.support import proc
@@ -156,8 +157,8 @@ def test_builders_that_fetch_uv_at_once_all_have_it(tmp_path: Path) -> None:
         x.writestr("uv-0.9.0.data/scripts/uv", os.urandom(4_000_000))
     settings, progress = Settings.of_folders([str(links)]), Progress(tmp_path / "progress.jsonl")
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda _: fetch_uv(settings, tools, progress), range(18)))
-    assert set(found) == {tools / "uv"} and os.listdir(tools) == ["uv"] and os.access(tools / "uv", os.X_OK)
+        list(pool.map(lambda _: uv._put(tools / "uv", Store(tmp_path), settings, progress), range(18)))
+    assert os.listdir(tools) == ["uv"] and os.access(tools / "uv", os.X_OK)
 
 
 def test_what_goes_while_room_is_made_for_a_wheelhouse_does_not_matter(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ class Tree:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What conditions are judged by: `sm` as 89 for 8.9 (None without a GPU), packages of the environment's lock."""
+    """What conditions are judged by: `sm` as 89 for 8.9 (None without a GPU, 0 where the driver does not tell it),
+    packages of the environment's lock.
+    """
 
     sm: int | None
     packages: frozenset[str]
@@ -80,7 +82,8 @@ def unmet(conditions: Iterable[str], have: Capabilities) -> str | None:
         if condition == "cuda" and not have.cuda:
             return "cuda: the pod has no CUDA GPU"
         if condition.startswith("sm>=") and (have.sm is None or have.sm < int(condition[4:])):
-            return f"{condition}: the pod has {f'SM {have.sm}' if have.sm else 'no CUDA GPU'}"
+            untold = "a CUDA GPU whose compute capability the driver does not tell"
+            return f"{condition}: the pod has {f'SM {have.sm}' if have.sm else untold if have.cuda else 'no CUDA GPU'}"
         if condition.startswith("has:") and canonicalize_name(condition[4:]) not in have.packages:
             return f"{condition}: the environment does not have it"
     return None

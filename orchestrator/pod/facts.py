@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError
+from orchestrator.pairing.table import table
 from orchestrator.pod.client import Agent
 from orchestrator.shared.answers import Facts, Gpu
 from orchestrator.shared.plan import Machine
@@ -17,9 +18,9 @@ _MODEL_WORDS = frozenset("ada blackwell d laptop max mobile pro super ti".split(
 
 
 def capability(gpu: Gpu) -> int:
-    """A GPU's compute capability as 89 for 8.9; 0 where the driver does not tell it."""
+    """A GPU's compute capability as 89 for 8.9: as the driver tells it, else by the GPU's name; 0 if neither does."""
     told = re.fullmatch(r"(\d{1,3})\.(\d)", str(gpu["compute_cap"]))
-    return int(told[1] + told[2]) if told else 0
+    return int(told[1] + told[2]) if told else table().sm_of(str(gpu["name"])) or 0
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PodFacts:
 
     @property
     def sm(self) -> int | None:
-        """Compute capability as 89 for 8.9; None without a GPU, 0 where the driver does not tell it."""
+        """Compute capability as 89 for 8.9; None without a GPU, 0 where nobody knows it."""
         return capability(self.gpu) if self.gpu else None
 
     @property

@@ -26,8 +26,15 @@ class Gpu(TypedDict):
     utilization_percent: Amount
 
 
+class GpuUse(TypedDict):
+    """`by` says who uses a GPU, as a clause; `unknown` why that cannot be told. Neither: it is idle."""
+
+    by: Optional[str]
+    unknown: Optional[str]
+
+
 class Python(TypedDict):
-    """A Python of the pod: where it was found, what it says of itself, which of venv, ensurepip and pip it has."""
+    """A Python of the pod: where it was found, what it says of itself, whether it has C headers."""
 
     path: str
     version: str
@@ -35,7 +42,6 @@ class Python(TypedDict):
     implementation: str
     soabi: Optional[str]
     headers: bool
-    has: List[str]
 
 
 class Disk(TypedDict):
@@ -61,7 +67,7 @@ class Holder(_Alive, total=False):
 
 
 class Facts(TypedDict):
-    """`probe`: what the agent finds on the pod."""
+    """`probe`: what the agent finds on the pod. `gpu_use` is of each of `gpus`, and beside them: plans have those."""
 
     hostname: str
     boot_id: Optional[str]
@@ -71,6 +77,7 @@ class Facts(TypedDict):
     cpus: Optional[int]
     cpu_model: Optional[str]
     gpus: List[Gpu]
+    gpu_use: List[GpuUse]
     gpu_complaint: Optional[str]
     driver_cuda: Optional[str]
     disk: Disk
@@ -151,9 +158,10 @@ class _BuildState(TypedDict):
 
 
 class BuildProgress(_BuildState, total=False):
-    """`offset` is how much of the progress was told; `error` why it failed."""
+    """`offset` is how much of the progress was told; `error` why it failed, `lacks` what it needs to be carried."""
 
     error: str
+    lacks: Literal["uv"]
 
 
 class EnvironmentReady(TypedDict):
@@ -167,9 +175,10 @@ class EnvironmentNot(TypedDict):
 
 
 class EnvironmentSummary(TypedDict):
-    """`age_s` is the time since its last use."""
+    """`age_s` is the time since its last use; of the packages, torch, triton and flash-attn are named."""
 
     key: str
+    profile: Optional[str]
     packages: Dict[str, Any]
     bytes: int
     age_s: float
@@ -183,6 +192,22 @@ class Environments(TypedDict):
 EnvironmentFound = Union[EnvironmentReady, EnvironmentNot]
 
 
+class KeptEnvironment(EnvironmentSummary):
+    why: str
+
+
+class BuiltWheel(TypedDict):
+    """A wheel that was compiled on the pod."""
+
+    file: str
+    bytes: int
+
+
 class Pruned(TypedDict):
-    removed: List[Any]
-    kept: List[Any]
+    """What `env prune` removed, or would; `freed_bytes` is what the disk got back, downloads included."""
+
+    dry_run: bool
+    removed: List[EnvironmentSummary]
+    kept: List[KeptEnvironment]
+    wheels: List[BuiltWheel]
+    freed_bytes: int

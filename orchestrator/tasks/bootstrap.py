@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.config.variables import resolve
-from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, InputError, Unreachable
-from orchestrator.files import sha256
+from orchestrator.config.variables import resolve as resolve_variables
+from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, Unreachable
 from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing.table import table
 from orchestrator.pod.client import Agent
@@ -33,6 +30,7 @@ from orchestrator.shared.answers import (
     EnvironmentFound,
 )
 from orchestrator.shared.plan import Environment as PlannedEnvironment
+from orchestrator.tasks.carry import carry_uv, carry_wheelhouse
 from orchestrator.text import listing, plain, seconds
 from orchestrator.ui import Progress
 
@@ -44,22 +42,7 @@ _RETRY_S = 2.0
 # flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
-# For a wheelhouse that comes: not among the others, where half of one would count, nor where another user's comes just
-# then. What a lost connection left is removed after a day, if it is still there when it is looked at.
-_MAKE_ROOM = """\
-mkdir -p "$1" "$2" || exit 1
-find "$(dirname "$1")" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} + 2>/dev/null
-exit 0
-"""
-_SETTLE = """\
-import os, sys
-try:
-    os.rename(*sys.argv[1:])
-except OSError:
-    if not os.path.isdir(sys.argv[2]):  # another user's came first
-        raise
-"""
-# Asked of a pod's own Python beside what the runbook names, for the record.
+# Asked of a pod's own Python beside what the runbook names.
 _ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
 
 
@@ -69,8 +52,7 @@ class Options:
 
     `fresh` resolves anew instead of keeping the last lock; `wheelhouse` is a directory of wheels that is carried to the
     pod, which then asks no network; `offline` is the same without a new one; `source_build` lets the pod compile
-    flash-attn where it has no wheel, for at most `source_build_s`; `installer` "auto" is uv where it can be had, else
-    pip.
+    flash-attn where it has no wheel, for at most `source_build_s`.
     """
 
     fresh: bool = False
@@ -78,7 +60,6 @@ class Options:
     offline: bool = False
     source_build: bool = False
     source_build_s: float = SOURCE_BUILD_S
-    installer: Literal["auto", "uv", "pip"] = "auto"
 
 
 def bootstrap(
@@ -103,7 +84,7 @@ def bootstrap(
     if found["state"] == "ready" and not request["fresh"]:
         environment = found["environment"]
     else:
-        environment = _build(agent, request, progress)
+        environment = _build(agent, facts, request, progress)
     for note in environment["notes"]:
         progress.warn(note)
     return environment
@@ -136,7 +117,7 @@ def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
 
 def facts_for_pairing(raw: answers.Facts, pod: Pod, agent_python: str) -> Facts:
     """What the choice depends on, out of the probe's facts; `agent_python` is the pod's `python`, if it names one."""
-    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), _sm(gpu)) for gpu in raw["gpus"])
+    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), capability(gpu)) for gpu in raw["gpus"])
     libc, version = (*raw["libc"], "", "")[:2]
     pythons = [p for p in raw["pythons"] if _is_cpython(p) and (not pod.python or p["executable"] == agent_python)]
     compilers = [raw["programs"][name] for name in _COMPILERS if name in raw["programs"]]
@@ -153,11 +134,6 @@ def facts_for_pairing(raw: answers.Facts, pod: Pod, agent_python: str) -> Facts:
     )
 
 
-def _sm(gpu: answers.Gpu) -> int:
-    """From the driver, else by the GPU's name; 0, which no build serves, for one that nobody knows."""
-    return capability(gpu) or table().sm_of(str(gpu["name"])) or 0
-
-
 def _is_cpython(python: answers.Python) -> bool:
     """CPython with the usual ABI; free-threaded builds have wheels of their own."""
     return python["implementation"] == "cpython" and not re.match(r"cpython-\d+t", str(python["soabi"]))
@@ -165,12 +141,11 @@ def _is_cpython(python: answers.Python) -> bool:
 
 def _how(agent: Agent, options: Options) -> dict[str, Any]:
     """What does not change which environment it is."""
-    wheelhouse = _carry(agent, options.wheelhouse) if options.wheelhouse else None
-    variables = resolve(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
+    wheelhouse = carry_wheelhouse(agent, options.wheelhouse) if options.wheelhouse else None
+    variables = resolve_variables(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
     return {
         "fresh": options.fresh,
         "wheelhouse": wheelhouse,
-        "installer": options.installer,
         "offline": options.offline,
         "allow_source_build": options.source_build,
         "source_build_s": options.source_build_s,
@@ -179,32 +154,15 @@ def _how(agent: Agent, options: Options) -> dict[str, Any]:
     }
 
 
-def _carry(agent: Agent, wheelhouse: Path) -> str:
-    """Bring a directory of wheels to the pod, unless it is there; where it lies."""
-    if not any(wheelhouse.glob("*.whl")):
-        raise InputError(f"wheelhouse {wheelhouse}: expected a directory with wheels")
-    files = sorted(path for path in wheelhouse.iterdir() if path.is_file())
-    content = "\n".join(f"{file.name} {sha256(file)}" for file in files)
-    remote = f"{agent.workdir}/wheelhouses/{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    if agent.transport.run(["test", "-d", remote]).exit_code != 0:
-        incoming = f"{agent.workdir}/incoming/{secrets.token_hex(8)}"
-        agent.transport.check(["sh", "-c", _MAKE_ROOM, "sh", incoming, os.path.dirname(remote)])
-        try:
-            agent.transport.push_tree(wheelhouse, incoming)
-            agent.transport.check([agent.python, "-I", "-c", _SETTLE, incoming, remote])
-        finally:
-            agent.transport.run(["rm", "-rf", incoming])
-    return remote
-
-
 def _find(agent: Agent, request: Mapping[str, Any]) -> EnvironmentFound:
     asked = json.dumps(request).encode()
     found: EnvironmentFound = agent.call(EnvironmentFound, "env", "check", "--workdir", agent.workdir, input=asked)
     return found
 
 
-def _build(agent: Agent, request: Mapping[str, Any], progress: Progress) -> PlannedEnvironment:
-    """Start the build, or join the one under way, and wait for its end."""
+def _build(agent: Agent, facts: PodFacts, request: Mapping[str, Any], progress: Progress) -> PlannedEnvironment:
+    """Start the build, or join the one under way, and wait for its end; a pod that has not got uv is brought it."""
+    carried = False
     for _ in range(_BUILDS):
         started = agent.call(
             BuildStarted, "env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode()
@@ -213,7 +171,15 @@ def _build(agent: Agent, request: Mapping[str, Any], progress: Progress) -> Plan
             progress.say("the same environment is being built for someone else: waiting for it")
         ended = _Watch(agent, started["job"], progress).to_end()
         if ended["state"] == "failed":
-            raise EnvironmentFailed(f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}")
+            failed = f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}"
+            if ended.get("lacks") != "uv" or carried:
+                raise EnvironmentFailed(failed)
+            try:
+                carry_uv(agent, facts, progress)
+            except EnvironmentFailed as e:
+                raise EnvironmentFailed(f"{failed}; and {e}: install uv on the pod (pip install uv)") from e
+            carried = True
+            continue
         found = _find(agent, request)
         if found["state"] == "ready":
             return found["environment"]

@@ -16,7 +16,7 @@ from orchestrator.launchers.claim import held_by
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.facts import PodFacts, broken_promises, probe
 from orchestrator.pod.session import PodSession
-from orchestrator.shared.answers import Disk, Gpu
+from orchestrator.shared.answers import Disk, Gpu, GpuUse
 from orchestrator.store.hostkeys import Trust
 from orchestrator.text import plain, seconds, size
 from orchestrator.transports import open_transport
@@ -27,8 +27,6 @@ _GIB = 2**30
 # An environment with CUDA takes about 10 GiB, one without about 2.
 _DISK_WARN, _DISK_FAIL = 12 * _GIB, 2 * _GIB
 _INODES_WARN, _INODES_FAIL = 200_000, 20_000
-# What an idle GPU's driver and display may hold.
-_IDLE_MEMORY_MIB, _IDLE_PERCENT = 600, 5
 _NOISE = "does a login script of the pod print something, or end the shell?"
 
 
@@ -83,7 +81,7 @@ def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) 
     yield _python(facts)
     yield _gpu(pod, facts, allow_different_gpu)
     yield _driver(pod, facts)
-    yield from map(_gpu_use, facts.raw["gpus"])
+    yield from map(_gpu_use, facts.raw["gpus"], facts.raw["gpu_use"])
     yield _disk(facts.raw["disk"])
     yield _rsync(facts.raw["programs"])
     yield _installer(facts)
@@ -150,15 +148,15 @@ def _driver(pod: Pod, facts: PodFacts) -> Check:
     return Check("driver", "ok", found)
 
 
-def _gpu_use(gpu: Gpu) -> Check:
+def _gpu_use(gpu: Gpu, use: GpuUse) -> Check:
+    """As the agent tells it: by the rule by which it blocks a stage that wants the GPU for itself."""
     name = f"GPU {gpu['index']} in use"
+    if use["by"]:
+        return Check(name, "warn", plain(use["by"]), "stages that want the GPU for themselves will be blocked")
+    if use["unknown"]:
+        return Check(name, "warn", plain(use["unknown"]), "see that nobody else works on it")
     memory, total, percent = gpu["memory_used_mib"], gpu["memory_total_mib"], gpu["utilization_percent"]
-    if not isinstance(memory, int):
-        return Check(name, "warn", "the driver does not tell", "see that nobody else works on it")
-    found = f"{memory} of {total} MiB, {percent} % busy"
-    if memory > _IDLE_MEMORY_MIB or (isinstance(percent, int) and percent > _IDLE_PERCENT):
-        return Check(name, "warn", found, "someone else uses it: times measured now mean nothing")
-    return Check(name, "ok", found)
+    return Check(name, "ok", plain(f"idle: {memory} of {total} MiB, {percent} % busy"))
 
 
 def _disk(disk: Disk) -> Check:
@@ -180,13 +178,8 @@ def _rsync(programs: Mapping[str, str | None]) -> Check:
 
 
 def _installer(facts: PodFacts) -> Check:
-    if facts.raw["programs"].get("uv"):
-        return Check("installer", "ok", f"uv ({plain(facts.raw['programs']['uv'])})")
-    able = [python for python in facts.raw["pythons"] if {"venv", "ensurepip"} <= set(python["has"])]
-    if able:
-        return Check("installer", "ok", f"venv and pip of {plain(able[0]['path'])}")
-    advice = "install uv, or python3-venv"
-    return Check("installer", "warn", "neither uv nor a Python with venv and ensurepip", advice)
+    uv = facts.raw["programs"].get("uv")
+    return Check("installer", "ok", f"uv ({plain(uv)})" if uv else "no uv: a bootstrap fetches it, or carries it there")
 
 
 def _lock(agent: Agent) -> Check:

@@ -59,7 +59,7 @@ def prune(
 ) -> Pruned:
     """Remove environments not used for `days`, then the longest unused until the rest takes `keep_bytes`.
 
-    {"removed", "kept"}; one that a run uses, or that was used just now, is never removed.
+    One that a run uses, or that was used just now, is never removed.
     """
     limits = [*(["--days", str(days)] if days is not None else [])]
     limits += ["--keep-bytes", str(keep_bytes)] if keep_bytes is not None else []

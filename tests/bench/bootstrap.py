@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env.installers import find_uv
 from orchestrator.agent.env.progress import Progress as BuildProgress
+from orchestrator.agent.env.store import Store
+from orchestrator.agent.env.uv import find_uv
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.pod.client import install_agent
@@ -79,8 +80,8 @@ def _cold(pod: Pod, workdir: Path, *, warm: bool) -> tuple[dict[str, Any], dict[
 
 def _package_settings() -> dict[str, str]:
     """This machine's, for both sides; who logs in there has a home without any."""
-    own = Settings.of_pod(sys.executable).for_pip()
-    return {name: value for name, value in own.items() if name != "PIP_CONFIG_FILE"}
+    own = Settings.of(sys.executable).options
+    return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in own.items()}
 
 
 def _bootstrap(pod: Pod) -> dict[str, Any]:
@@ -94,8 +95,7 @@ def _bare(environment: dict[str, Any], folder: Path) -> float:
     folder.mkdir()
     python = str((Path(environment["root"]) / "bin" / "python").resolve())
     (folder / "lock.txt").write_text(environment["lock"])
-    settings, said = Settings.of_pod(python), BuildProgress(folder / "progress.jsonl")
-    uv = find_uv(folder / "tools", folder / "other", settings, said).path
+    uv = find_uv(Store(folder), Settings.of(python), BuildProgress(folder / "progress.jsonl")).path
 
     def install() -> None:
         options = ["--cache-dir", str(folder / "cache"), "--quiet"]

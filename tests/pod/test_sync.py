@@ -158,8 +158,15 @@ def facts_with(*names: str, driver: str = "550.163.01", **raw: Any) -> PodFacts:
         for n, name in enumerate(names)
     ]  # fmt: skip
     disk = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 10**7, "writable": True}
-    pythons = [{"version": "3.11.2", "path": "/usr/bin/python3", "has": ["venv", "ensurepip", "pip"]}]
-    known = {"gpus": gpus, "driver_cuda": "12.4", "disk": disk, "programs": {"rsync": "/usr/bin/rsync", "uv": None}}
+    pythons = [{"version": "3.11.2", "path": "/usr/bin/python3"}]
+    uses = [{"by": None, "unknown": None} for _ in names]
+    known = {
+        "gpus": gpus,
+        "gpu_use": uses,
+        "driver_cuda": "12.4",
+        "disk": disk,
+        "programs": {"rsync": "/usr/bin/rsync", "uv": None},
+    }
     return PodFacts({**known, "pythons": pythons, **raw})
 
 
@@ -426,7 +433,7 @@ DISK = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 
         ({}, facts_with(disk={**DISK, "writable": False}), "disk", "fail"),
         ({}, facts_with(programs={"rsync": None, "uv": "/bin/uv"}), "rsync", "warn"),
         ({}, facts_with(programs={"rsync": None, "uv": "/bin/uv"}, pythons=[]), "installer", "ok"),
-        ({}, facts_with(pythons=[{"version": "3.9.1", "path": "p", "has": ["pip"]}]), "installer", "warn"),
+        ({}, facts_with(programs={"rsync": None, "uv": None}), "installer", "ok"),
     ],
 )
 def test_what_the_facts_mean(pod: dict[str, str], facts: PodFacts, name: str, level: str) -> None:
@@ -437,13 +444,17 @@ def test_what_the_facts_mean(pod: dict[str, str], facts: PodFacts, name: str, le
 
 
 @pytest.mark.parametrize(
-    ("used", "percent", "level"), [(300, 0, "ok"), (20_480, 0, "warn"), (300, 97, "warn"), (None, None, "warn")]
+    ("use", "level", "found"),
+    [
+        ({"by": None, "unknown": None}, "ok", "idle: 1 of 24564 MiB, 0 % busy"),
+        ({"by": "pid 7 (train) holds 20480 MiB on GPU 0", "unknown": None}, "warn", "pid 7 (train) holds 20480 MiB"),
+        ({"by": None, "unknown": "the driver does not tell how much"}, "warn", "the driver does not tell how much"),
+    ],
 )
-def test_a_gpu_that_someone_uses(used: int | None, percent: int | None, level: str) -> None:
-    facts = facts_with("NVIDIA H100")
-    facts.raw["gpus"][0].update(memory_used_mib=used, utilization_percent=percent)
-    checks = level_of(list(from_facts(Pod(name="x", transport="local"), facts)))
-    assert checks["GPU 0 in use"] == level
+def test_who_uses_a_gpu_is_shown_as_the_agent_tells_it(use: Any, level: str, found: str) -> None:
+    facts = facts_with("NVIDIA H100", gpu_use=[use])
+    check = next(c for c in from_facts(Pod(name="x", transport="local"), facts) if c.name == "GPU 0 in use")
+    assert (check.level, check.found[: len(found)]) == (level, found)
 
 
 def test_a_holder_of_the_lock_is_named(sshd: Sshd, tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
     terminal.show(result, console)
     console.print(terminal.table(("a",), [[EVIL]]))
     console.print(terminal.facts({EVIL: [EVIL, {"a": EVIL}]}))
+    environment = {"key": EVIL, "profile": EVIL, "python": EVIL, "packages": {EVIL: EVIL}, "notes": [EVIL]}
+    console.print(terminal.facts({**environment, "built": {EVIL: EVIL}, "python_version": EVIL, "torch_cuda": EVIL}))
+    summary = {"key": EVIL, "profile": EVIL, "packages": {EVIL: EVIL}, "why": EVIL, "age_s": 1.0, "bytes": 1}
+    pruned = {"removed": [summary], "kept": [summary], "wheels": [{"file": EVIL, "bytes": 1}]}
+    console.print(terminal.facts({**pruned, "dry_run": False, "freed_bytes": 1}))
     console.print(terminal.runs([{"run_id": EVIL, "pod": EVIL, "state": EVIL}]))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
     assert not CONTROL.search(shown.replace("\n", ""))

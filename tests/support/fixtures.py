@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.env.installers import find_uv
 from orchestrator.agent.env.progress import Progress
+from orchestrator.agent.env.store import Store
+from orchestrator.agent.env.uv import find_uv
 from orchestrator.pod import bundle
 from orchestrator.shared.wheels.settings import Settings
 from tests.support.agent_pod import Pod, make_environment
@@ -84,8 +85,8 @@ def pod(tmp_path: Path, agent: Path, environment: dict[str, Any]) -> Pod:
 def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real uv, alone in its directory: this machine's, or one that is fetched as a pod would fetch it."""
     folder = tmp_path_factory.mktemp("uv")
-    settings = Settings.of_pod(shutil.which("python3") or "python3")
-    found = find_uv(folder / "tools", folder / "cache", settings, Progress(folder / "progress.jsonl"))
+    settings = Settings.of(shutil.which("python3") or "python3")
+    found = find_uv(Store(folder), settings, Progress(folder / "progress.jsonl"))
     (folder / "bin").mkdir()
     (folder / "bin" / "uv").symlink_to(found.path)
     return folder / "bin" / "uv"

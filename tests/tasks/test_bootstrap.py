@@ -245,6 +245,7 @@ def _from_a_wheelhouse(
             assert "unreachable" in agent.transport.run([sys.executable, "-c", connect]).complaint()
         with pytest.raises(EnvironmentFailed):
             bootstrap(agent, probe(agent), TOOL, Told())
+        shutil.rmtree(tmp_path / "w" / "tools")  # uv was carried there: the wheelhouse alone is enough, too
         found = bootstrap(agent, probe(agent), TOOL, Told(), Options(wheelhouse=house))
         assert (found["packages"], found["installer"].split()[0]) == ({"part": "1.5", "tool": "1.0"}, "uv")
         # Changed by hand, it is rebuilt from what was carried there, without being told to be offline or not.

@@ -126,7 +126,7 @@ def test_a_cpu_pod_gets_a_real_torch_and_triton_and_gets_them_back(tmp_path: Pat
         (["install", "triton==3.6.0"], "triton 3.7.1 -> 3.6.0"),
         (["uninstall", "torch"], f"torch {found['packages']['torch']} -> removed"),
     ):
-        settings = Settings.of_pod(sys.executable).for_uv()
+        settings = Settings.of(sys.executable).for_uv()
         command = [str(uv), "pip", change[0], "--python", found["python"], *change[1:]]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, **settings})
         told = Told()
