@@ -100,6 +100,9 @@ def validate(o: options.Validate) -> int:
         raise InputError("--resume goes on with the run's own plan: expected no --max-time, --max-cost or --dry-run")
     asked = request_task.Asked(pod, o.repo, o.commit, o.runbook, o.artifacts, limit)
     with Progress(o.verbosity) as progress:
+        progress.say(
+            f"revision {o.commit} of {o.repo.resolve()} on pod {pod.name}"
+        )  # the repository may take a while to read
         request = request_task.find(asked)
         if o.dry_run:
             plan = request.preview()

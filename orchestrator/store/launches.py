@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,38 +28,53 @@ class Launch:
 
 def remember(launch: Launch) -> None:
     """Record `launch` before the pod is asked for it, so that a failed one is never mistaken for an older run."""
-    write_atomically(_record(launch.run_id), json.dumps(asdict(launch), indent=1))
+    write_atomically(record(launch.run_id), json.dumps(asdict(launch), indent=1))
 
 
 def forget(run_id: str) -> None:
     """Drop the record of a launch that the pod refused."""
-    _record(run_id).unlink()
+    record(run_id).unlink()
 
 
 def launches(pod: str | None = None) -> list[Launch]:
-    """The launches made from here, newest first; run ids begin with their time."""
-    return sorted(_read(pod), key=lambda launch: launch.run_id, reverse=True)
+    """The launches made from here, newest first; run ids begin with their time. A damaged record hides no other."""
+    found = (launch for run_id in _run_ids() if (launch := _read(run_id)) is not None)
+    return [launch for launch in found if pod in (None, launch.pod)]
+
+
+def damaged() -> list[str]:
+    """The run ids of launches whose records cannot be read, newest first."""
+    return [run_id for run_id in _run_ids() if _read(run_id) is None and record(run_id).exists()]
 
 
 def launch_of(run_id: str) -> Launch | None:
-    """The launch with this run id (or the one that begins with it), if it was made from here."""
-    matches = [launch for launch in launches() if launch.run_id.startswith(run_id)]
-    return matches[0] if len(matches) == 1 else None
+    """The launch with this run id (or the one that begins with it), if it was made from here.
+
+    InputError if its record is damaged: where the run is kept is not known then.
+    """
+    matches = [known for known in _run_ids() if known.startswith(run_id)]
+    if len(matches) != 1:
+        return None
+    launch = _read(matches[0])
+    path = record(matches[0])
+    if launch is None and path.exists():
+        raise InputError(f"{path} is damaged: expected the record of a launch; delete it to go on")
+    return launch
 
 
-def _record(run_id: str) -> Path:
+def record(run_id: str) -> Path:
+    """The file that records the launch of a run."""
     return home() / "runs" / f"{run_id}.json"
 
 
-def _read(pod: str | None) -> Iterator[Launch]:
-    for path in (home() / "runs").glob("*.json"):
-        try:
-            launch = Launch(**json.loads(path.read_bytes()))
-            if not all(isinstance(value, str) for value in asdict(launch).values()):
-                raise TypeError("expected text")
-        except FileNotFoundError:  # its pod has just refused it
-            continue
-        except (ValueError, TypeError, RecursionError) as e:
-            raise InputError(f"{path} is damaged: expected the record of a launch; delete it to go on") from e
-        if pod in (None, launch.pod):
-            yield launch
+def _run_ids() -> list[str]:
+    return sorted((path.stem for path in (home() / "runs").glob("*.json")), reverse=True)
+
+
+def _read(run_id: str) -> Launch | None:
+    """None for one that is damaged, or that its pod has just refused."""
+    try:
+        launch = Launch(**json.loads(record(run_id).read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return launch if all(isinstance(value, str) for value in asdict(launch).values()) else None

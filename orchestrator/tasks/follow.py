@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import IntegrityError, PodError
+from orchestrator.errors import InputError, IntegrityError, PodError
 from orchestrator.git.repository import Repository
 from orchestrator.launchers import launcher_of
 from orchestrator.plan.plan import read_plan
@@ -74,7 +74,9 @@ def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:
     if not wanted:
         of = f"commit {commit[:7]}" if commit else f"a commit of {repo.root}"
         raise PodError(f"pod {agent.pod.name!r} has no run of {of}")
-    return max(wanted)  # run ids begin with their time
+    newest = max(wanted)  # run ids begin with their time
+    _refuse_unreadable(newest, {run["run_id"] for run in known})
+    return newest
 
 
 def called(name: str, known: Sequence[RunSummary], pod: str) -> RunSummary:
@@ -96,6 +98,16 @@ def _refuse_older(pod: str, known: Set[str], repo: Repository, commit: str | Non
         raise PodError(
             f"run {own[0].run_id} was launched from here and pod {pod!r} does not know it: the launch failed or the "
             "pod was replaced; an older run can be fetched by its run id"
+        )
+
+
+def _refuse_unreadable(newest: str, known: Set[str]) -> None:
+    """A damaged record may be of a launch that came after `newest` and failed."""
+    later = [run_id for run_id in launches.damaged() if run_id > newest and run_id not in known]
+    if later:
+        raise InputError(
+            f"{launches.record(later[0])} is damaged: expected the record of a launch, which may be newer than run "
+            f"{newest}; delete it, or name the run"
         )
 
 

@@ -1,0 +1,40 @@
+"""What this laptop remembers of its launches; one damaged record blocks no command that does not need it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.store import launches
+from orchestrator.store.launches import Launch
+from tests.support.project import Project
+from tests.support.two_stages import FILES
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"run_id": 1}', "[" * 9_999, '"text"'])
+def test_a_damaged_record_hides_no_other(laptop: Path, text: str) -> None:
+    kept = Launch("20260101T000000Z-a", "p", "c", "/repo", "/d")
+    launches.remember(kept)
+    damaged = launches.record("20260102T000000Z-b")
+    damaged.write_text(text)
+    assert launches.launches() == launches.launches("p") == [kept]
+    assert launches.damaged() == [damaged.stem]
+    assert launches.launch_of(kept.run_id) == launches.launch_of("20260101") == kept
+    with pytest.raises(InputError, match="-b.json is damaged: expected the record of a launch; delete it to go on"):
+        launches.launch_of(damaged.stem)
+
+
+def test_commands_go_on_beside_a_damaged_record_but_no_older_run_stands_in_for_it(project: Project) -> None:
+    project.commit(FILES)
+    launched = project.validate("--runbook", "r")
+    damaged = project.home / "runs" / "99990101T000000Z-of-a-launch.json"
+    damaged.write_text("{")
+    again = project.validate("--runbook", "r")
+    assert (launched.exit_code, again.exit_code) == (0, 0), again.stderr
+    assert project.run("fetch", "--pod", "local", again.json["run_id"]).exit_code == 0
+    newest = project.run("fetch", "--pod", "local")
+    assert newest.exit_code == 2 and f"{damaged.name} is damaged" in newest.stderr
+    damaged.rename(damaged.with_name("20000101T000000Z-of-an-old-one.json"))
+    assert project.run("fetch", "--pod", "local", "--json").json["run_id"] == again.json["run_id"]
