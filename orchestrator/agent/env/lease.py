@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from orchestrator.agent.env.store import locked
 
 
 @contextlib.contextmanager
@@ -17,24 +18,16 @@ def taken(root: Path | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if root is not None and root.parent.is_dir():
-            fd = _open(root)
-            stack.callback(os.close, fd)
-            fcntl.flock(fd, fcntl.LOCK_SH)
+            lock = stack.enter_context(_file(root).open("a"))
+            fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[bool]:
     """Whether nobody uses the environment at `root`; if so, nobody begins to before the end of the block."""
-    fd = _open(root)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(fd)
+    with locked(_file(root), wait=False) as held:
+        yield held is not None
 
 
 def is_taken(root: Path) -> bool:
@@ -43,6 +36,6 @@ def is_taken(root: Path) -> bool:
         return not free
 
 
-def _open(root: Path) -> int:
+def _file(root: Path) -> Path:
     """Beside the environment, since that may be replaced."""
-    return os.open(str(root.parent / f".{root.name}.lease"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return root.parent / f".{root.name}.lease"

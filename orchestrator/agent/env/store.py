@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from typing import Any
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, strangers
 from orchestrator.shared.files import write_atomically
+from orchestrator.shared.query import ask
 from orchestrator.shared.text import listing
 
 # What a request is identified by: not where a Python or a wheel is found, but which.
@@ -183,13 +183,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def _broken_python(root: Path, manifest: Mapping[str, Any]) -> str | None:
     """An environment stands on a Python outside it, which may have been replaced."""
     command = [str(root / "bin" / "python"), "-I", "-S", "-c", "import sys; print(sys.version.split()[0])"]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_ANSWER_S, check=True)
-    except OSError as e:
-        return f"its Python cannot be run ({e.strerror})"
-    except subprocess.SubprocessError:
-        return "its Python does not answer"
-    version, expected = done.stdout.decode().strip(), manifest["python_version"]
+    version, expected = (ask(command, _ANSWER_S) or "").strip(), manifest["python_version"]
+    if not version:
+        return "its Python cannot be run"
     return None if version == expected else f"its Python is {version}, it was {expected}"
 
 
