@@ -22,7 +22,7 @@ from orchestrator.pairing.choose import Environment, Wheel
 from orchestrator.pod.client import PodFacts, probe
 from orchestrator.pod.session import Door
 from orchestrator.tasks import wheelhouse
-from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
+from orchestrator.tasks.bootstrap import _MAKE_ROOM, Options, bootstrap, facts_for_pairing
 from orchestrator.tasks.wheelhouse import download
 from tests.support import proc
 from tests.support.local_agent import Told, agent_on
@@ -312,3 +312,17 @@ def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv:
     saboteur.join()
     assert found["packages"]["tool"] == "1.0"
     assert "the build was cut off: starting it again" in told.lines
+
+
+@pytest.mark.process
+def test_what_goes_while_room_is_made_for_a_wheelhouse_does_not_matter(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "find").write_text('#!/bin/sh\necho "find: incoming/other: No such file or directory" >&2\nexit 1\n')
+    (programs / "find").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    command = ["sh", "-c", _MAKE_ROOM, "sh", str(tmp_path / "incoming" / "mine"), str(tmp_path / "wheels")]
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "incoming" / "mine").is_dir()
+    (tmp_path / "file").touch()
+    assert subprocess.run([*command[:-1], str(tmp_path / "file" / "x")], capture_output=True).returncode == 1

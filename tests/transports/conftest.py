@@ -29,11 +29,10 @@ def ssh(sshd: Sshd) -> Iterator[SshTransport]:
         yield transport  # type: ignore[misc]
 
 
-@pytest.fixture(params=["local", "ssh"])
-def transport(request: pytest.FixtureRequest, sshd: Sshd) -> Iterator[Transport]:
+@pytest.fixture
+def transport(pod_of: Callable[..., Pod]) -> Iterator[Transport]:
     """Each kind of transport, connected."""
-    pod = Pod(name="here", transport="local") if request.param == "local" else sshd.pod()
-    with open_transport(pod) as opened:
+    with open_transport(pod_of()) as opened:
         yield opened
 
 

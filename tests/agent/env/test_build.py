@@ -39,7 +39,7 @@ build_time_vars = {
 """
 
 
-@pytest.fixture(params=["uv", "pip"])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.process) for name in ("uv", "pip")])
 def either(request: pytest.FixtureRequest) -> EnvPod:
     """A pod with uv, and one without, which uses pip."""
     found: EnvPod = request.getfixturevalue("pod" if request.param == "uv" else "pod_without_uv")

@@ -20,6 +20,9 @@ def pytest_runtest_makereport(item, call):
 """
 
 
+pytestmark = pytest.mark.process
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, agent: Path, environment: dict[str, Any]) -> Run:
     """One run of all the cases, none of which leaves anything in the tree."""

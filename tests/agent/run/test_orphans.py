@@ -14,6 +14,7 @@ from orchestrator.agent.run import reaper
 from tests.support import proc
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.process
 # The child goes on to its exec only once its parent, which waits for that exec, is gone.
 PARENT = """
 import os, subprocess
