@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 
+from tests.support import proc
 from tests.support.agent_pod import Pod, said
 from tests.support.gated_run import commit, events, run_ids, validate
 from tests.support.project import Project
@@ -13,7 +13,8 @@ from tests.support.waiting import wait_for
 
 def test_the_agent_ends_the_run_at_its_limit(pod: Pod) -> None:
     """The stage that runs is ended with all its processes; the rest is not run; what ran is kept."""
-    daemon = said("sleeps", ["sh", "-c", "setsid sleep 4343 & sleep 4343"], limits={"grace": 1.0})
+    seconds = proc.a_sleep()
+    daemon = said("sleeps", ["sh", "-c", f"setsid sleep {seconds} & sleep {seconds}"], limits={"grace": 1.0})
     stages = [said("first", ["echo", "1"]), daemon, said("last", ["echo", "3"])]
     limit = {"given": "--max-time 5s", "seconds": 5.0, "spent": 3.0}
     run = pod.run({}, *stages, limit=limit)
@@ -23,7 +24,7 @@ def test_the_agent_ends_the_run_at_its_limit(pod: Pod) -> None:
     (reached,) = [e for e in run.events if e["event"] == "limit_reached"]
     assert reached["limit"] == "--max-time 5s" and 2.0 <= reached["seconds"] < 20 and run.ending == "limit reached"
     assert run.text("artifacts/first.txt") == "1\n"
-    assert not subprocess.run(["pgrep", "-f", "sleep 4343"], capture_output=True).stdout
+    assert not proc.saying(seconds)
 
 
 def test_a_limit_that_was_spent_before_the_launch_runs_nothing(pod: Pod) -> None:

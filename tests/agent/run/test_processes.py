@@ -15,7 +15,7 @@ from tests.support import proc
 from tests.support.agent_pod import Pod, Run, said, script
 from tests.support.waiting import wait_for
 
-MARK = "nsa-pod-test-daemon"
+MARK = f"nsa-pod-test-daemon-{os.getpid()}-"  # of these tests, whoever else runs them beside
 DAEMON = f"""
 import os, sys, time
 if os.fork() == 0:
