@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from orchestrator import __version__
-from orchestrator.config.inventory import Inventory, Pod, load_inventory
+from orchestrator import __version__, options
+from orchestrator.config.inventory import load_inventory
 from orchestrator.errors import InputError, NsaPodError
+from orchestrator.launchers.claim import Claim
+from orchestrator.options import AMOUNT, FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import run_limit
-from orchestrator.pod.lock import Claim
-from orchestrator.pod.session import Door
+from orchestrator.plan.plan import to_json
+from orchestrator.pod.session import PodSession
 from orchestrator.report import hosts, markdown, terminal
 from orchestrator.results import Result
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
+from orchestrator.tasks import cancel as cancel_task
 from orchestrator.tasks import doctor as doctor_task
-from orchestrator.tasks import environments as envs_task
+from orchestrator.tasks import environments as environments_task
+from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks import init as init_task
+from orchestrator.tasks import request as request_task
 from orchestrator.tasks import resume as resume_task
 from orchestrator.tasks import runs as runs_task
 from orchestrator.tasks import validate as validate_task
 from orchestrator.tasks import wheelhouse as wheelhouse_task
 from orchestrator.text import plain
 from orchestrator.ui import Progress
+from orchestrator.verdict.status import OUTCOMES
 
 _INTERRUPTED = 130
 _PIPE_WIDTH = 240
-# Of days, minutes or GiB.
-_MOST = 1e9
 _SHELLS = ("bash", "zsh", "fish")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Group(click.Group):
@@ -50,77 +52,8 @@ class _Group(click.Group):
         return list(self.commands)
 
 
-class _Amount(click.FloatRange):
-    """A range of numbers; "nan", which Python reads as one, is in no range."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-
-_amount = _Amount(min=0, max=_MOST)
-
-
-class _Text(click.types.StringParamType):
-    """Text that says something: an unset variable of a script must not stand for any run, commit or file."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(value, param, ctx) or self.fail("expected a name, got an empty text", param, ctx)
-
-
-_text = _Text()
-
-
-class _Folder(click.Path):
-    """A directory; the empty text is none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(_text.convert(value, param, ctx), param, ctx)
-
-
 def _examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def _complete_pods(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    try:
-        pods = load_inventory(ctx.params.get("inventory")).pods
-    except InputError:
-        return []
-    return [name for name in pods if name.startswith(incomplete)]
-
-
-def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    def apply(f: F) -> F:
-        for decorator in reversed(decorators):
-            f = decorator(f)
-        return f
-
-    return apply
-
-
-_folder = _Folder(path_type=Path, file_okay=False)
-_inventory = click.option(
-    "--inventory", type=_text, metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
-)
-_pod = click.option(
-    "--pod", metavar="NAME", required=True, shell_complete=_complete_pods, help="A pod of the inventory."
-)
-_maybe_pod = click.option("--pod", metavar="NAME", shell_complete=_complete_pods, help="A pod of the inventory.")
-_repo = click.option("--repo", type=_folder, default=".", help="The git repository [default: the current directory].")
-_artifacts = click.option("--artifacts", type=_folder, help="Where results are kept [default: <repo>/artifacts].")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and nothing else there.")
-_loudness = _options(
-    click.option("-q", "--quiet", is_flag=True, help="Only warnings and the result."),
-    click.option("-v", "--verbose", is_flag=True, help="More about each step."),
-)
-_trust = click.option(
-    "--accept-new-host-key", is_flag=True, help="Accept the host key that this pod shows now, new or changed."
-)
-_gpu = click.option("--allow-different-gpu", is_flag=True, help="Go on although the GPU is not the promised one.")
-_reaching = _options(_pod, _inventory, _trust, _json, _loudness)
 
 
 @click.group(
@@ -143,218 +76,227 @@ def cli() -> None:
 @cli.command(
     epilog=_examples("nsa-pod validate --pod pi-4090 --commit 4106f1b", "nsa-pod validate --pod local --dry-run")
 )
-@_reaching
-@_repo
-@_artifacts
-@_gpu
+@options.reaching
+@options.repo
+@options.artifacts
+@options.gpu
 @click.option(
-    "--commit", type=_text, default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD]."
+    "--commit", type=TEXT, default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD]."
 )
-@click.option("--runbook", type=_text, metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
+@click.option("--runbook", type=TEXT, metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
 @click.option("--max-time", metavar="T", help="End the run after so long, such as 90m, 1h30m or 2700 (seconds).")
 @click.option("--max-cost", metavar="AMOUNT", type=float, help="End the run at that cost, by the pod's cost_per_hour.")
 @click.option("--wait", is_flag=True, help="Wait for the pod while another run holds it.")
 @click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it.")
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
 @click.option("--dry-run", is_flag=True, help="Print the plan as the inventory promises it; contact nothing.")
-def validate(**given: Any) -> int:
+@takes(options.Validate)
+def validate(o: options.Validate) -> int:
     """Run a runbook on a pod, on exactly one commit, and judge what really ran."""
-    pod, resumed = _the_pod(given), given["resume"]
-    claim = Claim(given["wait"], given["steal"])
-    limit = run_limit(pod, given["max_time"], given["max_cost"])
-    if resumed is not None and (limit or given["dry_run"]):
+    pod = o.the_pod
+    claim = Claim(o.wait, o.steal)
+    limit = run_limit(pod, o.max_time, o.max_cost)
+    if o.resume is not None and (limit or o.dry_run):
         raise InputError("--resume goes on with the run's own plan: expected no --max-time, --max-cost or --dry-run")
-    asked = validate_task.request(pod, given["repo"], given["commit"], given["runbook"], given["artifacts"], limit)
-    with _progress(given) as progress:
-        if given["dry_run"]:
-            plan = validate_task.preview(asked)
+    asked = request_task.Asked(pod, o.repo, o.commit, o.runbook, o.artifacts, limit)
+    with Progress(o.verbosity) as progress:
+        request = request_task.find(asked)
+        if o.dry_run:
+            plan = request.preview()
             progress.say(validate_task.expected(plan))
-            click.echo(plan.to_json(), nl=False)
-            return 0
-        door = _door(given, progress)
-        if resumed is None:
-            result = validate_task.validate(asked, door, progress, claim)
+            click.echo(to_json(plan), nl=False)
+            blocked = any(stage["blocked"] for stage in plan["stages"])
+            return OUTCOMES["incomplete" if blocked else "passed"].exit_code
+        session = _session(o, progress, o.allow_different_gpu)
+        if o.resume is None:
+            result = validate_task.validate(request, session, claim)
         else:
-            result = resume_task.resume(asked, door, progress, claim, resumed)
-    return _show(result, given)
+            result = resume_task.resume(request, session, claim, o.resume)
+    return _show(result, o.as_json)
 
 
 @cli.command(epilog=_examples("nsa-pod bootstrap --pod pi-4090", "nsa-pod bootstrap --pod pi-4090 --explain"))
-@_reaching
-@_repo
-@_gpu
-@click.option("--runbook", type=_text, metavar="R", help="Whose packages are installed [default: the pod's runbook].")
+@options.reaching
+@options.repo
+@options.gpu
+@click.option("--runbook", type=TEXT, metavar="R", help="Whose packages are installed [default: the pod's runbook].")
 @click.option("--explain", is_flag=True, help="Say which environment fits, and why others do not; install nothing.")
 @click.option("--fresh", is_flag=True, help="Resolve the packages anew instead of keeping the last lock.")
-@click.option("--wheelhouse", type=_folder, help="Carry this directory of wheels to the pod and ask no network there.")
+@click.option("--wheelhouse", type=FOLDER, help="Carry this directory of wheels to the pod and ask no network there.")
 @click.option("--offline", is_flag=True, help="Ask no network on the pod: use what lies there, or the --wheelhouse.")
 @click.option(
-    "--download-wheelhouse", type=_folder, help="Fill this directory here with the wheels for the pod; install nothing."
+    "--download-wheelhouse", type=FOLDER, help="Fill this directory here with the wheels for the pod; install nothing."
 )
 @click.option("--allow-source-build", is_flag=True, help="Compile flash-attn on the pod where it has no wheel.")
 @click.option(
     "--build-limit",
-    type=_Amount(min=0, min_open=True, max=_MOST),
+    type=Amount(min=0, min_open=True, max=MOST),
     default=bootstrap_task.SOURCE_BUILD_S / 60,
     metavar="MINUTES",
     help="End a compilation that takes longer [default: 120].",
 )
-def bootstrap(**given: Any) -> int:
+@takes(options.Bootstrap)
+def bootstrap(o: options.Bootstrap) -> int:
     """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
-    if given["explain"] and given["download_wheelhouse"]:
+    if o.explain and o.download_wheelhouse:
         raise InputError("expected --explain or --download-wheelhouse, not both")
-    spec = validate_task.needs_of(_the_pod(given), given["repo"], given["runbook"])
-    options = bootstrap_task.Options(
-        fresh=given["fresh"],
-        wheelhouse=given["wheelhouse"],
-        offline=given["offline"],
-        source_build=given["allow_source_build"],
-        source_build_s=given["build_limit"] * 60,
+    spec = request_task.needs_of(o.the_pod, o.repo, o.runbook)
+    how = bootstrap_task.Options(
+        fresh=o.fresh,
+        wheelhouse=o.wheelhouse,
+        offline=o.offline,
+        source_build=o.allow_source_build,
+        source_build_s=o.build_limit * 60,
     )
-    with _progress(given) as progress:
-        door = _door(given, progress)
-        if given["explain"]:
-            told = envs_task.reasons(door, spec, options)
-        elif given["download_wheelhouse"]:
-            told = wheelhouse_task.download(door, spec, given["download_wheelhouse"], progress)
+    with Progress(o.verbosity) as progress:
+        session = _session(o, progress, o.allow_different_gpu)
+        if o.explain:
+            found = environments_task.reasons(session, spec, how)
+        elif o.download_wheelhouse:
+            found = wheelhouse_task.download(session, spec, o.download_wheelhouse)
         else:
-            told = envs_task.set_up(door, spec, progress, options)
-    _print(told, given, terminal.facts)
+            found = environments_task.set_up(session, spec, how)
+    _print(found, o.as_json, terminal.facts)
     return 0
 
 
 @cli.command(epilog=_examples("nsa-pod fetch --pod pi-4090", "nsa-pod fetch --pod pi-4090 --commit 4106f1b --no-wait"))
-@_reaching
-@_repo
-@_artifacts
-@click.option("--commit", type=_text, metavar="REV", help="Only a run of this commit.")
+@options.reaching
+@options.repo
+@options.artifacts
+@click.option("--commit", type=TEXT, metavar="REV", help="Only a run of this commit.")
 @click.option("--no-wait", is_flag=True, help="Bring what is there now; do not wait for the run's end.")
-@click.argument("run", type=_text, required=False)
-def fetch(**given: Any) -> int:
+@click.argument("run", type=TEXT, required=False)
+@takes(options.Fetch)
+def fetch(o: options.Fetch) -> int:
     """Bring a run home and judge it: RUN, or the newest on the pod whose commit is in the repository."""
-    return _follow(given, wait=not given["no_wait"])
+    return _follow(o, wait=not o.no_wait)
 
 
 @cli.command(epilog=_examples("nsa-pod follow --pod pi-4090 20261121-101500-4106f1b-0a1b2c3d"))
-@_reaching
-@_repo
-@_artifacts
-@click.option("--commit", type=_text, metavar="REV", help="Only a run of this commit.")
-@click.argument("run", type=_text, required=False)
-def follow(**given: Any) -> int:
+@options.reaching
+@options.repo
+@options.artifacts
+@click.option("--commit", type=TEXT, metavar="REV", help="Only a run of this commit.")
+@click.argument("run", type=TEXT, required=False)
+@takes(options.Follow)
+def follow(o: options.Follow) -> int:
     """Follow a run that is going on, to its end."""
-    return _follow(given, wait=True)
+    return _follow(o, wait=True)
 
 
 @cli.command(epilog=_examples("nsa-pod cancel --pod pi-4090"))
-@_reaching
-@click.argument("run", type=_text, required=False)
-def cancel(**given: Any) -> int:
+@options.reaching
+@click.argument("run", type=TEXT, required=False)
+@takes(options.Cancel)
+def cancel(o: options.Cancel) -> int:
     """Stop a run; what has run until then is kept. Without RUN: the one that holds the pod."""
-
-    with _progress(given) as progress:
-        stopped = runs_task.cancel(_door(given, progress), given["run"])
-    _print({"cancelled": stopped}, given, terminal.facts)
+    with Progress(o.verbosity) as progress:
+        stopped = cancel_task.cancel(_session(o, progress), o.run)
+    _print({"cancelled": stopped}, o.as_json, terminal.facts)
     return 0
 
 
 @cli.command(epilog=_examples("nsa-pod doctor --pod pi-4090"))
-@_reaching
-def doctor(**given: Any) -> int:
+@options.reaching
+@takes(options.Reaching)
+def doctor(o: options.Reaching) -> int:
     """Find out whether a pod can be used, and what to do if not. Exit code 4 if it cannot."""
-
-    with _progress(given) as progress:
-        checks = doctor_task.doctor(_door(given, progress))
-    _print([check.as_dict() for check in checks], given, terminal.checks)
+    with Progress(o.verbosity) as progress:
+        checks = doctor_task.doctor(_session(o, progress))
+    _print([check.as_dict() for check in checks], o.as_json, terminal.checks)
     return 4 if any(check.level == "fail" for check in checks) else 0
 
 
 @cli.command(epilog=_examples("nsa-pod pods"))
-@_inventory
-@_json
-def pods(**given: Any) -> int:
+@options.inventory
+@options.json
+@takes(options.Pods)
+def pods(o: options.Pods) -> int:
     """List the inventory."""
-    listed = [pod.model_dump(exclude_none=True, exclude={"env"}) for pod in _the_inventory(given).pods.values()]
-    _print(listed, given, terminal.pods)
+    found = load_inventory(o.inventory).pods.values()
+    _print([pod.model_dump(exclude_none=True, exclude={"env"}) for pod in found], o.as_json, terminal.pods)
     return 0
 
 
 @cli.command(epilog=_examples("nsa-pod runs", "nsa-pod runs --pod pi-4090"))
-@_maybe_pod
-@_inventory
-@_trust
-@_json
-@_loudness
-@_repo
-@_artifacts
-def runs(**given: Any) -> int:
+@options.maybe_pod
+@options.inventory
+@options.trust
+@options.json
+@options.loudness
+@options.repo
+@options.artifacts
+@takes(options.Runs)
+def runs(o: options.Runs) -> int:
     """List the runs kept here, or with --pod those on the pod."""
-
-    with _progress(given) as progress:
-        listed = (
-            runs_task.on_pod(_door(given, progress))
-            if given["pod"]
-            else runs_task.kept_here(_kept_in(given), given["repo"])
-        )
-    _print(listed, given, terminal.runs)
+    if o.pod is None:
+        _print(runs_task.kept_here(o.kept_in, o.repo), o.as_json, terminal.runs)
+        return 0
+    reaching = options.Reaching(o.as_json, o.quiet, o.verbose, o.pod, o.inventory, o.accept_new_host_key)
+    with Progress(o.verbosity) as progress:
+        found = runs_task.on_pod(_session(reaching, progress))
+    _print(found, o.as_json, terminal.runs)
     return 0
 
 
 @cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500"))
-@_repo
-@_artifacts
-@_json
-@_inventory
+@options.repo
+@options.artifacts
+@options.json
+@options.inventory
 @click.option("--markdown", is_flag=True, help="Print report.md instead of the table.")
 @click.option("--redact-hosts", is_flag=True, help="Leave out hosts, addresses, users, ports, homes: to be shared.")
-@click.argument("run", type=_text, required=False)
-def report(**given: Any) -> int:
+@click.argument("run", type=TEXT, required=False)
+@takes(options.Report)
+def report(o: options.Report) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
-    if given["markdown"] and given["as_json"]:
+    if o.markdown and o.as_json:
         raise InputError("expected --markdown or --json, not both")
-    found = find_run(_kept_in(given), given["repo"], given["run"])
+    found = find_run(o.kept_in, o.repo, o.run)
     hidden = hosts.Hosts(active=False)
-    if given["redact_hosts"]:
-        hidden = hosts.known_to(found.path, _the_inventory(given).pods.values())
+    if o.redact_hosts:
+        hidden = hosts.known_to(found.path, o.pods.pods.values())
     result = hidden.result(found.rejudge())
-    if given["markdown"]:
+    if o.markdown:
         click.echo(hidden.text(markdown.render(result, found.plan(), found.path)), nl=False)
         return result.exit_code
-    return _show(result, given)
+    return _show(result, o.as_json)
 
 
 @cli.command(epilog=_examples("nsa-pod envs --pod pi-4090"))
-@_reaching
-def envs(**given: Any) -> int:
+@options.reaching
+@takes(options.Reaching)
+def envs(o: options.Reaching) -> int:
     """List the environments on a pod, the last used first."""
-    with _progress(given) as progress:
-        listed = envs_task.on_pod(_door(given, progress))
-    _print(listed, given, terminal.environments)
+    with Progress(o.verbosity) as progress:
+        found = environments_task.on_pod(_session(o, progress))
+    _print(found, o.as_json, terminal.environments)
     return 0
 
 
 @cli.command(epilog=_examples("nsa-pod prune --pod pi-4090 --days 14", "nsa-pod prune --pod pi-4090 --keep 20"))
-@_reaching
-@click.option("--days", type=_amount, help="Remove environments that were not used for so long.")
-@click.option("--keep", type=_amount, metavar="GIB", help="Then the longest unused until the rest fits.")
+@options.reaching
+@click.option("--days", type=AMOUNT, help="Remove environments that were not used for so long.")
+@click.option("--keep", type=AMOUNT, metavar="GIB", help="Then the longest unused until the rest fits.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
-def prune(**given: Any) -> int:
+@takes(options.Prune)
+def prune(o: options.Prune) -> int:
     """Remove environments from a pod, never one that is in use."""
-    if given["days"] is None and given["keep"] is None:
+    if o.days is None and o.keep is None:
         raise InputError("prune: expected --days or --keep, or both")
-    keep_bytes = None if given["keep"] is None else round(given["keep"] * 2**30)
-    with _progress(given) as progress:
-        door = _door(given, progress)
-        pruned = envs_task.prune(door, days=given["days"], keep_bytes=keep_bytes, dry_run=given["dry_run"])
-    _print(pruned, given, terminal.facts)
+    keep_bytes = None if o.keep is None else round(o.keep * 2**30)
+    with Progress(o.verbosity) as progress:
+        session = _session(o, progress)
+        pruned = environments_task.prune(session, days=o.days, keep_bytes=keep_bytes, dry_run=o.dry_run)
+    _print(pruned, o.as_json, terminal.facts)
     return 0
 
 
 @cli.command(epilog=_examples("nsa-pod init"))
-@click.argument("folder", type=_folder, default=".")
+@click.argument("folder", type=FOLDER, default=".")
 def init(folder: Path) -> int:
     """Write an example pods.yaml and the packaged runbooks into FOLDER; nothing that exists is touched."""
-
     for path in init_task.init(folder):
         click.echo(path)
     return 0
@@ -405,52 +347,33 @@ def _fail(sentence: str, code: int, as_json: bool) -> int:
     return code
 
 
-def _follow(given: dict[str, Any], *, wait: bool) -> int:
-
-    here = given["artifacts"] is not None
-    choice = runs_task.Choice(given["repo"], given["commit"], given["run"], _kept_in(given), here)
-    with _progress(given) as progress:
-        result = runs_task.follow(_door(given, progress), choice, progress, wait=wait)
-    return _show(result, given)
+def _follow(o: options.Follow, *, wait: bool) -> int:
+    choice = follow_task.Choice(o.repo, o.commit, o.run, o.kept_in, o.artifacts is not None)
+    with Progress(o.verbosity) as progress:
+        result = follow_task.follow(_session(o, progress), choice, wait=wait)
+    return _show(result, o.as_json)
 
 
-def _the_inventory(given: dict[str, Any]) -> Inventory:
-    return load_inventory(given["inventory"])
-
-
-def _the_pod(given: dict[str, Any]) -> Pod:
-    return _the_inventory(given).pod(given["pod"])
-
-
-def _door(given: dict[str, Any], progress: Progress) -> Door:
-    return Door(
-        _the_pod(given),
+def _session(o: options.Reaching, progress: Progress, allow_different_gpu: bool = False) -> PodSession:
+    return PodSession(
+        o.the_pod,
         progress,
-        accept_new_host_key=given["accept_new_host_key"],
-        allow_different_gpu=given.get("allow_different_gpu", False),
-        ask=partial(click.confirm, err=True) if sys.stdin.isatty() else None,
+        accept_new_host_key=o.accept_new_host_key,
+        allow_different_gpu=allow_different_gpu,
+        confirm=partial(click.confirm, err=True) if sys.stdin.isatty() else None,
     )
 
 
-def _kept_in(given: dict[str, Any]) -> Path:
-    artifacts: Path | None = given["artifacts"]
-    return artifacts or given["repo"] / "artifacts"
-
-
-def _progress(given: dict[str, Any]) -> Progress:
-    return Progress(verbosity=-1 if given["quiet"] else int(given["verbose"]))
-
-
-def _show(result: Result, given: dict[str, Any]) -> int:
-    if given["as_json"]:
+def _show(result: Result, as_json: bool) -> int:
+    if as_json:
         click.echo(result.to_json(), nl=False)
     else:
         terminal.show(result, _stdout())
     return result.exit_code
 
 
-def _print(value: Any, given: dict[str, Any], render: Callable[[Any], RenderableType]) -> None:
-    if given["as_json"]:
+def _print(value: Any, as_json: bool, render: Callable[[Any], RenderableType]) -> None:
+    if as_json:
         click.echo(json.dumps(value, indent=1))
     else:
         _stdout().print(render(value))

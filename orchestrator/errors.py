@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from orchestrator.shared.answers import Holder
 from orchestrator.shared.text import plain
 
 _LONGEST = 2000
@@ -51,7 +49,7 @@ class PodError(NsaPodError):
 class PodBusy(PodError):
     """Another run holds the pod's lock; `holder` is what it wrote into it."""
 
-    def __init__(self, sentence: str, holder: Mapping[str, Any]) -> None:
+    def __init__(self, sentence: str, holder: Holder) -> None:
         super().__init__(sentence)
         self.holder = holder
 

@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetPydanticSchema
+from pydantic_core import core_schema
 
 from orchestrator.errors import IntegrityError
 from orchestrator.files import is_regular, sha256
-from orchestrator.plan.plan import Plan, PlannedStage, read_plan
+from orchestrator.plan.plan import read_plan
 from orchestrator.shared import journal, stage_record, telemetry
+from orchestrator.shared.answers import RunState
+from orchestrator.shared.events import Event
+from orchestrator.shared.plan import Plan, RunbookOrigin, Stage
+from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import count, listing, number, plain
-from orchestrator.verdict import evidence, routes
+from orchestrator.verdict import routes
+from orchestrator.verdict.case import Run
+from orchestrator.verdict.rules import judge_stage
+from orchestrator.verdict.status import OUTCOMES, Status, Verdict, verdict_of
+from orchestrator.verdict.tests import Summary as TestSummary
 
-Verdict = Literal["passed", "failed", "incomplete", "error"]
-State = Literal["running", "ended", "lost"]
 PlanSource = Literal["laptop", "pod"]
-
-EXIT_CODES: Mapping[Verdict, int] = {"passed": 0, "failed": 1, "incomplete": 3, "error": 4}
-_FAILED = frozenset({"failed", "timed_out", "stalled", "crashed", "invalid"})
+# pydantic reads a TypedDict of `typing` from Python 3.12 on only.
+_AS_IT_IS = GetPydanticSchema(lambda source, handler: core_schema.dict_schema())
 
 
 class _Model(BaseModel):
@@ -41,13 +48,13 @@ class StageResult(_Model):
     """The status of one stage, by rule from its evidence."""
 
     name: str
-    status: str
+    status: Status
     reason: str
     required: bool
     cuda: bool
     seconds: float | None = None
     exit_code: int | None = None
-    tests: dict[str, Any] = {}
+    tests: Annotated[TestSummary, _AS_IT_IS] = {}
     routes: dict[str, str] = {}
     artifacts: list[ArtifactResult] = []
     notes: list[str] = []
@@ -62,14 +69,14 @@ class Result(_Model):
 
     verdict: Verdict
     summary: str
-    state: State
+    state: RunState
     commit: str
     tree: str
     dirty: bool
     pod: str
     run_id: str
     path: str
-    runbook: dict[str, Any]
+    runbook: Annotated[RunbookOrigin, _AS_IT_IS]
     left_out: list[str]
     left_out_reasons: dict[str, str]
     stages: list[StageResult]
@@ -81,54 +88,55 @@ class Result(_Model):
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
+        return OUTCOMES[self.verdict].exit_code
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
 
 
-def judge(
-    directory: Path,
-    *,
-    state: State,
-    path: str,
-    refused: Sequence[str] = (),
-    left: Collection[str] = (),
-    plan_from: PlanSource = "laptop",
-    journal_bytes: int | None = None,
-) -> Result:
-    """Judge the run in `directory`.
+@dataclass(frozen=True)
+class Seen:
+    """How far the run had come when it was last seen, and what of it is not here.
 
-    `state` is what the pod said last, `path` how the result names the directory, `refused` what the pod offered and
-    was not allowed to send, as sentences, `left` the files that the laptop's limits keep on the pod, `journal_bytes`
-    how much of the journal counts (None: all of it).
+    `state` is what the pod said last; `refused` is what the pod offered and was not allowed to send, as sentences;
+    `left` are the files that the laptop's limits keep on the pod; `journal_bytes` says how much of the journal counts
+    (None: all of it).
     """
+
+    state: RunState
+    refused: Sequence[str] = ()
+    left: Collection[str] = ()
+    journal_bytes: int | None = None
+
+
+def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "laptop") -> Result:
+    """Judge the run in `directory`, which the result names `path`."""
     plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
-    events = read_events(directory, journal_bytes)
-    error = _run_error(plan, events, state)
+    events = read_events(directory, seen.journal_bytes)
+    error = _run_error(plan, events, seen.state)
     ended_early = _ended_early(plan, events)
     resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
-    going_on = state == "running" and not ended and ended_early is None
+    going_on = seen.state == "running" and not ended and ended_early is None
     how_far = "it went on when it was last seen" if going_on else ended_early
-    without = "it had not ended when the run was last seen" if going_on else _never_ended(ended_early)
-    stages = _judge_stages(plan, events, directory, frozenset(left), without)
-    verdict = _verdict(stages, error, ended)
+    never_ended = "it had not ended when the run was last seen" if going_on else _never_ended(ended_early)
+    stages = _judge_stages(plan, events, directory, frozenset(seen.left), never_ended)
+    verdict = verdict_of([stage.status for stage in stages if stage.required], error, ended)
     return Result(
         verdict=verdict,
-        summary=_summary(verdict, plan, stages, how_far, resumed, plan_from, len(left)),
-        state=state,
-        commit=plan.commit,
-        tree=plan.tree,
-        dirty=plan.dirty,
-        pod=plan.pod,
-        run_id=plan.run_id,
+        summary=_summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left)),
+        state=seen.state,
+        commit=plan["commit"],
+        tree=plan["tree"],
+        dirty=plan["dirty"],
+        pod=plan["pod"],
+        run_id=plan["run_id"],
         path=path,
-        runbook=plan.runbook.model_dump(),
-        left_out=[stage.name for stage in plan.left_out],
-        left_out_reasons={stage.name: stage.reason for stage in plan.left_out},
+        runbook=plan["runbook"],
+        left_out=[stage["name"] for stage in plan["left_out"]],
+        left_out_reasons={stage["name"]: stage["reason"] for stage in plan["left_out"]},
         stages=stages,
-        refused=list(refused),
+        refused=list(seen.refused),
         ended_early=ended_early,
         resumed=resumed,
         plan_from=plan_from,
@@ -136,7 +144,7 @@ def judge(
     )
 
 
-def read_events(directory: Path, most: int | None = None) -> list[dict[str, Any]]:
+def read_events(directory: Path, most: int | None = None) -> list[Event]:
     """The run's journal (its first `most` bytes), its hash chain checked; empty if nothing of it has come yet."""
     path = directory / "journal.jsonl"
     if not path.exists():
@@ -149,50 +157,42 @@ def read_events(directory: Path, most: int | None = None) -> list[dict[str, Any]
 
 
 def _judge_stages(
-    plan: Plan, events: list[dict[str, Any]], directory: Path, left: frozenset[str], without: str
+    plan: Plan, events: Sequence[Event], directory: Path, left: frozenset[str], never_ended: str
 ) -> list[StageResult]:
-    """`without`: why a stage has no record."""
+    run = Run(directory, plan["format"], routes.devices(plan), never_ended)
     records = stage_record.by_stage(events)
-    devices = routes.devices(plan.model_dump())
-    statuses: dict[str, str] = {}
+    statuses: dict[str, Status] = {}
     results = []
-    for stage in plan.stages:
-        facts = records.get(stage.name)
-        judged = facts and _judge_stage(stage, facts, directory, statuses, devices, left)
-        result = judged or _not_run(stage, without)
-        statuses[stage.name] = result.status
+    for stage in plan["stages"]:
+        result = _judge_stage(stage, records.get(stage["name"]), run, statuses, left)
+        statuses[stage["name"]] = result.status
         results.append(result)
     return results
 
 
 def _judge_stage(
-    stage: PlannedStage,
-    facts: Mapping[str, Any],
-    directory: Path,
-    statuses: Mapping[str, str],
-    devices: frozenset[str] | None,
+    stage: Stage,
+    told: Mapping[str, Any] | None,
+    run: Run,
+    statuses: Mapping[str, Status],
     left: frozenset[str],
 ) -> StageResult:
-    planned = stage.model_dump(mode="json", by_alias=True)
-    judgement = evidence.judge_stage(planned, facts, directory, statuses, devices)
-    status, reason = judgement.status, judgement.reason
-    spare = left - {f"artifacts/{owed.path}" for owed in stage.expect.artifacts}
-    wrong = _unlike_record(facts, directory, spare) if status == "passed" else None
-    if wrong:
-        status, reason = "invalid", wrong
+    spare = left - {f"artifacts/{artifact['path']}" for artifact in stage["expect"].get("artifacts") or ()}
+    at_home = replace(run, not_as_recorded=lambda evidence: _not_as_recorded(evidence, run.directory, spare))
+    judgement = judge_stage(at_home, stage, told, statuses)
     return StageResult(
-        name=stage.name,
-        required=stage.required,
-        cuda=stage.cuda,
-        status=status,
-        reason=reason,
-        seconds=number(facts.get("seconds")),
-        exit_code=facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
+        name=stage["name"],
+        required=stage["required"],
+        cuda=stage["cuda"],
+        status=judgement.status,
+        reason=judgement.reason,
+        seconds=number((told or {}).get("seconds")),
+        exit_code=told["exit_code"] if told and isinstance(told.get("exit_code"), int) else None,
         notes=[
-            *_notes(facts),
-            *telemetry.summaries(telemetry.read(directory / "stages" / stage.name / telemetry.FILE)),
+            *_notes(told or {}),
+            *telemetry.summaries(telemetry.read(run.directory / "stages" / stage["name"] / telemetry.FILE)),
         ],
-        tests=dict(judgement.tests),
+        tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
         artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
     )
@@ -200,10 +200,6 @@ def _judge_stage(
 
 def _never_ended(ended_early: str | None) -> str:
     return "the run ended before it" + (f": {ended_early}" if ended_early else "")
-
-
-def _not_run(stage: PlannedStage, reason: str) -> StageResult:
-    return StageResult(name=stage.name, required=stage.required, cuda=stage.cuda, status="not_run", reason=reason)
 
 
 def _notes(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -231,12 +227,12 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _unlike_record(facts: Mapping[str, Any], directory: Path, spare: Set[str]) -> str | None:
+def _not_as_recorded(evidence: Evidence, directory: Path, spare: Set[str]) -> str | None:
     """The first file that is not here as the journal recorded it on the pod, as a sentence.
 
     Those of `spare`, artifacts that nothing asks for and that are too much for the laptop, need not be here.
     """
-    for file in facts["files"]:
+    for file in evidence["files"]:
         path = os.path.join(directory, file["path"])
         if file["path"] in spare and file["path"].startswith("artifacts/") and not os.path.lexists(path):
             continue
@@ -247,10 +243,12 @@ def _unlike_record(facts: Mapping[str, Any], directory: Path, spare: Set[str]) -
     return None
 
 
-def _run_error(plan: Plan, events: list[dict[str, Any]], state: State) -> str | None:
+def _run_error(plan: Plan, events: Sequence[Event], state: RunState) -> str | None:
     started = next((e for e in events if e["event"] == "run_started"), None)
-    if started and started.get("run_id") != plan.run_id:
-        return f"the journal is of run {plain(started.get('run_id'))}, not of {plan.run_id}"
+    if started and started.get("run_id") != plan["run_id"]:
+        return f"the journal is of run {plain(started.get('run_id'))}, not of {plan['run_id']}"
+    if started and journal.format_of(started) != plan["format"]:
+        return f"the journal has format {plain(started.get('format'))}, its plan {plan['format']}"
     broken = next((e for e in events if e["event"] == "agent_error"), None)
     if broken:
         return f"the agent failed on the pod: {plain(broken.get('error'))}"
@@ -261,12 +259,12 @@ def _run_error(plan: Plan, events: list[dict[str, Any]], state: State) -> str | 
     if state == "lost":
         return (
             "the agent died before the run ended; what ran until then is below: nsa-pod validate "
-            f"--pod {plan.pod} --resume {plan.run_id} goes on with it"
+            f"--pod {plan['pod']} --resume {plan['run_id']} goes on with it"
         )
     return _mixed(events)
 
 
-def _mixed(events: list[dict[str, Any]]) -> str | None:
+def _mixed(events: Sequence[Event]) -> str | None:
     """What a run that was gone on with mixes that must not be mixed; its agent refuses it too."""
     seen = (
         ("GPUs", [_uuids(e) for e in events if e["event"] in ("run_started", "run_resumed")]),
@@ -276,29 +274,20 @@ def _mixed(events: list[dict[str, Any]]) -> str | None:
     return f"the run was gone on with on other {different} than it began with" if different else None
 
 
-def _uuids(event: Mapping[str, Any]) -> list[str]:
+def _uuids(event: Event) -> list[str]:
     return sorted(str(gpu.get("uuid")) for gpu in _mappings(event.get("gpus")))
 
 
-def _ended_early(plan: Plan, events: list[dict[str, Any]]) -> str | None:
+def _ended_early(plan: Plan, events: Sequence[Event]) -> str | None:
     """What ended the run before its stages were through, as a clause; None if nothing did."""
     for event in events:
         by = plain(event.get("by", "someone"))
         if event["event"] == "cancelled":
             return f"the pod was taken from it by {by}" if event.get("stolen") else f"it was cancelled by {by}"
         if event["event"] == "limit_reached":
-            limit = plan.limit.given if plan.limit else plain(event.get("limit"))
+            limit = plan["limit"]["given"] if plan["limit"] else plain(event.get("limit"))
             return f"its limit was reached: {limit}"
     return None
-
-
-def _verdict(stages: list[StageResult], error: str | None, ended: bool) -> Verdict:
-    statuses = {stage.status for stage in stages if stage.required}
-    if error:
-        return "error"
-    if statuses & _FAILED:
-        return "failed"
-    return "passed" if statuses == {"passed"} and ended else "incomplete"
 
 
 def _summary(
@@ -311,8 +300,8 @@ def _summary(
     left: int,
 ) -> str:
     """The verdict line: what it says, and what it does not cover; `how_far` the run went, if not to its end."""
-    cuda_left_out = sum(stage.cuda for stage in plan.left_out)
-    other_left_out = len(plan.left_out) - cuda_left_out
+    cuda_left_out = sum(stage["cuda"] for stage in plan["left_out"])
+    other_left_out = len(plan["left_out"]) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
     not_passed = [s for s in stages if s.status != "passed"]
     optional = [s.name for s in not_passed if not s.required]
@@ -325,7 +314,7 @@ def _summary(
         f"optional and not passed: {', '.join(optional)}" if optional else "",
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
-        "uncommitted changes were not part of this run" if plan.dirty else "",
+        "uncommitted changes were not part of this run" if plan["dirty"] else "",
         f"{count(left, 'file')} stay on the pod" if left else "",
         "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]
@@ -334,7 +323,7 @@ def _summary(
 
 def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
     """CUDA where the verdict is about stages that need it, and a green one where one of them passed; else CPU."""
-    if not plan.promises.get("cuda"):
+    if not plan["promises"]["cuda"]:
         return "CPU"
     about = [stage for stage in stages if stage.cuda and (stage.status == "passed" or verdict != "passed")]
     return "CUDA" if about else "CPU"

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from orchestrator.shared.events import Event
 from orchestrator.text import number, plain, seconds
+from orchestrator.verdict.status import MEANINGS, known
 
-_COLOURS = {"passed": "green", "skipped": "yellow", "blocked": "yellow", "cancelled": "yellow", "not_run": "yellow"}
 _HEARTBEAT_S = 60.0
 
 
-def coloured(status: str) -> str:
-    """The status in its colour, as rich markup."""
-    return f"[{_COLOURS.get(status, 'red')}]{escape(status)}[/]"
+def coloured(status: object) -> str:
+    """A status in its colour, as rich markup; what a pod calls one, and is none, is as it is."""
+    found = known(status)
+    text = escape(plain(status))
+    return f"[{MEANINGS[found].colour}]{text}[/]" if found else text
 
 
 class Progress:
@@ -68,7 +69,7 @@ class Progress:
         """The stages of the run, for the counter."""
         self._stages = names
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Show one event of the run's journal."""
         kind = event.get("event")
         if kind == "stage_started":
@@ -78,7 +79,7 @@ class Progress:
             elapsed = seconds(number(event.get("elapsed")))
             self.busy(f"{self._counter(event)} {event.get('stage')} · {elapsed} · {event.get('last_line')}")
         elif kind == "stage_ended" and self._verbosity >= 0:
-            status = plain(event.get("status"))
+            status = event.get("status")
             reason = "" if status == "passed" else escape(plain(event.get("reason")))
             name = escape(plain(event.get("stage")))
             took = seconds(number(event.get("seconds")))
@@ -91,7 +92,7 @@ class Progress:
         elif kind == "run_resumed":
             self.say(f"resumed by {event.get('by', 'someone')}")
 
-    def _counter(self, event: Mapping[str, Any]) -> str:
+    def _counter(self, event: Event) -> str:
         name = event.get("stage")
         position = self._stages.index(name) + 1 if name in self._stages else "?"
         return f"\\[{position}/{len(self._stages)}]"

@@ -1,4 +1,4 @@
-"""What all of the tool's tests share: fixtures, kinds, and a PATH without shims."""
+"""What all of the tool's tests share: fixtures, kinds, a home that is nobody's, and a PATH without shims."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 from pathlib import Path
+
+import pytest
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.kinds", "tests.support.scheduling"]
 
@@ -19,3 +21,8 @@ def pytest_configure() -> None:
     if not shutil.which("python3", path=os.pathsep.join(kept)):
         kept.append(str(Path(sys.base_prefix) / "bin"))
     os.environ["PATH"] = os.pathsep.join(kept)
+
+
+@pytest.fixture(autouse=True)
+def at_home(laptop: Path) -> None:
+    """No test reads or writes what the user's own pods, or tests beside it, have left."""

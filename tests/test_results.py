@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import IntegrityError
-from orchestrator.results import EXIT_CODES, State
+from orchestrator.results import Seen
+from orchestrator.shared.answers import RunState
+from orchestrator.verdict.status import OUTCOMES
 from tests.support.run_files import make_run, record, write_journal
 
 FACTS: dict[str, dict[str, Any]] = {
@@ -46,9 +48,9 @@ def test_the_verdict_follows_from_the_required_stages(
     run, plan = make_run(tmp_path, {"a": True, "b": False})
     given = {"a": required, "b": optional}
     write_journal(run, plan, [record(run, name, **FACTS[status]) for name, status in given.items() if status])
-    result = run.settle("ended")
+    result = run.settle(Seen("ended"))
     assert {s.name: s.status for s in result.stages} == {name: status or "not_run" for name, status in given.items()}
-    assert (result.verdict, result.exit_code) == (verdict, EXIT_CODES[result.verdict])
+    assert (result.verdict, result.exit_code) == (verdict, OUTCOMES[result.verdict].exit_code)
     if optional != "passed":
         assert "optional and not passed: b" in result.summary
 
@@ -56,14 +58,14 @@ def test_the_verdict_follows_from_the_required_stages(
 def test_without_a_required_stage_nothing_is_green(tmp_path: Path) -> None:
     run, plan = make_run(tmp_path, {"b": False})
     write_journal(run, plan, [record(run, "b")])
-    assert run.settle("ended").verdict == "incomplete"
+    assert run.settle(Seen("ended")).verdict == "incomplete"
 
 
 @pytest.mark.parametrize("state", ["lost", "running"])
-def test_a_run_that_has_not_ended_is_never_green(tmp_path: Path, state: State) -> None:
+def test_a_run_that_has_not_ended_is_never_green(tmp_path: Path, state: RunState) -> None:
     run, plan = make_run(tmp_path, {"a": True, "b": True})
     write_journal(run, plan, [record(run, "a")], end=False)
-    result = run.settle(state)
+    result = run.settle(Seen(state))
     assert (result.verdict, result.state) == ("error" if state == "lost" else "incomplete", state)
     assert [s.status for s in result.stages] == ["passed", "not_run"]
     assert ("it went on when it was last seen" in result.summary) == (state == "running")
@@ -73,13 +75,13 @@ def test_a_run_that_has_not_ended_is_never_green(tmp_path: Path, state: State) -
 def test_a_finished_stage_list_without_the_run_s_end_is_not_green(tmp_path: Path) -> None:
     run, plan = make_run(tmp_path, {"a": True})
     write_journal(run, plan, [record(run, "a")], end=False)
-    assert run.settle("running").verdict == "incomplete"
+    assert run.settle(Seen("running")).verdict == "incomplete"
 
 
 def test_a_journal_of_another_run_is_an_error(tmp_path: Path) -> None:
     run, plan = make_run(tmp_path, {"a": True})
-    write_journal(run, plan.model_copy(update={"run_id": "other"}), [record(run, "a")])
-    result = run.settle("ended")
+    write_journal(run, {**plan, **{"run_id": "other"}}, [record(run, "a")])
+    result = run.settle(Seen("ended"))
     assert result.verdict == "error" and "other" in str(result.error)
 
 
@@ -88,14 +90,14 @@ def test_a_changed_journal_is_refused(tmp_path: Path) -> None:
     write_journal(run, plan, [record(run, "a", exit_code=1)])
     run.journal_file.write_bytes(run.journal_file.read_bytes().replace(b'"exit_code":1', b'"exit_code":0'))
     with pytest.raises(IntegrityError, match="was changed"):
-        run.settle("ended")
+        run.settle(Seen("ended"))
 
 
 @pytest.mark.parametrize("harm", ["change", "remove", "link"])
 def test_a_file_that_is_not_as_recorded_takes_the_pass_away(tmp_path: Path, harm: str) -> None:
     run, plan = make_run(tmp_path, {"a": True})
     write_journal(run, plan, [record(run, "a")])
-    assert run.settle("ended").verdict == "passed"
+    assert run.settle(Seen("ended")).verdict == "passed"
     artifact = run.path / "artifacts" / "a.txt"
     content = artifact.read_bytes()
     artifact.unlink()
@@ -113,7 +115,7 @@ def test_a_file_that_is_not_as_recorded_takes_the_pass_away(tmp_path: Path, harm
 def test_a_record_of_any_shape_gives_a_report(tmp_path: Path, facts: dict[str, Any]) -> None:
     run, plan = make_run(tmp_path, {"a": True})
     write_journal(run, plan, [record(run, "a", **facts)])
-    run.settle("ended")
+    run.settle(Seen("ended"))
     assert "stage" in (run.path / "report.md").read_text()
 
 
@@ -134,14 +136,14 @@ def test_a_gpu_that_no_stage_was_for_is_no_pass_on_cuda(
 ) -> None:
     run, plan = make_run(tmp_path, {"a": True}, extra, sm=90)
     write_journal(run, plan, [record(run, "a"), *([] if facts is None else [record(run, "g", **facts)])])
-    assert run.settle("ended").summary.startswith(begins)
+    assert run.settle(Seen("ended")).summary.startswith(begins)
 
 
 def test_the_report_shows_what_matters_and_cannot_be_steered(tmp_path: Path) -> None:
     hostile = "</table><script>x</script> | \x1b[31m [a](b) `"
     run, plan = make_run(tmp_path, {"a": True}, "  - {name: g, run: [tool], when: [cuda], expect: {}}\n")
     write_journal(run, plan, [record(run, "a", signal=hostile)])
-    result = run.settle("ended")
+    result = run.settle(Seen("ended"))
     report = (run.path / "report.md").read_text()
     assert report.startswith("# FAILED: r on pod p")
     assert "1 CUDA stage not part of this run" in result.summary and result.left_out == ["g"]

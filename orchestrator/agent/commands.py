@@ -51,10 +51,9 @@ def _tree_hash(argv: List[str]) -> int:
     parser.add_argument("--tree")
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
-    submodules = tree.submodules_of({"submodules": args.submodules})
     manifest = tree.scan(_directory(args.directory))
-    found = tree.tree_hash(manifest, submodules)
-    wrong = tree.wrong_hash(manifest, args.tree, submodules) if args.tree else None
+    found = tree.tree_hash(manifest, args.submodules)
+    wrong = tree.wrong_hash(manifest, args.tree, args.submodules) if args.tree else None
     return _say({"tree": found, "files": len(manifest), "wrong": wrong})
 
 
@@ -66,12 +65,11 @@ def _adopt_tree(argv: List[str]) -> int:
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
     incoming, target = _directory(args.incoming), Path(args.target)
-    submodules = tree.submodules_of({"submodules": args.submodules})
-    wrong = tree.wrong_hash(tree.scan(incoming), args.tree, submodules)
+    wrong = tree.wrong_hash(tree.scan(incoming), args.tree, args.submodules)
     if wrong:
         raise Failure(f"{incoming} did not arrive whole: {wrong}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_dir() and tree.wrong_hash(tree.scan(target), args.tree, submodules):
+    if target.is_dir() and tree.wrong_hash(tree.scan(target), args.tree, args.submodules):
         _discard(target)
     try:
         incoming.rename(target)

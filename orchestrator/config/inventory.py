@@ -42,7 +42,8 @@ def address(value: str) -> str:
 
 Address = Annotated[str, AfterValidator(address)]
 # The name becomes a directory, a host alias and a host-key alias.
-PodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+_POD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+PodName = Annotated[str, Field(pattern=f"^{_POD_NAME.pattern}$")]
 
 
 class Pod(BaseModel):
@@ -81,6 +82,10 @@ class Pod(BaseModel):
         if self.transport == "local" and (self.host or self.ssh_config):
             raise ValueError("'transport: local' takes neither 'host' nor 'ssh_config'")
         return self
+
+
+def is_pod_name(text: str) -> bool:
+    return _POD_NAME.fullmatch(text) is not None
 
 
 class _PodsFile(BaseModel):

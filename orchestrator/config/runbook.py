@@ -8,13 +8,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from orchestrator.config.variables import EnvMap
-from orchestrator.config.yamlfile import load, nearest
+from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
+from orchestrator.shared.schema import MISSING, Error
+from orchestrator.verdict.expect import wrong as wrong_expectations
 
 Source = Literal["repository", "packaged", "file"]
 
@@ -29,33 +32,15 @@ _PYTHON = re.compile(r"^(\{python\}|python(\d(\.\d+)?)?)$")
 _PYTHON_VALUES = frozenset({"-W", "-X"})
 
 
-def _relative(path: str) -> str:
-    parts = PurePosixPath(path).parts
-    if not path or path.startswith("/") or ".." in parts or "\0" in path or path in (".", "./"):
-        raise ValueError("expected a relative path without '..'")
-    return path
-
-
 def _condition(text: str) -> str:
     if not _CONDITION.match(text):
         raise ValueError("expected cuda, sm>=NN or has:PACKAGE")
     return text
 
 
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as e:
-        raise ValueError(f"expected a regular expression: {e}") from e
-    return text
-
-
-RelativePath = Annotated[str, AfterValidator(_relative)]
 Condition = Annotated[str, AfterValidator(_condition)]
-Pattern = Annotated[str, AfterValidator(_pattern)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Seconds = Annotated[float, Field(gt=0, strict=False)]
-Columns = Annotated[list[str], Field(min_length=1)]
 
 
 class _Model(BaseModel):
@@ -71,67 +56,27 @@ class Limits(_Model):
     log_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
 
 
-class Tests(_Model):
-    """What a pytest stage owes: `allow_skips` are patterns of reasons, `must_pass` patterns of test ids."""
-
-    min_passed: Annotated[int, Field(ge=1)] = 1
-    allow_skips: list[Pattern] = []
-    must_pass: list[Pattern] = []
-
-
-class Check(_Model):
-    """One machine check of a table: exactly one of finite, column, sum, equal and distinct."""
-
-    finite: Literal["all"] | Columns | None = None
-    column: str | None = None
-    min: Annotated[float, Field(strict=False)] | None = None
-    max: Annotated[float, Field(strict=False)] | None = None
-    sum: Columns | None = None
-    near: Annotated[float, Field(strict=False)] | None = None
-    within: Annotated[float, Field(strict=False, ge=0)] | None = None
-    equal: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
-    distinct: Columns | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Check:
-        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
-        shapes = ({"finite"}, {"column", "min"}, {"column", "max"}, {"column", "min", "max"}, {"equal"}, {"distinct"})
-        if given not in (*shapes, {"sum", "near", "within"}):
-            raise ValueError("expected {finite}, {column, min and/or max}, {sum, near, within}, {equal} or {distinct}")
-        return self
+def _expectations(value: dict[str, Any]) -> dict[str, Any]:
+    """As each kind of evidence says itself: what pydantic is told are the places and sentences."""
+    found = [
+        InitErrorDetails(type=_as_pydantic(error), loc=error.at, input=value)
+        for error in wrong_expectations(value, closed=True)
+    ]
+    if found:
+        raise ValidationError.from_exception_data("expect", found)
+    return {key: given for key, given in value.items() if given is not None}
 
 
-class Artifact(_Model):
-    """A file that the stage owes: under $NSA_POD_ARTIFACTS, in the tree (`from: tree:FILE`), or its stdout."""
-
-    path: RelativePath
-    source: Annotated[str | None, Field(alias="from")] = None
-    kind: Literal["text", "csv", "json", "jsonl"] = "text"
-    columns: list[str] = []
-    min_rows: Annotated[int, Field(ge=1)] = 1
-    checks: list[Check] = []
-    keys: list[str] = []
-
-    @model_validator(mode="after")
-    def _fits_kind(self) -> Artifact:
-        if self.source is not None and self.source != "stdout":
-            if not self.source.startswith("tree:"):
-                raise ValueError("expected 'from' to be stdout or tree:FILE")
-            _relative(self.source.removeprefix("tree:"))
-        if self.kind == "text" and (self.checks or self.columns or self.keys or self.min_rows > 1):
-            raise ValueError("expected kind csv, json or jsonl beside columns, keys, min_rows or checks")
-        if self.kind == "csv" and self.keys:
-            raise ValueError("expected columns, not keys, of kind csv")
-        return self
+def _as_pydantic(error: Error) -> PydanticCustomError:
+    """With pydantic's own names for what its errors also say: keys that are missing, or not known."""
+    if error.known:
+        said = f"{error.sentence}{nearest(str(error.at[-1]), error.known)}"
+        return PydanticCustomError("unknown_key", "{said}", {"said": said})
+    kind = "missing" if error.sentence == MISSING else "expectation"
+    return PydanticCustomError(kind, "{said}", {"said": error.sentence})
 
 
-class Expect(_Model):
-    """The evidence of a stage; `allow_tracebacks` is for one that shows exceptions that it has handled."""
-
-    tests: Tests | None = None
-    routes: dict[str, str] = {}
-    artifacts: list[Artifact] = []
-    allow_tracebacks: bool = False
+Expectations = Annotated[dict[str, Any], AfterValidator(_expectations)]
 
 
 class Stage(_Model):
@@ -146,7 +91,7 @@ class Stage(_Model):
     required: bool = True
     exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
-    expect: Expect = Expect()
+    expect: Expectations = {}
 
     @property
     def is_pytest(self) -> bool:
@@ -154,7 +99,7 @@ class Stage(_Model):
 
     @model_validator(mode="after")
     def _evidence_fits(self) -> Stage:
-        if not self.is_pytest and (self.expect.tests or self.expect.routes):
+        if not self.is_pytest and ("tests" in self.expect or self.expect.get("routes")):
             raise ValueError("expected 'tests' and 'routes' only of a stage that runs pytest")
         return self
 
@@ -190,11 +135,11 @@ class Runbook(_Model):
                     raise ValueError(
                         f"stage {stage.name!r} needs {need!r}: expected an earlier stage{nearest(need, seen)}"
                     )
-            for artifact in stage.expect.artifacts:
-                owner = owners.setdefault(artifact.path, stage.name)
+            for artifact in stage.expect.get("artifacts", ()):
+                owner = owners.setdefault(artifact["path"], stage.name)
                 if owner != stage.name:
                     raise ValueError(
-                        f"artifact {artifact.path!r}: expected one owner, got stages {owner!r} and {stage.name!r}"
+                        f"artifact {artifact['path']!r}: expected one owner, got stages {owner!r} and {stage.name!r}"
                     )
             seen.add(stage.name)
         return self
@@ -207,12 +152,16 @@ class Runbook(_Model):
 
 @dataclass(frozen=True)
 class RunbookFile:
-    """A runbook and where it came from; `sha256` is of the file's bytes."""
+    """A runbook and where it came from; `text` is what it was made from."""
 
     runbook: Runbook
     source: Source
     path: Path
-    sha256: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def pytest_arguments(run: Sequence[str]) -> list[str] | None:
@@ -295,5 +244,5 @@ def find_runbook(name: str, repo: Path) -> RunbookFile:
 def _read(path: Path, source: Source) -> RunbookFile:
     if not os.path.isfile(path):
         raise InputError(f"runbook {path} does not exist: expected a name under runbooks/ or a YAML file")
-    runbook = load(path, Runbook)
-    return RunbookFile(runbook, source, path.resolve(), hashlib.sha256(path.read_bytes()).hexdigest())
+    text = read(path)  # once: what is hashed is what was read
+    return RunbookFile(loads(text, str(path), Runbook), source, path.resolve(), text)

@@ -19,6 +19,7 @@ Location = tuple[str | int, ...]
 _MOST_PARTS = 100_000
 _MOST_CHARACTERS = 1 << 20
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_UNKNOWN = ("extra_forbidden", "unknown_key")
 _SECRET = "env"  # the key below which values may be secrets
 
 
@@ -33,11 +34,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def load(path: Path, model: type[M]) -> M:
     """Read `path` and validate it as `model`; InputError says file:line, key and what was expected."""
+    return loads(read(path), str(path), model)
+
+
+def read(path: Path) -> str:
+    """The file's text, every byte of it as it is (no line endings are changed). InputError if it is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise InputError(f"{path}: cannot be read as UTF-8 text: {e}") from e
-    return loads(text, str(path), model)
 
 
 def loads(text: str, source: str, model: type[M]) -> M:
@@ -99,7 +104,7 @@ def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
 
 def _model_sentence(source: str, error: ValidationError, lines: dict[Location, int], model: type[BaseModel]) -> str:
     # An unknown key first: a misspelt one also makes its right spelling missing.
-    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda e: e["type"] not in _UNKNOWN)
     at = _in_file(tuple(first["loc"]), lines, missing=first["type"] == "missing")
     known = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
     shown = ".".join(map(str, at))
@@ -122,6 +127,8 @@ def _expectation(first: dict[str, Any], at: Location, model: type[BaseModel]) ->
         return f"unknown key{nearest(str(at[-1]), _keys(_model_at(model, at[:-1])))}"
     if first["type"] == "missing":
         return "is missing"
+    if first["type"] in ("expectation", "unknown_key"):  # already sentences too
+        return cast(str, first["msg"])
     if first["type"] == "value_error":  # raised by our own validators, already a sentence
         return cast(str, first["msg"]).removeprefix("Value error, ")
     return f"expected {first['msg'].removeprefix('Input should be ')}, got {_short(first['input'], _SECRET in at)}"

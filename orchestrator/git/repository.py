@@ -18,6 +18,7 @@ from typing import IO
 from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import InputError
 from orchestrator.shared import tree as on_disk
+from orchestrator.shared.plan import Submodule
 from orchestrator.text import plain
 
 _LIMIT_S = 600
@@ -54,15 +55,6 @@ class Entry:
     @property
     def is_executable(self) -> bool:
         return self.mode == _EXECUTABLE
-
-
-@dataclass(frozen=True)
-class Submodule:
-    """A submodule at `path`: the commit that the tree names, and that commit's tree."""
-
-    path: str
-    commit: str
-    tree: str
 
 
 @dataclass(frozen=True)
@@ -158,7 +150,7 @@ class Repository:
         files: dict[str, Entry] = {}
         submodules: list[Submodule] = []
         self._collect(tree, "", files, submodules)
-        _refuse_dangerous(files, [s.path for s in submodules])
+        _refuse_dangerous(files, [s["path"] for s in submodules])
         _refuse_inexact(tree, files, submodules)
         return Contents(files, tuple(submodules))
 
@@ -192,8 +184,8 @@ class Repository:
         names = self._submodule_names(tree) if links else {}
         for path, commit in links.items():
             store = self._submodule(prefix, path, commit, names.get(path))
-            submodules.append(Submodule(prefix + path, commit, store._tree_of(commit)))
-            store._collect(submodules[-1].tree, f"{prefix}{path}/", files, submodules)
+            submodules.append(Submodule(path=prefix + path, commit=commit, tree=store._tree_of(commit)))
+            store._collect(submodules[-1]["tree"], f"{prefix}{path}/", files, submodules)
 
     def _list(self, tree: str) -> Iterator[tuple[str, str, str]]:
         for line in self._check("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
@@ -351,7 +343,7 @@ def _refuse_dangerous(files: Mapping[str, Entry], folders: Sequence[str]) -> Non
 def _refuse_inexact(tree: str, files: Mapping[str, Entry], submodules: Sequence[Submodule]) -> None:
     """What git can store and a directory cannot: empty directories, modes of old (git shows 100664 as 100644)."""
     manifest = {path: (entry.mode, entry.blob) for path, entry in files.items()}
-    if on_disk.wrong_hash(manifest, tree, [on_disk.Submodule(s.path, s.commit, s.tree) for s in submodules]):
+    if on_disk.wrong_hash(manifest, tree, submodules):
         raise InputError(
             f"the tree {tree} holds empty directories or file modes that no directory can give back exactly"
         )

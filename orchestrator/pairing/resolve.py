@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.choose import Environment
-from orchestrator.shared.wheels.lock import Wheel, from_pylock
+from orchestrator.shared.wheels.lock import RESOLVE, Wheel, from_pylock
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.text import plain
 
@@ -30,7 +30,7 @@ def resolve_environment(chosen: Environment, platform: str) -> list[Wheel]:
     """The wheels of an environment, but for those outside the package index; by the table's index where this machine's
     own ones have not got the build.
     """
-    own = Settings.of_pod(sys.executable)
+    own = Settings.of(sys.executable)
     try:
         return resolve(chosen.requirements, platform, chosen.python, own.for_uv())
     except EnvironmentFailed:
@@ -44,8 +44,8 @@ def resolve(wanted: Sequence[str], platform: str, python: str, variables: Mappin
     uv = shutil.which("uv")
     if uv is None:
         raise EnvironmentFailed("uv is not on the PATH: the package index cannot be asked (pip install uv)")
-    command = [uv, "pip", "compile", "-", "--quiet", "--format", "pylock.toml", "--only-binary", ":all:"]
-    command += ["--no-python-downloads", "--python-version", python, "--python-platform", platform]
+    command = [uv, *RESOLVE, "--quiet", "--no-python-downloads"]
+    command += ["--python-version", python, "--python-platform", platform]
     try:
         done = subprocess.run(
             command,

@@ -19,7 +19,7 @@ MACHINES = ("x86_64", "aarch64")
 CPU = "cpu"
 
 Dotted = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.post\d+)?$")]
-Source = Annotated[str, Field(pattern=r"^https://")]
+Address = Annotated[str, Field(pattern=r"^https://")]
 
 
 class _Row(BaseModel):
@@ -32,7 +32,7 @@ class CudaRow(_Row):
     version: Dotted
     driver: Dotted
     own_driver: Dotted
-    source: Source
+    source: Address
 
 
 class Build(_Row):
@@ -53,7 +53,7 @@ class TorchRow(_Row):
     pypi: dict[str, str]
     builds: list[Build]
     companions: list[str] = []
-    source: Source
+    source: Address
 
 
 class FlashRelease(_Row):
@@ -63,7 +63,7 @@ class FlashRelease(_Row):
     cuda_major: int
     torch: list[str]
     pythons: list[str]
-    source: Source
+    source: Address
 
 
 class FlashSource(_Row):
@@ -74,7 +74,7 @@ class FlashSource(_Row):
     archs: list[int]
     job_gib: int
     variables: dict[str, str]
-    source: Source
+    source: Address
 
     def filled(self, sms: Iterable[int], label: str) -> dict[str, str]:
         """The variables for GPUs of these compute capabilities; `label` becomes the local part of the version."""
@@ -101,7 +101,7 @@ class TorchVarlen(_Row):
     """From which torch minor version on torch has a varlen attention of its own."""
 
     since: Dotted
-    source: Source
+    source: Address
 
 
 class Profile(_Row):
@@ -115,7 +115,7 @@ class Profile(_Row):
 class GpuRow(_Row):
     sm: int
     names: list[str]
-    source: Source
+    source: Address
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import os
@@ -11,134 +10,39 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Annotated, Any, Literal
+from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from packaging.utils import canonicalize_name
 
-from orchestrator.config.inventory import Pod, PodName
-from orchestrator.config.runbook import (
-    Expect,
-    Limits,
-    Name,
-    Runbook,
-    RunbookFile,
-    Stage,
-    Tests,
-    named_paths,
-    named_programs,
-)
+from orchestrator.config.inventory import Pod, is_pod_name
+from orchestrator.config.runbook import Runbook, named_paths, named_programs
+from orchestrator.config.runbook import Stage as RunbookStage
 from orchestrator.config.variables import Variables, resolve
 from orchestrator.errors import InputError, IntegrityError
 from orchestrator.home import who
-from orchestrator.plan.limits import NO_HISTORY, Estimate, History, RunLimit, estimate
-from orchestrator.shared import planfile
+from orchestrator.plan.limits import NO_HISTORY, History, estimate
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.plan import (
+    FORMAT,
+    HASH_DIGITS,
+    Environment,
+    LeftOut,
+    Limits,
+    Machine,
+    Plan,
+    RunbookOrigin,
+    RunLimit,
+    Submodule,
+    canonical,
+    plan_hash,
+    read,
+)
+from orchestrator.shared.plan import Stage as PlannedStage
 from orchestrator.shared.redaction import Redactor
+from orchestrator.verdict.expect import wrong as wrong_expectations
 
-_HASH_DIGITS = 8
 # How a run id begins.
 _STAMP, _STAMP_LENGTH = "%Y%m%d-%H%M%S", 15
-# A plan from a pod becomes paths here.
-ObjectName = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-# What a run does; the rest of a plan says who launched it, from where and on what.
-_WORK = {"commit", "tree", "submodules", "requires", "promises", "left_out", "stages"}
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class PlannedSubmodule(_Model):
-    path: str
-    commit: str
-    tree: str
-
-
-class RunbookOrigin(_Model):
-    """Where the runbook came from; `committed` says whether the commit holds the same bytes at that path."""
-
-    name: str
-    source: Literal["repository", "packaged", "file"]
-    path: str
-    sha256: str
-    committed: bool
-
-
-class LeftOut(_Model):
-    """A stage of the runbook that does not apply to this pod."""
-
-    name: str
-    reason: str
-    cuda: bool
-
-
-class PlannedStage(_Model):
-    """A stage as the agent runs it: `argv` still has its placeholders, `env` is complete but for the allow-list and for
-    `secrets`, the variables whose values the launch hands over beside the plan.
-    """
-
-    name: Name
-    argv: list[str]
-    env: dict[str, str]
-    secrets: list[str] = []
-    paths: list[str]
-    needs: list[str]
-    required: bool
-    cuda: bool
-    pytest: bool
-    exclusive: Literal["gpu"] | None = None
-    limits: Limits
-    expect: Expect
-    blocked: str | None = None
-
-
-class Plan(_Model):
-    """plan.json. The run id ends with the hash of all the rest."""
-
-    format: Literal[1] = 1
-    run_id: Annotated[str, Field(pattern=r"^(\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8})?$")] = ""
-    created: str
-    nonce: str
-    pod: PodName
-    who: str
-    commit: ObjectName
-    commit_object: str
-    tree: ObjectName
-    submodules: list[PlannedSubmodule]
-    dirty: bool
-    runbook: RunbookOrigin
-    requires: list[str]
-    environment: dict[str, Any]
-    promises: dict[str, bool]
-    facts: dict[str, Any]
-    cost_per_hour: float | None
-    workdir: str
-    left_out: list[LeftOut]
-    stages: list[PlannedStage]
-    limit: RunLimit | None = None
-    estimate: Estimate | None = None
-
-    def asks_the_same_as(self, other: Plan) -> bool:
-        """Whether both run the same stages on the same tree, within the same limit, whoever launched them and when."""
-        limits = [plan.limit and plan.limit.seconds for plan in (self, other)]
-        return limits[0] == limits[1] and self.model_dump(include=_WORK) == other.model_dump(include=_WORK)
-
-    @property
-    def surroundings(self) -> dict[str, Any]:
-        """environment.json: the environment and the host; driver, driver_cuda and torch_cuda are separate fields."""
-        return {**self.environment, **self.facts, "cost_per_hour": self.cost_per_hour}
-
-    def canonical(self) -> bytes:
-        """The bytes that the run id's hash is of: all but the run id, keys sorted."""
-        content = self.model_dump(mode="json", by_alias=True, exclude={"run_id"})
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-
-    @property
-    def sha256(self) -> str:
-        """Of all but the run id, which ends with its first digits."""
-        return hashlib.sha256(self.canonical()).hexdigest()
-
-    def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n"
 
 
 @dataclass(frozen=True)
@@ -148,7 +52,7 @@ class Tree:
     commit: str
     commit_object: bytes
     tree: str
-    submodules: Sequence[PlannedSubmodule]
+    submodules: Sequence[Submodule]
     dirty: bool
     files: frozenset[str]
 
@@ -160,7 +64,9 @@ class Tree:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What conditions are judged by: `sm` as 89 for 8.9 (None without a GPU), packages of the environment's lock."""
+    """What conditions are judged by: `sm` as 89 for 8.9 (None without a GPU, 0 where the driver does not tell it),
+    packages of the environment's lock.
+    """
 
     sm: int | None
     packages: frozenset[str]
@@ -176,40 +82,50 @@ def unmet(conditions: Iterable[str], have: Capabilities) -> str | None:
         if condition == "cuda" and not have.cuda:
             return "cuda: the pod has no CUDA GPU"
         if condition.startswith("sm>=") and (have.sm is None or have.sm < int(condition[4:])):
-            return f"{condition}: the pod has {f'SM {have.sm}' if have.sm else 'no CUDA GPU'}"
-        if condition.startswith("has:") and _canonical_name(condition[4:]) not in have.packages:
+            untold = "a CUDA GPU whose compute capability the driver does not tell"
+            return f"{condition}: the pod has {f'SM {have.sm}' if have.sm else untold if have.cuda else 'no CUDA GPU'}"
+        if condition.startswith("has:") and canonicalize_name(condition[4:]) not in have.packages:
             return f"{condition}: the environment does not have it"
     return None
 
 
-def make_plan(
-    file: RunbookFile,
-    pod: Pod,
-    tree: Tree,
-    environment: Mapping[str, Any],
-    have: Capabilities,
-    *,
-    facts: Mapping[str, Any],
-    workdir: str,
-    path: str,
-    committed: bool,
-    limit: RunLimit | None = None,
-    history: History = NO_HISTORY,
-    after: str | None = None,
-) -> Plan:
-    """The plan of one run.
-
-    `facts` are the probe's; `path` is how the runbook's place is recorded, `committed` whether its bytes are the
-    commit's; the run's estimate is by `history`; its id is later than `after`, the id of the newest run that is known.
+@dataclass(frozen=True)
+class Work:
+    """What is to be run: the runbook and where it came from, on which pod, the commit's tree, and within which limit;
+    `history` is what its estimate is made by.
     """
-    runbook = file.runbook
+
+    runbook: Runbook
+    origin: RunbookOrigin
+    pod: Pod
+    tree: Tree
+    limit: RunLimit | None = None
+    history: History = NO_HISTORY
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where it is to be run: the environment, what conditions are judged by, the machine's facts, the workdir."""
+
+    environment: Environment
+    have: Capabilities
+    facts: Machine
+    workdir: str
+
+
+def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
+    """The plan of one run; its id is later than `after`, the id of the newest run that is known."""
+    runbook, pod, tree, have = work.runbook, work.pod, work.tree, place.have
     variables = variables_of(runbook, pod)
     left_out = _left_out(runbook, have)
-    gone = {stage.name for stage in left_out}
+    gone = {stage["name"] for stage in left_out}
     missing = unmet(runbook.requires, have)
     stages = [_planned(s, runbook, variables[s.name], tree, missing) for s in runbook.stages if s.name not in gone]
+    moment = _moment(after)
     plan = Plan(
-        created=_moment(after).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        format=FORMAT,
+        run_id="",
+        created=moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
         nonce=secrets.token_hex(8),
         pod=pod.name,
         who=who(),
@@ -218,23 +134,46 @@ def make_plan(
         tree=tree.tree,
         submodules=list(tree.submodules),
         dirty=tree.dirty,
-        runbook=RunbookOrigin(
-            name=runbook.name, source=file.source, path=path, sha256=file.sha256, committed=committed
-        ),
+        runbook=work.origin,
         requires=list(runbook.requires),
-        environment=dict(environment),
+        environment=place.environment,
         promises={"cuda": have.cuda},
-        facts=dict(facts),
+        facts=place.facts,
         cost_per_hour=pod.cost_per_hour,
-        workdir=workdir,
+        workdir=place.workdir,
         left_out=left_out,
         stages=stages,
-        limit=limit,
-        estimate=estimate(stages, history, pod.cost_per_hour),
+        limit=work.limit,
+        estimate=estimate(stages, work.history, pod.cost_per_hour),
     )
     _refuse_exposed(plan, variables.values())
-    stamp = datetime.fromisoformat(plan.created.rstrip("Z")).strftime(_STAMP)
-    return plan.model_copy(update={"run_id": f"{stamp}-{tree.commit[:7]}-{plan.sha256[:_HASH_DIGITS]}"})
+    return {**plan, "run_id": f"{moment.strftime(_STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"}
+
+
+def do_the_same(one: Plan, other: Plan) -> bool:
+    """Whether both run the same stages on the same tree, within the same limit, whoever launched them and when."""
+    return _work_of(one) == _work_of(other)
+
+
+def _work_of(plan: Plan) -> tuple[object, ...]:
+    limit = plan["limit"] and plan["limit"]["seconds"]
+    machine = plan["requires"], plan["promises"], plan["left_out"]
+    return plan["commit"], plan["tree"], plan["submodules"], plan["stages"], machine, limit
+
+
+def to_json(plan: Plan) -> str:
+    return json.dumps(plan, indent=1, sort_keys=True) + "\n"
+
+
+class EnvironmentRecord(Environment, Machine, total=False):
+    """environment.json: the environment and the machine; driver, driver_cuda and torch_cuda are separate fields."""
+
+    cost_per_hour: float | None
+
+
+def environment_record(plan: Plan) -> EnvironmentRecord:
+    """Of the run of this plan."""
+    return {**plan["environment"], **plan["facts"], "cost_per_hour": plan["cost_per_hour"]}
 
 
 def _moment(after: str | None) -> datetime:
@@ -258,22 +197,21 @@ def variables_of(runbook: Runbook, pod: Pod, environ: Mapping[str, str] = os.env
 def secret_values(plan: Plan, variables: Mapping[str, Variables]) -> dict[str, dict[str, str]]:
     """By stage, the values that the plan only names. InputError if one of them is not among the `variables`."""
     found: dict[str, dict[str, str]] = {}
-    for stage in plan.stages:
-        known = variables[stage.name].secret if stage.name in variables else {}
-        unknown = sorted(set(stage.secrets) - set(known))
+    for stage in plan["stages"]:
+        name = stage["name"]
+        known = variables[name].secret if name in variables else {}
+        unknown = sorted(set(stage["secrets"]) - set(known))
         if unknown:
-            raise InputError(
-                f"stage {stage.name!r} of run {plan.run_id} needs the secret {unknown[0]}: it is not in env"
-            )
-        if stage.secrets:
-            found[stage.name] = {name: known[name] for name in stage.secrets}
+            raise InputError(f"stage {name!r} of run {plan['run_id']} needs the secret {unknown[0]}: it is not in env")
+        if stage["secrets"]:
+            found[name] = {secret: known[secret] for secret in stage["secrets"]}
     return found
 
 
 def _refuse_exposed(plan: Plan, variables: Iterable[Variables]) -> None:
     """A secret that also stands in an argv, say, would be seen by everybody on the pod."""
     secrets = Redactor([item for found in variables for item in found.secret.items()])
-    exposed = secrets.names_in(io.BytesIO(plan.canonical()))
+    exposed = secrets.names_in(io.BytesIO(canonical(plan)))
     if exposed:
         raise InputError(
             f"the value of the secret {exposed[0]} also stands in another part of the plan (a command, a path, another "
@@ -284,12 +222,16 @@ def _refuse_exposed(plan: Plan, variables: Iterable[Variables]) -> None:
 def read_plan(text: str, source: str) -> Plan:
     """A plan whose content is the one its run id was made from; IntegrityError otherwise."""
     try:
-        plan = Plan.model_validate_json(text)
-    except ValidationError as e:
-        first = e.errors()[0]
-        raise IntegrityError(f"{source}: not a plan: {'.'.join(map(str, first['loc']))}: {first['msg']}") from e
-    if not plan.run_id.endswith("-" + planfile.plan_hash(json.loads(text))[:_HASH_DIGITS]):
-        raise IntegrityError(f"{source}: its content is not what run {plan.run_id} was launched with")
+        plan = read(text, source)
+    except Failure as e:
+        raise IntegrityError(str(e)) from e
+    for stage in plan["stages"]:
+        wrong = next(wrong_expectations(stage["expect"], closed=False), None)
+        if wrong:
+            place = ".".join(map(str, ("expect", *wrong.at)))
+            raise IntegrityError(f"{source} is not a plan: {place} of stage {stage['name']!r}: {wrong.sentence}")
+    if not is_pod_name(plan["pod"]):
+        raise IntegrityError(f"{source} is not a plan: its pod is called {plan['pod']!r}")
     return plan
 
 
@@ -305,35 +247,42 @@ def _left_out(runbook: Runbook, have: Capabilities) -> list[LeftOut]:
     return list(left.values())
 
 
-def _planned(stage: Stage, runbook: Runbook, variables: Variables, tree: Tree, missing: str | None) -> PlannedStage:
-    paths = named_paths(stage)
-    programs = named_programs(stage)
-    elsewhere = [p for p in paths if p.startswith("{") or (p.startswith("/") and p not in programs)]
-    absent = next((p for p in paths if p not in elsewhere and not tree.has(p)), None)
-    blocked = f"requires {missing}" if missing else f"{absent} is not in the commit" if absent else None
-    expect = stage.expect
-    if stage.is_pytest and expect.tests is None:
-        expect = expect.model_copy(update={"tests": Tests()})
+def _planned(
+    stage: RunbookStage, runbook: Runbook, variables: Variables, tree: Tree, missing: str | None
+) -> PlannedStage:
     return PlannedStage(
         name=stage.name,
         argv=list(stage.run),
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
-        paths=paths,
+        paths=named_paths(stage),
         needs=list(stage.needs),
         required=stage.required,
         cuda=_is_cuda(stage, runbook),
         pytest=stage.is_pytest,
         exclusive=stage.exclusive,
-        limits=runbook.limits_of(stage),
-        expect=expect,
-        blocked=blocked,
+        limits=cast(Limits, runbook.limits_of(stage).model_dump()),
+        expect=_expect(stage),
+        blocked=f"requires {missing}" if missing else _absent(stage, tree),
     )
 
 
-def _is_cuda(stage: Stage, runbook: Runbook) -> bool:
+def _expect(stage: RunbookStage) -> dict[str, Any]:
+    """What the stage is asked for; of tests, one pass where it does not say."""
+    if not stage.is_pytest:
+        return stage.expect
+    return {**stage.expect, "tests": {"min_passed": 1, **stage.expect.get("tests", {})}}
+
+
+def _absent(stage: RunbookStage, tree: Tree) -> str | None:
+    """The first path that the stage names and that the commit should have, as a sentence; None if all are there."""
+    programs = named_programs(stage)
+    for path in named_paths(stage):
+        elsewhere = path.startswith("{") or (path.startswith("/") and path not in programs)
+        if not elsewhere and not tree.has(path):
+            return f"{path} is not in the commit"
+    return None
+
+
+def _is_cuda(stage: RunbookStage, runbook: Runbook) -> bool:
     return any(c == "cuda" or c.startswith("sm>=") for c in (*stage.when, *runbook.requires))
-
-
-def _canonical_name(package: str) -> str:
-    return package.lower().replace("_", "-").replace(".", "-")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from orchestrator.config.inventory import MAX_BYTES, MAX_FILES, Pod
 from orchestrator.errors import IntegrityError
 from orchestrator.files import is_regular, on_this_disk, remember_sha256, sha256
 from orchestrator.pod.client import Agent
+from orchestrator.shared.events import Event
 from orchestrator.shared.files import walk
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.text import count, plain, size
@@ -48,38 +49,38 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class Quota:
     """What one run may put on this machine's disk."""
 
     bytes: int = MAX_BYTES
     files: int = MAX_FILES
 
 
-def limits_of(pod: Pod) -> Limits:
+def quota_of(pod: Pod) -> Quota:
     """What the inventory allows a run of this pod."""
-    return Limits(pod.max_bytes, pod.max_files)
+    return Quota(pod.max_bytes, pod.max_files)
 
 
 class Refusal(Exception):
     """Why a file is not taken; a clause that follows its name."""
 
 
-class Intake:
+class Downloader:
     """What of a run comes home, over one connection.
 
     `note` takes the records, `take` fetches what they name and what is not here: first the evidence (what lies under
-    stages/, and the artifacts `owed`), then the rest; `came` is called for each file that came. `left` are files that
-    the limits keep on the pod.
+    stages/, and the artifacts `expected`), then the rest; `came` is called for each file that came. `left` are files
+    that the quota keeps on the pod.
     """
 
     def __init__(
         self,
         directory: Path,
-        owed: Collection[str] = (),
-        limits: Limits = Limits(),
+        expected: Collection[str] = (),
+        quota: Quota = Quota(),
         came: Callable[[], None] = lambda: None,
     ) -> None:
-        self._directory, self._owed, self._limits, self._came = directory, owed, limits, came
+        self._directory, self._expected, self._quota, self._came = directory, expected, quota, came
         self._evidence: list[File] = []
         self._others: list[File] = []
         self._refused: list[str] = []
@@ -91,10 +92,10 @@ class Intake:
         self.left: dict[str, int] = {}
 
     @classmethod
-    def of(cls, run: RunDirectory, limits: Limits, came: Callable[[], None]) -> Intake:
-        """The intake of a run with its plan here."""
-        owed = {f"artifacts/{a.path}" for stage in run.plan().stages for a in stage.expect.artifacts}
-        return cls(run.path, owed, limits, came)
+    def of(cls, run: RunDirectory, quota: Quota, came: Callable[[], None]) -> Downloader:
+        """Of a run with its plan here."""
+        asked = (artifact for stage in run.plan()["stages"] for artifact in stage["expect"].get("artifacts") or ())
+        return cls(run.path, {f"artifacts/{artifact['path']}" for artifact in asked}, quota, came)
 
     @property
     def refused(self) -> list[str]:
@@ -103,7 +104,7 @@ class Intake:
         if self._unnamed:
             told.append(f"{count(self._unnamed, 'more file')} that cannot be taken")
         if self.left:
-            most = f"{size(self._limits.bytes)} (max_bytes) or {count(self._limits.files, 'file')} (max_files)"
+            most = f"{size(self._quota.bytes)} (max_bytes) or {count(self._quota.files, 'file')} (max_files)"
             kept = f"{count(len(self.left), 'file')} of {size(sum(self.left.values()))} in all"
             told.append(
                 f"{kept} stay on the pod: with them the run would take more than {most} here; raise the limit in the "
@@ -111,7 +112,7 @@ class Intake:
             )
         return told
 
-    def note(self, events: Iterable[Mapping[str, Any]]) -> None:
+    def note(self, events: Iterable[Event]) -> None:
         """Remember what the records of `events` name and what is not here, or not here as recorded."""
         for event in events:
             listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
@@ -134,7 +135,7 @@ class Intake:
             self._refuse(record.get("path") if isinstance(record, dict) else record, e)
             return
         if not self._is_here(file):
-            is_evidence = file.path.startswith("stages/") or file.path in self._owed
+            is_evidence = file.path.startswith("stages/") or file.path in self._expected
             (self._evidence if is_evidence else self._others).append(file)
 
     def _is_here(self, file: File) -> bool:
@@ -144,7 +145,7 @@ class Intake:
 
     def _admit(self, file: File) -> bool:
         """Whether the file still fits under the limits; then it counts."""
-        if self._bytes + file.bytes > self._limits.bytes or self._files >= self._limits.files:
+        if self._bytes + file.bytes > self._quota.bytes or self._files >= self._quota.files:
             self.left[file.path] = file.bytes
             return False
         self._bytes += file.bytes

@@ -21,7 +21,7 @@ _RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass
-class Contact:
+class Retry:
     """`goes_on` says what is not affected, `way_back` what to do after it was given up.
 
     Work that takes long says by `advance` that a part of it is done: a pod that can be reached, and fails each time, is
@@ -39,7 +39,7 @@ class Contact:
         """A part of the work is done: the patience begins anew."""
         self._lost_at, self._attempt = None, 0
 
-    def keep(self, work: Callable[[Agent], T], agent: Agent | None = None) -> T:
+    def until_done(self, work: Callable[[Agent], T], agent: Agent | None = None) -> T:
         """Do `work`, again from its beginning after each lost connection; `agent` is an open one to begin with.
 
         ContactLost without progress for GIVE_UP_S, Interrupted by the user.

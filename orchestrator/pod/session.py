@@ -7,32 +7,36 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from orchestrator.config.inventory import Pod
-from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
+from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.facts import PodFacts, broken_promises, probe
 from orchestrator.store.hostkeys import Trust
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 
 
 @dataclass
-class Door:
-    """How a pod is reached and what of it is accepted: a new host key at the first connection, never at a later one."""
+class PodSession:
+    """How a pod is reached and what of it is accepted: a new host key at the first connection, never at a later one.
+
+    `confirm` asks a person; None where there is nobody to be asked.
+    """
 
     pod: Pod
     progress: Progress
     accept_new_host_key: bool = False
     allow_different_gpu: bool = False
-    ask: Callable[[str], bool] | None = None
+    confirm: Callable[[str], bool] | None = None
     _was_opened: bool = field(default=False, init=False)
 
     @contextmanager
     def open(self) -> Iterator[Agent]:
         """A connection with the agent at its end."""
         accepts = self.accept_new_host_key and not self._was_opened
-        with open_transport(self.pod, Trust(self.ask, accepts)) as transport:
+        with open_transport(self.pod, Trust(self.confirm, accepts)) as transport:
             self._was_opened = True
             if accepts:
                 self.progress.warn(f"the host key of pod {self.pod.name!r} is {transport.fingerprint}, and is accepted")
-            yield arrive(transport)
+            yield install_agent(transport)
 
     def facts(self, agent: Agent) -> PodFacts:
         """The pod's facts, held against the inventory's promises."""

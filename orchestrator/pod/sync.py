@@ -13,6 +13,7 @@ from orchestrator.errors import InputError, IntegrityError, NsaPodError, PodErro
 from orchestrator.git.checkout import Change, change, materialise
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pod.client import Agent
+from orchestrator.shared.answers import AdoptedTree, TreeHash
 from orchestrator.transports.base import PushStats
 
 _MOST_BASES = 20
@@ -66,7 +67,7 @@ class _Target:
 
     def is_whole(self) -> bool:
         """Whether the tree on the pod is still what its name says."""
-        return self.agent.call("tree-hash", f"{self.trees}/{self.tree}", *self._expected())["wrong"] is None
+        return self.agent.call(TreeHash, "tree-hash", f"{self.trees}/{self.tree}", *self._expected())["wrong"] is None
 
     def push(self, difference: Change, base: str | None) -> PushStats:
         """Send what differs from `base`, and let the pod verify the whole before it gets its name."""
@@ -90,10 +91,9 @@ class _Target:
 
     def _adopt(self, incoming: str) -> None:
         try:
-            self.agent.call("adopt-tree", incoming, f"{self.trees}/{self.tree}", *self._expected())
+            self.agent.call(AdoptedTree, "adopt-tree", incoming, f"{self.trees}/{self.tree}", *self._expected())
         except PodError as error:
             raise IntegrityError(str(error)) from error
 
     def _expected(self) -> tuple[str, ...]:
-        submodules = [{"path": s.path, "commit": s.commit, "tree": s.tree} for s in self.contents.submodules]
-        return ("--tree", self.tree, "--submodules", json.dumps(submodules))
+        return ("--tree", self.tree, "--submodules", json.dumps(self.contents.submodules))

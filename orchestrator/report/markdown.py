@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from orchestrator.plan.plan import Plan
+from orchestrator.plan.plan import EnvironmentRecord, environment_record
 from orchestrator.results import Result, StageResult
+from orchestrator.shared.plan import Plan
 from orchestrator.text import markdown, number, seconds, size
+from orchestrator.verdict.tests import Summary as TestSummary
 
 _ROWS_SHOWN = 12
+_COUNTED = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected")
 
 
 def render(result: Result, plan: Plan, directory: Path) -> str:
     """The report of the run in `directory`, as Markdown."""
     sections = [
         _heading(result),
-        _where(result, plan.surroundings),
+        _where(result, environment_record(plan)),
         _stages(result.stages),
         _attention(result),
         _notes(result),
@@ -41,7 +43,7 @@ def _heading(result: Result) -> str:
     return "\n\n".join(lines)
 
 
-def _where(result: Result, environment: Mapping[str, Any]) -> str:
+def _where(result: Result, environment: EnvironmentRecord) -> str:
     runbook = result.runbook
     committed = "as committed" if runbook["committed"] else "NOT as in this commit"
     digest = markdown(runbook["sha256"][:12])
@@ -59,9 +61,8 @@ def _where(result: Result, environment: Mapping[str, Any]) -> str:
     return "\n".join(f"- {name}: {value}" for name, value in rows if value)
 
 
-def _host(environment: Mapping[str, Any]) -> str:
-    gpus = environment.get("gpus")
-    first = gpus[0] if isinstance(gpus, list) and gpus and isinstance(gpus[0], dict) else None
+def _host(environment: EnvironmentRecord) -> str:
+    first = next(iter(environment.get("gpus", ())), None)
     gpu = markdown(first.get("name")) if first else f"no GPU, {markdown(environment.get('cpu_model') or 'CPU unknown')}"
     driver = markdown(environment.get("driver") or "none")
     ceiling = environment.get("driver_cuda")
@@ -70,25 +71,20 @@ def _host(environment: Mapping[str, Any]) -> str:
     )
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
+def _machine(environment: EnvironmentRecord) -> str:
     """What tells one machine from another at the same address."""
-    gpus = environment.get("gpus")
-    listed = gpus if isinstance(gpus, list) else []
-    ids = [f"GPU {markdown(gpu.get('uuid'))}" for gpu in listed if isinstance(gpu, dict)]
+    ids = [f"GPU {markdown(gpu.get('uuid'))}" for gpu in environment.get("gpus", ())]
     known = (("boot", environment.get("boot_id")), ("host key", environment.get("host_key")))
     return ", ".join([*ids, *(f"{name} {markdown(value)}" for name, value in known if value)])
 
 
-def _changed(environment: Mapping[str, Any]) -> str:
+def _changed(environment: EnvironmentRecord) -> str:
     since = environment.get("changed_since")
-    if not isinstance(since, dict) or not isinstance(since.get("changes"), list):
-        return ""
-    return f"{'; '.join(map(markdown, since['changes']))} (run {markdown(since.get('run_id'))})"
+    return f"{'; '.join(map(markdown, since['changes']))} (run {markdown(since['run_id'])})" if since else ""
 
 
-def _versions(environment: Mapping[str, Any]) -> str:
-    packages = environment.get("packages")
-    packages = packages if isinstance(packages, dict) else {}
+def _versions(environment: EnvironmentRecord) -> str:
+    packages = environment.get("packages", {})
     shown = [f"{name} {markdown(packages[name])}" for name in ("torch", "triton", "flash-attn") if packages.get(name)]
     if not packages.get("torch"):
         return ", ".join(shown) or "-"
@@ -96,7 +92,7 @@ def _versions(environment: Mapping[str, Any]) -> str:
     return ", ".join([*shown, f"CUDA runtime {markdown(runtime)}"])
 
 
-def _cost(environment: Mapping[str, Any], stages: Iterable[StageResult]) -> str:
+def _cost(environment: EnvironmentRecord, stages: Iterable[StageResult]) -> str:
     rate = number(environment.get("cost_per_hour"))
     if rate is None:
         return ""
@@ -119,9 +115,9 @@ def _stages(stages: Sequence[StageResult]) -> str:
     return "## Stages\n\n" + _table(("stage", "status", "time", "tests", "routes", "reason"), rows)
 
 
-def _counts(tests: Mapping[str, Any]) -> str:
-    named = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected")
-    return ", ".join(f"{tests[name]} {name}" for name in named if tests.get(name)) or "-"
+def _counts(tests: TestSummary) -> str:
+    numbers = {name: number for name, number in tests.items() if isinstance(number, int)}
+    return ", ".join(f"{numbers[name]} {name}" for name in _COUNTED if numbers.get(name)) or "-"
 
 
 def _attention(result: Result) -> str:

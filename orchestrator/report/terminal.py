@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from orchestrator.results import Result
-from orchestrator.text import plain, seconds, size
+from orchestrator.shared.answers import EnvironmentSummary
+from orchestrator.text import count, listing, plain, seconds, size
 from orchestrator.ui import coloured
+from orchestrator.verdict.status import OUTCOMES
+
+_PAIRED = ("torch", "triton", "flash-attn")
+_MOST_PACKAGES = 6
+_LONGEST_LINE = 1000
+_DAY_S = 86400.0
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -38,8 +46,7 @@ def show(result: Result, console: Console) -> None:
     console.print(stages)
     if result.error:
         console.print(f"[red]error:[/] {escape(plain(result.error))}")
-    colour = "green" if result.verdict == "passed" else "yellow" if result.verdict == "incomplete" else "red"
-    console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
+    console.print(f"[bold {OUTCOMES[result.verdict].colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
     console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 
@@ -65,19 +72,21 @@ def runs(found: Sequence[Mapping[str, object]]) -> Table:
     return _columns(found, ("run_id", "pod", "state", "verdict", "runbook", "who", "error"))
 
 
-def environments(found: Sequence[Mapping[str, Any]]) -> Table:
+def environments(found: Sequence[EnvironmentSummary]) -> Table:
     """The environments on a pod."""
-    shown = [
-        {
-            **environment,
-            **environment["packages"],
-            "size": size(environment["bytes"]),
-            "unused for": seconds(environment["age_s"]),
-            "in use": "yes" if environment["in_use"] else "",
-        }
-        for environment in found
-    ]
+    shown = [{**_row(environment), "in use": "yes" if environment["in_use"] else ""} for environment in found]
     return _columns(shown, ("key", "profile", "python_version", "torch", "triton", "size", "unused for", "in use"))
+
+
+def _row(environment: EnvironmentSummary) -> dict[str, object]:
+    unused_s = environment["age_s"]
+    return {
+        **environment,
+        **environment["packages"],
+        "profile": environment["profile"] or "",
+        "size": size(environment["bytes"]),
+        "unused for": f"{unused_s / _DAY_S:.0f} days" if unused_s > 2 * _DAY_S else seconds(unused_s),
+    }
 
 
 def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Table:
@@ -86,11 +95,44 @@ def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Tabl
     return table(there or ["none"], [[str(row.get(key, "")) for key in there] for row in found])
 
 
-def facts(found: Mapping[str, object]) -> Table:
-    """Any mapping, a line for each item of its lists."""
+def facts(found: Mapping[str, Any]) -> RenderableType:
+    """What a command tells: an environment or what was pruned as sentences, else a line for each item of a list."""
+    if "removed" in found:
+        return _pruned(found)
+    if "packages" in found:
+        return _environment(found)
     lines = [
         (key if first else "", str(item))
         for key, value in found.items()
         for first, item in ((n == 0, x) for n, x in enumerate(value if isinstance(value, list) else [value]))
     ]
     return table(("", ""), lines)
+
+
+def _environment(found: Mapping[str, Any]) -> RenderableType:
+    """An environment that is ready on the pod, as a plan has it."""
+    versions = found["packages"]
+    names = [*filter(versions.__contains__, _PAIRED), *sorted(versions.keys() - set(_PAIRED))]
+    cuda = f", CUDA {found['torch_cuda']}" if found.get("torch_cuda") else ""
+    named = f"environment {found['key']}" if found.get("key") else "the pod's own Python as it is"
+    profile = f" ({found['profile']})" if found.get("profile") else ""
+    has = listing((f"{name} {versions[name]}" for name in names), _MOST_PACKAGES) or "none of the named packages"
+    lines = [f"{named}{profile}: Python {found['python_version']}{cuda}", f"has {has}", f"at {found['python']}"]
+    lines += [f"{name} was compiled on the pod" for name in found.get("built", ())]
+    return _lines(*lines, *found.get("notes", ()))
+
+
+def _pruned(found: Mapping[str, Any]) -> RenderableType:
+    """Which environments went, which stayed and why, and what else was freed; `found` is as `answers.Pruned`."""
+    would = "would be " if found["dry_run"] else ""
+    rows = [{**_row(e), "": f"{would}removed"} for e in found["removed"]]
+    rows += [{**_row(e), "": f"kept: {e['why']}"} for e in found["kept"]]
+    freed = "" if would else f"; {size(found['freed_bytes'])} of disk freed, downloads included"
+    lines = [f"compiled wheel {would}removed: {wheel['file']}, {size(wheel['bytes'])}" for wheel in found["wheels"]]
+    lines.append(f"{count(len(found['removed']), 'environment')} {would}removed, {len(found['kept'])} kept{freed}")
+    tables = [_columns(rows, ("key", "profile", "size", "unused for", ""))] if rows else []
+    return Group(*tables, _lines(*lines))
+
+
+def _lines(*lines: object) -> Text:
+    return Text("\n".join(plain(line, _LONGEST_LINE) for line in lines))

@@ -11,7 +11,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from orchestrator.shared.stage_record import File
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
@@ -20,6 +22,13 @@ _LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 class Refused(Exception):
     """Not a regular file inside its directory; the message is a clause that follows the file's name."""
+
+
+def clause(error: Exception) -> str:
+    """What is wrong with a file, as a clause that follows its name."""
+    if isinstance(error, FileNotFoundError):
+        return "is missing"
+    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 @contextlib.contextmanager
@@ -57,8 +66,8 @@ def _descend(root: Path, relative: str) -> int:
     return fd
 
 
-def describe(root: Path, relative: str, most: int = sys.maxsize) -> dict[str, Any]:
-    """{"path", "bytes", "sha256"} of the file `root/relative`; what somebody appends meanwhile does not count.
+def describe(root: Path, relative: str, most: int = sys.maxsize) -> File:
+    """The file `root/relative`; what somebody appends meanwhile does not count.
 
     Errors as in `open_inside`; Refused if it has more than `most` bytes.
     """

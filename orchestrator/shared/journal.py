@@ -9,10 +9,11 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterable, List
+
+from orchestrator.shared.events import Event, Written
 
 GENESIS = "0" * 64
 _RESERVE_BYTES = 1 << 20
@@ -58,14 +59,14 @@ class Journal:
         """Seconds since the run began, without those between an agent's death and the resumption."""
         return time.monotonic() - self._start
 
-    def append(self, event: str, **fields: Any) -> None:
+    def append(self, event: Written) -> None:
         """Write one event; OSError if not even the reserve is enough."""
         record = {
             "seq": self._seq,
             "t": round(self.elapsed, 3),
             "wall": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "event": event,
-            **self._clean(fields),
+            "event": event["event"],
+            **self._clean({key: value for key, value in event.items() if key != "event"}),
             "prev": self.head,
         }
         line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -115,22 +116,27 @@ class Journal:
             self._reserve.unlink()
 
 
-def read(data: bytes) -> list[dict[str, Any]]:
+def read(data: bytes) -> List[Event]:
     """As `read_lines`, of a journal's bytes."""
     return read_lines(io.BytesIO(data))
 
 
-def read_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+def read_lines(lines: Iterable[bytes]) -> List[Event]:
     """The events of a journal's lines, the chain checked; an unfinished last line is not an event yet.
 
     ChainBroken says which line is wrong and how.
     """
-    events = []
+    events: List[Event] = []
     prev = GENESIS
     for number, line in enumerate((line[:-1] for line in lines if line.endswith(b"\n")), start=1):
         events.append(_event(line, number, prev))
         prev = hashlib.sha256(line).hexdigest()
     return events
+
+
+def format_of(run_started: Event) -> object:
+    """The format that a journal says it has; the first one had no number."""
+    return run_started.get("format", 1)
 
 
 def head(data: bytes) -> str:
@@ -139,7 +145,7 @@ def head(data: bytes) -> str:
     return hashlib.sha256(lines[-2]).hexdigest() if len(lines) > 1 else GENESIS
 
 
-def _event(line: bytes, number: int, prev: str) -> dict[str, Any]:
+def _event(line: bytes, number: int, prev: str) -> Event:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError) as e:

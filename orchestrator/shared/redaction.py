@@ -2,7 +2,7 @@
 
 A value is found as it is and as JSON, XML, URLs, Python and base64 write it; of an address with a password, the
 password alone too; of several lines, each one; and of a value that was shortened to `begin...end`, as pytest does it,
-both parts.
+both parts, and what is left between two ellipses where its line was shortened once more.
 """
 
 from __future__ import annotations
@@ -135,7 +135,14 @@ class Stream:
             while start >= 0:
                 found.append((start, start + len(form), name))
                 start = data.find(form, start + 1)
-        found += (place for dots in _ellipses(data) for place in self._shortened_at(data, *dots))
+        ellipses = list(_ellipses(data))
+        found += (place for dots in ellipses for place in self._shortened_at(data, *dots))
+        found += (
+            (start, stop, name)
+            for start, stop in zip((end for _, end in ellipses), (begin for begin, _ in ellipses[1:]))
+            for form, name in self._forms.items()
+            if MIN_LENGTH <= stop - start < len(form) and data[start:stop] in form
+        )
         return sorted(found, key=lambda place: (place[0], -place[1]))
 
     def _shortened_at(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int, str]]:
@@ -166,15 +173,12 @@ class Stream:
     def _open_ellipsis(self, data: bytes) -> int:
         """As `_open_end`, of what the end of `data` leaves open before or after an ellipsis."""
         begun = _ELLIPSIS_BEGUN.search(data[-_ELLIPSIS_BYTES:])
-        if begun:
-            end = len(data) - len(begun[1])
-            begins = (
-                n for form in self._forms for n in range(MIN_LENGTH, len(form)) if data.endswith(form[:n], 0, end)
-            )
-            return end - max(begins, default=0)
-        last = max(map(data.rfind, _ELLIPSES))
-        rest = data[last + _ELLIPSIS_BYTES :]
-        return last if last >= 0 and any(rest in form for form in self._forms) else len(data)
+        end = len(data) - (len(begun[1]) if begun else 0)
+        last = max(data.rfind(dots, 0, end) for dots in _ELLIPSES)
+        if last >= 0 and any(data[last + _ELLIPSIS_BYTES : end] in form for form in self._forms):
+            return last
+        sizes = (n for form in self._forms for n in range(MIN_LENGTH, len(form)) if data.endswith(form[:n], 0, end))
+        return end - max(sizes, default=0) if begun else len(data)
 
 
 def _ellipses(data: bytes) -> Iterator[tuple[int, int]]:

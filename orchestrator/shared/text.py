@@ -56,6 +56,12 @@ def listing(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(shown[:most]) + more
 
 
+def alternatives(names: Iterable[str]) -> str:
+    """'a, b or c'."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def count(number: int, noun: str) -> str:
     """'1 test', '2 tests'."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -13,9 +13,10 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from orchestrator.shared.files import walk
+from orchestrator.shared.plan import Submodule
 
 # Path -> (git mode, sha1 of the blob). Whatever git cannot hold has the mode "other" and no hash.
 Manifest = Dict[str, Tuple[str, str]]
@@ -29,24 +30,11 @@ _SHA1_OPTIONS: dict[str, Any] = {"usedforsecurity": False} if sys.version_info >
 
 
 @dataclass(frozen=True)
-class Submodule:
-    """A submodule that the tree contains: where, its commit, and the tree hash of what is below it."""
-
-    path: str
-    commit: str
-    tree: str
-
-
-@dataclass(frozen=True)
 class Difference:
     """`changed` names files of the commit that are missing or different; `strays` what is not the commit's."""
 
     changed: list[str] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
-
-
-def submodules_of(plan: Mapping[str, Any]) -> list[Submodule]:
-    return [Submodule(s["path"], s["commit"], s["tree"]) for s in plan.get("submodules", ())]
 
 
 def scan(root: Path) -> Manifest:
@@ -57,7 +45,7 @@ def scan(root: Path) -> Manifest:
 def tree_hash(manifest: Manifest, submodules: Sequence[Submodule] = ()) -> str:
     """The git hash of the tree with these files, submodules as links to their commits."""
     top: dict[str, Any] = {}
-    links = {s.path: ("160000", s.commit) for s in submodules}
+    links = {s["path"]: ("160000", s["commit"]) for s in submodules}
     inside = tuple(path + "/" for path in links)
     own = {path: entry for path, entry in manifest.items() if not path.startswith(inside)}
     outermost = {path: entry for path, entry in links.items() if not path.startswith(inside)}
@@ -76,12 +64,15 @@ def wrong_hash(manifest: Manifest, tree: str, submodules: Sequence[Submodule] = 
     if found != tree:
         return f"the files have the tree hash {found}, expected {tree}"
     for submodule in submodules:
-        prefix = submodule.path + "/"
+        prefix = submodule["path"] + "/"
         below = {path[len(prefix) :]: entry for path, entry in manifest.items() if path.startswith(prefix)}
-        nested = [Submodule(s.path[len(prefix) :], s.commit, s.tree) for s in submodules if s.path.startswith(prefix)]
+        nested: List[Submodule] = [
+            {**inner, "path": inner["path"][len(prefix) :]} for inner in submodules if inner["path"].startswith(prefix)
+        ]
         found = tree_hash(below, nested)
-        if found != submodule.tree:
-            return f"submodule {submodule.path}: the files have the tree hash {found}, expected {submodule.tree}"
+        if found != submodule["tree"]:
+            where = f"submodule {submodule['path']}"
+            return f"{where}: the files have the tree hash {found}, expected {submodule['tree']}"
     return None
 
 
@@ -129,18 +120,18 @@ def copy(source: Path, target: Path) -> None:
             _copy_file(path, str(place))
 
 
-def make_git(root: Path, commit: str, commit_object: str | None, tree: str) -> None:
+def make_git(root: Path, commit: str, commit_object: str, tree: str) -> None:
     """A minimal .git with HEAD detached at `commit`, enough for `git rev-parse HEAD`.
 
-    With `commit_object` (the object's content in base64), `git log -1` works too; ValueError if its hash is not
-    `commit`, or if it is the commit of another tree than `tree`.
+    With `commit_object` (the object's content in base64), unless that is empty, `git log -1` works too; ValueError if
+    its hash is not `commit`, or if it is the commit of another tree than `tree`.
     """
     git = root / ".git"
     for folder in ("objects", "refs/heads"):
         (git / folder).mkdir(parents=True)
     (git / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
     (git / "HEAD").write_text(commit + "\n")
-    if commit_object is not None:
+    if commit_object:
         content = base64.b64decode(commit_object, validate=True)
         if _hash_object("commit", content) != commit:
             raise ValueError(f"the commit object in the plan is not that of {commit}")

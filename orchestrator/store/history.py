@@ -45,7 +45,7 @@ def _durations(directory: Path, pod: str) -> Iterator[tuple[StageKey, float]]:
     with suppress(OSError, ValidationError, NsaPodError):
         plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory))
         result = Result.model_validate_json((directory / "result.json").read_bytes())
-        argv = {stage.name: tuple(stage.argv) for stage in plan.stages} if plan.pod == pod else {}
+        argv = {stage["name"]: tuple(stage["argv"]) for stage in plan["stages"]} if plan["pod"] == pod else {}
         for stage in result.stages:
             if stage.status == "passed" and stage.seconds is not None and stage.name in argv:
                 yield (stage.name, argv[stage.name]), stage.seconds

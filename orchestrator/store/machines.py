@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.files import write_atomically
 from orchestrator.home import home
+from orchestrator.shared.plan import Machine
 from orchestrator.store.hostkeys import alias
 from orchestrator.text import plain
 
@@ -23,7 +23,7 @@ _NAMES = {
 _NONE = "none"
 
 
-def changes(pod: str, facts: Mapping[str, Any]) -> list[str]:
+def changes(pod: str, facts: Machine) -> list[str]:
     """What is another than at the last run on `pod` that was launched from here, as clauses; nothing at the first."""
     last = _read(_record(pod))
     now = _identity(facts)
@@ -41,16 +41,22 @@ def last_run(pod: str) -> str:
     return str(_read(_record(pod)).get("run_id", ""))
 
 
-def remember(pod: str, run_id: str, facts: Mapping[str, Any]) -> None:
+def remember(pod: str, run_id: str, facts: Machine) -> None:
     """Record that `run_id` was launched on `pod`, which was the machine of these facts."""
     _record(pod).parent.mkdir(parents=True, exist_ok=True)
     write_atomically(_record(pod), json.dumps({"run_id": run_id, "identity": _identity(facts)}, indent=1))
 
 
-def _identity(facts: Mapping[str, Any]) -> dict[str, str]:
+def _identity(facts: Machine) -> dict[str, str]:
     gpus = ", ".join(f"{plain(gpu.get('name'))} {plain(gpu.get('uuid'))}" for gpu in facts.get("gpus") or ())
-    plainly = {key: plain(facts[key]) if facts.get(key) else _NONE for key in _NAMES if key != "gpus"}
-    return {**plainly, "gpus": gpus or _NONE}
+    told = {
+        "hostname": facts.get("hostname"),
+        "host_key": facts.get("host_key"),
+        "gpus": gpus,
+        "driver": facts.get("driver"),
+        "boot_id": facts.get("boot_id"),
+    }
+    return {key: plain(value) if value else _NONE for key, value in told.items()}
 
 
 def _record(pod: str) -> Path:

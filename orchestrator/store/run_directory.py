@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError, IntegrityError
 from orchestrator.files import locked, sha256, write_atomically
-from orchestrator.plan.plan import Plan, read_plan
+from orchestrator.plan.plan import environment_record, read_plan, to_json
 from orchestrator.report import markdown
-from orchestrator.results import PlanSource, Result, State, judge
+from orchestrator.results import PlanSource, Result, Seen, judge
+from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import walk
+from orchestrator.shared.plan import Plan, plan_hash
+from orchestrator.shared.stage_record import File
 from orchestrator.store.launches import launch_of
 from orchestrator.text import count
 
 _DERIVED = frozenset({"manifest.json", "result.json", "report.md"})
 
 
-class _SeenLast(BaseModel):
+class _Manifest(BaseModel):
     """What of manifest.json is read again."""
 
-    state: State
+    state: RunState
     refused: list[str] = []
     left: list[str] = []
 
@@ -51,27 +53,29 @@ class RunDirectory:
         """The laptop's own copy of the plan."""
         return read_plan(self.plan_file.read_text(errors="replace"), str(self.plan_file))
 
-    def settle(
-        self, state: State, refused: Sequence[str] = (), left: Collection[str] = (), seen: int | None = None
-    ) -> Result:
+    def settle(self, seen: Seen) -> Result:
         """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links.
 
-        `seen`: judge by so many bytes of the journal; None is all. What somebody else who follows the run has settled
-        as ended stays as it is.
+        What somebody else who follows the run has settled as ended stays as it is.
         """
         with locked(self.path.parent.parent / ".lock"):
-            if state != "ended" and self._is_settled():
+            if seen.state != "ended" and self._is_settled():
                 return self.rejudge()
-            return self._settle(state, refused, left, seen)
+            return self._settle(seen)
 
-    def _settle(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None) -> Result:
+    def _settle(self, seen: Seen) -> Result:
         plan = self.plan()
-        write_atomically(self.path / "environment.json", _json(plan.surroundings))
-        result = self._judge(state, refused, left, seen)
+        write_atomically(self.path / "environment.json", _json(environment_record(plan)))
+        result = self._judge(seen)
         write_atomically(self.path / "result.json", result.to_json())
         write_atomically(self.path / "report.md", markdown.render(result, plan, self.path))
-        seen_last = {"run_id": plan.run_id, "state": state, "refused": list(refused), "left": sorted(left)}
-        write_atomically(self.path / "manifest.json", _manifest(seen_last, self._files()))
+        head = {
+            "run_id": plan["run_id"],
+            "state": seen.state,
+            "refused": list(seen.refused),
+            "left": sorted(seen.left),
+        }
+        write_atomically(self.path / "manifest.json", _manifest(head, self._files()))
         self._link()
         return result
 
@@ -81,8 +85,7 @@ class RunDirectory:
         InputError for a directory whose plan, journal or manifest is damaged.
         """
         try:
-            seen = self._seen_last()
-            return self._judge(seen.state, seen.refused, seen.left)
+            return self._judge(self._last_seen())
         except (ValidationError, RecursionError) as e:
             raise InputError(f"{self.path / 'manifest.json'} is damaged: fetch the run again") from e
         except IntegrityError as e:
@@ -90,32 +93,33 @@ class RunDirectory:
 
     def _is_settled(self) -> bool:
         with suppress(ValidationError, RecursionError):  # a damaged manifest is written anew
-            return self._seen_last().state == "ended"
+            return self._last_seen().state == "ended"
         return False
 
-    def _seen_last(self) -> _SeenLast:
+    def _last_seen(self) -> Seen:
         file = self.path / "manifest.json"
-        return _SeenLast.model_validate_json(file.read_bytes()) if file.exists() else _SeenLast(state="running")
+        if not file.exists():
+            return Seen("running")
+        found = _Manifest.model_validate_json(file.read_bytes())
+        return Seen(found.state, found.refused, found.left)
 
-    def _judge(self, state: State, refused: Sequence[str], left: Collection[str], seen: int | None = None) -> Result:
+    def _judge(self, seen: Seen) -> Result:
         source: PlanSource = "laptop" if self._was_launched_here() else "pod"
-        return judge(
-            self.path, state=state, path=self.shown, refused=refused, left=left, plan_from=source, journal_bytes=seen
-        )
+        return judge(self.path, seen, path=self.shown, plan_from=source)
 
     def _was_launched_here(self) -> bool:
         """Whether the plan that lies here is, to the last bit, the one that this laptop launched."""
         launch = launch_of(self.path.name)
-        return launch is not None and launch.plan_sha256 == self.plan().sha256
+        return launch is not None and launch.plan_sha256 == plan_hash(self.plan())
 
-    def _files(self) -> Iterator[dict[str, Any]]:
+    def _files(self) -> Iterator[File]:
         """What is here now, each file described when it is its turn; not what someone who died left aside."""
         names = sorted(
             name for name, entry in walk(self.path) if name[0] != "." and entry.is_file(follow_symlinks=False)
         )
         return (self._describe(name) for name in names if name not in _DERIVED)
 
-    def _describe(self, name: str) -> dict[str, Any]:
+    def _describe(self, name: str) -> File:
         path = os.path.join(self.path, name)
         return {"path": name, "bytes": os.stat(path).st_size, "sha256": sha256(path)}
 
@@ -132,13 +136,13 @@ class RunDirectory:
 
 def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
     """The directory of a new (or re-fetched) run, with the laptop's own copy of its plan."""
-    run = locate(artifacts, repo, plan.commit, plan.run_id)
+    run = locate(artifacts, repo, plan["commit"], plan["run_id"])
     run.path.mkdir(parents=True, exist_ok=True)
     ignore = artifacts / "runner" / ".gitignore"
     if not ignore.exists():
         write_atomically(ignore, "*\n")
     if not run.plan_file.exists():
-        write_atomically(run.plan_file, plan.to_json())
+        write_atomically(run.plan_file, to_json(plan))
     return run
 
 
@@ -182,7 +186,7 @@ def _point(link: Path, target: str) -> None:
     aside.replace(link)
 
 
-def _manifest(head: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _manifest(head: Mapping[str, object], files: Iterable[File]) -> Iterator[str]:
     """`head` and a line for each file, in pieces: there may be many."""
     yield f'{_json(head).rstrip()[:-1].rstrip()},\n "files": ['
     for number, file in enumerate(files):

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.config.variables import resolve
-from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, InputError, Unreachable
-from orchestrator.files import sha256
+from orchestrator.config.variables import resolve as resolve_variables
+from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, Unreachable
 from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing.table import table
-from orchestrator.pod.client import Agent, PodFacts, capability
+from orchestrator.pod.client import Agent
+from orchestrator.pod.facts import PodFacts, capability
+from orchestrator.shared import answers
+from orchestrator.shared.answers import (
+    BuildProgress,
+    BuildStarted,
+    BuildStep,
+    EnvironmentFound,
+)
+from orchestrator.shared.plan import Environment as PlannedEnvironment
+from orchestrator.tasks.carry import carry_uv, carry_wheelhouse
 from orchestrator.text import listing, plain, seconds
 from orchestrator.ui import Progress
 
@@ -35,22 +42,7 @@ _RETRY_S = 2.0
 # flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
-# For a wheelhouse that comes: not among the others, where half of one would count, nor where another user's comes just
-# then. What a lost connection left is removed after a day, if it is still there when it is looked at.
-_MAKE_ROOM = """\
-mkdir -p "$1" "$2" || exit 1
-find "$(dirname "$1")" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} + 2>/dev/null
-exit 0
-"""
-_SETTLE = """\
-import os, sys
-try:
-    os.rename(*sys.argv[1:])
-except OSError:
-    if not os.path.isdir(sys.argv[2]):  # another user's came first
-        raise
-"""
-# Asked of a pod's own Python beside what the runbook names, for the record.
+# Asked of a pod's own Python beside what the runbook names.
 _ALWAYS_ASKED = ("torch", "triton", "flash-attn", "numpy", "pytest")
 
 
@@ -60,8 +52,7 @@ class Options:
 
     `fresh` resolves anew instead of keeping the last lock; `wheelhouse` is a directory of wheels that is carried to the
     pod, which then asks no network; `offline` is the same without a new one; `source_build` lets the pod compile
-    flash-attn where it has no wheel, for at most `source_build_s`; `installer` "auto" is uv where it can be had, else
-    pip.
+    flash-attn where it has no wheel, for at most `source_build_s`.
     """
 
     fresh: bool = False
@@ -69,12 +60,11 @@ class Options:
     offline: bool = False
     source_build: bool = False
     source_build_s: float = SOURCE_BUILD_S
-    installer: Literal["auto", "uv", "pip"] = "auto"
 
 
 def bootstrap(
     agent: Agent, facts: PodFacts, spec: EnvironmentSpec, progress: Progress, options: Options | None = None
-) -> dict[str, Any]:
+) -> PlannedEnvironment:
     """The plan's `environment`: the environment for `spec` on the pod, built if it is not there or was changed.
 
     Raises EnvironmentFailed when none fits or it cannot be built, InputError for a pin or requirement that cannot be.
@@ -91,11 +81,13 @@ def bootstrap(
         request["fresh"] = True
     if found["state"] == "changed":
         progress.warn(f"pod {agent.pod.name!r}: {plain(found['reason'], 1000)}; it is rebuilt")
-    if found["state"] != "ready" or request["fresh"]:
-        found = _build(agent, request, progress)
-    for note in found["environment"]["notes"]:
+    if found["state"] == "ready" and not request["fresh"]:
+        environment = found["environment"]
+    else:
+        environment = _build(agent, facts, request, progress)
+    for note in environment["notes"]:
         progress.warn(note)
-    return dict(found["environment"])
+    return environment
 
 
 def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
@@ -113,7 +105,7 @@ def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Optio
         raise EnvironmentFailed(f"pod {pod.name!r}: {e}") from e
 
 
-def _lacking(chosen: Environment, environment: Mapping[str, Any]) -> list[str]:
+def _lacking(chosen: Environment, environment: PlannedEnvironment) -> list[str]:
     """Wheels that were left out the last time."""
     return [wheel.name for wheel in chosen.wheels if wheel.name not in environment["packages"]]
 
@@ -123,9 +115,9 @@ def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
     return SYSTEM in (spec.python, pod.environment)
 
 
-def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Facts:
+def facts_for_pairing(raw: answers.Facts, pod: Pod, agent_python: str) -> Facts:
     """What the choice depends on, out of the probe's facts; `agent_python` is the pod's `python`, if it names one."""
-    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), _sm(gpu)) for gpu in raw["gpus"])
+    gpus = tuple(Gpu(str(gpu["name"] or "unnamed"), capability(gpu)) for gpu in raw["gpus"])
     libc, version = (*raw["libc"], "", "")[:2]
     pythons = [p for p in raw["pythons"] if _is_cpython(p) and (not pod.python or p["executable"] == agent_python)]
     compilers = [raw["programs"][name] for name in _COMPILERS if name in raw["programs"]]
@@ -133,33 +125,27 @@ def facts_for_pairing(raw: Mapping[str, Any], pod: Pod, agent_python: str) -> Fa
         system=raw["os"],
         machine=raw["arch"],
         glibc=version if libc == "glibc" else None,
-        pythons=tuple(Interpreter(p["executable"], p["version"], p.get("headers")) for p in pythons),
+        pythons=tuple(Interpreter(p["executable"], p["version"], p["headers"]) for p in pythons),
         managed=not pod.python,
         driver=next((gpu["driver"] for gpu in raw["gpus"]), None),
         gpus=gpus,
-        from_source=FLASH in raw.get("built", ()),
+        from_source=FLASH in raw["built"],
         compiler=any(compilers) if any(compilers) or len(compilers) == len(_COMPILERS) else None,
     )
 
 
-def _sm(gpu: Mapping[str, Any]) -> int:
-    """From the driver, else by the GPU's name; 0, which no build serves, for one that nobody knows."""
-    return capability(gpu) or table().sm_of(str(gpu["name"])) or 0
-
-
-def _is_cpython(python: Mapping[str, Any]) -> bool:
+def _is_cpython(python: answers.Python) -> bool:
     """CPython with the usual ABI; free-threaded builds have wheels of their own."""
     return python["implementation"] == "cpython" and not re.match(r"cpython-\d+t", str(python["soabi"]))
 
 
 def _how(agent: Agent, options: Options) -> dict[str, Any]:
     """What does not change which environment it is."""
-    wheelhouse = _carry(agent, options.wheelhouse) if options.wheelhouse else None
-    variables = resolve(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
+    wheelhouse = carry_wheelhouse(agent, options.wheelhouse) if options.wheelhouse else None
+    variables = resolve_variables(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
     return {
         "fresh": options.fresh,
         "wheelhouse": wheelhouse,
-        "installer": options.installer,
         "offline": options.offline,
         "allow_source_build": options.source_build,
         "source_build_s": options.source_build_s,
@@ -168,40 +154,35 @@ def _how(agent: Agent, options: Options) -> dict[str, Any]:
     }
 
 
-def _carry(agent: Agent, wheelhouse: Path) -> str:
-    """Bring a directory of wheels to the pod, unless it is there; where it lies."""
-    if not any(wheelhouse.glob("*.whl")):
-        raise InputError(f"wheelhouse {wheelhouse}: expected a directory with wheels")
-    files = sorted(path for path in wheelhouse.iterdir() if path.is_file())
-    content = "\n".join(f"{file.name} {sha256(file)}" for file in files)
-    remote = f"{agent.workdir}/wheelhouses/{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    if agent.transport.run(["test", "-d", remote]).exit_code != 0:
-        incoming = f"{agent.workdir}/incoming/{secrets.token_hex(8)}"
-        agent.transport.check(["sh", "-c", _MAKE_ROOM, "sh", incoming, os.path.dirname(remote)])
-        try:
-            agent.transport.push_tree(wheelhouse, incoming)
-            agent.transport.check([agent.python, "-I", "-c", _SETTLE, incoming, remote])
-        finally:
-            agent.transport.run(["rm", "-rf", incoming])
-    return remote
+def _find(agent: Agent, request: Mapping[str, Any]) -> EnvironmentFound:
+    asked = json.dumps(request).encode()
+    found: EnvironmentFound = agent.call(EnvironmentFound, "env", "check", "--workdir", agent.workdir, input=asked)
+    return found
 
 
-def _find(agent: Agent, request: Mapping[str, Any]) -> dict[str, Any]:
-    return agent.call("env", "check", "--workdir", agent.workdir, input=json.dumps(request).encode())
-
-
-def _build(agent: Agent, request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Start the build, or join the one under way, and wait for its end."""
+def _build(agent: Agent, facts: PodFacts, request: Mapping[str, Any], progress: Progress) -> PlannedEnvironment:
+    """Start the build, or join the one under way, and wait for its end; a pod that has not got uv is brought it."""
+    carried = False
     for _ in range(_BUILDS):
-        started = agent.call("env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode())
+        started = agent.call(
+            BuildStarted, "env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode()
+        )
         if not started["started"]:
             progress.say("the same environment is being built for someone else: waiting for it")
         ended = _Watch(agent, started["job"], progress).to_end()
         if ended["state"] == "failed":
-            raise EnvironmentFailed(f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}")
+            failed = f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}"
+            if ended.get("lacks") != "uv" or carried:
+                raise EnvironmentFailed(failed)
+            try:
+                carry_uv(agent, facts, progress)
+            except EnvironmentFailed as e:
+                raise EnvironmentFailed(f"{failed}; and {e}: install uv on the pod (pip install uv)") from e
+            carried = True
+            continue
         found = _find(agent, request)
         if found["state"] == "ready":
-            return found
+            return found["environment"]
         progress.say("the build was cut off: starting it again")
     raise EnvironmentFailed(f"pod {agent.pod.name!r}: the build of the environment was cut off {_BUILDS} times")
 
@@ -217,7 +198,7 @@ class _Watch:
     phase: str = ""
     lost_at: float | None = field(default=None, init=False)
 
-    def to_end(self) -> dict[str, Any]:
+    def to_end(self) -> BuildProgress:
         """{"state": "built" | "failed" | "lost", ...}"""
         while True:
             told = self._ask()
@@ -227,7 +208,7 @@ class _Watch:
             if told["state"] != "running":
                 return told
 
-    def _show(self, line: Mapping[str, Any]) -> None:
+    def _show(self, line: BuildStep) -> None:
         text = plain(line["text"])
         if line["phase"] != self.phase:
             self.phase = line["phase"]
@@ -236,11 +217,11 @@ class _Watch:
             self.progress.detail(text)
         self.progress.busy(f"environment · {self.phase} · {seconds(float(line['t']))} · {text}")
 
-    def _ask(self) -> dict[str, Any]:
+    def _ask(self) -> BuildProgress:
         place = ["--workdir", self.agent.workdir, self.job, "--offset", str(self.offset), "--wait", str(_POLL_S)]
         while True:
             try:
-                told = self.agent.call("env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
+                told = self.agent.call(BuildProgress, "env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
                 self.lost_at = None
                 return told
             except (ContactLost, CommandTimeout, Unreachable) as e:
@@ -262,13 +243,13 @@ class _Watch:
             return  # the next question fails in the same way, and counts
 
 
-def _system(agent: Agent, spec: EnvironmentSpec) -> dict[str, Any]:
+def _system(agent: Agent, spec: EnvironmentSpec) -> PlannedEnvironment:
     """The pod's own Python with what it has; EnvironmentFailed for what is missing or another version."""
     wanted = [parse_requirement(text) for text in (*spec.requires, *spec.extra)]
     names = {canonicalize_name(r.name) for r in (*wanted, *map(parse_requirement, spec.optional))}
     python = ["--python", agent.python] if agent.pod.python else []
-    found = agent.call("env", "system", *python, *sorted({*names, *_ALWAYS_ASKED}))
-    packages: dict[str, str] = found["packages"]
+    found = agent.call(PlannedEnvironment, "env", "system", *python, *sorted({*names, *_ALWAYS_ASKED}))
+    packages = found["packages"]
     lacking = [str(r) for r in wanted if not _meets(packages.get(canonicalize_name(r.name)), r)]
     if lacking:
         raise EnvironmentFailed(

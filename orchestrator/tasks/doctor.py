@@ -7,12 +7,16 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, NsaPodError, PodError
-from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
-from orchestrator.pod.session import Door
+from orchestrator.launchers import launcher_of
+from orchestrator.launchers.claim import held_by
+from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.facts import PodFacts, broken_promises, probe
+from orchestrator.pod.session import PodSession
+from orchestrator.shared.answers import Disk, Gpu, GpuUse
 from orchestrator.store.hostkeys import Trust
 from orchestrator.text import plain, seconds, size
 from orchestrator.transports import open_transport
@@ -23,8 +27,6 @@ _GIB = 2**30
 # An environment with CUDA takes about 10 GiB, one without about 2.
 _DISK_WARN, _DISK_FAIL = 12 * _GIB, 2 * _GIB
 _INODES_WARN, _INODES_FAIL = 200_000, 20_000
-# What an idle GPU's driver and display may hold.
-_IDLE_MEMORY_MIB, _IDLE_PERCENT = 600, 5
 _NOISE = "does a login script of the pod print something, or end the shell?"
 
 
@@ -41,28 +43,28 @@ class Check:
         return asdict(self)
 
 
-def doctor(door: Door) -> list[Check]:
+def doctor(session: PodSession) -> list[Check]:
     """All checks that can be made; the list ends with the one without which nothing further can be looked at."""
-    transport = open_transport(door.pod, Trust(door.ask, door.accept_new_host_key))
+    transport = open_transport(session.pod, Trust(session.confirm, session.accept_new_host_key))
     began = time.monotonic()
     try:
         with transport:
             took = seconds(time.monotonic() - began)
-            return [Check("reachable", "ok", f"connected in {took}"), *_connected(transport, door)]
+            return [Check("reachable", "ok", f"connected in {took}"), *_connected(transport, session)]
     except HostKeyError as error:
         return [Check("host key", "fail", str(error), "find out which machine this is before anything else")]
     except NsaPodError as error:
         return [Check("reachable", "fail", str(error), "nothing else can be checked before this works")]
 
 
-def _connected(transport: Transport, door: Door) -> Iterator[Check]:
+def _connected(transport: Transport, session: PodSession) -> Iterator[Check]:
     yield _host_key(transport)
     commands = _commands(transport)
     yield commands
     if commands.level == "fail":
         return
     try:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         facts = probe(agent)
     except PodError as error:
         yield Check(
@@ -70,7 +72,7 @@ def _connected(transport: Transport, door: Door) -> Iterator[Check]:
         )
         return
     yield _file_copy(agent)
-    yield from from_facts(door.pod, facts, allow_different_gpu=door.allow_different_gpu)
+    yield from from_facts(session.pod, facts, allow_different_gpu=session.allow_different_gpu)
     yield _lock(agent)
 
 
@@ -79,7 +81,7 @@ def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) 
     yield _python(facts)
     yield _gpu(pod, facts, allow_different_gpu)
     yield _driver(pod, facts)
-    yield from map(_gpu_use, facts.raw["gpus"])
+    yield from map(_gpu_use, facts.raw["gpus"], facts.raw["gpu_use"])
     yield _disk(facts.raw["disk"])
     yield _rsync(facts.raw["programs"])
     yield _installer(facts)
@@ -146,18 +148,18 @@ def _driver(pod: Pod, facts: PodFacts) -> Check:
     return Check("driver", "ok", found)
 
 
-def _gpu_use(gpu: Mapping[str, Any]) -> Check:
+def _gpu_use(gpu: Gpu, use: GpuUse) -> Check:
+    """As the agent tells it: by the rule by which it blocks a stage that wants the GPU for itself."""
     name = f"GPU {gpu['index']} in use"
-    memory, total, percent = (gpu[key] for key in ("memory_used_mib", "memory_total_mib", "utilization_percent"))
-    if not isinstance(memory, int):
-        return Check(name, "warn", "the driver does not tell", "see that nobody else works on it")
-    found = f"{memory} of {total} MiB, {percent} % busy"
-    if memory > _IDLE_MEMORY_MIB or (isinstance(percent, int) and percent > _IDLE_PERCENT):
-        return Check(name, "warn", found, "someone else uses it: times measured now mean nothing")
-    return Check(name, "ok", found)
+    if use["by"]:
+        return Check(name, "warn", plain(use["by"]), "stages that want the GPU for themselves will be blocked")
+    if use["unknown"]:
+        return Check(name, "warn", plain(use["unknown"]), "see that nobody else works on it")
+    memory, total, percent = gpu["memory_used_mib"], gpu["memory_total_mib"], gpu["utilization_percent"]
+    return Check(name, "ok", plain(f"idle: {memory} of {total} MiB, {percent} % busy"))
 
 
-def _disk(disk: Mapping[str, Any]) -> Check:
+def _disk(disk: Disk) -> Check:
     free, inodes = disk["free_bytes"], disk["free_inodes"]
     found = f"{size(free)} free at {plain(disk['path'])}" + (f", {inodes} inodes" if inodes is not None else "")
     if not disk["writable"]:
@@ -170,24 +172,18 @@ def _disk(disk: Mapping[str, Any]) -> Check:
 
 
 def _rsync(programs: Mapping[str, str | None]) -> Check:
-    if programs["rsync"]:
+    if programs.get("rsync"):
         return Check("rsync", "ok", plain(programs["rsync"]))
     return Check("rsync", "warn", "not on the pod: trees travel whole, as tar", "install rsync")
 
 
 def _installer(facts: PodFacts) -> Check:
-    if facts.raw["programs"]["uv"]:
-        return Check("installer", "ok", f"uv ({plain(facts.raw['programs']['uv'])})")
-    able = [python for python in facts.raw["pythons"] if {"venv", "ensurepip"} <= set(python["has"])]
-    if able:
-        return Check("installer", "ok", f"venv and pip of {plain(able[0]['path'])}")
-    advice = "install uv, or python3-venv"
-    return Check("installer", "warn", "neither uv nor a Python with venv and ensurepip", advice)
+    uv = facts.raw["programs"].get("uv")
+    return Check("installer", "ok", f"uv ({plain(uv)})" if uv else "no uv: a bootstrap fetches it, or carries it there")
 
 
 def _lock(agent: Agent) -> Check:
-    holder = agent.call("runs", agent.workdir)["holder"]
+    holder = launcher_of(agent).holder()
     if holder is None:
         return Check("lock", "ok", "free")
-    who, since, run = (plain(holder.get(key, "unknown")) for key in ("holder", "since", "run_id"))
-    return Check("lock", "warn", f"held by {who} since {since} for run {run}", "wait for it, or nsa-pod cancel")
+    return Check("lock", "warn", f"held by {held_by(holder)}", "wait for it, or nsa-pod cancel")

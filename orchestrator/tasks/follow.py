@@ -1,117 +1,118 @@
-"""Follow a run to its end: the journal as it grows, each stage's files as it ends, reconnecting by itself."""
+"""fetch and follow: choose a run that exists already, bring it home, and judge it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
 
-from orchestrator.errors import DiskError, IntegrityError
+from orchestrator.errors import IntegrityError, PodError
+from orchestrator.git.repository import Repository
+from orchestrator.launchers import launcher_of
+from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
-from orchestrator.pod.download import Intake, Limits
-from orchestrator.pod.retry import Connect, Contact
-from orchestrator.results import State
-from orchestrator.store.journal_copy import JournalCopy
-from orchestrator.store.run_directory import RunDirectory
-from orchestrator.text import size
-from orchestrator.ui import Progress
-
-Event = Mapping[str, Any]
-
-_POLL_S = 5.0
-_CHUNK_BYTES = 4 << 20
-_JOURNAL_LIMIT = 256 << 20
+from orchestrator.pod.download import quota_of
+from orchestrator.pod.follower import Follower
+from orchestrator.pod.session import PodSession
+from orchestrator.results import Result
+from orchestrator.shared.answers import RunSummary
+from orchestrator.shared.plan import Plan
+from orchestrator.store import launches
+from orchestrator.store.run_directory import RunDirectory, create, open_directory
+from orchestrator.text import count
 
 
-@dataclass
-class Follower:
-    """Follows one run; after it, `refused` says what was not taken, and `left` what the limits keep on the pod.
+@dataclass(frozen=True)
+class Choice:
+    """Which run: `run` (a run id or its beginning), else the newest of the repository; of `commit` if that is given.
 
-    `seen` is how many bytes of the journal have their files here: somebody else who follows may have come further.
+    It is kept where it was launched to be kept, else under `artifacts`; with `here`, there in any case.
     """
 
-    connect: Connect
-    run: RunDirectory
-    progress: Progress
-    limits: Limits
-    wait: bool = True
-    refused: list[str] = field(default_factory=list)
-    left: dict[str, int] = field(default_factory=dict)
-    seen: int = 0
-
-    def follow(self, agent: Agent | None = None) -> State:
-        """Bring home all there is and, with `wait`, what comes until the run ends or its agent is found dead.
-
-        `agent` is an open connection to begin with. ContactLost without progress for GIVE_UP_S.
-        """
-        try:
-            return self._follow(agent)
-        except DiskError as e:
-            pod, run = self.run.plan().pod, self.run.path.name
-            raise DiskError(f"{e}; nothing is lost on the pod: nsa-pod fetch --pod {pod} {run}") from e
-
-    def _follow(self, agent: Agent | None) -> State:
-        which = f"--pod {self.run.plan().pod} {self.run.path.name}"
-        ways_on = f"nsa-pod follow {which}, or nsa-pod cancel {which}"
-        contact = Contact(self.connect, self.progress, "the run goes on", ways_on)
-        return contact.keep(lambda there: self._follow_on(there, contact.advance), agent)
-
-    def _follow_on(self, agent: Agent, advance: Callable[[], None]) -> State:
-        remote = agent.run_directory(self.run.path.name)
-        intake, copy = Intake.of(self.run, self.limits, advance), JournalCopy(self.run.journal_file)
-        try:
-            return self._take_in(agent, remote, intake, copy, advance)
-        finally:
-            self.refused, self.left, self.seen = intake.refused, intake.left, copy.seen
-
-    def _take_in(
-        self, agent: Agent, remote: str, intake: Intake, copy: JournalCopy, advance: Callable[[], None]
-    ) -> State:
-        """Read the journal on and take in what it names: evidence at once, the rest when all of it is read."""
-        known = _parse(copy.extend())
-        intake.note(known)
-        ended = _has_ended(known)
-        state: State = "running"
-        while not ended:
-            fresh = self._read_on(agent, remote, copy, _POLL_S if self.wait and state == "running" else 0)
-            intake.note(fresh)
-            for event in fresh:
-                self.progress.event(event)
-            ended = _has_ended(fresh)
-            intake.take(agent, remote, everything=not fresh)
-            advance()
-            if fresh:
-                continue
-            if state != "running":  # nothing came after the agent was found dead
-                return state
-            state = agent.run_state(remote)
-            if state == "running" and not self.wait:
-                return state
-        intake.take(agent, remote, everything=True)
-        return "ended"
-
-    def _read_on(self, agent: Agent, remote: str, copy: JournalCopy, wait: float) -> list[Event]:
-        """The journal's next whole lines, appended to the laptop's copy."""
-        chunk = agent.tail(remote, copy.seen, wait, _CHUNK_BYTES)
-        if copy.seen + len(chunk) > _JOURNAL_LIMIT:
-            raise IntegrityError(f"the journal of {self.run.path.name} is larger than {size(_JOURNAL_LIMIT)}")
-        whole = chunk[: chunk.rfind(b"\n") + 1]
-        if len(chunk) >= _CHUNK_BYTES and not whole:
-            raise IntegrityError(f"the journal of {self.run.path.name} has a line of {_CHUNK_BYTES} bytes or more")
-        return _parse(copy.extend(whole))
+    repo: Path
+    commit: str | None
+    run: str | None
+    artifacts: Path
+    here: bool = False
 
 
-def _has_ended(events: list[Event]) -> bool:
-    return any(event["event"] == "run_ended" for event in events)
+def follow(session: PodSession, choice: Choice, *, wait: bool) -> Result:
+    """Bring the chosen run home (with `wait`, to its end) and judge it."""
+    commit = Repository.open(choice.repo).resolve(choice.commit).commit if choice.commit else None
+    repo = None if choice.run else Repository.open(choice.repo)  # a run that is named needs none
+    with session.open() as agent:
+        run_id = _newest(agent, repo, commit) if repo else _named(agent, str(choice.run))
+        run = directory(agent, run_id, choice)
+        of = run.plan()["commit"]
+        if commit not in (None, of):
+            raise PodError(f"run {run_id} on pod {session.pod.name!r} is of commit {of[:7]}, not of {choice.commit}")
+        return bring_home(session, agent, run, wait=wait)
 
 
-def _parse(lines: bytes) -> list[Event]:
-    """The events of whole journal lines; the hash chain is checked when the run is judged."""
-    try:
-        events = [json.loads(line) for line in lines.splitlines()]
-    except (ValueError, RecursionError) as e:
-        raise IntegrityError(f"the journal has a line that is not JSON: {e}") from e
-    if not all(isinstance(event, dict) and isinstance(event.get("event"), str) for event in events):
-        raise IntegrityError("the journal has a line that is not an event")
-    return events
+def bring_home(session: PodSession, agent: Agent, run: RunDirectory, *, wait: bool = True) -> Result:
+    """Follow the run over `agent`, and over new connections should that one break, and judge it."""
+    session.progress.expect_stages([stage["name"] for stage in run.plan()["stages"]])
+    follower = Follower(
+        session.open,
+        run,
+        session.progress,
+        quota_of(session.pod),
+        lambda there: launcher_of(there).state(run.path.name),
+        wait,
+    )
+    return run.settle(follower.follow(agent))
+
+
+def _named(agent: Agent, run: str) -> str:
+    return called(run, agent.runs(), agent.pod.name)["run_id"]
+
+
+def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:
+    known = agent.runs()
+    _refuse_older(agent.pod.name, {run["run_id"] for run in known}, repo, commit)
+    wanted = [run["run_id"] for run in known if _is_of(run, repo, commit)]
+    if not wanted:
+        of = f"commit {commit[:7]}" if commit else f"a commit of {repo.root}"
+        raise PodError(f"pod {agent.pod.name!r} has no run of {of}")
+    return max(wanted)  # run ids begin with their time
+
+
+def called(name: str, known: Sequence[RunSummary], pod: str) -> RunSummary:
+    """The one run of `known` whose id is `name` or begins with it; PodError if there is none, or more."""
+    found = [run for run in known if run["run_id"].startswith(name)]
+    if len(found) != 1:
+        raise PodError(f"pod {pod!r} knows {count(len(found), 'run')} called {name}: expected one")
+    return found[0]
+
+
+def _is_of(run: RunSummary, repo: Repository, commit: str | None) -> bool:
+    return str(run["commit"]) == commit if commit else repo.has_commit(str(run["commit"]))
+
+
+def _refuse_older(pod: str, known: Set[str], repo: Repository, commit: str | None) -> None:
+    """A launch that the pod does not know is an error: yesterday's green must not stand in for it."""
+    own = [x for x in launches.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit)]
+    if own and own[0].run_id not in known:
+        raise PodError(
+            f"run {own[0].run_id} was launched from here and pod {pod!r} does not know it: the launch failed or the "
+            "pod was replaced; an older run can be fetched by its run id"
+        )
+
+
+def directory(agent: Agent, run_id: str, choice: Choice) -> RunDirectory:
+    """Where the run is kept here, with the plan that it was launched with: the laptop's own, else the pod's copy."""
+    launch = launches.launch_of(run_id)
+    own = Path(launch.directory, "plan.json") if launch else None
+    if own and own.exists():
+        if not choice.here:
+            return open_directory(own.parent, choice.repo)
+        return create(choice.artifacts, choice.repo, read_plan(own.read_text(errors="replace"), str(own)))
+    return create(choice.artifacts, choice.repo, plan_on_pod(agent, run_id))
+
+
+def plan_on_pod(agent: Agent, run_id: str) -> Plan:
+    """The pod's copy of a run's plan; IntegrityError if it is not what the run id was made from."""
+    plan = read_plan(agent.plan(run_id), f"the plan on pod {agent.pod.name!r}")
+    if plan["run_id"] != run_id:
+        raise IntegrityError(f"pod {agent.pod.name!r} gives the plan of run {plan['run_id']} for run {run_id}")
+    return plan

@@ -1,4 +1,4 @@
-"""Put the plan on the pod and launch the agent, which from then on needs nobody."""
+"""Launch a plan on a pod: what this laptop remembers is written first, then the pod is asked."""
 
 from __future__ import annotations
 
@@ -6,49 +6,45 @@ import shutil
 from pathlib import Path
 
 from orchestrator.errors import PodBusy
-from orchestrator.plan.plan import Plan
-from orchestrator.pod.client import Agent, Secrets
-from orchestrator.pod.lock import Claim
-from orchestrator.pod.retry import Contact
-from orchestrator.pod.session import Door
+from orchestrator.launchers import launcher_of
+from orchestrator.launchers.base import Secrets
+from orchestrator.launchers.claim import Claim
+from orchestrator.pod.client import Agent
+from orchestrator.pod.retry import Retry
+from orchestrator.pod.session import PodSession
+from orchestrator.shared.plan import Plan, plan_hash
 from orchestrator.store.launches import Launch, forget, remember
 from orchestrator.store.run_directory import RunDirectory, create
-from orchestrator.text import plain
 
 
-def start(
-    door: Door, agent: Agent, plan: Plan, secrets: Secrets, artifacts: Path, repo: Path, claim: Claim
+def launch(
+    session: PodSession, agent: Agent, plan: Plan, secrets: Secrets, artifacts: Path, repo: Path, claim: Claim
 ) -> RunDirectory:
-    """Launch `plan` on the pod, detached; `claim` says what is done while another run holds the pod.
-
-    `secrets` are the values that the plan only names, by stage: they go to the agent's memory and are written down
-    nowhere.
-    """
+    """Launch `plan` on the pod, detached; `claim` says what is done while another run holds the pod."""
     while True:
         try:
-            return _launch(door, agent, plan, secrets, artifacts, repo)
+            return _launch(session, agent, plan, secrets, artifacts, repo)
         except PodBusy as busy:
-            claim.make_way(door, agent, busy)
+            claim.on_busy(session, launcher_of(agent), busy)
 
 
-def _launch(door: Door, agent: Agent, plan: Plan, secrets: Secrets, artifacts: Path, repo: Path) -> RunDirectory:
+def _launch(
+    session: PodSession, agent: Agent, plan: Plan, secrets: Secrets, artifacts: Path, repo: Path
+) -> RunDirectory:
     """The laptop's copy of the plan and the record of the launch are written first: whatever happens after,
     this run is judged by that plan, and never mistaken for another. Should the connection break, the launch is
     repeated: it may have arrived or not.
     """
-    run = create(artifacts, repo, plan)
-    remember(Launch(plan.run_id, plan.pod, plan.commit, str(repo), str(run.path), plan.sha256))
-    way_back = f"nsa-pod fetch --pod {plan.pod} {plan.run_id}"
-    contact = Contact(door.open, door.progress, "the run may have begun", way_back)
+    run, run_id = create(artifacts, repo, plan), plan["run_id"]
+    remember(Launch(run_id, plan["pod"], plan["commit"], str(repo), str(run.path), plan_hash(plan)))
+    way_back = f"nsa-pod fetch --pod {plan['pod']} {run_id}"
+    retry = Retry(session.open, session.progress, "the run may have begun", way_back)
     try:
-        dead = contact.keep(lambda there: there.launch(plan.run_id, plan.to_json().encode(), secrets), agent)
+        said = retry.until_done(lambda there: launcher_of(there).start(plan, secrets), agent)
     except PodBusy:  # it was refused, so there is no such run
-        forget(plan.run_id)
+        forget(run_id)
         shutil.rmtree(run.path)
         raise
-    if dead:
-        how = "with the machine, which was started again" if dead.get("rebooted") else "without letting the pod go"
-        door.progress.say(
-            f"run {plain(dead.get('run_id'))} of {plain(dead.get('holder'))} died {how}; --resume goes on with it"
-        )
+    if said:
+        session.progress.say(said)
     return run

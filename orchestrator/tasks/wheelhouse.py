@@ -10,53 +10,52 @@ from typing import Any
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.choose import Environment
-from orchestrator.pairing.resolve import platform_of, resolve, resolve_environment
-from orchestrator.pod.session import Door
+from orchestrator.pairing.resolve import platform_of, resolve_environment
+from orchestrator.pod.session import PodSession
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lock import Wheel
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import NotThere
 from orchestrator.tasks.bootstrap import Options, explain
+from orchestrator.tasks.carry import fetch_uv
 from orchestrator.text import size
 from orchestrator.ui import Progress
 
 _AT_ONCE = 4
 
 
-def download(door: Door, spec: EnvironmentSpec, folder: Path, progress: Progress) -> dict[str, Any]:
+def download(session: PodSession, spec: EnvironmentSpec, folder: Path) -> dict[str, Any]:
     """Fill `folder` with the wheels of the environment that fits the pod, and with uv for it; what it holds then.
 
     The pod is asked for its facts only. Files that are there are kept. EnvironmentFailed for what cannot be had.
     """
-    with door.open() as agent:
-        facts = door.facts(agent)
+    progress = session.progress
+    with session.open() as agent:
+        facts = session.facts(agent)
         chosen = explain(agent, facts, spec, Options(offline=True))
     libc, glibc = facts.raw["libc"]
     if facts.raw["os"] != "Linux" or libc != "glibc":
-        raise EnvironmentFailed(f"pod {door.pod.name!r}: a wheelhouse is for Linux with glibc, it has {libc or 'none'}")
+        raise EnvironmentFailed(
+            f"pod {session.pod.name!r}: a wheelhouse is for Linux with glibc, it has {libc or 'none'}"
+        )
     platform = platform_of(facts.raw["arch"], glibc)
-    settings = Settings.of_pod(sys.executable)
+    settings = Settings.of(sys.executable)
     wheels = resolve_environment(chosen, platform)
-    # Without uv of its own, the pod installs with the wheelhouse's.
-    wheels += resolve(["uv"], platform, chosen.python, settings.for_uv())
-    progress.say(f"{len(wheels) + len(chosen.wheels)} wheels for {platform}, Python {chosen.python}: {chosen.profile}")
+    number = len(wheels) + len(chosen.wheels) + 1
+    progress.say(f"{number} wheels for {platform}, Python {chosen.python}: {chosen.profile}")
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = list(pool.map(lambda wheel: _fetch(wheel, settings, folder, progress), wheels))
-    files += _fetch_extra(chosen, settings, folder, progress)
+    files += [*_fetch_extra(chosen, settings, folder, progress), fetch_uv(facts, folder, progress)]
     total = sum(file.stat().st_size for file in files)
     return {"wheelhouse": str(folder), "profile": chosen.profile, "wheels": len(files), "size": size(total)}
 
 
 def _fetch(wheel: Wheel, settings: Settings, folder: Path, progress: Progress) -> Path:
     try:
-        path, found = settings.web().fetch(wheel.url, folder, progress)
+        return settings.web().fetch(wheel.url, folder, progress, wheel.sha256)[0]
     except Failure as e:
         raise EnvironmentFailed(f"{wheel.name}: {e}") from e
-    if wheel.sha256 not in (None, found):
-        path.unlink()
-        raise EnvironmentFailed(f"{path.name} is not what its index says (sha256 {found}), and was removed: try again")
-    return path
 
 
 def _fetch_extra(chosen: Environment, settings: Settings, folder: Path, progress: Progress) -> list[Path]:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host import gpu
+from orchestrator.plan.plan import to_json
 from orchestrator.pod import bundle
-from orchestrator.shared import planfile
+from orchestrator.shared import plan as plans
 from tests.support.agent_pod import Pod, said
 from tests.support.run_files import make_run
 
@@ -85,7 +86,7 @@ def test_runs(pod: Pod) -> None:
 
 def test_the_plans_hash_is_the_laptops(tmp_path: Path) -> None:
     _, plan = make_run(tmp_path, {"s": True})
-    assert plan.run_id.endswith("-" + planfile.plan_hash(json.loads(plan.to_json()))[:8])
+    assert plan["run_id"].endswith("-" + plans.plan_hash(json.loads(to_json(plan)))[:8])
 
 
 def test_probe(pod: Pod) -> None:

@@ -17,11 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env.installers import find_uv
 from orchestrator.agent.env.progress import Progress as BuildProgress
+from orchestrator.agent.env.store import Store
+from orchestrator.agent.env.uv import find_uv
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.pod.client import arrive, probe
+from orchestrator.pod.client import install_agent
+from orchestrator.pod.facts import probe
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.store.hostkeys import Trust
 from orchestrator.tasks.bootstrap import bootstrap
@@ -78,13 +80,13 @@ def _cold(pod: Pod, workdir: Path, *, warm: bool) -> tuple[dict[str, Any], dict[
 
 def _package_settings() -> dict[str, str]:
     """This machine's, for both sides; who logs in there has a home without any."""
-    own = Settings.of_pod(sys.executable).for_pip()
-    return {name: value for name, value in own.items() if name != "PIP_CONFIG_FILE"}
+    own = Settings.of(sys.executable).options
+    return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in own.items()}
 
 
 def _bootstrap(pod: Pod) -> dict[str, Any]:
     with Progress(-1) as progress, open_transport(pod, Trust(None, False)) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         return bootstrap(agent, probe(agent), SPEC, progress)
 
 
@@ -93,8 +95,7 @@ def _bare(environment: dict[str, Any], folder: Path) -> float:
     folder.mkdir()
     python = str((Path(environment["root"]) / "bin" / "python").resolve())
     (folder / "lock.txt").write_text(environment["lock"])
-    settings, said = Settings.of_pod(python), BuildProgress(folder / "progress.jsonl")
-    uv = find_uv(folder / "tools", folder / "other", settings, said).path
+    uv = find_uv(Store(folder), Settings.of(python), BuildProgress(folder / "progress.jsonl")).path
 
     def install() -> None:
         options = ["--cache-dir", str(folder / "cache"), "--quiet"]

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from orchestrator.git.repository import Repository
-from orchestrator.pod.client import arrive
+from orchestrator.pod.client import install_agent
 from orchestrator.pod.sync import sync
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.project import Project, new_project
@@ -81,7 +81,7 @@ def _sync_ratios(project: Project, server: Sshd, folder: Path, rounds: int) -> d
         project.commit({"src/f0.txt": f"change {round_}\n"})
         repo = Repository.open(project.root)
         with SshTransport(pod) as transport:
-            agent = arrive(transport)
+            agent = install_agent(transport)
             began = time.monotonic()
             revision = repo.resolve("HEAD")
             moved = sync(agent, repo, revision, repo.contents(revision))

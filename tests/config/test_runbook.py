@@ -44,8 +44,8 @@ def test_every_key_of_the_contract_is_read() -> None:
     stage = runbook.stages[1]
     limits = runbook.limits_of(stage)
     assert (limits.wall, limits.silence) == (300, 600)
-    assert stage.expect.routes == {"selected": "triton"}
-    assert [a.source for a in stage.expect.artifacts] == ["stdout", None, None, None]
+    assert stage.expect["routes"] == {"selected": "triton"}
+    assert [a.get("from") for a in stage.expect["artifacts"]] == ["stdout", None, None, None]
     assert runbook.environment.extra == ["pytest", "numpy<2.3"]
 
 

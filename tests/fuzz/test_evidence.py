@@ -15,23 +15,31 @@ import pytest
 from hypothesis import strategies as st
 
 from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.runbook import Runbook
 from orchestrator.config.yamlfile import loads
 from orchestrator.errors import NsaPodError
-from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan, read_plan
-from orchestrator.pod.client import Agent, PodFacts, arrive, broken_promises, probe
-from orchestrator.pod.download import Intake
-from orchestrator.pod.lock import held_by
-from orchestrator.shared import planfile
+from orchestrator.launchers import launcher_of
+from orchestrator.launchers.claim import held_by
+from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, read_plan
+from orchestrator.pod import follower
+from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.download import Downloader
+from orchestrator.pod.facts import PodFacts, broken_promises, probe
+from orchestrator.results import Seen
+from orchestrator.shared import plan as plans
 from orchestrator.shared.journal import GENESIS
+from orchestrator.shared.plan import Plan, RunbookOrigin
 from orchestrator.store.run_directory import RunDirectory, create
-from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks.doctor import from_facts
 from orchestrator.transports.base import Completed, Transport
 from orchestrator.ui import Progress
-from orchestrator.verdict import checks, evidence, junit, outcomes
+from orchestrator.verdict import junit, outcomes
+from orchestrator.verdict.artifacts import asked as asking
+from tests.support.agent_pod import stage
 from tests.support.fuzz.mutate import as_json, damaged, documents, mutated, noise, values
 from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
+from tests.support.judging import judge
+from tests.support.plans import plan_of
 
 TREE = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"t.py"}))
 RUNBOOK = """\
@@ -102,7 +110,7 @@ def record(name: str, files: list[str], artifacts: list[str]) -> dict[str, Any]:
 
 def events_of(plan: Plan) -> list[dict[str, Any]]:
     return [
-        {"event": "run_started", "run_id": plan.run_id, "gpus": [], "host": "h"},
+        {"event": "run_started", "format": 2, "run_id": plan["run_id"], "gpus": [], "host": "h"},
         {"event": "tree_checked", "ok": True},
         {"event": "stage_started", "stage": "t", "argv": ["python"], "env": {}},
         {"event": "output", "stage": "t", "stream": "stdout", "elapsed": 1.5, "bytes": 3, "last_line": "x"},
@@ -127,15 +135,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     """A run that passed, kept under tmp_path/artifacts."""
     monkeypatch.setenv("NSA_POD_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    file = RunbookFile(loads(RUNBOOK, "r.yaml", Runbook), "file", Path("/r.yaml"), "0" * 64)
-    plan = make_plan(
-        file, Pod(name="p", transport="local", cost_per_hour=2.0), TREE, {"kind": "system", "packages": {"torch": "2"}},
-        Capabilities(sm=90, packages=frozenset()), facts=FACTS, workdir="/w", path="r.yaml", committed=False,
-    )  # fmt: skip
+    origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=False)
+    pod = Pod(name="p", transport="local", cost_per_hour=2.0)
+    have = Capabilities(sm=90, packages=frozenset())
+    place = Place({"kind": "system", "packages": {"torch": "2"}}, have, FACTS, "/w")
+    plan = make_plan(Work(loads(RUNBOOK, "r.yaml", Runbook), origin, pod, TREE), place)
     made = create(tmp_path / "artifacts", tmp_path, plan)
     restore(made)
     chained(events_of(plan), made.journal_file)
-    assert made.settle("ended").verdict == "passed"
+    assert made.settle(Seen("ended")).verdict == "passed"
     return made
 
 
@@ -190,7 +198,7 @@ def test_journals_of_a_hostile_pod(run: RunDirectory, amount: int) -> None:
 
     def one(events: Any) -> None:
         chained(events, run.journal_file)
-        sentence_or(lambda: run.settle("ended"))
+        sentence_or(lambda: run.settle(Seen("ended")))
         judged_again(run)
 
     fuzz(amount, one, mutated(events_of(run.plan())))
@@ -206,10 +214,10 @@ def test_plans_of_a_hostile_pod(run: RunDirectory, amount: int) -> None:
             changed["run_id"] = f"20261121-101500-ccccccc-{_hash(changed)}"
         text = as_json(changed)
         found = sentence_or(lambda: read_plan(text, "the plan on the pod"))
-        if isinstance(found, Plan):
+        if isinstance(found, dict):
             run.plan_file.write_text(text)
             chained(events_of(found), run.journal_file)
-            sentence_or(lambda: run.settle("ended"))
+            sentence_or(lambda: run.settle(Seen("ended")))
             judged_again(run)
 
     fuzz(amount, one, mutated(plan))
@@ -217,7 +225,7 @@ def test_plans_of_a_hostile_pod(run: RunDirectory, amount: int) -> None:
 
 def _hash(plan: dict[str, Any]) -> str:
     try:
-        return planfile.plan_hash(plan)[:8]
+        return plans.plan_hash(plan)[:8]
     except (TypeError, ValueError, RecursionError):
         return "0" * 8
 
@@ -230,8 +238,7 @@ def test_stages(tmp_path: Path, amount: int) -> None:
         "routes": {"selected": "triton"},
         "artifacts": [],
     }
-    limits = {"wall": 60.0, "silence": 60.0}
-    plan = {"name": "t", "pytest": True, "cuda": True, "needs": [], "blocked": None, "limits": limits, "expect": owed}
+    plan = stage("t", ["python", "-m", "pytest"], pytest=True, cuda=True, expect=owed)
     names = [path for path in FILES if path.startswith("stages/")]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +247,7 @@ def test_stages(tmp_path: Path, amount: int) -> None:
         facts, session, xml = given
         for name, content in zip(names, (b"out", session, xml), strict=True):
             (tmp_path / name).write_bytes(content)
-        judgement = evidence.judge_stage(plan, facts, tmp_path, {})
+        judgement = judge(plan, facts, tmp_path, {})
         assert judgement.reason.isprintable() and len(judgement.reason) <= 400
         json.dumps(judgement.tests, allow_nan=False)
         if judgement.status == "passed":
@@ -298,7 +305,7 @@ def test_artifacts(amount: int, tmp_path: Path) -> None:
         spec, content = given
         file.write_bytes(content)
         with file.open("rb") as f:
-            problem = checks.problem_with({"path": "a", **spec}, f)
+            problem = asking.problem({"path": "a", **spec}, f)
         assert problem is None or (problem.isprintable() and len(problem) < 1000), ascii(problem)
 
     content = st.one_of(
@@ -343,7 +350,7 @@ class AnyAnswer:
 
 
 ANSWERS = [
-    {**FACTS, "os": "Linux", "libc": ["glibc", "2.36"], "holder": None, "pythons": [],
+    {**FACTS, "os": "Linux", "libc": ["glibc", "2.36"], "holder": None, "pythons": [], "built": [], "newest_run": None,
      "gpu_complaint": None, "programs": {"git": "/g", "rsync": None, "uv": "/u"},
      "disk": {"path": "/w", "free_bytes": 1, "total_bytes": 2, "free_inodes": 3, "writable": True}},
     {"runs": [{"run_id": "r", "state": "running", "commit": "c", "runbook": "r", "bytes": 1}], "holder": None},
@@ -363,13 +370,14 @@ def test_answers_of_a_hostile_agent(amount: int) -> None:
 
     def one(given: tuple[bytes, int]) -> None:
         agent = Agent(cast(Transport, AnyAnswer(pod, *given)), "python3", "/w")
-        sentence_or(lambda: arrive(agent.transport))
+        sentence_or(lambda: install_agent(agent.transport))
         sentence_or(agent.runs)
-        sentence_or(lambda: agent.run_state("/w/r"))
-        sentence_or(lambda: agent.cancel("r", "me"))
-        sentence_or(lambda: held_by(agent.holder() or {}))
-        sentence_or(lambda: agent.resume("r", "me", {}))
-        sentence_or(lambda: (agent.launch("r", b"", {}) or {}).get("run_id"))
+        launcher = launcher_of(agent)
+        sentence_or(lambda: launcher.state("r"))
+        sentence_or(lambda: launcher.cancel("r", "me"))
+        sentence_or(lambda: held_by(launcher.holder() or {"dead": True}))
+        sentence_or(lambda: launcher.resume("r", "me", {}))
+        sentence_or(lambda: launcher.start(plan_of(), {}))
         facts = sentence_or(lambda: probe(agent))
         if isinstance(facts, PodFacts):
             sentence_or(lambda: broken_promises(pod, facts, allow_different_gpu=True))
@@ -397,7 +405,7 @@ def test_files_from_a_hostile_agent(tmp_path: Path, amount: int) -> None:
         agent = Agent(cast(Transport, AnyAnswer(Pod(name="p", transport="local"), answer)), "python3", "/w")
 
         def take() -> None:
-            intake = Intake(inside)
+            intake = Downloader(inside)
             intake.note(event for event in events if isinstance(event, dict) and isinstance(event.get("event"), str))
             intake.take(agent, "/w/runs/r", everything=True)
             assert all(sentence.isprintable() for sentence in intake.refused)
@@ -421,7 +429,7 @@ def test_live_events_of_a_hostile_agent(run: RunDirectory, amount: int) -> None:
     def one(content: bytes) -> None:
         with Progress(1) as progress:
             progress.expect_stages(["t", "c"])
-            found = sentence_or(lambda: follow_task._parse(content))
+            found = sentence_or(lambda: follower._parse(content))
             for event in found if isinstance(found, list) else ():
                 progress.event(event)
 

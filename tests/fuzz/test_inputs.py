@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.config.inventory import Pod, load_inventory
 from orchestrator.config.runbook import find_runbook
 from orchestrator.errors import InputError
-from orchestrator.plan.plan import Capabilities, Tree, make_plan, read_plan
+from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, read_plan, to_json
+from orchestrator.shared.plan import RunbookOrigin
 from orchestrator.transports.ssh.endpoint import resolve
 from orchestrator.transports.ssh.sshconfig import render
 from tests.support.fuzz.mutate import as_json, as_yaml, damaged, documents
@@ -103,10 +104,11 @@ def test_runbooks(tmp_path: Path, amount: int) -> None:
             assert isinstance(found, InputError) and str(file) in str(found)
             return
         have = Capabilities(sm=89, packages=frozenset())
-        plan = make_plan(found, pod, TREE, {}, have, facts={}, workdir="/w", path="r.yaml", committed=False)
-        text = plan.to_json()
+        origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256=found.sha256, committed=False)
+        plan = make_plan(Work(found.runbook, origin, pod, TREE), Place({}, have, {}, "/w"))
+        text = to_json(plan)
         json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-        assert read_plan(text, "plan.json").canonical() == plan.canonical()
+        assert read_plan(text, "plan.json") == plan
 
     fuzz(amount, one, st.one_of(documents(RUNBOOK, as_yaml), documents(RUNBOOK)))
 

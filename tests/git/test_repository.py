@@ -26,7 +26,7 @@ def written(git: Git, target: Path, revision: str = "HEAD") -> tuple[Revision, C
     found = repo.resolve(revision)
     contents = repo.contents(found)
     materialise(contents.files, target)
-    submodules = [on_disk.Submodule(s.path, s.commit, s.tree) for s in contents.submodules]
+    submodules = contents.submodules
     assert on_disk.wrong_hash(on_disk.scan(target), found.tree, submodules) is None
     return found, contents
 
@@ -269,7 +269,7 @@ def test_submodules_are_part_of_the_tree(git: Git, tmp_path: Path) -> None:
     assert "submodule libs/inner/n n" in refusal(git)
     git("submodule", "update", "-q", "--init", "--recursive")
     _, contents = written(git, tmp_path / "out")
-    assert [(s.path, s.commit) for s in contents.submodules] == [
+    assert [(s["path"], s["commit"]) for s in contents.submodules] == [
         ("libs/inner", inner_commit), ("libs/inner/n n", nested_commit)
     ]  # fmt: skip
     assert (tmp_path / "out" / "libs" / "inner" / "n n" / "deep").read_text() == "nested"

@@ -24,7 +24,7 @@ import json
 path = here + "/../plan.json"
 plan = json.load(open(path))
 for stage in plan["stages"]:
-    if stage["expect"]["tests"]:
+    if "tests" in stage["expect"]:
         stage["expect"]["tests"]["allow_skips"] = [".*"]
 json.dump(plan, open(path, "w"))
 """

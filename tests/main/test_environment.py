@@ -64,6 +64,24 @@ def test_an_environment_changed_by_hand_is_rebuilt_and_that_is_said(project: Pro
     assert "rebuilt" not in validate(project)[1]
 
 
+def test_what_bootstrap_and_prune_show_is_for_people(project: Project) -> None:
+    """Dictionaries were printed as Python writes them; --json has them as data."""
+    made = project.run("bootstrap", "--pod", "local", "--runbook", "tiny")
+    key = project.run("bootstrap", "--pod", "local", "--runbook", "tiny", "--json").json["key"]
+    assert made.stdout.startswith(f"environment {key}: Python 3.") and "has part 1.5, tool 1.0\n" in made.stdout
+    kept = project.run("prune", "--pod", "local", "--days", "1")
+    assert "kept: it was used in the last 15 minutes" in kept.stdout
+    assert "0 environments removed, 1 kept; 0 B of disk freed" in kept.stdout
+    then = time.time() - 30 * 86400
+    os.utime(project.root.parent / "workdir" / "envs" / key / "env.json", (then, then))
+    planned = project.run("prune", "--pod", "local", "--days", "1", "--dry-run", "--json").json
+    assert ([e["key"] for e in planned["removed"]], planned["kept"], planned["dry_run"]) == ([key], [], True)
+    gone = project.run("prune", "--pod", "local", "--days", "1")
+    assert " 30 days     removed" in gone.stdout and "1 environment removed, 0 kept; " in gone.stdout
+    for outcome in (made, kept, gone):
+        assert outcome.exit_code == 0 and "{" not in outcome.stdout
+
+
 def test_neither_a_rebuild_nor_prune_moves_it_from_under_a_run(project: Project, tmp_path: Path) -> None:
     environment, _ = validate(project)
     root = Path(environment["root"])

@@ -225,14 +225,14 @@ def test_a_flood_of_output_is_redacted_in_bounded_memory(pod: Pod) -> None:
     assert 0 < most < 100 * 1024  # KiB
 
 
-def test_a_build_of_an_environment_says_no_secret(pod: Pod) -> None:
+def test_a_build_of_an_environment_says_no_secret(pod: Pod, uv: Path) -> None:
     """The builder fails on an index that cannot be reached, and complains with all that it was given."""
     bad = {"name": "x", "version": "1", "url": "https://u:PLANTEDpassword@127.0.0.1:9/x-1-py3-none-any.whl"}
     request = {
         "format": 1, "requirements": [], "indexes": [], "pins": {}, "cuda": None, "profile": "p", "disk_bytes": 0,
         "python": {"version": ".".join(map(str, sys.version_info[:2])), "path": pod.python},
-        "wheels": [{**bad, "required": True}], "installer": "pip", "secrets": ["INDEX"],
-        "variables": {"INDEX": "https://u:PLANTEDpassword@127.0.0.1:9"},
+        "wheels": [{**bad, "required": True}], "secrets": ["INDEX"],
+        "variables": {"INDEX": "https://u:PLANTEDpassword@127.0.0.1:9", "PATH": f"{uv.parent}:/usr/bin:/bin"},
     }  # fmt: skip
     place = ["--workdir", str(pod.workdir)]
     job = json.loads(pod.call("env", "build", *place, input=json.dumps(request).encode()).stdout)["job"]

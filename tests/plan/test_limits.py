@@ -6,7 +6,8 @@ import pytest
 
 from orchestrator.config.inventory import Pod as InventoryPod
 from orchestrator.errors import InputError
-from orchestrator.plan.limits import History, RunLimit, duration, estimate, run_limit, told
+from orchestrator.plan.limits import History, describe, duration, estimate, run_limit
+from orchestrator.shared.plan import RunLimit
 from tests.support.plans import plan_of
 
 PRICED = InventoryPod(name="p", transport="local", cost_per_hour=0.5)
@@ -28,8 +29,8 @@ def test_what_is_no_duration(text: str) -> None:
 
 def test_the_tighter_limit_counts() -> None:
     limit = run_limit(PRICED, "2h", 0.5)
-    assert limit == RunLimit(given="--max-cost 0.5 (at 0.5 an hour)", seconds=3600)
-    assert run_limit(PRICED, "10m", 0.5) == RunLimit(given="--max-time 10m", seconds=600)
+    assert limit == RunLimit(given="--max-cost 0.5 (at 0.5 an hour)", seconds=3600, spent=0)
+    assert run_limit(PRICED, "10m", 0.5) == RunLimit(given="--max-time 10m", seconds=600, spent=0)
     assert run_limit(PRICED, None, None) is None
 
 
@@ -46,17 +47,19 @@ def test_a_cost_is_an_amount(cost: float) -> None:
 
 
 def test_the_estimate_is_by_earlier_runs_and_else_by_limits() -> None:
-    stages = plan_of().stages
-    pytest_, absent = ((stage.name, tuple(stage.argv)) for stage in stages)
+    stages = plan_of()["stages"]
+    pytest_, absent = ((stage["name"], tuple(stage["argv"])) for stage in stages)
     unknown = estimate(stages, History(), None)
-    assert (unknown.seconds, unknown.cost, unknown.by_limit) == (7200, None, ["cpu", "absent"])
-    assert "at most 2 h 00 min, by their limits" in told(unknown, 2, None)
+    assert (unknown["seconds"], unknown["cost"], unknown["by_limit"]) == (7200, None, ["cpu", "absent"])
+    assert "at most 2 h 00 min, by their limits" in describe(unknown, 2, None)
     half = estimate(stages, History(2, {pytest_: [10.0, 30.0]}), 0.5)
-    assert (half.seconds, half.by_limit) == (3620, ["absent"]) and half.cost == pytest.approx(3620 / 7200, abs=1e-4)
-    assert "1 stage by 2 earlier runs on this pod, 1 by their limits" in told(half, 2, None)
-    assert "1 h 00 min (0.5028 by its cost_per_hour)" in told(half, 2, None)
+    assert (half["seconds"], half["by_limit"]) == (3620, ["absent"]) and half["cost"] == pytest.approx(
+        3620 / 7200, abs=1e-4
+    )
+    assert "1 stage by 2 earlier runs on this pod, 1 by their limits" in describe(half, 2, None)
+    assert "1 h 00 min (0.5028 by its cost_per_hour)" in describe(half, 2, None)
     known = estimate(stages, History(3, {pytest_: [10.0], absent: [1.0, 2.0, 30.0]}), None)
-    assert known.seconds == 12 and known.by_limit == []
-    assert "about 12.0 s, by 3 earlier runs" in told(known, 2, None)
+    assert known["seconds"] == 12 and known["by_limit"] == []
+    assert "about 12.0 s, by 3 earlier runs" in describe(known, 2, None)
     other_command = estimate(stages, History(1, {("cpu", ("python",)): [1.0]}), None)
-    assert other_command.by_limit == ["cpu", "absent"]
+    assert other_command["by_limit"] == ["cpu", "absent"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.inventory import Pod
-from orchestrator.pod.client import Agent, arrive
+from orchestrator.pod.client import Agent, install_agent
 from orchestrator.transports import open_transport
 
 
 @pytest.fixture
 def agent(pod_of: Callable[..., Pod], tmp_path: Path) -> Iterator[Agent]:
     with open_transport(pod_of(workdir=str(tmp_path / "work dir"))) as transport:
-        yield arrive(transport)
+        yield install_agent(transport)

@@ -10,26 +10,26 @@ import pytest
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, PodError
-from orchestrator.pod.client import Agent, arrive, broken_promises, probe
-from orchestrator.pod.session import Door
+from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.facts import broken_promises, probe
+from orchestrator.pod.session import PodSession
+from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 from tests.support.machines import facts_with
 from tests.support.sshd import Sshd
 
-pytestmark = pytest.mark.usefixtures("laptop")
-
 
 def test_the_agent_is_brought_once(pod_of: Callable[..., Pod], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_transport(pod_of(workdir=str(tmp_path / "w"))) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         [archive] = (tmp_path / "w").glob("agent-*.pyz")
         whole = archive.read_bytes()
         monkeypatch.setattr(transport, "put", lambda *_: pytest.fail("it is there already"))
-        assert arrive(transport) == agent
+        assert install_agent(transport) == agent
         monkeypatch.undo()
         archive.write_bytes(whole[:1000])  # what a pod that lost its power may have of it
-        arrive(transport)
+        install_agent(transport)
         assert archive.read_bytes() == whole
 
 
@@ -42,7 +42,7 @@ def test_a_pod_whose_only_python_is_a_new_one_has_one(tmp_path: Path, monkeypatc
     (tmp_path / "bin" / "python3.14").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with open_transport(Pod(name="x", transport="local", workdir=str(tmp_path / "w"))) as transport:
-        assert arrive(transport).python
+        assert install_agent(transport).python
 
 
 def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     shim.chmod(0o755)
     with open_transport(sshd.pod(python=str(shim), workdir=str(tmp_path / "w"))) as transport:
-        assert arrive(transport).python == sys.executable
+        assert install_agent(transport).python == sys.executable
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_interpreter_itself_is_used(sshd: Sshd, tmp_path: Path) -> None:
 def test_the_workdir_is_absolute(sshd: Sshd, tmp_path: Path, workdir: str, expected: str) -> None:
     places = {"home": sshd.home, "tmp": tmp_path}
     with open_transport(sshd.pod(workdir=workdir.format(**places))) as transport:
-        assert arrive(transport).workdir == expected.format(**places)
+        assert install_agent(transport).workdir == expected.format(**places)
 
 
 def test_a_pod_without_a_usable_python_is_said(pod_of: Callable[..., Pod], tmp_path: Path) -> None:
@@ -71,15 +71,15 @@ def test_a_pod_without_a_usable_python_is_said(pod_of: Callable[..., Pod], tmp_p
             open_transport(pod_of(python=python, workdir=str(tmp_path / "w"))) as transport,
             pytest.raises(PodError, match=r"has no Python 3\.8 or newer: looked for"),
         ):
-            arrive(transport)
+            install_agent(transport)
     assert not (tmp_path / "w").exists()
 
 
 def test_a_failure_of_the_agent_is_one_sentence(agent: Agent) -> None:
     with pytest.raises(PodError, match=r"^pod '\w+': .*no/such"):
-        agent.call("tree-hash", "/no/such")
+        agent.call(TreeHash, "tree-hash", "/no/such")
     with pytest.raises(PodError, match="the agent's nonsense failed"):
-        agent.call("nonsense")
+        agent.call(TreeHash, "nonsense")
 
 
 def test_the_facts_are_of_the_pod(agent: Agent) -> None:
@@ -135,11 +135,11 @@ def test_an_absent_gpu_and_another_driver_are_only_said() -> None:
 
 def test_a_new_host_key_is_accepted_at_the_first_connection_only(own_sshd: Sshd, tmp_path: Path) -> None:
     """Else whoever stood in between later would be let in by a flag that was meant for the pod as it was."""
-    door = Door(own_sshd.pod(host_key=None, workdir=str(tmp_path)), Progress(-1), accept_new_host_key=True)
-    with door.open() as agent:
+    session = PodSession(own_sshd.pod(host_key=None, workdir=str(tmp_path)), Progress(-1), accept_new_host_key=True)
+    with session.open() as agent:
         assert agent.transport.fingerprint == own_sshd.fingerprint
-    with door.open():
+    with session.open():
         pass
     own_sshd.new_host_key()
-    with pytest.raises(HostKeyError, match="changed its host key"), door.open():
+    with pytest.raises(HostKeyError, match="changed its host key"), session.open():
         pass

@@ -15,11 +15,11 @@ import pytest
 
 from orchestrator.errors import DiskError, IntegrityError
 from orchestrator.pod.client import Agent
-from orchestrator.pod.download import Intake, Limits
+from orchestrator.pod.download import Downloader, Quota
 
 CONTENT = b"content\n"
 SENT = b"+\n" + CONTENT
-UNLIMITED = Limits()
+UNLIMITED = Quota()
 
 
 class HostilePod:
@@ -37,7 +37,7 @@ def file(path: Any, content: bytes = CONTENT, **fields: Any) -> dict[str, Any]:
     return {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **fields}
 
 
-Pull = Callable[..., Intake]
+Pull = Callable[..., Downloader]
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def pull(tmp_path: Path) -> Pull:
     (tmp_path / "run").mkdir()
 
     def one(
-        answer: bytes, records: list[Any], owed: Collection[str] = (), limits: Limits = UNLIMITED, run: str = "run"
-    ) -> Intake:
-        intake = Intake(tmp_path / run, owed, limits)
-        intake.note([{"event": "stage_ended", "files": records}])
-        intake.take(cast(Agent, HostilePod(answer)), "/remote", everything=True)
-        return intake
+        answer: bytes, records: list[Any], expected: Collection[str] = (), quota: Quota = UNLIMITED, run: str = "run"
+    ) -> Downloader:
+        downloader = Downloader(tmp_path / run, expected, quota)
+        downloader.note([{"event": "stage_ended", "files": records}])
+        downloader.take(cast(Agent, HostilePod(answer)), "/remote", everything=True)
+        return downloader
 
     return one
 
@@ -78,7 +78,7 @@ def test_the_evidence_comes_first(tmp_path: Path, pull: Pull) -> None:
     """The answer is by order: what is asked for first gets the first content."""
     contents = {"stages/s/junit.xml": b"1", "artifacts/owed": b"2", "artifacts/a": b"3"}
     records = [file(name, content) for name, content in sorted(contents.items())]
-    assert pull(b"+\n2+\n1+\n3", records, owed={"artifacts/owed"}).refused == []
+    assert pull(b"+\n2+\n1+\n3", records, expected={"artifacts/owed"}).refused == []
     assert {name: (tmp_path / "run" / name).read_bytes() for name in contents} == contents
 
 
@@ -149,25 +149,25 @@ def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path, pull: Pull) -> No
 
 def test_beyond_a_limit_the_evidence_comes_and_the_rest_stays(tmp_path: Path, pull: Pull) -> None:
     records = [file(f"artifacts/{n}") for n in range(5000)] + [file("stages/s/stdout"), file("artifacts/owed")]
-    for limits in (Limits(bytes=3 * len(CONTENT)), Limits(files=3)):
-        run = f"run-{limits.files}"
+    for quota in (Quota(bytes=3 * len(CONTENT)), Quota(files=3)):
+        run = f"run-{quota.files}"
         (tmp_path / run).mkdir()
-        intake = pull(SENT * 3, records, owed={"artifacts/owed"}, limits=limits, run=run)
+        downloader = pull(SENT * 3, records, expected={"artifacts/owed"}, quota=quota, run=run)
         assert everything_below(tmp_path / run) == {"stages/s/stdout", "artifacts/owed", "artifacts/0"}
-        (sentence,) = intake.refused
+        (sentence,) = downloader.refused
         assert sentence.startswith("4999 files of 39.1 KiB in all stay on the pod") and "max_bytes" in sentence
-        assert set(intake.left) == {f"artifacts/{n}" for n in range(1, 5000)}
+        assert set(downloader.left) == {f"artifacts/{n}" for n in range(1, 5000)}
 
 
 def test_terabytes_are_not_asked_for(tmp_path: Path, pull: Pull) -> None:
-    intake = pull(b"", [file("artifacts/a", bytes=1 << 50), file("artifacts/b", bytes=1 << 70)])
-    assert "stay on the pod" in intake.refused[0] and everything_below(tmp_path) == set()
+    downloader = pull(b"", [file("artifacts/a", bytes=1 << 50), file("artifacts/b", bytes=1 << 70)])
+    assert "stay on the pod" in downloader.refused[0] and everything_below(tmp_path) == set()
 
 
 def test_what_is_here_counts(pull: Pull) -> None:
-    limits = Limits(files=2)
-    assert pull(SENT * 2, [file("artifacts/a"), file("artifacts/b")], limits=limits).refused == []
-    assert len(pull(b"", [file("artifacts/c")], limits=limits).left) == 1
+    quota = Quota(files=2)
+    assert pull(SENT * 2, [file("artifacts/a"), file("artifacts/b")], quota=quota).refused == []
+    assert len(pull(b"", [file("artifacts/c")], quota=quota).left) == 1
 
 
 def test_many_refusals_are_counted_not_listed(pull: Pull) -> None:

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import CommandTimeout, ContactLost, Interrupted, NsaPodError, Unreachable
 from orchestrator.pod import retry
 from orchestrator.pod.client import Agent
-from orchestrator.pod.retry import GIVE_UP_S, Contact
+from orchestrator.pod.retry import GIVE_UP_S, Retry
 from orchestrator.ui import Progress
 
 
@@ -44,7 +44,7 @@ class Told(Progress):
         self.lines.append(text)
 
 
-def made(refusal: NsaPodError | None = None) -> Contact:
+def made(refusal: NsaPodError | None = None) -> Retry:
     """To a pod that can be reached, or not."""
 
     @contextmanager
@@ -53,7 +53,7 @@ def made(refusal: NsaPodError | None = None) -> Contact:
             raise refusal
         yield cast(Agent, None)
 
-    return Contact(connect, Told(), "the run goes on", "nsa-pod fetch")
+    return Retry(connect, Told(), "the run goes on", "nsa-pod fetch")
 
 
 def failing(error: BaseException, before: Callable[[], None] = lambda: None) -> Callable[[Agent], Any]:
@@ -68,14 +68,14 @@ def failing(error: BaseException, before: Callable[[], None] = lambda: None) -> 
 def test_a_pod_that_is_reached_and_fails_each_time_is_given_up(clock: Clock, error: NsaPodError) -> None:
     there = made()
     with pytest.raises(ContactLost, match=r"no progress for 900 s: .*; the run goes on: nsa-pod fetch"):
-        there.keep(failing(error))
+        there.until_done(failing(error))
     assert GIVE_UP_S < clock.now < GIVE_UP_S + 60
     assert len(cast(Told, there.progress).lines) == 1
 
 
 def test_a_pod_out_of_reach_is_given_up_after_as_long(clock: Clock) -> None:
     with pytest.raises(ContactLost, match="no progress for 900 s: no route"):
-        made(Unreachable("no route")).keep(lambda _: None)
+        made(Unreachable("no route")).until_done(lambda _: None)
     assert GIVE_UP_S < clock.now < GIVE_UP_S + 60
 
 
@@ -90,11 +90,11 @@ def test_work_that_comes_further_is_kept_at(clock: Clock) -> None:
             return "done"
         raise ContactLost("cut")
 
-    assert there.keep(work) == "done"
+    assert there.until_done(work) == "done"
     assert clock.now == 1500.0, "and is taken up again at once"
 
 
 def test_an_interrupt_says_what_goes_on(clock: Clock) -> None:
     """Also while nobody answers, and during a launch, which may have arrived."""
     with pytest.raises(Interrupted, match="the run goes on: nsa-pod fetch"):
-        made().keep(failing(KeyboardInterrupt()))
+        made().until_done(failing(KeyboardInterrupt()))

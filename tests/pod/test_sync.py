@@ -14,8 +14,9 @@ import pytest
 
 from orchestrator.errors import ContactLost, IntegrityError
 from orchestrator.git.repository import Repository
-from orchestrator.pod.client import Agent, arrive
+from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.sync import sync
+from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import PushStats
 from orchestrator.transports.ssh import openssh
@@ -23,8 +24,6 @@ from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.proxy import Proxy
 from tests.support.repository import Git
 from tests.support.sshd import Sshd
-
-pytestmark = pytest.mark.usefixtures("laptop")
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def trees(agent: Agent) -> list[str]:
 
 
 def tree_on_pod(agent: Agent, tree: str) -> str:
-    return str(agent.call("tree-hash", f"{agent.workdir}/trees/{tree}")["tree"])
+    return str(agent.call(TreeHash, "tree-hash", f"{agent.workdir}/trees/{tree}")["tree"])
 
 
 def test_a_tree_arrives_and_is_not_sent_again(agent: Agent, git: Git) -> None:
@@ -158,7 +157,7 @@ def test_two_laptops_at_once(sshd: Sshd, git: Git, tmp_path: Path) -> None:
 
     def one() -> None:
         with open_transport(sshd.pod(workdir=str(tmp_path / "w"))) as transport:
-            outcomes.append(bring(arrive(transport), git))
+            outcomes.append(bring(install_agent(transport), git))
 
     threads = [threading.Thread(target=one) for _ in range(3)]
     for thread in threads:
@@ -172,7 +171,7 @@ def test_two_laptops_at_once(sshd: Sshd, git: Git, tmp_path: Path) -> None:
 def test_without_rsync_the_same_tree(sshd: Sshd, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openssh, "_rsync_here", lambda: False)
     with open_transport(sshd.pod(workdir=str(tmp_path / "w"))) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         assert bring(agent, git) == PushStats(4, 1005)
         shutil.rmtree(git.root / "d")
         (git.root / "a").unlink()
@@ -188,7 +187,7 @@ def test_a_sync_that_is_cut_leaves_the_old_state(
     git.commit({"big": os.urandom(3_000_000)})
     proxy = proxy_to(sshd.port)
     with SshTransport(sshd.pod(port=proxy.port, workdir=str(tmp_path / "w"))) as transport:
-        agent = arrive(transport)
+        agent = install_agent(transport)
         proxy.cut_after(1_000_000)
         with pytest.raises(ContactLost):
             bring(agent, git)

@@ -18,8 +18,9 @@ from orchestrator.errors import IntegrityError, PodError
 from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
 from orchestrator.report import markdown, terminal
-from orchestrator.results import ArtifactResult, Result
-from orchestrator.tasks import validate as validate_task
+from orchestrator.results import ArtifactResult, Result, Seen
+from orchestrator.shared.plan import plan_hash
+from orchestrator.tasks import request as request_task
 from orchestrator.transports.base import Transport
 from orchestrator.ui import Progress
 from tests.support.project import Project
@@ -54,6 +55,11 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
     terminal.show(result, console)
     console.print(terminal.table(("a",), [[EVIL]]))
     console.print(terminal.facts({EVIL: [EVIL, {"a": EVIL}]}))
+    environment = {"key": EVIL, "profile": EVIL, "python": EVIL, "packages": {EVIL: EVIL}, "notes": [EVIL]}
+    console.print(terminal.facts({**environment, "built": {EVIL: EVIL}, "python_version": EVIL, "torch_cuda": EVIL}))
+    summary = {"key": EVIL, "profile": EVIL, "packages": {EVIL: EVIL}, "why": EVIL, "age_s": 1.0, "bytes": 1}
+    pruned = {"removed": [summary], "kept": [summary], "wheels": [{"file": EVIL, "bytes": 1}]}
+    console.print(terminal.facts({**pruned, "dry_run": False, "freed_bytes": 1}))
     console.print(terminal.runs([{"run_id": EVIL, "pod": EVIL, "state": EVIL}]))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
     assert not CONTROL.search(shown.replace("\n", ""))
@@ -67,7 +73,7 @@ def test_an_error_that_quotes_a_pod_steers_no_terminal(
     def refuse(*_: object) -> None:
         raise PodError(f"pod 'p': {EVIL}")
 
-    monkeypatch.setattr(validate_task, "request", refuse)
+    monkeypatch.setattr(request_task, "find", refuse)
     monkeypatch.setenv("NSA_POD_INVENTORY", str(project.inventory))
     with pytest.raises(SystemExit):
         main(["validate", "--pod", "local", "--json"])
@@ -85,9 +91,9 @@ def test_a_plan_and_a_record_from_the_pod_put_no_markup_into_the_report(tmp_path
     facts = record(run, "one")
     facts["files"][0]["sha256"] = MARKUP
     write_journal(run, plan, [facts])
-    told = {"gpus": 5, "changed_since": {"run_id": MARKUP, "changes": [MARKUP]}}
-    hostile = plan.model_copy(update={"facts": told, "environment": {"packages": [MARKUP]}})
-    run.settle("ended")
+    told = {"hostname": MARKUP, "gpus": [{"name": MARKUP}], "changed_since": {"run_id": MARKUP, "changes": [MARKUP]}}
+    hostile = {**plan, "facts": told, "environment": {"packages": {"torch": MARKUP}}}
+    run.settle(Seen("ended"))
     name = f"{MARKUP.replace('/', '')}.csv"
     (run.path / "artifacts" / name).write_text('a\n"' + "x" * 200_000)
     owed = ArtifactResult(path=name, bytes=1, sha256=MARKUP)
@@ -99,8 +105,9 @@ def test_a_plan_and_a_record_from_the_pod_put_no_markup_into_the_report(tmp_path
 
 def test_no_command_that_is_proposed_holds_another(tmp_path: Path) -> None:
     _, plan = make_run(tmp_path, {"one": True})
-    changed = {**json.loads(plan.to_json()), "pod": "p; touch /tmp/x"}
-    with pytest.raises(IntegrityError, match="not a plan: pod"):
+    changed = {**plan, "pod": "p; touch /tmp/x"}
+    changed["run_id"] = f"{plan['run_id'][:-8]}{plan_hash(changed)[:8]}"
+    with pytest.raises(IntegrityError, match="not a plan: its pod"):
         read_plan(json.dumps(changed), "the plan on the pod")
     agent = Agent(cast(Transport, SimpleNamespace(pod=Pod(name="p", transport="local"))), "python3", "/w")
     assert "nsa-pod follow --pod p 'r; touch /tmp/x')" in str(agent.busy({"run_id": "r; touch /tmp/x"}))

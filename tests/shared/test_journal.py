@@ -16,7 +16,7 @@ from orchestrator.shared import journal
 def written(tmp_path: Path) -> bytes:
     writer = journal.Journal(tmp_path / "journal.jsonl")
     for n in range(5):
-        writer.append("output", stage="s", last_line=f"line {n} \u2028 é \udcff")
+        writer.append({"event": "output", "stage": "s", "last_line": f"line {n} \u2028 é \udcff"})
     writer.close()
     return (tmp_path / "journal.jsonl").read_bytes()
 
@@ -71,7 +71,7 @@ def test_there_is_only_one_journal(tmp_path: Path) -> None:
 def test_intact(tmp_path: Path, change: str) -> None:
     path = tmp_path / "j"
     writer = journal.Journal(path)
-    writer.append("output")
+    writer.append({"event": "output"})
     assert writer.intact()
     if change == "append":
         path.open("ab").write(b"x")
@@ -88,7 +88,7 @@ def test_a_full_disk_still_takes_the_end(tmp_path: Path, monkeypatch: pytest.Mon
     """With the disk full, the reserve makes room; what was written of a line that did not fit is taken back."""
     path = tmp_path / "j"
     writer = journal.Journal(path)
-    writer.append("run_started")
+    writer.append({"event": "run_started"})
     real_write, reserve = os.write, tmp_path / "j.reserve"
     assert reserve.stat().st_size > 1 << 16
 
@@ -99,12 +99,12 @@ def test_a_full_disk_still_takes_the_end(tmp_path: Path, monkeypatch: pytest.Mon
         return real_write(fd, data)
 
     monkeypatch.setattr(os, "write", full)
-    writer.append("run_ended", reason="completed")
+    writer.append({"event": "run_ended", "reason": "completed"})
     assert [e["event"] for e in journal.read(path.read_bytes())] == ["run_started", "run_ended"]
     assert not reserve.exists() and writer.intact()
 
 
 def test_lines_hold_no_nonsense(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        journal.Journal(tmp_path / "j").append("x", value=float("nan"))
+        journal.Journal(tmp_path / "j").append({"event": "x", "value": float("nan")})
     assert json.loads('"\\u2028"') == "\u2028"

@@ -5,7 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import random
 import re
+import string
+import subprocess
+import sys
+from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
@@ -16,7 +22,7 @@ from hypothesis import strategies as st
 from orchestrator.agent.run.logs import Log
 from orchestrator.config.variables import Described, resolve
 from orchestrator.errors import InputError
-from orchestrator.shared.redaction import NOTHING, Redactor, looks_secret
+from orchestrator.shared.redaction import MIN_LENGTH, NOTHING, Redactor, looks_secret
 
 # Two letters only: values that overlap themselves and each other.
 VALUE = st.text("ab", min_size=6, max_size=9)
@@ -61,6 +67,49 @@ def test_both_parts_of_a_shortened_value_are_found(head: int, tail: int, dots: s
     data = f"'{value[:head]}{dots}{value[-tail:]}' and {value}..., ...{value[3:9]} {dots}".encode()
     out = b"".join(stream.feed(data[i : i + size]) for i in range(0, len(data), size)) + stream.end()
     assert out.decode() == f"'***T***{dots}***T***' and ***T***..., ...{value[3:9]} {dots}"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 80])
+@pytest.mark.parametrize("dots", ["...", "\u2026"])
+def test_what_is_left_between_two_ellipses_is_found(dots: str, size: int) -> None:
+    stream = Redactor([("T", "hf_abcdefghijklmnopqrstuv")]).stream()
+    data = f"'hf_abcd{dots}mnopqrst{dots}\nabcdef{dots}cat{dots}mnopqrst and mnopqrst{dots}".encode()
+    out = b"".join(stream.feed(data[i : i + size]) for i in range(0, len(data), size)) + stream.end()
+    assert out.decode() == f"'***T***{dots}***T***{dots}\nabcdef{dots}cat{dots}mnopqrst and mnopqrst{dots}"
+
+
+FAILING = """
+import os
+T = os.environ["T"]
+def login(token): return False
+def test_a(): assert T == "expected"
+def test_call(): assert login(token=T)
+def test_environ(): assert "NOT_SET" in os.environ
+def test_dict(): assert {"url": "https://example.org/" + "x" * 64, "auth": "Bearer " + T, "more": "y" * 90} == {}
+def test_raises(): raise RuntimeError(f"401 for {T} at https://example.org/")
+"""
+
+
+def shows_part(value: str, size: int, text: str) -> bool:
+    """Whether `size` characters of `value` that follow each other stand in `text`."""
+    return any(value[i : i + size] in text for i in range(len(value) - size + 1))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("length", "least"), [(40, 10), (300, 100)])
+def test_pytest_shortens_values_and_shows_no_part_of_a_secret(tmp_path: Path, length: int, least: int) -> None:
+    """The reason for ellipses here: of a failed comparison, a call, the environment, pytest shows both ends of a value,
+    and cuts the lines of its summary at the width of the terminal.
+    """
+    (tmp_path / "test_it.py").write_text(FAILING)
+    value = "hf_" + "".join(random.Random(length).choices(string.ascii_letters + string.digits, k=length - 3))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--junitxml", "j.xml", "test_it.py"]
+    variables = {"PATH": os.defpath, "T": value, "COLUMNS": "80"}
+    stdout = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True).stdout
+    assert "5 failed" in stdout
+    for text in (stdout, (tmp_path / "j.xml").read_text()):
+        assert shows_part(value, least, text.replace(value, "")), "whole values are not all that is shown"
+        assert not shows_part(value, MIN_LENGTH, Redactor([("T", value)]).text(text))
 
 
 def test_the_parts_of_an_address_are_secret_too() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.shared import tree
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside
+from orchestrator.shared.plan import Submodule
 from tests.support.agent_pod import Pod
 
 FILES = {
@@ -57,7 +58,8 @@ def test_submodules(repo: Path, tmp_path: Path) -> None:
     git(outer, "commit", "-qm", "one")
     expected = git(outer, "rev-parse", "HEAD^{tree}")
     inner = outer / "libs/inner"
-    submodule = tree.Submodule("libs/inner", git(inner, "rev-parse", "HEAD"), git(inner, "rev-parse", "HEAD^{tree}"))
+    commit, found = git(inner, "rev-parse", "HEAD"), git(inner, "rev-parse", "HEAD^{tree}")
+    submodule = Submodule(path="libs/inner", commit=commit, tree=found)
     (inner / ".git").unlink()
     assert tree.wrong_hash(tree.scan(outer), expected, [submodule]) is None
     (inner / "a").write_text("changed")

@@ -9,29 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.pod.download import Intake
+from orchestrator.pod.download import Downloader
+from orchestrator.results import Seen
 from orchestrator.store.run_directory import RunDirectory
 from tests.support.run_files import ended_run
-
-pytestmark = pytest.mark.usefixtures("laptop")
 
 
 def settle_often(run: RunDirectory) -> str:
     for _ in range(30):
-        Intake(run.path)
-        verdict = run.settle("ended").verdict
+        Downloader(run.path)
+        verdict = run.settle(Seen("ended")).verdict
     return verdict
 
 
 def test_an_older_view_of_a_run_does_not_replace_its_end(tmp_path: Path) -> None:
     run = ended_run(tmp_path)
-    assert run.settle("ended").verdict == "passed"
+    assert run.settle(Seen("ended")).verdict == "passed"
     before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
     seen = len(run.journal_file.read_bytes().split(b"\n", 1)[0]) + 1
-    assert run.settle("running", seen=seen).verdict == "passed"
+    assert run.settle(Seen("running", journal_bytes=seen)).verdict == "passed"
     assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
     (run.path / "manifest.json").write_text("damaged")
-    assert run.settle("running", seen=seen).verdict == "incomplete"
+    assert run.settle(Seen("running", journal_bytes=seen)).verdict == "incomplete"
 
 
 @pytest.mark.process

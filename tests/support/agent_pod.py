@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.env import fingerprint
-from orchestrator.shared import journal, planfile, stage_record, tree
-from orchestrator.verdict import evidence
+from orchestrator.shared import journal, stage_record, tree
+from orchestrator.shared import plan as plans
+from orchestrator.verdict import rules
+from orchestrator.verdict.case import Run as JudgedRun
 
 COMMIT = "4106f1b2c3d4e5f60718293a4b5c6d7e8f901234"
 LIMITS = {"wall": 60.0, "silence": 60.0, "grace": 2.0, "log_bytes": 1 << 20}
@@ -25,15 +27,15 @@ LIMITS = {"wall": 60.0, "silence": 60.0, "grace": 2.0, "log_bytes": 1 << 20}
 
 def stage(name: str, argv: Sequence[str], **over: Any) -> dict[str, Any]:
     """A stage of a plan; limits and expectations are laid over the defaults."""
-    expect = {"tests": None, "routes": {}, "artifacts": [], **over.pop("expect", {})}
     limits = {**LIMITS, **over.pop("limits", {})}
-    own = {"env": {}, "paths": [], "needs": [], "required": True, "cuda": False, "pytest": False, "blocked": None}
-    return {"name": name, "argv": list(argv), "limits": limits, "expect": expect, **own, **over}
+    own = {"env": {}, "secrets": [], "paths": [], "needs": [], "required": True, "cuda": False, "pytest": False}
+    plain = {"exclusive": None, "blocked": None, "expect": {}}
+    return {"name": name, "argv": list(argv), "limits": limits, **own, **plain, **over}
 
 
 def pytest_stage(name: str, *arguments: str, tests: Mapping[str, Any] | None = None, **over: Any) -> dict[str, Any]:
     """A stage that runs pytest on files of the tree."""
-    expect = {"tests": {"min_passed": 1, "allow_skips": [], "must_pass": [], **(tests or {})}, **over.pop("expect", {})}
+    expect = {"tests": dict(tests or {}), **over.pop("expect", {})}
     paths = [a.split("::")[0] for a in arguments if a.split("::")[0].endswith(".py")]
     start = over.pop("start", ["python", "-m", "pytest"])
     return stage(name, [*start, "-q", *arguments], pytest=True, paths=paths, expect=expect, **over)
@@ -41,8 +43,7 @@ def pytest_stage(name: str, *arguments: str, tests: Mapping[str, Any] | None = N
 
 def artifact(path: str, **over: Any) -> dict[str, Any]:
     """An artifact that a stage owes."""
-    own = {"from": None, "kind": "text", "columns": [], "min_rows": 1, "checks": [], "keys": []}
-    return {"path": path, **own, **{key.rstrip("_"): value for key, value in over.items()}}
+    return {"path": path, **{key.rstrip("_"): value for key, value in over.items()}}
 
 
 def said(name: str, argv: Sequence[str], **over: Any) -> dict[str, Any]:
@@ -97,19 +98,19 @@ class Run:
     def ending(self) -> str | None:
         return next((e["reason"] for e in self.events if e["event"] == "run_ended"), None)
 
-    def judge(self) -> dict[str, evidence.Judgement]:
+    def judge(self) -> dict[str, rules.Judgement]:
         """What the laptop's judge says of every stage that ended; it must be what the agent said."""
         records = self.records
-        judged: dict[str, evidence.Judgement] = {}
+        judged: dict[str, rules.Judgement] = {}
         for planned in (p for p in self.plan["stages"] if p["name"] in records):
             name = planned["name"]
             statuses = {known: j.status for known, j in judged.items()}
-            judged[name] = evidence.judge_stage(planned, records[name], self.path, statuses)
+            judged[name] = rules.judge_stage(JudgedRun(self.path), planned, records[name], statuses)
             assert judged[name].status == records[name]["status"]
             assert judged[name].reason == records[name]["reason"]
         return judged
 
-    def only(self) -> evidence.Judgement:
+    def only(self) -> rules.Judgement:
         """The judgement of the run's one stage."""
         assert self.ending == "completed", self.trouble()
         (judgement,) = self.judge().values()
@@ -182,12 +183,13 @@ class Pod:
     def prepare(self, files: Mapping[str, str | bytes], stages: Iterable[dict[str, Any]], **over: Any) -> Run:
         """Put a tree and a plan on the pod, ready to be launched."""
         plan: dict[str, Any] = {
-            "format": 1,
+            "format": plans.FORMAT,
             "created": "2026-11-21T10:15:00Z",
             "nonce": os.urandom(8).hex(),
             "pod": "tiny",
             "who": "user@laptop",
             "commit": COMMIT,
+            "commit_object": "",
             "tree": self.add_tree(files),
             "submodules": [],
             "dirty": False,
@@ -200,9 +202,11 @@ class Pod:
             "workdir": str(self.workdir),
             "left_out": [],
             "stages": list(stages),
+            "limit": None,
+            "estimate": None,
             **over,
         }
-        run_id = f"20261121-101500-{COMMIT[:7]}-{planfile.plan_hash(plan)[:8]}"
+        run_id = f"20261121-101500-{COMMIT[:7]}-{plans.plan_hash(plan)[:8]}"
         run = Run(self, run_id, {**plan, "run_id": run_id})
         run.path.mkdir(parents=True)
         (run.path / "plan.json").write_text(json.dumps(run.plan))

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.env.installers import find_uv
 from orchestrator.agent.env.progress import Progress
+from orchestrator.agent.env.store import Store
+from orchestrator.agent.env.uv import find_uv
 from orchestrator.config.inventory import Pod as InventoryPod
 from orchestrator.pod import bundle
 from orchestrator.shared.wheels.settings import Settings
@@ -31,7 +32,7 @@ _TRANSPORTS = ["local", pytest.param("ssh", marks=pytest.mark.ssh)]
 @pytest.fixture
 def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """$NSA_POD_HOME; no agent and no other configuration of the user takes part."""
-    home = tmp_path / "laptop"
+    home = tmp_path / "home-of-nsa-pod"
     monkeypatch.setenv("NSA_POD_HOME", str(home))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return home
@@ -99,8 +100,8 @@ def pod(tmp_path: Path, agent: Path, environment: dict[str, Any]) -> Pod:
 def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real uv, alone in its directory: this machine's, or one that is fetched as a pod would fetch it."""
     folder = tmp_path_factory.mktemp("uv")
-    settings = Settings.of_pod(shutil.which("python3") or "python3")
-    found = find_uv(folder / "tools", folder / "cache", settings, Progress(folder / "progress.jsonl"))
+    settings = Settings.of(shutil.which("python3") or "python3")
+    found = find_uv(Store(folder), settings, Progress(folder / "progress.jsonl"))
     (folder / "bin").mkdir()
     (folder / "bin" / "uv").symlink_to(found.path)
     return folder / "bin" / "uv"

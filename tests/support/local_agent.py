@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orchestrator.config.inventory import Pod
-from orchestrator.pod.client import Agent, arrive
+from orchestrator.pod.client import Agent, install_agent
 from orchestrator.store.hostkeys import Trust
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
@@ -36,4 +36,4 @@ class Told(Progress):
 @contextmanager
 def agent_on(pod: Pod) -> Iterator[Agent]:
     with open_transport(pod, Trust(None, False)) as transport:
-        yield arrive(transport)
+        yield install_agent(transport)

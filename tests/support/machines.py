@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.pod.client import PodFacts
+from orchestrator.pod.facts import PodFacts
 
 
 def facts_with(*names: str, driver: str = "550.163.01", **raw: Any) -> PodFacts:
@@ -15,6 +15,13 @@ def facts_with(*names: str, driver: str = "550.163.01", **raw: Any) -> PodFacts:
         for n, name in enumerate(names)
     ]  # fmt: skip
     disk = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 10**7, "writable": True}
-    pythons = [{"version": "3.11.2", "path": "/usr/bin/python3", "has": ["venv", "ensurepip", "pip"]}]
-    known = {"gpus": gpus, "driver_cuda": "12.4", "disk": disk, "programs": {"rsync": "/usr/bin/rsync", "uv": None}}
+    pythons = [{"version": "3.11.2", "path": "/usr/bin/python3"}]
+    uses = [{"by": None, "unknown": None} for _ in names]
+    known = {
+        "gpus": gpus,
+        "gpu_use": uses,
+        "driver_cuda": "12.4",
+        "disk": disk,
+        "programs": {"rsync": "/usr/bin/rsync", "uv": None},
+    }
     return PodFacts({**known, "pythons": pythons, **raw})

@@ -27,7 +27,9 @@ class Smi:
         program.chmod(0o755)
         self.show()
 
-    def show(self, apps: str = "", memory: int = 4, load: int = 0, cards: int = 1, samples: str = "") -> None:
+    def show(
+        self, apps: str = "", memory: int | str = 4, load: int | str = 0, cards: int = 1, samples: str = ""
+    ) -> None:
         rows = [IDLE.format(index=i, memory=memory if i == 0 else 4, load=load if i == 0 else 0) for i in range(cards)]
         for name, text in (("gpus", "\n".join(rows) + "\n"), ("apps", apps), ("samples", samples)):
             (self.folder / name).write_text(text)

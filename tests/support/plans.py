@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.runbook import Runbook
 from orchestrator.config.yamlfile import loads
-from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan
+from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan
+from orchestrator.shared.plan import Plan, RunbookOrigin
 
 RUNBOOK = """
 name: r
@@ -26,16 +26,8 @@ ADA = Capabilities(sm=89, packages=frozenset({"torch", "flash-attn"}))
 
 
 def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, **pod: Any) -> Plan:
-    file = RunbookFile(loads(text, "r.yaml", Runbook), "file", Path("/r.yaml"), "0" * 64)
+    runbook = loads(text, "r.yaml", Runbook)
+    origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=True)
     tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"tests/test_a.py", "README"}))
-    return make_plan(
-        file,
-        Pod(name="p", transport="local", **pod),
-        tree,
-        {"kind": "system"},
-        have,
-        facts={},
-        workdir="/w",
-        path="r.yaml",
-        committed=True,
-    )
+    work = Work(runbook, origin, Pod(name="p", transport="local", **pod), tree)
+    return make_plan(work, Place({"kind": "system"}, have, {}, "/w"))

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import Runbook, RunbookFile
+from orchestrator.config.runbook import Runbook
 from orchestrator.config.yamlfile import loads
-from orchestrator.plan.plan import Capabilities, Plan, Tree, make_plan
+from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan
 from orchestrator.shared.journal import Journal
+from orchestrator.shared.plan import FORMAT, Environment, Machine, Plan, RunbookOrigin
 from orchestrator.store.run_directory import RunDirectory, create
 
 STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.txt, from: stdout}]}}"
@@ -21,19 +22,13 @@ def make_run(
 ) -> tuple[RunDirectory, Plan]:
     lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
     runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
-    file = RunbookFile(runbook, "file", Path("/r.yaml"), "0" * 64)
+    origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=False)
     tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset())
-    plan = make_plan(
-        file,
-        Pod(name="p", transport="local", cost_per_hour=2.0),
-        tree,
-        {"kind": "system", "packages": {"torch": "2.8.0"}},
-        Capabilities(sm=sm, packages=frozenset()),
-        facts={"hostname": "h<b>", "cpu_model": "c|d"},
-        workdir="/w",
-        path="r.yaml",
-        committed=False,
-    )
+    pod = Pod(name="p", transport="local", cost_per_hour=2.0)
+    environment = Environment(kind="system", packages={"torch": "2.8.0"})
+    facts = Machine(hostname="h<b>", cpu_model="c|d")
+    place = Place(environment, Capabilities(sm=sm, packages=frozenset()), facts, "/w")
+    plan = make_plan(Work(runbook, origin, pod, tree), place)
     return create(tmp_path / "artifacts", tmp_path, plan), plan
 
 
@@ -56,11 +51,11 @@ def record(run: RunDirectory, name: str, **facts: Any) -> dict[str, Any]:
 
 def write_journal(run: RunDirectory, plan: Plan, records: list[dict[str, Any]], *, end: bool = True) -> None:
     journal = Journal(run.journal_file)
-    journal.append("run_started", run_id=plan.run_id)
+    journal.append({"event": "run_started", "format": FORMAT, "run_id": plan["run_id"]})
     for facts in records:
-        journal.append("stage_ended", **facts)
+        journal.append({"event": "stage_ended", **facts})
     if end:
-        journal.append("run_ended", reason="done")
+        journal.append({"event": "run_ended", "reason": "done"})
     journal.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import platform
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,16 @@ def make_wheel(
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, text in content.items():
             archive.writestr(zipfile.ZipInfo(path), text)
+    return wheel
+
+
+def make_uv_wheel(folder: Path, uv: Path, version: str = "99.0.0") -> Path:
+    """A wheel of uv for this machine in `folder`; its binary hands on to `uv`."""
+    machine = platform.machine()
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"uv-{version}-py3-none-manylinux_2_17_{machine}.manylinux2014_{machine}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"uv-{version}.data/scripts/uv", f'#!/bin/sh\nexec {uv} "$@"\n')
     return wheel
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.errors import PodError
-from orchestrator.pod.session import Door
-from orchestrator.shared.planfile import plan_hash
-from orchestrator.tasks.runs import cancel
+from orchestrator.pod.session import PodSession
+from orchestrator.shared.plan import plan_hash
+from orchestrator.tasks.cancel import cancel
 from tests.support.gated_run import clone, commit, finish, run_ids, validate, wait_until_waiting
 from tests.support.project import Project, with_pod
 from tests.support.waiting import wait_for
@@ -74,10 +74,14 @@ def test_a_run_that_is_named_is_of_the_commit_that_is_named(project: Project) ->
 
 
 def test_a_run_that_ends_before_it_can_be_cancelled_is_not_called_cancelled() -> None:
-    agent = SimpleNamespace(runs=lambda: [{"run_id": "r", "state": "running"}], cancel=lambda run, by: False)
-    door = cast(Door, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
+    agent = SimpleNamespace(
+        runs=lambda: [{"run_id": "r", "state": "running"}],
+        run_directory=lambda run_id: f"/w/runs/{run_id}",
+        call=lambda shape, *command: {"signalled": False},
+    )
+    session = cast(PodSession, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
     with pytest.raises(PodError, match="run r ended before it could be cancelled"):
-        cancel(door, "r")
+        cancel(session, "r")
 
 
 def relax(plan: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def test_a_plan_that_was_changed_on_the_pod_is_refused(project: Project, other: 
     clone(project, other)
     assert finish(validate(project)).json["verdict"] == "passed"
     (run_id,) = run_ids(project)
-    for change, sentence in ((relax, "its content is not what run"), (lead_out, "not a plan: commit")):
+    for change, sentence in ((relax, "its content is not what run"), (lead_out, "is not the name of a git object")):
         directory = project.root.parent / "workdir" / "runs" / run_ids(project)[0]
         changed = change(json.loads((directory / "plan.json").read_text()))
         (directory / "plan.json").write_text(json.dumps(changed))

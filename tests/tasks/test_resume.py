@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.run import lock
+from orchestrator.results import Seen
 from orchestrator.shared.journal import Journal
+from orchestrator.shared.plan import FORMAT
 from tests.support.agent_pod import Pod, Run, artifact, make_environment, said, stage
 from tests.support.gated_run import clone, commit, events, finish, validate, wait_until_waiting
 from tests.support.project import Project
@@ -225,15 +227,16 @@ def test_a_journal_that_mixes_machines_is_not_believed(
     """Should a pod's agent not have refused it, the laptop's judge does."""
     run, plan = make_run(tmp_path, {"one": True, "two": True})
     journal = Journal(run.journal_file)
-    journal.append("run_started", run_id=plan.run_id, gpus=[{"uuid": "GPU-1"}])
-    journal.append("environment_checked", fingerprint="a")
-    journal.append("stage_ended", **record(run, "one"))
-    journal.append("run_resumed", run_id=plan.run_id, by="me@desk", gpus=[{"uuid": gpu}])
-    journal.append("environment_checked", fingerprint=fingerprint)
-    journal.append("stage_ended", **record(run, "two"))
-    journal.append("run_ended", reason="completed")
+    began = {"format": FORMAT, "run_id": plan["run_id"]}
+    journal.append({"event": "run_started", **began, "gpus": [{"uuid": "GPU-1"}]})
+    journal.append({"event": "environment_checked", "fingerprint": "a"})
+    journal.append({"event": "stage_ended", **record(run, "one")})
+    journal.append({"event": "run_resumed", **began, "by": "me@desk", "gpus": [{"uuid": gpu}]})
+    journal.append({"event": "environment_checked", "fingerprint": fingerprint})
+    journal.append({"event": "stage_ended", **record(run, "two")})
+    journal.append({"event": "run_ended", "reason": "completed"})
     journal.close()
-    result = run.settle("ended")
+    result = run.settle(Seen("ended"))
     assert (result.verdict, result.resumed) == (verdict, 1)
     assert ("gone on with on other" in (result.error or "")) is (verdict == "error")
 

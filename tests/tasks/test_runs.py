@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.home import home
+from orchestrator.results import Seen
 from orchestrator.store import launches
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks.runs import kept_here
 from tests.support.run_files import ended_run
 
-pytestmark = pytest.mark.usefixtures("laptop")
-
 
 def test_a_launch_that_is_refused_meanwhile_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended_run(tmp_path)
-    run.settle("ended")
+    run.settle(Seen("ended"))
     launches.remember(launches.Launch("r", "p", "c", "/repo", "/d"))
     (home() / "runs" / "gone.json").symlink_to("nowhere")  # listed, and then not there
     assert [launch.run_id for launch in launches.launches()] == ["r"]

@@ -1,11 +1,10 @@
-"""A laptop's home of its own for each test, and transports to a real server."""
+"""Transports to a real server."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,6 @@ from orchestrator.transports import open_transport
 from orchestrator.transports.base import Transport
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.sshd import Sshd
-
-
-@pytest.fixture(autouse=True)
-def at_home(laptop: Path) -> None:
-    """All of these tests are of a laptop without a past."""
 
 
 @pytest.fixture

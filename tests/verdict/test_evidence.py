@@ -16,9 +16,10 @@ from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import text
-from orchestrator.shared.stage_record import blank, misfit
-from orchestrator.verdict import evidence, junit, outcomes, routes
+from orchestrator.shared.stage_record import blank, read
+from orchestrator.verdict import junit, outcomes, routes
 from tests.support.agent_pod import artifact, pytest_stage, stage
+from tests.support.judging import judge
 
 STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}
 
@@ -111,6 +112,15 @@ def test_junit_that_is_deep_or_long() -> None:
     assert len(junit.parse(io.BytesIO(b"<testsuites>" + many + b"</testsuites>"))) == 50_000
 
 
+def misfit(record: object) -> str | None:
+    """The first part of a record that is not as it must be."""
+    try:
+        read(record)
+    except ValueError as e:
+        return str(e)
+    return None
+
+
 # Records come from a pod ------------------------------------------------------------------------------------------
 
 
@@ -123,7 +133,7 @@ def test_the_blank_record_fits() -> None:
 @pytest.mark.parametrize("value", ["gone", 3.5, [[]], [1], {}, {"ok": 1}], ids=repr)
 def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> None:
     record = {**blank([]), "started": True, "exit_code": 0, key: value}
-    judgement = evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {})
+    judgement = judge(stage("s", ["true"]), record, tmp_path, {})
     if misfit(record) is None:  # a text is well-formed where a text may be
         assert judgement.status in STATUSES
     else:
@@ -136,7 +146,7 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
     for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "used_cuda", "unseen_sessions"}:
         record = {k: v for k, v in blank([]).items() if k != key}
-        assert evidence.judge_stage(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
+        assert judge(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 
 
 @pytest.mark.parametrize(
@@ -162,12 +172,11 @@ def test_the_first_rule_that_matches_decides(tmp_path: Path, facts: dict[str, An
     delivered = {"path": "a.txt", "existed_before": False, "problem": None}
     record = {**blank([]), "started": True, "exit_code": 0, "files": [file], "artifacts": [delivered], **facts}
     planned = stage("s", ["true"], expect={"artifacts": [artifact("a.txt")]})
-    assert evidence.judge_stage(planned, record, tmp_path, {}).status == status
+    assert judge(planned, record, tmp_path, {}).status == status
 
 
 def test_the_plans_word_counts_and_not_the_pods(tmp_path: Path) -> None:
     record = {**blank([]), "started": True, "exit_code": 0, "status": "passed", "reason": ""}
-    judge = evidence.judge_stage
     assert judge(stage("s", ["true"], blocked="requires cuda"), record, tmp_path, {}).status == "blocked"
     assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {}).status == "blocked"
     assert judge(stage("s", ["true"], needs=["a"]), record, tmp_path, {"a": "skipped"}).status == "blocked"
@@ -179,7 +188,7 @@ def test_files_that_the_record_does_not_list_are_no_evidence(tmp_path: Path) -> 
     (tmp_path / "artifacts/a.txt").write_text("1")
     delivered = {"path": "a.txt", "existed_before": False, "problem": None}
     record = {**blank([]), "started": True, "exit_code": 0, "artifacts": [delivered]}
-    judgement = evidence.judge_stage(stage("s", [], expect={"artifacts": [artifact("a.txt")]}), record, tmp_path, {})
+    judgement = judge(stage("s", [], expect={"artifacts": [artifact("a.txt")]}), record, tmp_path, {})
     assert (judgement.status, judgement.reason) == ("invalid", "artifact a.txt is missing")
 
 
@@ -192,7 +201,7 @@ def test_no_file_raises_and_no_garbage_passes(tmp_path: Path, plugin: bytes, xml
     (folder / "junit.xml").write_bytes(xml)
     files = [{"path": f"stages/s/{n}", "bytes": 0, "sha256": ""} for n in ("pytest.jsonl", "junit.xml")]
     record = {**blank([]), "started": True, "exit_code": exit_code, "files": files}
-    judgement = evidence.judge_stage(pytest_stage("s"), record, tmp_path, {})
+    judgement = judge(pytest_stage("s"), record, tmp_path, {})
     assert judgement.status in ("failed", "invalid") and judgement.reason.isprintable()
 
 
@@ -200,7 +209,7 @@ def test_a_bench_owes_the_fact_that_it_had_the_gpu_to_itself(tmp_path: Path) -> 
     bench = stage("s", ["true"], exclusive="gpu", cuda=True)
     for use, reason in ((None, "was not recorded"), ({"unknown": None, "disturbed": "pid 42"}, "pid 42")):
         record = {**blank([]), "started": True, "exit_code": 0, "gpu": use}
-        judgement = evidence.judge_stage(bench, record, tmp_path, {})
+        judgement = judge(bench, record, tmp_path, {})
         assert judgement.status == "invalid" and reason in judgement.reason
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agent.env import lease, source
-from orchestrator.agent.env.fetch import at_hand, hashed
+from orchestrator.agent.env.fetch import hashed
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, site_packages
-from orchestrator.agent.env.installers import Installer, Means, find_installer, find_uv
 from orchestrator.agent.env.progress import Progress, complaint, run
 from orchestrator.agent.env.store import Store, identity, locked, look_at, platform
+from orchestrator.agent.env.uv import Means, Uv, find_uv
 from orchestrator.agent.run.variables import inherited
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically
 from orchestrator.shared.text import listing
-from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, cuda_packages, expand, make_lock, parse_lock
+from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, cuda_packages, make_lock, parse_lock
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import NotThere
 
@@ -77,9 +77,7 @@ class Builder:
     def _means(self) -> Means:
         python = self._find_python()
         settings = self._settings(python)
-        places = (self._store.tools, self._store.cache)
-        which = self._request.get("installer", "auto")
-        return Means(python, find_installer(which, python, *places, settings, self._progress), settings)
+        return Means(python, find_uv(self._store, settings, self._progress), settings)
 
     def _provide(self, means: Means, lock: Lock) -> None:
         """The environment of `lock`, as it is or made; the request is remembered to come to it."""
@@ -123,8 +121,7 @@ class Builder:
                 raise Failure(f"{path} is Python {version}, expected {wanted}")
             return executable
         self._progress.enter("python", f"fetching Python {wanted}")
-        settings = self._settings("python3")
-        uv = find_uv(self._store.tools, self._store.cache, settings, self._progress)
+        uv = find_uv(self._store, self._settings("python3"), self._progress)
         return uv.managed_python(wanted, self._store.workdir / "python", self._progress)
 
     def _settings(self, python: str) -> Settings:
@@ -133,7 +130,7 @@ class Builder:
             return Settings.of_folders([wheelhouse])
         if self._request.get("offline"):
             return Settings.of_folders([str(place) for place in self._store.places_of_wheels if place.is_dir()])
-        return Settings.of_pod(python)
+        return Settings.of(python)
 
     def _lock(self, means: Means) -> Lock:
         version = _ask_python(means.python)[1]
@@ -143,7 +140,7 @@ class Builder:
             if not lock.lost:
                 self._progress.enter("resolve", "the lock of the last time is kept")
                 return lock
-        self._progress.enter("resolve", f"resolving with {means.installer.name} {means.installer.version}")
+        self._progress.enter("resolve", f"resolving with {means.uv.name}")
         wheels = self._resolve(means)
         self._refuse_cuda(wheels)
         base = make_lock([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
@@ -151,18 +148,18 @@ class Builder:
 
     def _resolve(self, means: Means) -> list[Wheel]:
         """By the pod's own indexes; the request's are added where those have not got the build."""
-        installer, python, settings = means.installer, means.python, means.settings
+        uv, python, settings = means.uv, means.python, means.settings
         requirements, indexes = self._request["requirements"], self._request["indexes"]
         if not requirements:
             return []
         try:
-            return installer.resolve(python, requirements, settings, self._progress)
+            return uv.resolve(python, requirements, settings, self._progress)
         except Failure as own:
             if not indexes or settings.cut_off:
                 raise
             self._progress.say(f"the pod's own package index does not have it all: adding {listing(indexes)}")
             try:
-                return installer.resolve(python, requirements, settings.adding(indexes), self._progress)
+                return uv.resolve(python, requirements, settings.adding(indexes), self._progress)
             except Failure as added:
                 raise Failure(f"{added}; and by the pod's own package index alone: {own}") from added
 
@@ -226,7 +223,7 @@ class Builder:
             self._progress.enter("verify", "trying what was installed")
             verified = self._verify(aside, lock)
             _move_scripts(aside, root)
-            self._record(aside, means.installer, lock, verified)
+            self._write_manifest(aside, means.uv, lock, verified)
             with self._unused(root):
                 self._store.discard(root)
                 aside.rename(root)
@@ -251,7 +248,7 @@ class Builder:
         damaged = self._damaged(root)
         if damaged:
             self._progress.say(f"the cache holds other content for {_files(damaged)}: installing again")
-            means.installer.forget(sorted({package for package, _ in damaged}), self._progress)
+            means.uv.forget(sorted({package for package, _ in damaged}), self._progress)
             self._install(means, lock, root)
             damaged = self._damaged(root)
         if damaged:
@@ -259,20 +256,13 @@ class Builder:
             raise Failure(f"what was installed is not what its wheels hold: {_files(damaged)}: remove {cache}")
 
     def _install(self, means: Means, lock: Lock, root: Path) -> None:
-        self._progress.enter("install", f"installing {len(lock.wheels)} packages with {means.installer.name}")
+        self._progress.enter("install", f"installing {len(lock.wheels)} packages with uv")
         self._store.discard(root)
-        means.installer.make_environment(means.python, root, self._progress)
-        if lock.wheels:
-            wheels = root / "wheels.txt"
-            local = at_hand(lock.wheels, [*map(Path, means.settings.folders), *self._store.places_of_wheels])
-            wheels.write_text("\n".join([*expand(lock, local), ""]), encoding="utf-8")
-            settings = means.settings.adding(self._request["indexes"])
-            means.installer.install(root, wheels, settings, self._progress)
-            wheels.unlink()
+        means.install(root, lock, self._store, self._request["indexes"], self._progress)
         (root / "lock.txt").write_text(lock.text(), encoding="utf-8")
 
     def _damaged(self, root: Path) -> list[tuple[str, str]]:
-        self._progress.enter("check", "checking every file against its wheel's record")
+        self._progress.enter("check", "checking every file against its wheel's RECORD")
         return differences(root)
 
     def _verify(self, root: Path, lock: Lock) -> dict[str, Any]:
@@ -295,9 +285,9 @@ class Builder:
             raise Unusable(answer["error"], answer["package"]) if answer["package"] else Failure(sentence)
         return dict(answer["ok"])
 
-    def _record(self, root: Path, installer: Installer, lock: Lock, verified: Mapping[str, Any]) -> None:
+    def _write_manifest(self, root: Path, uv: Uv, lock: Lock, verified: Mapping[str, Any]) -> None:
         """env.json, the last file: with it the environment is whole."""
-        record = {
+        manifest = {
             "format": 1,
             "key": lock.key,
             "profile": self._request["profile"],
@@ -307,14 +297,14 @@ class Builder:
             "lock_sha256": lock.sha256,
             "torch_cuda": verified.get("torch_cuda"),
             "verified": dict(verified),
-            "built": {w.name: source.record_of(w) for w in lock.wheels if w.from_source},
+            "built": {w.name: source.made_from(w) for w in lock.wheels if w.from_source},
             "notes": self._notes,
-            "installer": f"{installer.name} {installer.version}",
+            "installer": uv.name,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seconds": self._progress.seconds,
             "fingerprint": fingerprint(root),
         }
-        write_atomically(root / "env.json", json.dumps(record, indent=1, sort_keys=True))
+        write_atomically(root / "env.json", json.dumps(manifest, indent=1, sort_keys=True))
 
 
 def _ask_python(path: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -11,16 +12,17 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env import lease
+from orchestrator.agent.env import lease, source
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.store import Store, find, identity, is_held, locked, read_json
+from orchestrator.agent.env.uv import NoUv
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.files import write_atomically
+from orchestrator.shared.files import walk, write_atomically
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.wheels.lock import canonical
 
@@ -80,7 +82,7 @@ def wait(argv: Sequence[str]) -> int:
     """`env wait --workdir W JOB --offset N --wait S`: progress from byte N on, or the end, within S seconds.
 
     The end is told at once, progress at most once a second. Prints {"state", "offset", "progress"}; state is running,
-    built, failed (with "error") or lost: its process died.
+    built, failed (with "error", and "lacks": "uv" where that is all) or lost: its process died.
     """
     parser = _parser("env wait")
     parser.add_argument("job")
@@ -102,7 +104,7 @@ def wait(argv: Sequence[str]) -> int:
 
 
 def list_(argv: Sequence[str]) -> int:
-    """`env list --workdir W`: every environment, the last used first."""
+    """`env list --workdir W`: every environment, the last used first; files that several share count in each."""
     store = Store(_parser("env list").parse_args(argv).workdir)
     return _say({"environments": _summaries(store), "cache_bytes": _disk_bytes(store.cache)})
 
@@ -112,6 +114,7 @@ def prune(argv: Sequence[str]) -> int:
 
     Those not used for D days, then the longest unused until the rest takes N bytes. What a run that goes on uses
     stays, as does what was used just now. Compiled wheels go by age too, the download cache with the last environment.
+    Prints {"dry_run", "removed", "kept": each with "why", "wheels": compiled ones that went, "freed_bytes"}.
     """
     parser = _parser("env prune")
     parser.add_argument("--days", type=float)
@@ -119,13 +122,21 @@ def prune(argv: Sequence[str]) -> int:
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args(argv)
     store = Store(options.workdir)
-    doomed = _doomed(_summaries(store), options.days, options.keep_bytes)
+    before = _disk_bytes(store.root, store.cache, store.built)
+    found = _summaries(store)
+    doomed = _doomed(found, options.days, options.keep_bytes)
     removed = doomed if options.dry_run else [e for e in doomed if _remove(store, e["key"])]
+    kept = [
+        {**e, "why": "somebody began to use it" if e in doomed else _why_kept(e, options.days, options.keep_bytes)}
+        for e in found
+        if e not in removed
+    ]
+    wheels = [] if options.days is None else _trim_built(store, options.days, options.dry_run)
     if not options.dry_run:
-        if options.days is not None:
-            _trim_built(store, options.days)
         _trim_cache(store)
-    return _say({"removed": removed, "kept": [e for e in _summaries(store) if e not in removed]})
+    freed = before - _disk_bytes(store.root, store.cache, store.built)
+    told = {"dry_run": options.dry_run, "removed": removed, "kept": kept, "wheels": wheels}
+    return _say({**told, "freed_bytes": max(0, freed)})
 
 
 def system(argv: Sequence[str]) -> int:
@@ -187,47 +198,52 @@ def _detach(held: int) -> bool:
 
 def _run_build(store: Store, request: Mapping[str, Any], folder: Path) -> None:
     """In the detached process, to its end: whatever happens, a result is written."""
-    error: str | None = "the builder was ended"
+    result = {"error": "the builder was ended"}
     variables = request.get("variables", {})
     redactor = Redactor([(name, variables[name]) for name in request.get("secrets", ())])
     try:
         Builder(store, request, Progress(folder / "progress.jsonl", redactor)).build()
-        error = None
+        result = {}
     except Failure as e:
-        error = str(e)
+        result = {"error": str(e), **({"lacks": "uv"} if isinstance(e, NoUv) else {})}
     except OSError as e:
-        error = f"the pod's file system refused: {e}"
+        result = {"error": f"the pod's file system refused: {e}"}
     except Exception as e:
-        error = f"the builder failed unexpectedly: {type(e).__name__}: {e}"
+        result = {"error": f"the builder failed unexpectedly: {type(e).__name__}: {e}"}
         (folder / "traceback").write_text(redactor.text(traceback.format_exc()))
     finally:
-        write_atomically(folder / "result.json", json.dumps({"error": redactor.text(error)} if error else {}))
+        write_atomically(folder / "result.json", json.dumps(redactor.clean(result)))
         os._exit(0)
 
 
 def _state(folder: Path) -> dict[str, Any]:
     result = folder / "result.json"
     if result.exists():
-        error = read_json(result).get("error")
-        return {"state": "failed", "error": error} if error else {"state": "built"}
+        failure = read_json(result)
+        return {"state": "failed", **failure} if failure else {"state": "built"}
     held = is_held(folder / "lock")
     # Free, and still no result: nobody will write one.
     return {"state": "running" if held or result.exists() else "lost"}
 
 
 def _summaries(store: Store) -> list[dict[str, Any]]:
-    found = [_summary(store.environment(key)) for key in store.whole()]
-    return sorted(found, key=lambda e: float(e["age_s"]))
+    """All environments, the last used first; one that somebody removes meanwhile is none."""
+    found = (_summary(store.environment(key)) for key in store.whole())
+    return sorted(filter(None, found), key=lambda e: float(e["age_s"]))
 
 
-def _summary(root: Path) -> dict[str, Any]:
-    record = read_json(root / "env.json")
-    packages = {name: version for name, version in record.get("packages", {}).items() if name in _TELLING}
+def _summary(root: Path) -> dict[str, Any] | None:
+    try:
+        age_s = round(time.time() - (root / "env.json").stat().st_mtime, 1)
+    except FileNotFoundError:
+        return None
+    manifest = read_json(root / "env.json")
+    packages = {name: version for name, version in manifest.get("packages", {}).items() if name in _TELLING}
     return {
-        **{name: record.get(name) for name in _SHOWN},
+        **{name: manifest.get(name) for name in _SHOWN},
         "packages": packages,
         "bytes": _disk_bytes(root),
-        "age_s": round(time.time() - (root / "env.json").stat().st_mtime, 1),
+        "age_s": age_s,
         "in_use": lease.is_taken(root),
     }
 
@@ -243,6 +259,14 @@ def _doomed(summaries: list[dict[str, Any]], days: float | None, keep_bytes: int
     return doomed
 
 
+def _why_kept(environment: Mapping[str, Any], days: float | None, keep_bytes: int | None) -> str:
+    if environment["in_use"]:
+        return "a run uses it"
+    if environment["age_s"] <= _RECENT_S:
+        return f"it was used in the last {_RECENT_S / 60:.0f} minutes"
+    return f"it was used in the last {days:g} days" if keep_bytes is None else "there is room for it"
+
+
 def _remove(store: Store, key: str) -> bool:
     root = store.environment(key)
     with locked(store.key_lock(key), wait=False) as held, lease.alone(root) as free:
@@ -254,12 +278,17 @@ def _remove(store: Store, key: str) -> bool:
     return True
 
 
-def _trim_built(store: Store, days: float) -> None:
+def _trim_built(store: Store, days: float, dry_run: bool) -> list[dict[str, Any]]:
     """Drop compiled wheels that no environment was made with for so long; they are too dear to go for room alone."""
-    for record in store.built.glob("*/build.json"):
-        with locked(store.built / f".{record.parent.name}.lock", wait=False) as held:
-            if held is not None and time.time() - record.parent.stat().st_mtime > days * _DAY_S:
-                shutil.rmtree(record.parent)
+    trimmed = []
+    for told in sorted(store.built.glob("*/build.json")):
+        with locked(store.built / f".{told.parent.name}.lock", wait=False) as held:
+            wheel = source.kept(told.parent)
+            if held is not None and wheel and time.time() - told.parent.stat().st_mtime > days * _DAY_S:
+                trimmed.append({"file": wheel.name, "bytes": _disk_bytes(told.parent)})
+                if not dry_run:
+                    shutil.rmtree(told.parent)
+    return trimmed
 
 
 def _trim_cache(store: Store) -> None:
@@ -267,18 +296,20 @@ def _trim_cache(store: Store) -> None:
     if any(_state(job)["state"] == "running" for job in store.root.glob(".jobs/*")):
         return
     for archive in store.cache.glob("uv/archive-v*/*"):
-        files = [Path(folder) / name for folder, _, names in os.walk(archive) for name in names]
-        if all(path.lstat().st_nlink == 1 for path in files):
+        if all(status.st_nlink == 1 for status in _files(archive)):
             shutil.rmtree(archive, ignore_errors=True)
     if not store.whole():
         shutil.rmtree(store.cache, ignore_errors=True)
 
 
-def _disk_bytes(root: Path) -> int:
-    """Blocks on disk; a file that several directories share counts in each."""
-    inodes: dict[int, int] = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            status = os.lstat(os.path.join(folder, name))
-            inodes[status.st_ino] = status.st_blocks * 512
+def _disk_bytes(*roots: Path) -> int:
+    """Blocks on disk; a file that several of the directories share counts once, one that goes meanwhile does not."""
+    inodes = {status.st_ino: status.st_blocks * 512 for root in roots for status in _files(root)}
     return sum(inodes.values())
+
+
+def _files(root: Path) -> Iterator[os.stat_result]:
+    """The status of each file below `root`, but for those that go meanwhile."""
+    for _, entry in walk(root):
+        with contextlib.suppress(FileNotFoundError):
+            yield entry.stat(follow_symlinks=False)

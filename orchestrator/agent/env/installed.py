@@ -1,4 +1,4 @@
-"""What is installed in an environment, by the records that installers leave (no import of any of it)."""
+"""What is installed in an environment, by the RECORD that each wheel leaves (nothing is imported)."""
 
 from __future__ import annotations
 

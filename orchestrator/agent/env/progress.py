@@ -27,14 +27,13 @@ _DISTURBING = frozenset(["PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_
 _TELLING = re.compile(r"(?i)(error|cause|fatal|hint)\b")
 _CAUSES = (
     (r"No space left on device|Disk quota exceeded|os error 28", "the pod's disk is full"),
-    (r"No solution found|No matching distribution|ResolutionImpossible|no wheels? with a matching", "nothing fits"),
+    (r"No solution found|no wheels? with a matching", "nothing fits"),
     (
         r"dns error|Name or service not known|Temporary failure in name resolution|Connection refused|timed out|"
-        r"Network is unreachable|Max retries exceeded|Failed to fetch|error sending request|Tunnel connection failed",
+        r"Network is unreachable|Failed to fetch|error sending request|Tunnel connection failed",
         "the pod does not reach where packages come from",
     ),
-    (r"No module named '?venv|ensurepip is not available", "the pod's Python cannot make environments (python3-venv)"),
-    (r"[Hh]ash mismatch|DO NOT MATCH THE HASHES", "a download is not what the lock says"),
+    (r"[Hh]ash mismatch", "a download is not what the lock says"),
 )
 
 
@@ -158,6 +157,6 @@ def complaint(command: Sequence[str], code: int, lines: Sequence[str]) -> str:
 
 
 def _named(command: Sequence[str]) -> str:
-    """'uv pip install', 'python3.11 -m pip'."""
+    """'uv pip install', 'python3.11 -m pip wheel'."""
     words = itertools.takewhile(lambda word: not word.startswith(("--", "/")), command[1:])
     return " ".join([Path(command[0]).name, *(word for word in words if word != "-I")])

@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env.fetch import at_hand, find_source, hashed
-from orchestrator.agent.env.installers import Means
+from orchestrator.agent.env.fetch import find_source, hashed
 from orchestrator.agent.env.progress import Progress, run
 from orchestrator.agent.env.store import Store, locked, platform, read_json
+from orchestrator.agent.env.uv import Means
 from orchestrator.agent.host import machine, processes
 from orchestrator.agent.run.reaper import Reaper, end_marked
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically
 from orchestrator.shared.query import ask
-from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, expand, make_lock
+from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, make_lock
 from orchestrator.shared.wheels.web import NotThere
 
 _NEWS_S = 15.0
@@ -99,11 +99,12 @@ class SourceBuild:
                 recipe.name, _plain(recipe.version), self._means.settings, work, self._progress
             )
             tools = self._tools(source["tools"], base)
-            python = self._environment(work / "env", [*base.wheels, *tools])
+            lock = make_lock([*base.wheels, *tools], base.python, platform())
+            self._means.install(work / "env", lock, self._store, self._request["indexes"], self._progress)
             began = time.monotonic()
-            self._run(recipe, python, archive, variables, result)
+            self._run(recipe, work / "env" / "bin" / "python", archive, variables, result)
             wheel = _only_wheel(result, recipe)
-            record = {
+            made = {
                 "source": archive.name,
                 "source_sha256": digest,
                 "sha256": sha256(wheel),
@@ -111,7 +112,7 @@ class SourceBuild:
                 "with": {w.name: w.version for w in tools},
                 "seconds": round(time.monotonic() - began, 1),
             }
-            write_atomically(result / "build.json", json.dumps(record, indent=1, sort_keys=True))
+            write_atomically(result / "build.json", json.dumps(made, indent=1, sort_keys=True))
             shutil.rmtree(folder, ignore_errors=True)  # a removal may have been cut off
             result.rename(folder)
             return folder / wheel.name
@@ -140,27 +141,16 @@ class SourceBuild:
     def _tools(self, names: Sequence[str], base: Lock) -> list[Wheel]:
         """What compiles, beside what the environment has anyway."""
         means = self._means
-        found = means.installer.resolve(means.python, names, means.settings, self._progress)
+        found = means.uv.resolve(means.python, names, means.settings, self._progress)
         have = {wheel.name for wheel in base.wheels}
         web, folder = means.settings.web(), self._store.downloads
         return [hashed(wheel, web, folder, self._progress) for wheel in found if canonical(wheel.name) not in have]
 
-    def _environment(self, root: Path, wheels: Sequence[Wheel]) -> str:
-        """An environment to compile in; its Python."""
-        means = self._means
-        means.installer.make_environment(means.python, root, self._progress)
-        lock = make_lock(wheels, "", platform())
-        lines = root / "wheels.txt"
-        local = at_hand(lock.wheels, self._store.places_of_wheels)
-        lines.write_text("\n".join([*expand(lock, local), ""]), encoding="utf-8")
-        means.installer.install(root, lines, means.settings.adding(self._request["indexes"]), self._progress)
-        return str(root / "bin" / "python")
-
-    def _run(self, recipe: Recipe, python: str, archive: Path, variables: Mapping[str, str], result: Path) -> None:
+    def _run(self, recipe: Recipe, python: Path, archive: Path, variables: Mapping[str, str], result: Path) -> None:
         """pip drives whatever build system the source names. Nothing that it starts outlives this, or this process."""
         limit_s = float(self._request["source_build_s"])
         mark = _mark(recipe, os.getpid())
-        command = [python, "-m", "pip", "wheel", "--verbose", "--no-deps", "--no-build-isolation", "--no-index"]
+        command = [str(python), "-m", "pip", "wheel", "--verbose", "--no-deps", "--no-build-isolation", "--no-index"]
         command += ["--no-cache-dir", "--disable-pip-version-check", "--wheel-dir", str(result), str(archive)]
         jobs = variables["MAX_JOBS"]
         self._progress.enter("compile-source", f"compiling {recipe.name} {recipe.version}, {jobs} at a time")
@@ -217,14 +207,14 @@ def kept(folder: Path) -> Path | None:
     return wheels[0] if wheels else None
 
 
-def record_of(wheel: Wheel) -> dict[str, Any]:
+def made_from(wheel: Wheel) -> dict[str, Any]:
     """What a compiled wheel was made from; empty if that is gone."""
     return read_json(wheel.path.parent / "build.json") if wheel.path else {}
 
 
 def names(workdir: Path) -> list[str]:
     """The packages that were compiled on this pod, for whatever recipe."""
-    found = (kept(record.parent) for record in (workdir / "built").glob("*/build.json"))
+    found = (kept(path.parent) for path in (workdir / "built").glob("*/build.json"))
     return sorted({canonical(wheel.name.split("-")[0]) for wheel in found if wheel})
 
 

@@ -1,6 +1,6 @@
 """Where a pod's environments lie, and whether one is still what it was when it was verified.
 
-<workdir>/envs/<key>/           an environment; only whole and verified ones have this name
+<workdir>/envs/<key>/           an environment; only whole and verified ones have this name; its manifest is env.json
 <workdir>/envs/.building-*      being built, by whoever holds the lock of its key
 <workdir>/envs/.requests/<id>.json   which key a request came to, with its lock
 <workdir>/envs/.jobs/<id>/      a build under way or ended: its lock, progress, result
@@ -155,20 +155,20 @@ def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
 def look_at(store: Store, key: str) -> dict[str, Any]:
     """As `find`, of the environment called `key`."""
     root = store.environment(key)
-    record = read_json(root / "env.json")
-    if not record:
+    manifest = read_json(root / "env.json")
+    if not manifest:
         return {"state": "absent", "reason": f"environment {key} was removed"}
-    reason = _broken_python(root, record) or _changed(root, record)
+    reason = _broken_python(root, manifest) or _changed(root, manifest)
     if reason:
         return {"state": "changed", "reason": f"environment {key} was changed since it was verified: {reason}"}
     os.utime(root / "env.json")
-    return {"state": "ready", "environment": describe(root, record)}
+    return {"state": "ready", "environment": describe(root, manifest)}
 
 
-def describe(root: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes into a plan."""
+def describe(root: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes into a plan: the environment's manifest, its lock, and where it lies."""
     lock = (root / "lock.txt").read_text(encoding="utf-8")
-    return {"kind": "managed", "python": str(root / "bin" / "python"), "root": str(root), **record, "lock": lock}
+    return {"kind": "managed", "python": str(root / "bin" / "python"), "root": str(root), **manifest, "lock": lock}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _broken_python(root: Path, record: Mapping[str, Any]) -> str | None:
+def _broken_python(root: Path, manifest: Mapping[str, Any]) -> str | None:
     """An environment stands on a Python outside it, which may have been replaced."""
     command = [str(root / "bin" / "python"), "-I", "-S", "-c", "import sys; print(sys.version.split()[0])"]
     try:
@@ -189,14 +189,14 @@ def _broken_python(root: Path, record: Mapping[str, Any]) -> str | None:
         return f"its Python cannot be run ({e.strerror})"
     except subprocess.SubprocessError:
         return "its Python does not answer"
-    version, expected = done.stdout.decode().strip(), record["python_version"]
+    version, expected = done.stdout.decode().strip(), manifest["python_version"]
     return None if version == expected else f"its Python is {version}, it was {expected}"
 
 
-def _changed(root: Path, record: Mapping[str, Any]) -> str | None:
-    if fingerprint(root) == record["fingerprint"]:
+def _changed(root: Path, manifest: Mapping[str, Any]) -> str | None:
+    if fingerprint(root) == manifest["fingerprint"]:
         return None
-    found, expected = installed(root), record["packages"]
+    found, expected = installed(root), manifest["packages"]
     versions = [
         f"{name} {expected.get(name, 'absent')} -> {found.get(name, 'removed')}"
         for name in sorted({*found, *expected})

@@ -1,4 +1,4 @@
-"""Who uses the GPUs, as nvidia-smi shows it: a bench wants them for itself."""
+"""Who uses the GPUs, as nvidia-smi shows it: a bench wants them for itself, and `doctor` tells it beforehand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.host import gpu, processes
 from orchestrator.shared.query import ask
@@ -22,7 +22,7 @@ _DEVICE = re.compile(r"\d+|GPU-[0-9a-fA-F-]+")
 
 
 class Use(NamedTuple):
-    """`by` says who uses the GPUs, as a clause; `unknown` why that cannot be told. Neither: nobody does."""
+    """`by` says who uses a GPU, as a clause; `unknown` why that cannot be told. Neither: nobody does, it is idle."""
 
     by: Optional[str] = None
     unknown: Optional[str] = None
@@ -46,6 +46,13 @@ def use_by_others(variables: Mapping[str, str]) -> Use:
         time.sleep(_PAUSE_S)
         found = _look(variables)
     return found
+
+
+def uses(gpus: Sequence[Mapping[str, Any]], listed: Iterable[Holder]) -> List[Use]:
+    """Who uses each of `gpus`, beside this process and those below it; `listed` are all holders."""
+    own = {os.getpid(), *processes.descendants(os.getpid())}
+    others = [found for found in listed if found.pid not in own]
+    return [_use(card, others) for card in gpus]
 
 
 def holders() -> List[Holder]:
@@ -73,24 +80,22 @@ def _look(variables: Mapping[str, str]) -> Use:
     gpus = gpu.list_gpus()
     if not gpus:
         return Use(unknown="nvidia-smi does not answer")
-    own = {os.getpid(), *processes.descendants(os.getpid())}
-    others = [found for found in holders() if found.pid not in own]
-    used = (_used(card, others) for card in gpus if _is_visible(card, variables))
-    return Use(by=next((by for by in used if by), None))
+    found = uses([card for card in gpus if _is_visible(card, variables)], holders())
+    return next((use for use in found if use.by), next((use for use in found if use.unknown), Use()))
 
 
-def _used(card: Mapping[str, Any], others: List[Holder]) -> Optional[str]:
-    """Who uses this GPU, as a clause; by its memory and utilisation where no process is shown."""
+def _use(card: Mapping[str, Any], others: List[Holder]) -> Use:
+    """By its memory and utilisation where no process is shown."""
     for found in others:
         if found.uuid == card["uuid"]:
             held = "memory that is not told" if found.memory_mib is None else f"{found.memory_mib} MiB"
-            return f"pid {found.pid} ({found.name}) holds {held} on GPU {card['index']}"
+            return Use(by=f"pid {found.pid} ({found.name}) holds {held} on GPU {card['index']}")
     memory, load = (_number(card[name]) for name in ("memory_used_mib", "utilization_percent"))
     if memory > _MOST_MEMORY_MIB or load > _MOST_UTILIZATION_PERCENT:
-        return (
-            f"{memory} MiB of GPU {card['index']} are taken and it is {load} % busy, by a process that is not visible"
-        )
-    return None
+        taken = f"{memory} MiB of GPU {card['index']} are taken and it is {load} % busy"
+        return Use(by=f"{taken}, by a process that is not visible")
+    told = isinstance(card["memory_used_mib"], int)
+    return Use() if told else Use(unknown=f"the driver does not tell how much memory of GPU {card['index']} is taken")
 
 
 def _number(value: Any) -> int:

@@ -34,9 +34,9 @@ def facts() -> dict[str, Any]:
         "distribution": _found(r'^PRETTY_NAME="?([^"\n]*)', _read("/etc/os-release")),
         "arch": platform.machine(),
         "libc": list(platform.libc_ver()),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": _cpus(),
         "cpu_model": _found(r"^model name\s*:\s*(.*)$", _read("/proc/cpuinfo")),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": _memory(),
         "memory_available_bytes": _kibibytes(r"^MemAvailable:\s*(\d+)", _read("/proc/meminfo")),
         "uid": os.getuid(),
         "user": user(),
@@ -62,17 +62,15 @@ def disk(path: str) -> dict[str, Any]:
 def usable_cpus() -> int:
     """Processors that a container may use at once."""
     quota, _, period = _read(f"{_CGROUP}/cpu.max").strip().partition(" ")
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [int(quota) // int(period)] if quota.isdigit() and period.isdigit() else []
     old = [_read(f"{_CGROUP}/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
     limits += [int(old[0]) // int(old[1])] if all(text.isdigit() for text in old) else []
-    return max(1, min([cpus, *limits]))
+    return max(1, min([_cpus() or 1, *limits]))
 
 
 def usable_memory() -> int:
     """Bytes that are free, of the machine's memory and of what a container is allowed."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = [_kibibytes(r"^MemAvailable:\s*(\d+)", _read("/proc/meminfo")) or total]
+    free = [_kibibytes(r"^MemAvailable:\s*(\d+)", _read("/proc/meminfo")) or _memory()]
     for limit, used, below in _MEMORY:
         texts = [_read(f"{_CGROUP}/{name}").strip() for name in (limit, used)]
         if all(text.isdigit() for text in texts):
@@ -80,6 +78,14 @@ def usable_memory() -> int:
             dropped = _found(r"^(?:total_)?inactive_file (\d+)", _read(f"{_CGROUP}/{below}")) or "0"
             free.append(max(0, int(texts[0]) - int(texts[1]) + int(dropped)))
     return min(free)
+
+
+def _cpus() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _read(path: str) -> str:

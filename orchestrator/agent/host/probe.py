@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agent.env import source
-from orchestrator.agent.host import gpu, machine
+from orchestrator.agent.host import gpu, gpu_use, machine
 from orchestrator.agent.run import lock, runs
 from orchestrator.shared.query import ask
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))
 _PROGRAMS = ("git", "rsync", "tar", "uv", "gcc", "cc", "clang", "ninja", "nvidia-smi")
 _ABOUT_PYTHON = """
-import importlib.util, json, os, platform, sys, sysconfig
+import json, os, platform, sys, sysconfig
 print(json.dumps({"version": platform.python_version(), "implementation": sys.implementation.name,
     "soabi": sysconfig.get_config_var("SOABI"), "executable": sys.executable, "prefix": sys.prefix,
     "base": sys.base_prefix, "is_venv": sys.prefix != sys.base_prefix,
-    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
-    "has": [n for n in ("venv", "ensurepip", "pip") if importlib.util.find_spec(n)]}))
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))}))
 """
 
 
@@ -33,6 +32,7 @@ def probe(workdir: str) -> dict[str, Any]:
     expanded = os.path.abspath(os.path.expanduser(workdir))
     with ThreadPoolExecutor(max_workers=8) as pool:
         gpus, cuda = pool.submit(gpu.list_gpus), pool.submit(gpu.driver_cuda)
+        holders = pool.submit(gpu_use.holders)
         pythons = pool.map(_about, dict.fromkeys([sys.executable, *filter(None, map(shutil.which, _PYTHONS))]))
         return {
             "now": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -41,6 +41,7 @@ def probe(workdir: str) -> dict[str, Any]:
             **machine.facts(),
             "disk": machine.disk(expanded),
             "gpus": gpus.result(),
+            "gpu_use": [use._asdict() for use in gpu_use.uses(gpus.result(), holders.result())],
             "gpu_complaint": None if gpus.result() else gpu.complaint(),
             "driver_cuda": cuda.result(),
             "programs": {name: shutil.which(name) for name in _PROGRAMS},

@@ -6,12 +6,13 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.secret_files import take_away
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from orchestrator.shared.redaction import Redactor
+from orchestrator.shared.stage_record import File, ForeignModule
 from orchestrator.shared.text import plain
 from orchestrator.shared.tree import Manifest, entry_of
 
@@ -95,12 +96,12 @@ class Artifacts:
             yield self._places.tree / owed["from"][len("tree:") :]
 
 
-def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[File], list[dict[str, str]]]:
     """The hashes of the regular files `names` (relative to the run's directory), and the refusals of the others.
 
     Hashing ends somewhere: sparse files of terabytes, and millions of files, are refused.
     """
-    files: list[dict[str, Any]] = []
+    files: list[File] = []
     refused: list[dict[str, str]] = []
     room = _MOST_BYTES
     for name in names:
@@ -116,9 +117,9 @@ def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[dict[str, 
     return files, refused[:_MOST_REFUSED]
 
 
-def in_lines(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+def in_lines(files: Sequence[File]) -> Iterator[list[File]]:
     """`files` in parts, the last one perhaps empty, that each are a journal line well below what a reader takes."""
-    part: list[Mapping[str, Any]] = []
+    part: list[File] = []
     size = 0
     for file in files:
         size += len(json.dumps(file))
@@ -129,24 +130,28 @@ def in_lines(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, A
     yield part
 
 
-def read_guard_report(folder: Path) -> dict[str, Any]:
+class GuardReport(NamedTuple):
     """What the guard reported of a stage's Pythons, as its record has it.
 
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's.
     """
+
+    guarded: Optional[bool]
+    used_cuda: Optional[bool] = None
+    foreign_modules: Sequence[ForeignModule] = ()
+    unseen_sessions: Sequence[str] = ()
+
+
+def read_guard_report(folder: Path) -> GuardReport:
+    """The report in a stage's folder."""
     try:
         with open_inside(folder, GUARD_REPORT) as f:
             lines = [json.loads(line) for line in f.read(_MAX_REPORT_BYTES).splitlines()]
-        modules = {m["name"]: {"name": plain(m["name"]), "file": plain(m["file"])} for m in lines if "name" in m}
+        modules = {m["name"]: ForeignModule(name=plain(m["name"]), file=plain(m["file"])) for m in lines if "name" in m}
         sessions = {s["session"]: plain(s["wrong"]) for s in lines if "session" in s}
         cuda = [line["cuda"] == "used" for line in lines if "cuda" in line]
     except FileNotFoundError:
-        return {"guarded": None, "used_cuda": None, "foreign_modules": [], "unseen_sessions": []}
+        return GuardReport(guarded=None)
     except (OSError, Refused, ValueError, LookupError, TypeError):
-        return {"guarded": False, "used_cuda": None, "foreign_modules": [], "unseen_sessions": []}
-    return {
-        "guarded": True,
-        "used_cuda": any(cuda) if cuda else None,
-        "foreign_modules": list(modules.values()),
-        "unseen_sessions": list(filter(None, sessions.values())),
-    }
+        return GuardReport(guarded=False)
+    return GuardReport(True, any(cuda) if cuda else None, list(modules.values()), list(filter(None, sessions.values())))

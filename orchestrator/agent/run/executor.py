@@ -22,11 +22,14 @@ from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
 from orchestrator.agent.run.variables import inherited, stage_variables
 from orchestrator.shared import tree
+from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted
 from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
-from orchestrator.shared.stage_record import blank
-from orchestrator.verdict import routes
-from orchestrator.verdict.evidence import judge_stage
+from orchestrator.shared.plan import Plan, Stage
+from orchestrator.shared.stage_record import StageRecord, blank
+from orchestrator.verdict import routes, rules
+from orchestrator.verdict.case import Run
+from orchestrator.verdict.status import Status
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _MOST_NAMED = 100
@@ -37,7 +40,7 @@ class Executor:
 
     def __init__(
         self,
-        plan: Mapping[str, Any],
+        plan: Plan,
         places: Layout,
         journal: Journal,
         interpreter: Interpreter,
@@ -57,7 +60,8 @@ class Executor:
         self._artifacts = Artifacts(places)
         self._written = tree.write_times(places.tree, manifest)
         self._strays: List[str] = []
-        self._statuses: Dict[str, str] = {}
+        self._statuses: Dict[str, Status] = {}
+        self._run = Run(places.run_dir, devices=routes.devices(plan))
         self._cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
 
     def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
@@ -67,9 +71,9 @@ class Executor:
             if done:
                 self._statuses[stage["name"]] = done["status"]
                 kept = {file["path"] for file in done["files"]}
-                self._artifacts.put_back(a for a in stage["expect"]["artifacts"] if f"artifacts/{a['path']}" in kept)
+                self._artifacts.put_back(a for a in _artifacts(stage) if f"artifacts/{a['path']}" in kept)
 
-    def run_stage(self, number: int, stage: Mapping[str, Any]) -> None:
+    def run_stage(self, number: int, stage: Stage) -> None:
         """Run one stage (or say why it is blocked), judge it, and record both."""
         record = blank(self._strays)
         tmp = self._places.tmp(number)
@@ -77,8 +81,8 @@ class Executor:
         record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
         if record["blocked"] is None:
             try:
-                existed = self._artifacts.existing(stage["expect"]["artifacts"])
-                record.update(vars(self._run(stage, command)), started=True)
+                existed = self._artifacts.existing(_artifacts(stage))
+                self._note_ending(record, self._run_command(stage, command))
                 if record["gpu"]:
                     record["gpu"]["disturbed"] = use_by_others(self._seen_by(command)).by
                 self._collect(stage, command, existed, record)
@@ -88,7 +92,7 @@ class Executor:
                 shutil.rmtree(tmp, ignore_errors=True)
         self._record(stage, record)
 
-    def _command(self, stage: Mapping[str, Any], tmp: Path) -> Command:
+    def _command(self, stage: Stage, tmp: Path) -> Command:
         places, python = self._places, self._interpreter.python
         folder = places.stage(stage["name"])
         argv = [self._fill(word) for word in prepare.with_python(stage["argv"], python)]
@@ -116,20 +120,18 @@ class Executor:
     def _fill(self, text: str) -> str:
         return prepare.fill(text, self._plan["commit"], self._interpreter.python, self._places)
 
-    def _why_blocked(self, stage: Mapping[str, Any], command: Command) -> str | None:
-        for need in stage["needs"]:
-            if self._statuses.get(need) != "passed":
-                return f"needs {need}, which is {self._statuses.get(need, 'not part of this run')}"
-        if stage["blocked"]:
-            return str(stage["blocked"])
-        if stage["cuda"] and not self._plan["promises"].get("cuda"):
+    def _why_blocked(self, stage: Stage, command: Command) -> str | None:
+        known = rules.blocked_by_plan(stage, self._statuses)
+        if known:
+            return known
+        if stage["cuda"] and not self._plan["promises"]["cuda"]:
             return "needs a CUDA GPU, and the pod has none"
         visible = self._seen_by(command).get("CUDA_VISIBLE_DEVICES")
         if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
             return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
         return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
 
-    def _why_gpu_blocked(self, stage: Mapping[str, Any], command: Command, record: Dict[str, Any]) -> str | None:
+    def _why_gpu_blocked(self, stage: Stage, command: Command, record: StageRecord) -> str | None:
         """Who else uses the GPU of a stage that wants it for itself; whether that could be told is recorded."""
         if not self._wants_gpu(stage):
             return None
@@ -137,21 +139,28 @@ class Executor:
         record["gpu"] = {"unknown": found.unknown, "disturbed": None}
         return f"the GPU is used by someone else: {found.by}" if found.by else None
 
-    def _wants_gpu(self, stage: Mapping[str, Any]) -> bool:
-        return stage.get("exclusive") == EXCLUSIVE and bool(self._plan["promises"].get("cuda"))
+    def _wants_gpu(self, stage: Stage) -> bool:
+        return stage["exclusive"] == EXCLUSIVE and self._plan["promises"]["cuda"]
 
     def _seen_by(self, command: Command) -> Dict[str, str]:
         return {**inherited(), **command.env}
 
-    def _run(self, stage: Mapping[str, Any], command: Command) -> Ending:
+    def _run_command(self, stage: Stage, command: Command) -> Ending:
         """Run the command to its end; CannotStart if it, or the place for it, cannot be had."""
         try:
             self._prepare_places(stage, command)
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"the pod has no place for the stage: {e}") from e
         limits = stage["limits"]
-        told = {"argv": list(command.argv), "env": dict(command.env), "inherited": sorted(inherited())}
-        self._journal.append("stage_started", stage=stage["name"], **told)
+        self._journal.append(
+            StageStarted(
+                event="stage_started",
+                stage=stage["name"],
+                argv=list(command.argv),
+                env=dict(command.env),
+                inherited=sorted(inherited()),
+            )
+        )
         with self._sampling(stage) as sampler:
             return self._supervisor.run(
                 dataclasses.replace(command, env=self._seen_by(command), beside=[sampler] if sampler else []),
@@ -159,13 +168,13 @@ class Executor:
                 lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
             )
 
-    def _sampling(self, stage: Mapping[str, Any]) -> ContextManager[Optional[int]]:
+    def _sampling(self, stage: Stage) -> ContextManager[Optional[int]]:
         """What samples the GPUs while a stage has them for itself, if it does."""
         if self._wants_gpu(stage):
             return telemetry.sampling(self._places.stage(stage["name"]), stage["limits"]["wall"])
         return contextlib.nullcontext()
 
-    def _prepare_places(self, stage: Mapping[str, Any], command: Command) -> None:
+    def _prepare_places(self, stage: Stage, command: Command) -> None:
         self._places.stage(stage["name"]).mkdir(parents=True)
         for folder in (Path(command.env["TMPDIR"]), self._cache):
             folder.mkdir(parents=True, exist_ok=True)
@@ -176,16 +185,15 @@ class Executor:
         Path(command.env[guard.CONFIG_VARIABLE]).write_text(config, encoding="utf-8", errors="surrogateescape")
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log) -> None:
-        self._journal.append(
-            "output", stage=stage, stream=stream, elapsed=elapsed, bytes=log.total, last_line=log.last_line()
+        told = Output(
+            event="output", stage=stage, stream=stream, elapsed=elapsed, bytes=log.total, last_line=log.last_line()
         )
+        self._journal.append(told)
 
-    def _collect(
-        self, stage: Mapping[str, Any], command: Command, existed: Mapping[str, bool], record: Dict[str, Any]
-    ) -> None:
+    def _collect(self, stage: Stage, command: Command, existed: Mapping[str, bool], record: StageRecord) -> None:
         """The facts after the stage: its files, the tree, the environment, the modules, the journal."""
         folder = self._places.stage(stage["name"])
-        problems = {a["path"]: self._artifacts.deliver(a, stage["name"]) for a in stage["expect"]["artifacts"]}
+        problems = {a["path"]: self._artifacts.deliver(a, stage["name"]) for a in _artifacts(stage)}
         record["artifacts"] = [
             {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
         ]
@@ -197,9 +205,12 @@ class Executor:
             self._places.run_dir, [*names, *(f"artifacts/{name}" for name in fresh)]
         )
         record["refused"] += refused
-        record.update(read_guard_report(folder))
-        if stage["pytest"] or prepare.runs_python(command.argv):
-            record["guarded"] = bool(record["guarded"])
+        report = read_guard_report(folder)
+        is_python = stage["pytest"] or prepare.runs_python(command.argv)
+        record["guarded"] = bool(report.guarded) if is_python else report.guarded
+        record["used_cuda"] = report.used_cuda
+        record["foreign_modules"] = list(report.foreign_modules)
+        record["unseen_sessions"] = list(report.unseen_sessions)
         done = tree.difference(
             self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"], self._written
         )
@@ -211,9 +222,7 @@ class Executor:
         record["environment_ok"] = self._environment_ok()
         record["journal_ok"] = self._journal.intact()
 
-    def _without_secrets(
-        self, stage: Mapping[str, Any], folder: Path, made: Sequence[str], record: Dict[str, Any]
-    ) -> Dict[str, str]:
+    def _without_secrets(self, stage: Stage, folder: Path, made: Sequence[str], record: StageRecord) -> Dict[str, str]:
         """Redact the stage's own files, take away what of `made` holds a secret value: why, by artifact."""
         redactor = self._secrets.redactor
         record["redacted"].update(redact_logs(folder, redactor))
@@ -223,19 +232,35 @@ class Executor:
         record["refused"] += [{"path": f"artifacts/{name}", "reason": why} for name, why in removed.items()]
         return removed
 
+    @staticmethod
+    def _note_ending(record: StageRecord, ending: Ending) -> None:
+        record["started"] = True
+        record["exit_code"], record["signal"] = ending.exit_code, ending.signal
+        record["ended_by"] = ending.ended_by
+        record["seconds"] = ending.seconds
+        record["truncated"], record["redacted"] = ending.truncated, ending.redacted
+        record["leftovers"] = ending.leftovers
+
     def _environment_ok(self) -> bool:
         try:
             return self._interpreter.fingerprint() == self._fingerprint
         except OSError:  # files that go away while they are listed are a change too
             return False
 
-    def _record(self, stage: Mapping[str, Any], record: Dict[str, Any]) -> None:
-        for name in ("overwritten", "leftovers"):  # a journal line has an end, however many there are
-            record[name] = record[name][:_MOST_NAMED]
-        judgement = judge_stage(stage, record, self._places.run_dir, self._statuses, routes.devices(self._plan))
+    def _record(self, stage: Stage, record: StageRecord) -> None:
+        record["overwritten"] = record["overwritten"][:_MOST_NAMED]  # a journal line has an end, however many there are
+        record["leftovers"] = record["leftovers"][:_MOST_NAMED]
+        judgement = rules.judge_stage(self._run, stage, record, self._statuses)
         self._statuses[stage["name"]] = judgement.status
         *ahead, files = in_lines(record["files"])
         for part in ahead:
-            self._journal.append("stage_files", stage=stage["name"], files=part)
-        told = {**record, "files": files, "status": judgement.status, "reason": judgement.reason}
-        self._journal.append("stage_ended", stage=stage["name"], **told)
+            self._journal.append(StageFiles(event="stage_files", stage=stage["name"], files=part))
+        record["files"] = files
+        ended = StageEnded(
+            event="stage_ended", stage=stage["name"], status=judgement.status, reason=judgement.reason, **record
+        )
+        self._journal.append(ended)
+
+
+def _artifacts(stage: Stage) -> Sequence[Mapping[str, Any]]:
+    return stage["expect"].get("artifacts") or ()

@@ -12,9 +12,11 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from orchestrator.agent.run.layout import CANCEL_FILE, Layout
 from orchestrator.agent.run.secret_files import take_away
-from orchestrator.shared import journal, planfile, stage_record
+from orchestrator.shared import journal, stage_record
+from orchestrator.shared.events import Cancelled, Event
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import Refused, describe, walk
+from orchestrator.shared.plan import Plan, Stage, plan_hash
 from orchestrator.shared.redaction import Redactor
 
 _ASIDE = "interrupted"
@@ -26,7 +28,7 @@ class Past:
 
     places: Layout
     data: bytes
-    events: List[Dict[str, Any]]
+    events: List[Event]
     records: Dict[str, Dict[str, Any]]
 
     def check(self, gpus: Sequence[Mapping[str, Any]], fingerprint: str) -> None:
@@ -42,7 +44,7 @@ class Past:
                 if not self._is_here(file):
                     raise Failure(f"{file['path']} is not as stage {name} left it: start a new run")
 
-    def put_aside(self, stages: Sequence[Mapping[str, Any]], redactor: Redactor) -> None:
+    def put_aside(self, stages: Sequence[Stage], redactor: Redactor) -> None:
         """Move what unfinished stages left (logs, artifacts) to interrupted/, and delete the tree that they worked in.
 
         Files that hold a secret value are deleted too.
@@ -59,7 +61,7 @@ class Past:
             if folder.exists():
                 shutil.rmtree(folder)
 
-    def _latest(self, event: str) -> Dict[str, Any]:
+    def _latest(self, event: str) -> Event:
         return next((found for found in reversed(self.events) if found["event"] == event), {})
 
     def _is_here(self, file: Mapping[str, Any]) -> bool:
@@ -73,7 +75,7 @@ class Past:
         return next(folder for folder in folders if not folder.exists())
 
 
-def look(plan: Mapping[str, Any], places: Layout) -> Past:
+def look(plan: Plan, places: Layout) -> Past:
     """What is left of the run; Failure, with the reason, if it is not one to go on with."""
     try:
         content = places.journal.read_bytes()
@@ -86,7 +88,7 @@ def look(plan: Mapping[str, Any], places: Layout) -> Past:
         raise Failure(f"{e}: start a new run") from e
     if not events or events[0]["event"] != "run_started":
         raise Failure("it had not begun: start a new run")
-    if events[0]["plan_sha256"] != planfile.plan_hash(plan):
+    if events[0]["plan_sha256"] != plan_hash(plan):
         raise Failure("its journal is that of another plan: start a new run")
     if events[-1]["event"] == "run_ended":
         raise Failure(f"it has ended ({events[-1]['reason']}): there is nothing to go on with")
@@ -95,13 +97,13 @@ def look(plan: Mapping[str, Any], places: Layout) -> Past:
     return Past(places, data, events, stage_record.by_stage(events))
 
 
-def cancelled(places: Layout) -> Dict[str, Any]:
-    """{"by", "stolen"}: who asked, as `cancel` wrote it down; a signal from elsewhere has no name."""
+def cancelled(places: Layout) -> Cancelled:
+    """Who asked, as `cancel` wrote it down; a signal from elsewhere has no name."""
     try:
         found = json.loads((places.run_dir / CANCEL_FILE).read_bytes())
-        return {"by": str(found["by"]), "stolen": found.get("stolen") is True}
+        return Cancelled(event="cancelled", by=str(found["by"]), stolen=found.get("stolen") is True)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {"by": "a signal", "stolen": False}
+        return Cancelled(event="cancelled", by="a signal", stolen=False)
 
 
 def _uuids(gpus: Sequence[Mapping[str, Any]]) -> List[str]:

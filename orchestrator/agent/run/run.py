@@ -22,13 +22,24 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.lock import Lock
 from orchestrator.agent.run.reaper import Reaper
 from orchestrator.agent.run.supervise import Supervisor
-from orchestrator.shared import planfile, tree
+from orchestrator.shared import plan as plans
+from orchestrator.shared import tree
+from orchestrator.shared.events import (
+    AgentError,
+    Beginning,
+    EnvironmentChecked,
+    LimitReached,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    TreeChecked,
+)
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.journal import Journal
+from orchestrator.shared.plan import FORMAT, Plan
+from orchestrator.shared.stage_record import RunEndedBy
 
 _SITECUSTOMIZE = "import nsa_pod_guard\n\nguard = nsa_pod_guard.install()\n"
-
-Plan = Mapping[str, Any]
 
 
 class Cancellation:
@@ -53,13 +64,13 @@ class Interruption:
     """What ends a run before its stages are through: a person, or the limit in its plan. The first found stays."""
 
     def __init__(self, plan: Plan, cancellation: Cancellation, elapsed: Callable[[], float]) -> None:
-        limit = plan.get("limit")
+        limit = plan["limit"]
         self._seconds = limit["seconds"] - limit["spent"] if limit else float("inf")
         self._cancellation = cancellation
         self._elapsed = elapsed
-        self.reason: Optional[str] = None
+        self.reason: Optional[RunEndedBy] = None
 
-    def check(self) -> Optional[str]:
+    def check(self) -> Optional[RunEndedBy]:
         """What ends the run now: "cancel" or "limit"; None to go on."""
         if self._cancellation.requested:
             self.reason = self.reason or "cancel"
@@ -100,7 +111,9 @@ def execute(
     lock had written into it. lock.Busy if the pod is held, Failure if the plan is not to be run; both before `started`
     is called, and a run that cannot be resumed is left as it is.
     """
-    plan = planfile.load(run_dir)
+    plan = plans.load(run_dir)
+    if plan["format"] != FORMAT:
+        raise Failure(f"run {plan['run_id']} has a plan of another version of nsa-pod: start a new run")
     secret_values.check(plan["stages"], given)
     run = _Run(plan, Layout(run_dir), Cancellation(), secret_values.Secrets(given))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -132,7 +145,7 @@ def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
         raise Failure(f"run {run.plan['run_id']} was launched before") from e
 
     def prepare_ground() -> _Ground:
-        journal.append("run_started", **_facts(run.plan))
+        journal.append(RunStarted(event="run_started", **_beginning(run.plan)))
         manifest = _make_tree(run.plan, run.places)
         _tell_tree(journal, run.plan, manifest)
         python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
@@ -144,16 +157,16 @@ def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
 def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
     """The journal of a run that is gone on with; all that may keep it from that is found before a line is written."""
     past = resume.look(run.plan, run.places)
-    facts = _facts(run.plan)
+    beginning = _beginning(run.plan)
     python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
     fingerprint = python.fingerprint()
-    past.check(facts["gpus"], fingerprint)
+    past.check(beginning["gpus"], fingerprint)
     past.put_aside(run.plan["stages"], run.secrets.redactor)
     manifest = _make_tree(run.plan, run.places)
     journal = Journal(run.places.journal, run.secrets.redactor.clean, past.data)
 
     def prepare_ground() -> _Ground:
-        journal.append("run_resumed", by=by, finished=list(past.records), **facts)
+        journal.append(RunResumed(event="run_resumed", by=by, finished=list(past.records), **beginning))
         _tell_tree(journal, run.plan, manifest)
         return _Ground(manifest, python, _tell_environment(journal, python, fingerprint), past.records)
 
@@ -161,13 +174,17 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
 
 
 def _tell_tree(journal: Journal, plan: Plan, manifest: tree.Manifest) -> None:
-    journal.append("tree_checked", ok=True, tree=plan["tree"], files=len(manifest))
+    journal.append(TreeChecked(event="tree_checked", ok=True, tree=plan["tree"], files=len(manifest)))
 
 
 def _tell_environment(journal: Journal, python: interpreter.Interpreter, fingerprint: str) -> str:
     """The fingerprint that the environment must keep."""
     expected = interpreter.recorded_fingerprint(python) or fingerprint
-    journal.append("environment_checked", fingerprint=fingerprint, ok=fingerprint == expected, python=python.version)
+    journal.append(
+        EnvironmentChecked(
+            event="environment_checked", fingerprint=fingerprint, ok=fingerprint == expected, python=python.version
+        )
+    )
     return expected
 
 
@@ -181,12 +198,13 @@ def _run_and_record(run: _Run, journal: Journal, prepare_ground: Callable[[], _G
     try:
         reason = _run_stages(run, journal, prepare_ground(), reaper.pid)
     except Failure as e:
-        journal.append("agent_error", error=str(e), traceback="")
+        journal.append(AgentError(event="agent_error", error=str(e), traceback=""))
         reason = "agent error"
     except Exception as e:  # whatever it is, the run must say that it ended, and why
-        journal.append("agent_error", error=f"{type(e).__name__}: {e}", traceback=traceback.format_exc())
+        error = f"{type(e).__name__}: {e}"
+        journal.append(AgentError(event="agent_error", error=error, traceback=traceback.format_exc()))
         reason = "agent error"
-    journal.append("run_ended", reason=reason)
+    journal.append(RunEnded(event="run_ended", reason=reason))
     journal.close()
     if reason != "agent error":
         reaper.dismiss()
@@ -205,25 +223,27 @@ def _run_stages(run: _Run, journal: Journal, ground: _Ground, reaper_pid: int) -
         if stage["name"] not in ground.records and not interruption.check():
             executor.run_stage(number, stage)
     if interruption.reason == "cancel":
-        journal.append("cancelled", **resume.cancelled(run.places))
+        journal.append(resume.cancelled(run.places))
         return "cancelled"
     if interruption.reason == "limit":
-        journal.append("limit_reached", limit=run.plan["limit"]["given"], seconds=round(journal.elapsed, 3))
+        given = run.plan["limit"]["given"] if run.plan["limit"] else ""
+        journal.append(LimitReached(event="limit_reached", limit=given, seconds=round(journal.elapsed, 3)))
         return "limit reached"
     return "completed"
 
 
-def _facts(plan: Plan) -> Dict[str, Any]:
-    """What run_started says of the run, the agent and the machine."""
+def _beginning(plan: Plan) -> Beginning:
+    """What the journal says of the run, the agent and the machine as it begins, or is gone on with."""
     return {
+        "format": FORMAT,
         "run_id": plan["run_id"],
-        "plan_sha256": planfile.plan_hash(plan),
+        "plan_sha256": plans.plan_hash(plan),
         "agent": _own_hash(),
         "pid": os.getpid(),
         "boot_id": machine.boot_id(),
         "host": socket.gethostname(),
         "agent_python": sys.version.split()[0],
-        "gpus": gpu.list_gpus() if plan["promises"].get("cuda") else [],
+        "gpus": gpu.list_gpus() if plan["promises"]["cuda"] else [],
     }
 
 
@@ -240,11 +260,11 @@ def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
         raise Failure(f"the tree {plan['tree']} is not on the pod: expected it in {pristine}")
     tree.copy(pristine, places.tree)
     manifest = tree.scan(places.tree)
-    wrong = tree.wrong_hash(manifest, plan["tree"], tree.submodules_of(plan))
+    wrong = tree.wrong_hash(manifest, plan["tree"], plan["submodules"])
     if wrong:
         raise Failure(f"{pristine} is not the commit's tree: {wrong}")
     try:
-        tree.make_git(places.tree, plan["commit"], plan.get("commit_object"), plan["tree"])
+        tree.make_git(places.tree, plan["commit"], plan["commit_object"], plan["tree"])
     except ValueError as e:
         raise Failure(str(e)) from e
     return manifest

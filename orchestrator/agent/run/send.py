@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO, Iterable, Tuple
 
-from orchestrator.shared.files import Refused, open_inside
+from orchestrator.shared.files import Refused, clause, open_inside
 
 _PIECE = 1 << 17
 
@@ -25,7 +25,7 @@ def send(run_dir: Path, wanted: Iterable[Tuple[str, int]], out: BinaryIO) -> Non
                 if found != size:
                     raise Refused(f"has {found} bytes now, {size} were recorded")
             except (Refused, OSError) as e:
-                out.write(f"-{_clause(e)}\n".encode())
+                out.write(f"-{clause(e)}\n".encode())
                 continue
             out.write(b"+\n")
             _copy(f, size, out)
@@ -34,12 +34,6 @@ def send(run_dir: Path, wanted: Iterable[Tuple[str, int]], out: BinaryIO) -> Non
 def asked(request: Any) -> Iterable[Tuple[str, int]]:
     """The files that a request, a list of [path, size], names."""
     return ((str(name), int(size)) for name, size in request)
-
-
-def _clause(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "is missing"
-    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _copy(f: BinaryIO, size: int, out: BinaryIO) -> None:

@@ -10,12 +10,13 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from orchestrator.agent.host import processes
 from orchestrator.agent.host.gpu_use import memory_of
 from orchestrator.agent.run.logs import EventFile, Log
 from orchestrator.shared.redaction import NOTHING, Redactor
+from orchestrator.shared.stage_record import EndedBy, RunEndedBy
 
 _STACK_DUMP_S = 1.0  # from asking for the stacks to SIGTERM
 _SETTLE_S = 0.5  # for helpers that end by themselves after the stage's own process
@@ -63,11 +64,11 @@ class Ending:
 
     exit_code: Optional[int] = None
     signal: Optional[str] = None
-    ended_by: Optional[str] = None
+    ended_by: Optional[EndedBy] = None
     seconds: float = 0.0
     truncated: Dict[str, int] = field(default_factory=dict)
     redacted: Dict[str, List[str]] = field(default_factory=dict)
-    leftovers: List[Dict[str, object]] = field(default_factory=list)
+    leftovers: List[Dict[str, Any]] = field(default_factory=list)
 
 
 class Supervisor:
@@ -75,7 +76,7 @@ class Supervisor:
     what ends the whole run now, if anything does; processes in `own` are the agent's helpers and not the stage's.
     """
 
-    def __init__(self, wakeup_fd: int, interrupted: Callable[[], Optional[str]], own: Sequence[int]) -> None:
+    def __init__(self, wakeup_fd: int, interrupted: Callable[[], Optional[RunEndedBy]], own: Sequence[int]) -> None:
         self._wakeup_fd = wakeup_fd
         self._interrupted = interrupted
         self._own = own
@@ -127,7 +128,9 @@ class _Running:
         if self._events:
             self._events.close()
 
-    def to_end(self, interrupted: Callable[[], Optional[str]], on_output: Callable[[str, float, Log], None]) -> Ending:
+    def to_end(
+        self, interrupted: Callable[[], Optional[RunEndedBy]], on_output: Callable[[str, float, Log], None]
+    ) -> Ending:
         ending = Ending()
         stopping: Optional[_Stopping] = None
         while self._process.poll() is None and not (stopping and stopping.given_up):
@@ -212,7 +215,7 @@ class _Running:
             self._last_report = now
             on_output(name, round(now - self._start, 3), self._logs[name])
 
-    def _reason_to_stop(self, interrupted: Callable[[], Optional[str]]) -> str | None:
+    def _reason_to_stop(self, interrupted: Callable[[], Optional[RunEndedBy]]) -> Optional[EndedBy]:
         now = time.monotonic()
         why = interrupted()
         if why:

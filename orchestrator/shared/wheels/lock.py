@@ -1,17 +1,18 @@
-"""A lock: every wheel of an environment with its address and hash, as a requirements file that uv and pip both read."""
+"""A lock: every wheel of an environment with its address and hash, as a requirements file."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.shared.failure import Failure
+from orchestrator.shared.vendor import tomli
+from orchestrator.shared.wheels.web import filename, without_credentials
 
 # Begins the local version of a wheel that was compiled on the pod.
 LABEL = "+src."
@@ -19,9 +20,9 @@ _KEY_DIGITS = 16
 _LINE = re.compile(r"^(?P<name>\S+) @ (?P<url>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})$")
 # What comes with a CUDA build of torch and with no other.
 _CUDA_PACKAGE = re.compile(r"^(nvidia-.+|cuda-.+)$")
-_TEXT = r'"((?:[^"\\]|\\.)*)"'
-_WHEEL = re.compile(r"\{ url = " + _TEXT + r"(?:[^{}]*hashes = \{ sha256 = \"([0-9a-f]{64})\" \})?")
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)")
+# uv's command that reads requirements and prints what `from_pylock` reads.
+RESOLVE = ("pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Wheel:
 
     @property
     def filename(self) -> str:
-        return unquote(urlsplit(self.url).path.rsplit("/", 1)[-1])
+        return filename(self.url)
 
     @property
     def version(self) -> str:
@@ -101,7 +102,7 @@ def canonical(name: str) -> str:
 
 def make_lock(wheels: Iterable[Wheel], python: str, platform: str) -> Lock:
     """A lock in its canonical order; addresses lose the credentials that an index's own address may carry."""
-    clean = [replace(w, name=canonical(w.name), url=_without_credentials(w.url)) for w in wheels]
+    clean = [replace(w, name=canonical(w.name), url=without_credentials(w.url)) for w in wheels]
     return Lock(tuple(sorted(clean, key=lambda w: w.name)), python, platform)
 
 
@@ -116,21 +117,14 @@ def parse_lock(text: str, python: str, platform: str) -> Lock:
 
 
 def from_pylock(text: str) -> list[Wheel]:
-    """The wheels of a pylock.toml as uv writes it for one platform: the best of each package (PEP 751).
+    """The wheels of a pylock.toml (PEP 751) as uv writes it for one platform, the best of each package.
 
-    A reader for just this: Python has one for TOML only from 3.11.
+    Failure for what is no such text, and for a package without a wheel.
     """
-    return [_from_block(block) for block in text.split("[[packages]]")[1:]]
-
-
-def from_report(report: Mapping[str, Any]) -> list[Wheel]:
-    """The wheels of pip's installation report (its `--report`, version 1)."""
-    found = []
-    for item in report["install"]:
-        archive = item["download_info"].get("archive_info", {})
-        sha256 = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").partition("sha256=")[2] or None
-        found.append(Wheel(item["metadata"]["name"], item["download_info"]["url"], sha256))
-    return found
+    try:
+        return [_best(package) for package in tomli.loads(text).get("packages", ())]
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        raise Failure(f"uv's lock cannot be read: {type(e).__name__}: {e}") from e
 
 
 def cuda_packages(lock: Sequence[Wheel]) -> list[str]:
@@ -138,28 +132,15 @@ def cuda_packages(lock: Sequence[Wheel]) -> list[str]:
     return [w.name for w in lock if _CUDA_PACKAGE.match(canonical(w.name))]
 
 
-def _from_block(block: str) -> Wheel:
-    name = re.search(r"^name = " + _TEXT + "$", block, re.MULTILINE)
-    wheels = [(json.loads(f'"{url}"'), sha256 or None) for url, sha256 in _WHEEL.findall(block)]
-    if name is None or not wheels:
-        raise Failure(f"uv's lock has a package without a wheel: {' '.join(block.split())[:200]}")
-    url, sha256 = max(wheels, key=lambda wheel: _rank(wheel[0]))
-    return Wheel(name[1], url, sha256)
+def _best(package: Mapping[str, Any]) -> Wheel:
+    wheels = [Wheel(package["name"], w["url"], w.get("hashes", {}).get("sha256")) for w in package.get("wheels", ())]
+    if not wheels:
+        raise Failure(f"uv's lock has no wheel of {package['name']}")
+    return max(wheels, key=_rank)
 
 
-def _rank(url: str) -> tuple[bool, tuple[int, ...]]:
-    """All of a block's wheels fit; those for just this Python before stable-ABI ones, newer platforms before older."""
-    tags = Wheel("", url, None).filename[: -len(".whl")].split("-")[-3:]
+def _rank(wheel: Wheel) -> tuple[bool, tuple[int, ...]]:
+    """All of a package's wheels fit: those for just this Python before stable-ABI ones, newer platforms first."""
+    tags = wheel.filename[: -len(".whl")].split("-")[-3:]
     glibc = max((tuple(map(int, found)) for found in _GLIBC.findall(tags[-1])), default=(0, 0))
     return tags[0] == tags[1], glibc
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def expand(lock: Lock, local: Mapping[str, str]) -> Iterator[str]:
-    """The lock's lines, with the wheels that were already downloaded (`local`: address -> file address)."""
-    for wheel in lock.wheels:
-        yield replace(wheel, url=local.get(wheel.url, wheel.url)).line()

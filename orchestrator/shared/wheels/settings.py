@@ -1,4 +1,4 @@
-"""Where packages come from on a pod: what its pip is set up with, for pip and for uv."""
+"""Where packages come from on a machine: what its pip is set up with, for uv and for downloads of the tool's own."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from orchestrator.shared.wheels.web import Web
 # Of pip's settings, those that say where packages come from; others may say where they go, which is not theirs to say.
 _SOURCES = "index-url extra-index-url find-links no-index cert client-cert proxy trusted-host timeout retries".split()
 _ASK_LIMIT_S = 120
+_PYPI = "https://pypi.org/simple"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where packages come from on this pod, as its pip is set up, and what a request adds to it.
+    """Where packages come from, by pip's `options`, and the indexes that a request has `added`.
 
     `folders` are directories of wheels; with `cut_off` nothing but these and what was kept is used, and no network.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
-    indexes: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     cut_off: bool = False
 
     @classmethod
-    def of_pod(cls, python: str) -> Settings:
-        """What `pip config` says; where there is no pip, what PIP_* variables say."""
+    def of(cls, python: str) -> Settings:
+        """What the `pip config` of `python` says; where there is no pip, what PIP_* variables say."""
         listing = ask([python, "-m", "pip", "config", "list"], _ASK_LIMIT_S) or ""
         variables = {n[4:].lower().replace("_", "-"): v for n, v in os.environ.items() if n.startswith("PIP_")}
         known = {**_options(listing), **variables}
@@ -39,7 +40,7 @@ class Settings:
         return cls({name: known[name] for name in _SOURCES if known.get(name)})
 
     def adding(self, indexes: Sequence[str]) -> Settings:
-        return replace(self, indexes=tuple(indexes))
+        return replace(self, added=tuple(indexes))
 
     @classmethod
     def of_folders(cls, folders: Sequence[str]) -> Settings:
@@ -53,7 +54,12 @@ class Settings:
 
     @property
     def extra_indexes(self) -> list[str]:
-        return [*self._all("extra-index-url"), *self.indexes]
+        return [*self._all("extra-index-url"), *self.added]
+
+    @property
+    def indexes(self) -> list[str]:
+        """All that may be asked, the main one first."""
+        return [] if self.offline else [self.options.get("index-url", _PYPI), *self.extra_indexes]
 
     @property
     def find_links(self) -> list[str]:
@@ -66,27 +72,21 @@ class Settings:
             "UV_INDEX": " ".join(self.extra_indexes),
             "UV_FIND_LINKS": ",".join(self.find_links),
             "SSL_CERT_FILE": self.options.get("cert", ""),
+            "SSL_CLIENT_CERT": self.options.get("client-cert", ""),
             "ALL_PROXY": self.options.get("proxy", ""),
             "UV_INSECURE_HOST": " ".join(self._all("trusted-host")),
             "UV_HTTP_TIMEOUT": self.options.get("timeout", ""),
+            "UV_HTTP_RETRIES": self.options.get("retries", ""),
             # pip takes the best version from all indexes together. Where a pod has more than one, uv's own rule, the
             # first index that knows the name, would find less than the pod's owner has set up.
             "UV_INDEX_STRATEGY": "unsafe-best-match" if self.extra_indexes else "",
         }
         return {name: value for name, value in found.items() if value}
 
-    def for_pip(self) -> dict[str, str]:
-        """As pip's environment variables; some settings are of one Python's pip only."""
-        found = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in self.options.items()}
-        found["PIP_EXTRA_INDEX_URL"] = " ".join(self.extra_indexes)
-        found["PIP_FIND_LINKS"] = " ".join(self.find_links)
-        found["PIP_NO_INDEX"] = "1" if self.offline else ""
-        found["PIP_CONFIG_FILE"] = os.devnull
-        return {name: value for name, value in found.items() if value}
-
     def web(self) -> Web:
-        """For downloads of the agent's own."""
-        return Web(self.options.get("cert", ""), self.options.get("proxy", ""))
+        """For downloads of the tool's own."""
+        certificate, client, proxy = (self.options.get(name, "") for name in ("cert", "client-cert", "proxy"))
+        return Web(certificate, client, proxy, self._all("trusted-host"), self.indexes)
 
     @property
     def offline(self) -> bool:

@@ -1,17 +1,21 @@
-"""Downloads of the agent's own, with the certificate and the proxy that the pod's pip uses."""
+"""Downloads of the tool's own, by what pip is set up with: certificates, proxy, trusted hosts, passwords."""
 
 from __future__ import annotations
 
+import base64
+import html
 import os
 import re
 import shutil
 import ssl
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Iterator
+from http.client import HTTPException
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256
@@ -22,6 +26,7 @@ _PAUSE_S = 2.0
 _PIECE = 1 << 20
 _NOT_THERE = (403, 404, 410)
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
+_LINK = re.compile(r'href="([^"#]+)(?:#sha256=([0-9a-f]{64}))?')
 
 
 class Listener(Protocol):
@@ -35,69 +40,124 @@ class NotThere(Failure):
 
 
 class Web:
-    """Downloads with the certificate and proxy that the pod's pip uses."""
+    """`certificate` and `client_certificate` are files, `proxy` is an address; each may be "".
 
-    def __init__(self, certificate: str = "", proxy: str = "") -> None:
-        handlers: list[urllib.request.BaseHandler] = [
-            urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=certificate or None))
-        ]
-        if proxy:
-            handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
-        self._opener = urllib.request.build_opener(*handlers)
+    The `trusted` hosts ("host" or "host:port") need no certificate. The users and passwords in `addresses` are sent
+    with all that is asked of their hosts.
+    """
 
-    def fetch(self, url: str, folder: Path, progress: Listener) -> tuple[Path, str]:
-        """The file and its sha256, downloaded into `folder` unless it is there. NotThere, or Failure after retries."""
-        target = folder / Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name
-        if target.exists():
-            return target, sha256(target)
-        progress.say(f"downloading {url}")
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{target.name}.{os.getpid()}"
+    def __init__(
+        self,
+        certificate: str = "",
+        client_certificate: str = "",
+        proxy: str = "",
+        trusted: Iterable[str] = (),
+        addresses: Iterable[str] = (),
+    ) -> None:
+        self._trusted = frozenset(trusted)
+        parts = (_netloc(address).rpartition("@") for address in addresses)
+        self._users = {host: user for user, _, host in parts if user}
+        strict, lenient = (ssl.create_default_context(cafile=certificate or None) for _ in range(2))
+        lenient.check_hostname, lenient.verify_mode = False, ssl.CERT_NONE
+        for context in (strict, lenient) if client_certificate else ():
+            context.load_cert_chain(client_certificate)
+        self._openers = {False: _opener(strict, proxy), True: _opener(lenient, proxy)}
+
+    def fetch(self, url: str, folder: Path, progress: Listener, expected: str | None = None) -> tuple[Path, str]:
+        """The file and its sha256, downloaded into `folder` unless it is there.
+
+        NotThere; Failure after retries, and for a file that is not the `expected` one, which is removed.
+        """
+        target = folder / filename(url)
+        if not target.exists():
+            progress.say(f"downloading {masked(url)}")
+            folder.mkdir(parents=True, exist_ok=True)
+            aside = folder / f".{target.name}.{os.getpid()}"
+            try:
+                self._patiently(url, aside)
+                aside.replace(target)
+            finally:
+                if aside.exists():
+                    aside.unlink()
+        found = sha256(target)
+        if expected and found != expected:
+            target.unlink()
+            raise Failure(f"{masked(url)} is not what its index says (sha256 {found}), and was removed: try again")
+        return target, found
+
+    def links(self, index: str, project: str) -> Iterator[tuple[str, str]]:
+        """(address, sha256 or "") of each file that an index has of a project; none for one that it does not know.
+
+        Failure for an index that cannot be read.
+        """
+        page = f"{index.rstrip('/')}/{project}/{'index.html' if index.startswith('file:') else ''}"
         try:
-            self._patiently(url, aside)
-            aside.replace(target)
-        finally:
-            if aside.exists():
-                aside.unlink()
-        return target, sha256(target)
-
-    def page(self, url: str) -> str:
-        """A page of an index. NotThere if the server has none, Failure if it cannot be had."""
-        try:
-            with self._opener.open(url, timeout=_PATIENCE_S) as answer:
-                content: bytes = answer.read()
-        except urllib.error.HTTPError as e:
-            kind = NotThere if e.code in _NOT_THERE else Failure
-            raise kind(f"{masked(url)} cannot be read: HTTP {e.code}") from e
-        except OSError as e:
-            kind = NotThere if _no_file(e) else Failure
-            raise kind(f"{masked(url)} cannot be read: {e}") from e
-        return content.decode("utf-8", "replace")
+            with self._open(page) as answer:
+                content = answer.read().decode("utf-8", "replace")
+        except (OSError, HTTPException) as e:
+            if _is_absent(e):
+                return
+            raise Failure(f"{masked(page)} cannot be read: {_reason(e)}") from e
+        for link, expected in _LINK.findall(content):
+            yield urljoin(page, html.unescape(link)), expected
 
     def _patiently(self, url: str, target: Path) -> None:
         for attempt in range(1, _TRIES + 1):
             try:
-                with self._opener.open(url, timeout=_PATIENCE_S) as answer, target.open("wb") as f:
+                with self._open(url) as answer, target.open("wb") as f:
                     shutil.copyfileobj(answer, f, _PIECE)
                 return
-            except urllib.error.HTTPError as e:
-                if e.code in _NOT_THERE:
-                    raise NotThere(f"HTTP {e.code} for {masked(url)}") from e
-                reason = f"HTTP {e.code}"
-            except OSError as e:
-                reason = str(getattr(e, "reason", e))
-                if _no_file(e):
-                    raise NotThere(f"{masked(url)} is not there") from e
+            except (OSError, HTTPException) as e:
+                reason = _reason(e)
+                if _is_absent(e):
+                    raise NotThere(f"{reason} for {masked(url)}") from e
             if attempt < _TRIES:
                 time.sleep(_PAUSE_S * attempt)
         raise Failure(f"{masked(url)} cannot be downloaded: {reason}")
 
+    def _open(self, url: str) -> Any:
+        """The answer, as a file. OSError or HTTPException."""
+        user, _, host = _netloc(url).rpartition("@")
+        request = urllib.request.Request(without_credentials(url))
+        user = user or self._users.get(host, "")
+        if user:
+            name, _, password = user.partition(":")
+            sent = base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {sent}")
+        trusted = not self._trusted.isdisjoint((host, host.partition(":")[0]))
+        return self._openers[trusted].open(request, timeout=_PATIENCE_S)
 
-def _no_file(error: OSError) -> bool:
-    """Whether the address was a file's that does not exist; indexes may be directories too."""
-    return isinstance(getattr(error, "reason", error), FileNotFoundError)
+
+def filename(url: str) -> str:
+    """The name of the file at an address."""
+    return unquote(urlsplit(url).path.rsplit("/", 1)[-1])
+
+
+def without_credentials(url: str) -> str:
+    """The address without a user and password."""
+    return urlunsplit(urlsplit(url)._replace(netloc=_netloc(url).rpartition("@")[2]))
 
 
 def masked(text: str) -> str:
-    """Addresses without the passwords in them."""
+    """Text in which addresses do not show their passwords."""
     return _PASSWORD.sub("***@", text)
+
+
+def _netloc(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _opener(context: ssl.SSLContext, proxy: str) -> urllib.request.OpenerDirector:
+    proxies = [urllib.request.ProxyHandler({"http": proxy, "https": proxy})] if proxy else []
+    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), *proxies)
+
+
+def _is_absent(error: Exception) -> bool:
+    """Whether nothing is at an address: the server says so, or it was a file's (indexes may be directories)."""
+    status = error.code if isinstance(error, urllib.error.HTTPError) else None
+    return status in _NOT_THERE or isinstance(getattr(error, "reason", error), FileNotFoundError)
+
+
+def _reason(error: Exception) -> str:
+    status = error.code if isinstance(error, urllib.error.HTTPError) else None
+    return f"HTTP {status}" if status else masked(str(getattr(error, "reason", error)))

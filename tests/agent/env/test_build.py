@@ -1,4 +1,4 @@
-"""Environments are built by the agent as it is shipped, with the real installers, and are what their locks say."""
+"""Environments are built by the agent as it is shipped, with the real uv, and are what their locks say."""
 
 from __future__ import annotations
 
@@ -39,22 +39,13 @@ build_time_vars = {
 """
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.process) for name in ("uv", "pip")])
-def either(request: pytest.FixtureRequest) -> EnvPod:
-    """A pod with uv, and one without, which uses pip."""
-    found: EnvPod = request.getfixturevalue("pod" if request.param == "uv" else "pod_without_uv")
-    return found
-
-
-def test_uv_and_pip_come_to_the_same_environment(pod: EnvPod, pod_without_uv: EnvPod) -> None:
-    by_uv, by_pip = pod.build(request("tool<2")), pod_without_uv.build(request("tool<2"))
-    assert (by_uv["key"], by_uv["lock"]) == (by_pip["key"], by_pip["lock"])
-    for environment, installer in ((by_uv, "uv"), (by_pip, "pip")):
-        assert environment["installer"].split()[0] == installer
-        assert environment["packages"] == {"part": "1.5", "tool": "1.0"}
-        assert python(environment, "import tool, part; print(tool.__version__)") == "1.0"
-        assert environment["verified"]["checks"] == ["versions"]
-    assert pod.leftovers() == pod_without_uv.leftovers() == []
+def test_an_environment_is_what_was_asked_for(pod: EnvPod) -> None:
+    environment = pod.build(request("tool<2"))
+    assert environment["installer"].split()[0] == "uv"
+    assert environment["packages"] == {"part": "1.5", "tool": "1.0"}
+    assert python(environment, "import tool, part; print(tool.__version__)") == "1.0"
+    assert environment["verified"]["checks"] == ["versions"]
+    assert pod.leftovers() == []
 
 
 def test_the_lock_names_every_wheel_with_address_and_hash(pod: EnvPod, index: str) -> None:
@@ -67,8 +58,8 @@ def test_the_lock_names_every_wheel_with_address_and_hash(pod: EnvPod, index: st
     assert hashlib.sha256(environment["lock"].encode()).hexdigest() == environment["lock_sha256"]
 
 
-def test_console_scripts_work_where_the_environment_ends_up(either: EnvPod) -> None:
-    environment = either.build(request("tool"))
+def test_console_scripts_work_where_the_environment_ends_up(pod: EnvPod) -> None:
+    environment = pod.build(request("tool"))
     assert subprocess.check_output([f"{environment['root']}/bin/tool"], text=True).strip() == "tool runs"
     for script in Path(environment["root"], "bin").iterdir():
         assert b".building-" not in script.read_bytes()
@@ -202,12 +193,11 @@ def test_a_wheel_that_is_not_there_is_left_out_or_refused(pod: EnvPod, server: s
         assert environment["notes"] == [f"flash-attn is left out: HTTP 404 for {missing['url']}"]
 
 
-def test_a_wheelhouse_needs_no_network(either: EnvPod, tmp_path: Path) -> None:
+def test_a_wheelhouse_needs_no_network(pod: EnvPod, tmp_path: Path) -> None:
     make_wheel(tmp_path / "house", "tool", "1.0", requires=["part"], script=True)
     make_wheel(tmp_path / "house", "part", "0.1")
-    either.variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
-    installer = "uv" if either.uv else "pip"
-    environment = either.build(request("tool", wheelhouse=str(tmp_path / "house"), installer=installer))
+    pod.variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    environment = pod.build(request("tool", wheelhouse=str(tmp_path / "house")))
     assert environment["packages"] == {"part": "0.1", "tool": "1.0"}
 
 

@@ -8,13 +8,15 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.env import lease
+from orchestrator.agent.env import commands, lease
+from orchestrator.agent.env.store import Store
 from tests.support import proc
 from tests.support.env_pod import EnvPod, request
 from tests.support.waiting import wait_for
@@ -176,8 +178,40 @@ def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPo
     assert not Path(old["root"]).exists()
     assert pod.check(request("part"))["state"] == "absent"
     assert {e["key"]: e["in_use"] for e in pruned["kept"]} == {used["key"]: True, recent["key"]: False}
+    why = {e["key"]: e["why"] for e in pruned["kept"]}
+    assert why == {used["key"]: "a run uses it", recent["key"]: "it was used in the last 15 minutes"}
+    assert pruned["freed_bytes"] > 0
     assert pod.check(request("tool"))["state"] == "ready", "what is left is undisturbed"
     assert pod.build(request("part"))["key"] == old["key"], "a trimmed cache still works"
+
+
+def test_what_goes_while_environments_are_listed_does_not_matter(
+    pod: EnvPod, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another build fills and empties the cache meanwhile; another `prune` removes an environment."""
+    key = pod.build(request("tool<2"))["key"]
+    monkeypatch.setattr(Store, "whole", lambda _: ["gone", key])
+    over = threading.Event()
+    busy = pod.workdir / "cache" / "busy"
+    busy.mkdir()
+
+    def churn() -> None:
+        while not over.is_set():
+            for name in map(str, range(50)):
+                (busy / name).touch()
+            for name in map(str, range(50)):
+                (busy / name).unlink()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(100):
+            assert commands.list_(["--workdir", str(pod.workdir)]) == 0
+            listed = json.loads(capsys.readouterr().out)
+            assert [e["key"] for e in listed["environments"]] == [key] and listed["cache_bytes"] > 0
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_pruning_by_size_takes_the_longest_unused_first(pod: EnvPod) -> None:
@@ -191,6 +225,8 @@ def test_pruning_by_size_takes_the_longest_unused_first(pod: EnvPod) -> None:
     pruned = pod.call("prune", "--workdir", str(pod.workdir), *keep)
     for answer in (planned, pruned):
         assert [e["key"] for e in answer["removed"]] == [older["key"]]
+        assert [(e["key"], e["why"]) for e in answer["kept"]] == [(newer["key"], "there is room for it")]
+    assert (planned["dry_run"], pruned["dry_run"]) == (True, False)
     assert not Path(older["root"]).exists()
 
 

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.agent.env import verify as script
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.pod.client import probe
+from orchestrator.pod.facts import probe
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.tasks.bootstrap import bootstrap
 from tests.support.local_agent import Told, agent_on
@@ -133,7 +133,7 @@ def test_a_cpu_pod_gets_a_real_torch_and_triton_and_gets_them_back(tmp_path: Pat
         (["install", "triton==3.6.0"], "triton 3.7.1 -> 3.6.0"),
         (["uninstall", "torch"], f"torch {found['packages']['torch']} -> removed"),
     ):
-        settings = Settings.of_pod(sys.executable).for_uv()
+        settings = Settings.of(sys.executable).for_uv()
         command = [str(uv), "pip", change[0], "--python", found["python"], *change[1:]]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, **settings})
         told = Told()

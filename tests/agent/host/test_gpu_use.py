@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.host import gpu_use
+from orchestrator.agent.host import gpu_use, probe
 from orchestrator.results import _notes
 from orchestrator.shared import telemetry
 from tests.support import proc
@@ -55,6 +55,27 @@ def test_an_idle_gpu_is_used(pod: Pod, smi: Smi) -> None:
 def test_someone_elses_use_is_seen(smi: Smi, shown: Any, reason: str) -> None:
     smi.show(**shown)
     assert reason in (gpu_use.use_by_others({}).by or "")
+
+
+@pytest.mark.parametrize(
+    ("shown", "by", "unknown"),
+    [
+        ({"memory": 300}, None, None),
+        ({"memory": 1024, "load": 10}, None, None),
+        ({"memory": 1025}, "1025 MiB of GPU 0 are taken", None),
+        ({"load": 11}, "it is 11 % busy", None),
+        ({"apps": "GPU-0, 4242, 512, /usr/bin/python3\n"}, "pid 4242 (python3) holds 512 MiB on GPU 0", None),
+        ({"memory": "[N/A]", "load": "[N/A]"}, None, "does not tell how much memory of GPU 0 is taken"),
+        ({"memory": "[N/A]", "load": 50}, "it is 50 % busy", None),
+    ],
+)
+def test_the_probe_tells_by_the_same_rule(smi: Smi, shown: Any, by: str | None, unknown: str | None) -> None:
+    smi.show(cards=2, **shown)
+    facts = probe.probe(str(smi.folder))
+    for use in (facts["gpu_use"][0], gpu_use.use_by_others({})._asdict()):
+        assert by in use["by"] if by else use["by"] is None
+        assert unknown in use["unknown"] if unknown else use["unknown"] is None
+    assert facts["gpu_use"][1] == {"by": None, "unknown": None} and len(facts["gpu_use"]) == 2
 
 
 def test_a_gpu_that_someone_else_uses_blocks_the_stage(pod: Pod, smi: Smi) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.verdict.evidence import Judgement
+from orchestrator.verdict.rules import Judgement
 from tests.support.agent_pod import SYSTEM, Pod, Run, pytest_stage
 from tests.support.stage_cases import CASES, ONE_SKIPPED, Case
 

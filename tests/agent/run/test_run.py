@@ -145,7 +145,12 @@ def test_a_changed_plan_is_refused(pod: Pod) -> None:
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("{", "is not JSON"), ("[]", "is not a plan of format 1"), ('{"format": 2}', "is not a plan of format 1")],
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not a plan of format 1 or 2"),
+        ('{"format": 3}', "is not a plan of format 1 or 2"),
+        ('{"format": 2}', "was changed"),
+    ],
 )
 def test_a_plan_that_is_none_is_refused(pod: Pod, text: str, sentence: str) -> None:
     run = pod.prepare({}, [said("s", ["true"])])

@@ -1,0 +1,69 @@
+"""The agent as a process of its own on the pod, which holds the pod's lock until its run has ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from orchestrator.errors import PodBusy, PodError
+from orchestrator.launchers.base import Launcher, Secrets
+from orchestrator.plan.plan import to_json
+from orchestrator.pod.client import Agent
+from orchestrator.shared.answers import Cancelling, Held, Holder, Launched, RunState, RunStatus
+from orchestrator.shared.plan import Plan
+from orchestrator.text import plain
+from orchestrator.transports.base import COMMAND_LIMIT_S
+
+# A run that is gone on with is checked and gets its tree before the answer comes.
+_LAUNCH_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class ProcessLauncher(Launcher):
+    """Over a connection to the pod's agent, which starts another one of itself."""
+
+    agent: Agent
+
+    def start(self, plan: Plan, secrets: Secrets) -> str | None:
+        directory = self.agent.run_directory(plan["run_id"])
+        self.agent.transport.put(to_json(plan).encode(), f"{directory}/plan.json")
+        try:
+            launched = self._launch(secrets, directory)
+        except PodError as refused:
+            if self._has_begun(directory):
+                return None
+            if isinstance(refused, PodBusy):
+                self.agent.transport.check(["rm", "-r", directory])
+            raise
+        dead = launched["dead"]
+        if not dead:
+            return None
+        how = "with the machine, which was started again" if dead.get("rebooted") else "without letting the pod go"
+        return f"run {plain(dead.get('run_id'))} of {plain(dead.get('holder'))} died {how}; --resume goes on with it"
+
+    def resume(self, run_id: str, by: str, secrets: Secrets) -> None:
+        self._launch(secrets, self.agent.run_directory(run_id), "--resume-by", by)
+
+    def state(self, run_id: str) -> RunState:
+        return self._status(self.agent.run_directory(run_id))["state"]
+
+    def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> bool:
+        how = ("--by", by, *(["--stolen"] if stolen else []))
+        return self.agent.call(Cancelling, "cancel", self.agent.run_directory(run_id), *how)["signalled"]
+
+    def holder(self, wait: float = 0.0) -> Holder | None:
+        limit = wait + COMMAND_LIMIT_S
+        return self.agent.call(Held, "holder", self.agent.workdir, "--wait", str(wait), timeout=limit)["holder"]
+
+    def _launch(self, secrets: Secrets, *arguments: str) -> Launched:
+        """`secrets` travel on stdin: neither a file nor a process list shows them."""
+        handed = json.dumps(secrets).encode()
+        return self.agent.call(Launched, "launch", *arguments, input=handed, timeout=_LAUNCH_LIMIT_S)
+
+    def _status(self, run_directory: str) -> RunStatus:
+        return self.agent.call(RunStatus, "status", run_directory)
+
+    def _has_begun(self, run_directory: str) -> bool:
+        """Whether an agent has the run or had it: an earlier launch arrived, though its answer may not have."""
+        found = self._status(run_directory)
+        return found["state"] == "running" or bool(found["bytes"])

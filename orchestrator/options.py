@@ -1,0 +1,241 @@
+"""What each verb of the command line takes: the options as click reads them, and as the verb gets them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from orchestrator.config.inventory import Inventory, Pod, load_inventory
+from orchestrator.errors import InputError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Of days, minutes or GiB.
+MOST = 1e9
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a verb speaks: with `as_json`, JSON on stdout and nothing else there."""
+
+    as_json: bool
+    quiet: bool
+    verbose: bool
+
+    @property
+    def verbosity(self) -> int:
+        return -1 if self.quiet else int(self.verbose)
+
+
+@dataclass(frozen=True)
+class Reaching(Output):
+    """Of verbs that reach a pod."""
+
+    pod: str
+    inventory: str | None
+    accept_new_host_key: bool
+
+    @property
+    def the_pod(self) -> Pod:
+        return load_inventory(self.inventory).pod(self.pod)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where the repository and its results are."""
+
+    repo: Path
+    artifacts: Path | None
+
+    @property
+    def kept_in(self) -> Path:
+        return self.artifacts or self.repo / "artifacts"
+
+
+@dataclass(frozen=True)
+class Validate(Reaching, Kept):
+    """`resume` is the run to go on with: empty for the newest, None for a new run."""
+
+    allow_different_gpu: bool
+    commit: str
+    runbook: str | None
+    max_time: str | None
+    max_cost: float | None
+    wait: bool
+    steal: bool
+    resume: str | None
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class Bootstrap(Reaching):
+    """`build_limit` in minutes."""
+
+    repo: Path
+    allow_different_gpu: bool
+    runbook: str | None
+    explain: bool
+    fresh: bool
+    wheelhouse: Path | None
+    offline: bool
+    download_wheelhouse: Path | None
+    allow_source_build: bool
+    build_limit: float
+
+
+@dataclass(frozen=True)
+class Follow(Reaching, Kept):
+    commit: str | None
+    run: str | None
+
+
+@dataclass(frozen=True)
+class Fetch(Follow):
+    no_wait: bool
+
+
+@dataclass(frozen=True)
+class Cancel(Reaching):
+    run: str | None
+
+
+@dataclass(frozen=True)
+class Pods:
+    inventory: str | None
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class Runs(Output, Kept):
+    """Without a pod: the runs that are kept here."""
+
+    pod: str | None
+    inventory: str | None
+    accept_new_host_key: bool
+
+
+@dataclass(frozen=True)
+class Report(Kept):
+    as_json: bool
+    inventory: str | None
+    markdown: bool
+    redact_hosts: bool
+    run: str | None
+
+    @property
+    def pods(self) -> Inventory:
+        return load_inventory(self.inventory)
+
+
+@dataclass(frozen=True)
+class Prune(Reaching):
+    """`keep` in GiB."""
+
+    days: float | None
+    keep: float | None
+    dry_run: bool
+
+
+def takes(kind: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
+    """Hand a verb its options as one object of this kind."""
+
+    def decorate(verb: Callable[[T], int]) -> Callable[..., int]:
+        @wraps(verb)
+        def with_options(**given: Any) -> int:
+            return verb(kind(**given))
+
+        return with_options
+
+    return decorate
+
+
+class Amount(click.FloatRange):
+    """A range of numbers; "nan", which Python reads as one, is in no range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+class Text(click.types.StringParamType):
+    """Text that says something: an unset variable of a script must not stand for any run, commit or file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx) or self.fail("expected a name, got an empty text", param, ctx)
+
+
+class Folder(click.Path):
+    """A directory; the empty text is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(TEXT.convert(value, param, ctx), param, ctx)
+
+
+TEXT = Text()
+FOLDER = Folder(path_type=Path, file_okay=False)
+AMOUNT = Amount(min=0, max=MOST)
+
+
+class OnePod(click.types.StringParamType):
+    """A pod's name. Naming two is refused: a run is on one pod, and the first would be left out in silence."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        try:
+            pods = load_inventory(ctx.params.get("inventory")).pods
+        except InputError:
+            return []
+        return [click.shell_completion.CompletionItem(name) for name in pods if name.startswith(incomplete)]
+
+
+def one_pod(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The one pod that was named, None for none."""
+    if len(given) > 1:
+        raise click.BadParameter(f"expected one pod, got {', '.join(given)}: run the command for each", ctx, param)
+    return given[0] if given else None
+
+
+def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+
+    def apply(f: F) -> F:
+        for decorator in reversed(decorators):
+            f = decorator(f)
+        return f
+
+    return apply
+
+
+def pod_option(*, required: bool, help: str) -> Callable[[F], F]:
+    return click.option(
+        "--pod", type=OnePod(), metavar="NAME", multiple=True, required=required, callback=one_pod, help=help
+    )
+
+
+inventory = click.option(
+    "--inventory", type=TEXT, metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
+)
+pod = pod_option(required=True, help="A pod of the inventory.")
+maybe_pod = pod_option(required=False, help="The runs on this pod.")
+repo = click.option("--repo", type=FOLDER, default=".", help="The git repository [default: the current directory].")
+artifacts = click.option("--artifacts", type=FOLDER, help="Where results are kept [default: <repo>/artifacts].")
+json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and nothing else there.")
+loudness = together(
+    click.option("-q", "--quiet", is_flag=True, help="Only warnings and the result."),
+    click.option("-v", "--verbose", is_flag=True, help="More about each step."),
+)
+trust = click.option(
+    "--accept-new-host-key", is_flag=True, help="Accept the host key that this pod shows now, new or changed."
+)
+gpu = click.option("--allow-different-gpu", is_flag=True, help="Go on although the GPU is not the promised one.")
+reaching = together(pod, inventory, trust, json, loudness)

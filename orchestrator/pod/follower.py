@@ -1,0 +1,106 @@
+"""Follow a run to its end: the journal as it grows, each stage's files as it ends, reconnecting by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.errors import DiskError, IntegrityError
+from orchestrator.pod.client import Agent
+from orchestrator.pod.download import Downloader, Quota
+from orchestrator.pod.retry import Connect, Retry
+from orchestrator.results import Seen
+from orchestrator.shared.answers import RunState
+from orchestrator.shared.events import Event
+from orchestrator.store.journal_copy import JournalCopy
+from orchestrator.store.run_directory import RunDirectory
+from orchestrator.text import size
+from orchestrator.ui import Progress
+
+_POLL_S = 5.0
+_CHUNK_BYTES = 4 << 20
+_JOURNAL_LIMIT = 256 << 20
+
+
+@dataclass
+class Follower:
+    """Follows one run; `state_of` asks over a connection whether it goes on, ended, or lost its agent."""
+
+    connect: Connect
+    run: RunDirectory
+    progress: Progress
+    quota: Quota
+    state_of: Callable[[Agent], RunState]
+    wait: bool = True
+
+    def follow(self, agent: Agent | None = None) -> Seen:
+        """Bring home all there is and, with `wait`, what comes until the run ends or its agent is found dead.
+
+        `agent` is an open connection to begin with. What is seen counts as much of the journal as has its files here:
+        somebody else who follows may have come further. ContactLost without progress for GIVE_UP_S.
+        """
+        run_id = self.run.path.name
+        which = f"--pod {self.run.plan()['pod']} {run_id}"
+        retry = Retry(
+            self.connect, self.progress, "the run goes on", f"nsa-pod follow {which}, or nsa-pod cancel {which}"
+        )
+        try:
+            return retry.until_done(lambda there: self._follow_on(there, retry.advance), agent)
+        except DiskError as e:
+            raise DiskError(f"{e}; nothing is lost on the pod: nsa-pod fetch {which}") from e
+
+    def _follow_on(self, agent: Agent, advance: Callable[[], None]) -> Seen:
+        downloader, copy = Downloader.of(self.run, self.quota, advance), JournalCopy(self.run.journal_file)
+        state = self._bring(agent, downloader, copy, advance)
+        return Seen(state, downloader.refused, downloader.left, copy.seen)
+
+    def _bring(self, agent: Agent, downloader: Downloader, copy: JournalCopy, advance: Callable[[], None]) -> RunState:
+        """Read the journal on and fetch what it names: evidence at once, the rest when all of it is read."""
+        remote = agent.run_directory(self.run.path.name)
+        known = _parse(copy.extend())
+        downloader.note(known)
+        ended = _has_ended(known)
+        state: RunState = "running"
+        while not ended:
+            fresh = self._read_on(agent, remote, copy, _POLL_S if self.wait and state == "running" else 0)
+            downloader.note(fresh)
+            for event in fresh:
+                self.progress.event(event)
+            ended = _has_ended(fresh)
+            downloader.take(agent, remote, everything=not fresh)
+            advance()
+            if fresh:
+                continue
+            if state != "running":  # nothing came after the agent was found dead
+                return state
+            state = self.state_of(agent)
+            if state == "running" and not self.wait:
+                return state
+        downloader.take(agent, remote, everything=True)
+        return "ended"
+
+    def _read_on(self, agent: Agent, remote: str, copy: JournalCopy, wait: float) -> list[Event]:
+        """The journal's next whole lines, appended to the laptop's copy."""
+        chunk = agent.tail(remote, copy.seen, wait, _CHUNK_BYTES)
+        if copy.seen + len(chunk) > _JOURNAL_LIMIT:
+            raise IntegrityError(f"the journal of {self.run.path.name} is larger than {size(_JOURNAL_LIMIT)}")
+        whole = chunk[: chunk.rfind(b"\n") + 1]
+        if len(chunk) >= _CHUNK_BYTES and not whole:
+            raise IntegrityError(f"the journal of {self.run.path.name} has a line of {_CHUNK_BYTES} bytes or more")
+        return _parse(copy.extend(whole))
+
+
+def _has_ended(events: list[Event]) -> bool:
+    return any(event["event"] == "run_ended" for event in events)
+
+
+def _parse(lines: bytes) -> list[Event]:
+    """The events of whole journal lines; the hash chain is checked when the run is judged."""
+    try:
+        events = [json.loads(line) for line in lines.splitlines()]
+    except (ValueError, RecursionError) as e:
+        raise IntegrityError(f"the journal has a line that is not JSON: {e}") from e
+    if not all(isinstance(event, dict) and isinstance(event.get("event"), str) for event in events):
+        raise IntegrityError("the journal has a line that is not an event")
+    return events

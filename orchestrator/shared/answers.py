@@ -1,0 +1,213 @@
+"""What the agent's commands answer, as JSON: written on the pod, held against these shapes on the laptop.
+
+A pod may answer anything. There may be more in an answer than its shape says, never less.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+
+from orchestrator.shared.plan import Environment
+
+RunState = Literal["running", "ended", "lost"]
+"""Of a run: lost if its agent died before its end."""
+Amount = Union[int, str, None]
+
+
+class Gpu(TypedDict):
+    """As nvidia-smi shows it; memory in MiB, `compute_cap` as "8.9". None is what the driver does not tell."""
+
+    index: Amount
+    name: Optional[str]
+    driver: Optional[str]
+    compute_cap: Optional[str]
+    memory_used_mib: Amount
+    memory_total_mib: Amount
+    utilization_percent: Amount
+
+
+class GpuUse(TypedDict):
+    """`by` says who uses a GPU, as a clause; `unknown` why that cannot be told. Neither: it is idle."""
+
+    by: Optional[str]
+    unknown: Optional[str]
+
+
+class Python(TypedDict):
+    """A Python of the pod: where it was found, what it says of itself, whether it has C headers."""
+
+    path: str
+    version: str
+    executable: str
+    implementation: str
+    soabi: Optional[str]
+    headers: bool
+
+
+class Disk(TypedDict):
+    """Room at `path`; `free_inodes` is None where a file system makes them as it needs them."""
+
+    path: str
+    free_bytes: int
+    total_bytes: int
+    free_inodes: Optional[int]
+    writable: bool
+
+
+class _Alive(TypedDict):
+    dead: bool
+
+
+class Holder(_Alive, total=False):
+    """Who holds the pod, since when, for which run; `dead` if that process is gone, which frees the pod in a moment."""
+
+    holder: str
+    since: str
+    run_id: str
+
+
+class Facts(TypedDict):
+    """`probe`: what the agent finds on the pod. `gpu_use` is of each of `gpus`, and beside them: plans have those."""
+
+    hostname: str
+    boot_id: Optional[str]
+    os: str
+    arch: str
+    libc: List[str]
+    cpus: Optional[int]
+    cpu_model: Optional[str]
+    gpus: List[Gpu]
+    gpu_use: List[GpuUse]
+    gpu_complaint: Optional[str]
+    driver_cuda: Optional[str]
+    disk: Disk
+    programs: Dict[str, Optional[str]]
+    pythons: List[Python]
+    built: List[str]
+    holder: Optional[Holder]
+    newest_run: Optional[str]
+
+
+class RunSummary(TypedDict):
+    """A run on the pod; `bytes` is its journal's size, None is what its plan does not say."""
+
+    run_id: str
+    state: RunState
+    commit: Optional[str]
+    runbook: Optional[str]
+    bytes: int
+
+
+class Runs(TypedDict):
+    runs: List[RunSummary]
+    holder: Optional[Holder]
+
+
+class Held(TypedDict):
+    holder: Optional[Holder]
+
+
+class Launched(TypedDict):
+    """`dead` is what a holder that died with the pod had said of itself."""
+
+    dead: Optional[Dict[str, Any]]
+
+
+class RunStatus(TypedDict):
+    state: RunState
+    bytes: int
+
+
+class Cancelling(TypedDict):
+    """Whether there was an agent to be asked."""
+
+    signalled: bool
+
+
+class TreeHash(TypedDict):
+    """`wrong` says which part is not as expected."""
+
+    tree: str
+    wrong: Optional[str]
+
+
+class AdoptedTree(TypedDict):
+    """The tree that is there now, and where."""
+
+    tree: str
+    path: str
+
+
+class BuildStarted(TypedDict):
+    """`started` is false where somebody else builds the same."""
+
+    job: str
+    started: bool
+
+
+class BuildStep(TypedDict):
+    text: str
+    phase: str
+    t: float
+
+
+class _BuildState(TypedDict):
+    state: Literal["running", "built", "failed", "lost"]
+    offset: int
+    progress: List[BuildStep]
+
+
+class BuildProgress(_BuildState, total=False):
+    """`offset` is how much of the progress was told; `error` why it failed, `lacks` what it needs to be carried."""
+
+    error: str
+    lacks: Literal["uv"]
+
+
+class EnvironmentReady(TypedDict):
+    state: Literal["ready"]
+    environment: Environment
+
+
+class EnvironmentNot(TypedDict):
+    state: Literal["absent", "changed"]
+    reason: str
+
+
+class EnvironmentSummary(TypedDict):
+    """`age_s` is the time since its last use; of the packages, torch, triton and flash-attn are named."""
+
+    key: str
+    profile: Optional[str]
+    packages: Dict[str, Any]
+    bytes: int
+    age_s: float
+    in_use: bool
+
+
+class Environments(TypedDict):
+    environments: List[EnvironmentSummary]
+
+
+EnvironmentFound = Union[EnvironmentReady, EnvironmentNot]
+
+
+class KeptEnvironment(EnvironmentSummary):
+    why: str
+
+
+class BuiltWheel(TypedDict):
+    """A wheel that was compiled on the pod."""
+
+    file: str
+    bytes: int
+
+
+class Pruned(TypedDict):
+    """What `env prune` removed, or would; `freed_bytes` is what the disk got back, downloads included."""
+
+    dry_run: bool
+    removed: List[EnvironmentSummary]
+    kept: List[KeptEnvironment]
+    wheels: List[BuiltWheel]
+    freed_bytes: int

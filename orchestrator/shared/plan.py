@@ -1,0 +1,227 @@
+"""plan.json: all that a run does, as the laptop writes it and the agent reads it, under the hash in its run id."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Literal, Mapping, Optional, TypedDict, cast
+
+from orchestrator.shared import strict_json
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.schema import first_error
+
+FORMAT = 2
+"""Of the plans and journals that this version writes. Format 1 had no number in its journals."""
+FORMATS = (1, 2)
+
+HASH_DIGITS = 8
+STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8}")
+_OBJECT_NAME = re.compile(r"[0-9a-f]{40}")
+
+
+class Limits(TypedDict):
+    """Seconds of wall time, without output, from SIGTERM to SIGKILL; bytes that are kept of each output stream."""
+
+    wall: float
+    silence: float
+    grace: float
+    log_bytes: int
+
+
+class Stage(TypedDict):
+    """One process (group): `argv` still has its placeholders, `env` is complete but for the allow-list and for
+    `secrets`, variables whose values the launch hands over beside the plan. `expect` is for `verdict` to read.
+    """
+
+    name: str
+    argv: List[str]
+    env: Dict[str, str]
+    secrets: List[str]
+    paths: List[str]
+    needs: List[str]
+    required: bool
+    cuda: bool
+    pytest: bool
+    exclusive: Optional[Literal["gpu"]]
+    limits: Limits
+    expect: Dict[str, Any]
+    blocked: Optional[str]
+
+
+class LeftOut(TypedDict):
+    """A stage of the runbook that does not apply to this pod."""
+
+    name: str
+    reason: str
+    cuda: bool
+
+
+class Submodule(TypedDict):
+    """A submodule of the tree: where, its commit, and the hash of the tree below it."""
+
+    path: str
+    commit: str
+    tree: str
+
+
+class RunbookOrigin(TypedDict):
+    """Where the runbook came from; `committed` says whether the commit holds the same bytes at that path."""
+
+    name: str
+    source: Literal["repository", "packaged", "file"]
+    path: str
+    sha256: str
+    committed: bool
+
+
+class Environment(TypedDict, total=False):
+    """Where the stages' packages are: a managed environment below `root`, or the pod's own Python as it is.
+
+    Undecided until a pod was asked. `torch_cuda` is torch's CUDA runtime; `lock` is the whole lock's text.
+    """
+
+    kind: Literal["managed", "system", "undecided"]
+    python: str
+    python_version: str
+    root: str
+    key: str
+    profile: Optional[str]
+    packages: Dict[str, str]
+    torch_cuda: Optional[str]
+    built: Dict[str, Any]
+    notes: List[str]
+    lock: str
+    lock_sha256: str
+
+
+class Changed(TypedDict):
+    """What of a pod's identity is another than at the run `run_id`, as clauses."""
+
+    run_id: str
+    changes: List[str]
+
+
+class Machine(TypedDict, total=False):
+    """Which machine the pod is, with its GPUs as nvidia-smi shows them.
+
+    `driver_cuda` is the newest CUDA that the driver supports: neither an installed toolkit nor torch's runtime.
+    """
+
+    hostname: Optional[str]
+    boot_id: Optional[str]
+    arch: Optional[str]
+    cpu_model: Optional[str]
+    cpus: Optional[int]
+    gpus: List[Dict[str, Any]]
+    driver: Optional[str]
+    driver_cuda: Optional[str]
+    host_key: Optional[str]
+    changed_since: Optional[Changed]
+
+
+class Promises(TypedDict):
+    """What the pod has, as its facts say."""
+
+    cuda: bool
+
+
+class RunLimit(TypedDict):
+    """What a whole run may take: `seconds`, of which `spent` had passed at its launch; `given` as it was asked for."""
+
+    given: str
+    seconds: float
+    spent: float
+
+
+class Estimate(TypedDict):
+    """What the stages may take, in seconds: by what they took in earlier `runs`; those of `by_limit`, which did not run
+    there yet, by their wall limits."""
+
+    seconds: float
+    cost: Optional[float]
+    runs: int
+    by_limit: List[str]
+
+
+class Plan(TypedDict):
+    """The run id ends with the hash of all the rest."""
+
+    format: int
+    run_id: str
+    created: str
+    nonce: str
+    pod: str
+    who: str
+    commit: str
+    commit_object: str
+    tree: str
+    submodules: List[Submodule]
+    dirty: bool
+    runbook: RunbookOrigin
+    requires: List[str]
+    environment: Environment
+    promises: Promises
+    facts: Machine
+    cost_per_hour: Optional[float]
+    workdir: str
+    left_out: List[LeftOut]
+    stages: List[Stage]
+    limit: Optional[RunLimit]
+    estimate: Optional[Estimate]
+
+
+def canonical(plan: Mapping[str, Any]) -> bytes:
+    """The bytes that a plan's hash is of: all but the run id, keys sorted."""
+    content = {key: value for key, value in plan.items() if key != "run_id"}
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def plan_hash(plan: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, of the plan without its run id; the run id ends with the first eight digits."""
+    return hashlib.sha256(canonical(plan)).hexdigest()
+
+
+def read(text: str, source: str) -> Plan:
+    """The plan in `text`; Failure, with `source` as its name, if it is not the one that its run id was made from."""
+    try:
+        found = strict_json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise Failure(f"{source} is not JSON: {e}") from e
+    if not isinstance(found, dict) or found.get("format") not in FORMATS:
+        known = " or ".join(map(str, FORMATS))
+        raise Failure(f"{source} is not a plan of format {known}: it is that of another version of nsa-pod")
+    run_id = str(found.get("run_id"))
+    if not run_id.endswith("-" + plan_hash(found)[:HASH_DIGITS]):
+        raise Failure(f"{source} was changed: its content is not what run {run_id} was launched with")
+    return _checked(found, source)
+
+
+def load(run_dir: Path) -> Plan:
+    """The plan of the run in `run_dir`; Failure if it is not whole, or that of another run."""
+    path = run_dir / "plan.json"
+    try:
+        plan = read(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    except FileNotFoundError as e:
+        raise Failure(f"{path} does not exist") from e
+    if plan["run_id"] != run_dir.name:
+        raise Failure(f"{path} is the plan of run {plan['run_id']}, expected that of {run_dir.name}")
+    return plan
+
+
+def _checked(found: Dict[str, Any], source: str) -> Plan:
+    """What becomes paths and file names on either side must be able to: a plan may come from anywhere."""
+    wrong = first_error(found, Plan, "it")
+    if wrong:
+        raise Failure(f"{source} is not a plan: {wrong} is not as it should be")
+    if not _RUN_ID.fullmatch(found["run_id"]):
+        raise Failure(f"{source} is not a plan: its run id is {found['run_id']!r}")
+    for name in (found["commit"], found["tree"]):
+        if not _OBJECT_NAME.fullmatch(name):
+            raise Failure(f"{source} is not a plan: {name!r} is not the name of a git object")
+    for stage in found["stages"]:
+        if not STAGE_NAME.fullmatch(stage["name"]):
+            raise Failure(f"{source} has a stage called {stage['name']!r}: expected letters, digits, '_', '.', '-'")
+    return cast(Plan, found)

@@ -1,0 +1,29 @@
+"""What a stage is asked for, `expect` in a runbook: each kind of evidence says itself what may be asked of it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, TypedDict
+
+from orchestrator.shared.schema import Error, errors
+from orchestrator.verdict import routes, tests
+from orchestrator.verdict.artifacts import asked as artifacts
+
+
+class Expect(TypedDict, total=False):
+    """`allow_tracebacks` is for a stage that shows exceptions which it has handled."""
+
+    tests: tests.Asked
+    routes: routes.Asked
+    artifacts: List[artifacts.Asked]
+    allow_tracebacks: bool
+
+
+def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:
+    """What cannot be asked for, by its place; `closed` refuses keys that nobody knows."""
+    plain = {key: value for key, value in expect.items() if value is not None}
+    items = plain.pop("artifacts", [])
+    yield from errors(plain, Expect, closed=closed)
+    for index, item in enumerate(items) if isinstance(items, list) else ():
+        yield from artifacts.wrong(item, ("artifacts", index), closed=closed)
+    if not isinstance(items, list):
+        yield Error(("artifacts",), "expected a list")

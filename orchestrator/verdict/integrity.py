@@ -1,0 +1,42 @@
+"""What the agent saw around a stage that takes the credit from its evidence: tree, environment, modules, GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Iterator, Optional
+
+from orchestrator.shared.text import listing
+
+if TYPE_CHECKING:
+    from orchestrator.verdict.case import Case
+
+
+def doubts(case: Case) -> Iterator[Optional[str]]:
+    """Sentences, the weightiest first."""
+    record = case.evidence
+    changed = record["tree"]["changed"]
+    if changed or not record["tree"]["ok"]:
+        yield f"files of the commit were changed in the run's tree: {listing(changed)}"
+    if record["stray_before"]:
+        yield f"an earlier stage left files in the tree that are not the commit's: {listing(record['stray_before'])}"
+    if not record["environment_ok"]:
+        yield "the environment's installed files are not those that were recorded"
+    if not record["journal_ok"]:
+        yield "the agent's journal was changed by something else than the agent"
+    for wrong in record["unseen_sessions"]:
+        yield f"a pytest that it ran behind another program, where no outcome counts, had not simply passed: {wrong}"
+    for module in record["foreign_modules"]:
+        yield f"module {module['name']} was imported from {module['file']}, outside the tree, which holds it too"
+    yield from _gpu(case)
+    if record["guarded"] is False:
+        yield "Python ran with -I, -E or -S, or its report was damaged: where its modules came from is not known"
+
+
+def _gpu(case: Case) -> Iterator[Optional[str]]:
+    use = case.evidence["gpu"]
+    if use and use["disturbed"]:
+        yield f"someone else used the GPU while it ran, or just after: {use['disturbed']}"
+    if case.stage["exclusive"] and case.stage["cuda"]:
+        if not use:
+            yield "whether it had the GPU to itself was not recorded"
+        if case.evidence["used_cuda"] is False:
+            yield "it wants a GPU for itself, and no Python of it has used CUDA"

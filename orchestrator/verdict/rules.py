@@ -1,0 +1,177 @@
+"""The status of a stage, by rule, from what it left behind: the first rule of the table that matches decides.
+
+The agent judges with this to know which later stages may run; the laptop judges again, and only that counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from orchestrator.shared import stage_record
+from orchestrator.shared.plan import FORMATS, Stage
+from orchestrator.shared.stage_record import File
+from orchestrator.shared.text import plain
+from orchestrator.verdict import integrity, output, routes, tests
+from orchestrator.verdict.artifacts import evidence as artifacts
+from orchestrator.verdict.case import Case, Run
+from orchestrator.verdict.status import Status
+
+_REASON_LENGTH = 400
+
+
+class Rule(NamedTuple):
+    """A status, when a stage gets it (a row of docs/verdict.md), and what finds the reason, if there is one; `formats`
+    are those of the runs that it is for.
+    """
+
+    status: Status
+    when: str
+    finds: Callable[[Case], Optional[str]]
+    formats: Tuple[int, ...] = FORMATS
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A stage's status with the sentence that says why, and what its evidence holds.
+
+    `tests` counts outcomes (empty if no session was seen) and lists what did not simply pass; `routes` maps an
+    operation to the number of passed tests for each route that they recorded; `artifacts` are those asked for that are
+    there.
+    """
+
+    status: Status
+    reason: str
+    tests: tests.Summary = field(default_factory=lambda: tests.Summary())
+    routes: Dict[str, Dict[str, int]] = field(default_factory=dict)
+    artifacts: List[File] = field(default_factory=list)
+
+
+def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Status]) -> Judgement:
+    """Judge one stage of a plan by what the journal tells of it (None: nothing) and the files of its run.
+
+    `statuses` are those of the stages before it. Nothing in the record or the files, however malformed, raises.
+    """
+    case = Case(run, stage, None, statuses)
+    if told is not None:
+        try:
+            case.record = stage_record.read(told)
+        except ValueError as e:
+            case.malformed = str(e)
+    status, reason = next(_matches(case), ("passed", ""))
+    return Judgement(
+        status, plain(reason, _REASON_LENGTH), tests.summary(case), routes.taken(case), artifacts.delivered(case)
+    )
+
+
+def blocked_by_plan(stage: Stage, statuses: Mapping[str, Status]) -> Optional[str]:
+    """Why a stage is not even tried, by what is known before it: its plan, and the stages before it."""
+    for need in stage["needs"]:
+        if statuses.get(need) != "passed":
+            return f"needs {need}, which is {statuses.get(need, 'not part of this run')}"
+    return stage["blocked"]
+
+
+def _matches(case: Case) -> Iterator[Tuple[Status, str]]:
+    for rule in RULES:
+        reason = rule.finds(case) if case.run.format in rule.formats else None
+        if reason:
+            yield rule.status, reason
+
+
+def _malformed(case: Case) -> Optional[str]:
+    return case.malformed and f"the record of this stage is malformed: {case.malformed}"
+
+
+def _not_run(case: Case) -> Optional[str]:
+    return case.run.never_ended if case.record is None else None
+
+
+def _cancelled(case: Case) -> Optional[str]:
+    reasons = {"cancel": "cancelled by a person", "limit": "ended by the limit that was set for the whole run"}
+    return reasons.get(str(case.evidence["ended_by"]))
+
+
+def _blocked(case: Case) -> Optional[str]:
+    reason = blocked_by_plan(case.stage, case.statuses) or case.evidence["blocked"]
+    if reason or not case.evidence["started"]:
+        return str(reason or "it was not started")
+    return tests.collected_nothing(case)
+
+
+def _timed_out(case: Case) -> Optional[str]:
+    limit = case.stage["limits"]["wall"]
+    return f"still running at its limit of {limit:g} s" if case.evidence["ended_by"] == "wall" else None
+
+
+def _stalled(case: Case) -> Optional[str]:
+    limit = case.stage["limits"]["silence"]
+    return f"no output for {limit:g} s" if case.evidence["ended_by"] == "silence" else None
+
+
+def _crashed(case: Case) -> Optional[str]:
+    return f"ended by {case.evidence['signal']}" if case.evidence["signal"] else None
+
+
+def _failed(case: Case) -> Optional[str]:
+    code = case.evidence["exit_code"]
+    return tests.failures(case) or (None if code == 0 else f"exit code {code}")
+
+
+def _untrusted(case: Case) -> Optional[str]:
+    return _first(integrity.doubts(case), artifacts.doubts(case), tests.doubts(case))
+
+
+def _not_there(case: Case) -> Optional[str]:
+    if not case.stage["pytest"] and not artifacts.asked(case):
+        return "no evidence asked"
+    wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
+    return _first(artifacts.problems(case), wrong_routes, output.tracebacks(case))
+
+
+def _not_at_home(case: Case) -> Optional[str]:
+    return case.run.not_as_recorded(case.evidence)
+
+
+def _first(*found: Iterator[Optional[str]]) -> Optional[str]:
+    return next((wrong for some in found for wrong in some if wrong), None)
+
+
+RULES: Tuple[Rule, ...] = (
+    Rule("invalid", "its record in the journal is malformed", _malformed),
+    Rule("not_run", "the run ended before it: cancelled, at its limit, or because its agent died", _not_run),
+    Rule(
+        "cancelled",
+        "a person cancelled it, or the limit that was set for the whole run (`--max-time`, `--max-cost`) was reached",
+        _cancelled,
+    ),
+    Rule(
+        "blocked",
+        "a path, program, module or package that it names is absent; a stage that it needs did not pass; a promised "
+        "device is absent; someone else uses a bench's GPU; pytest collected nothing. It does not run, the others do",
+        _blocked,
+    ),
+    Rule("timed_out", "over the wall limit. Its whole process group is ended", _timed_out),
+    Rule("stalled", "no output for the silence limit. Its whole process group is ended", _stalled),
+    Rule("crashed", "ended by a signal, which is named", _crashed),
+    Rule("failed", "exit code not 0, or failures or errors in the JUnit file", _failed),
+    Rule(
+        "invalid",
+        "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
+        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU",
+        _untrusted,
+    ),
+    Rule(
+        "skipped",
+        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow",
+        tests.too_few,
+    ),
+    Rule(
+        "invalid",
+        "what was asked for is not there: an artifact, a text that it must hold, a route or a check; an artifact that "
+        "holds a secret's value; or no evidence was asked for at all",
+        _not_there,
+    ),
+    Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),
+    Rule("passed", "none of these", lambda case: None),
+)

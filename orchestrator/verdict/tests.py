@@ -1,0 +1,235 @@
+"""Tests: what may be asked of a pytest session, and what its report and the agent's own plugin say of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Iterator, List, NamedTuple, NewType, Optional, TypedDict
+
+from orchestrator.shared.schema import RULES
+from orchestrator.shared.text import count, plain
+from orchestrator.verdict import junit, outcomes
+
+if TYPE_CHECKING:
+    from orchestrator.verdict.case import Case
+
+_MOST_LISTED = 1000
+
+Pattern = NewType("Pattern", str)
+Least = NewType("Least", int)
+
+
+class Asked(TypedDict, total=False):
+    """`allow_skips` are patterns of reasons, `must_pass` patterns of test ids."""
+
+    min_passed: Least
+    allow_skips: List[Pattern]
+    must_pass: List[Pattern]
+
+
+class Shortfall(NamedTuple):
+    """Something that is not a pass: a test (or module) with its outcome, why, and whether the runbook allows it."""
+
+    id: str
+    outcome: str
+    reason: str
+    allowed: bool
+
+
+class NotPassed(TypedDict):
+    """A shortfall, or a failure, in the result."""
+
+    id: str
+    outcome: str
+    reason: str
+    allowed: bool
+
+
+class Summary(TypedDict, total=False):
+    """How many tests were collected, what became of them, and what did not simply pass. Empty without a session."""
+
+    collected: int
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    xfailed: int
+    xpassed: int
+    rerun: int
+    deselected: int
+    allowed_skips: int
+    not_passed: List[NotPassed]
+
+
+def asked(case: Case) -> Asked:
+    """What is asked of the tests; a pytest stage that does not say owes one pass."""
+    return case.expect.get("tests") or {}
+
+
+def _pattern(text: str) -> Optional[str]:
+    try:
+        re.compile(text)
+    except re.error as e:
+        return f"expected a regular expression: {e}"
+    return None
+
+
+RULES.update({Pattern: _pattern, Least: lambda number: None if number >= 1 else "expected a whole number above 0"})
+
+
+def shortfalls(session: outcomes.Session, allow: List[Pattern]) -> list[Shortfall]:
+    """Every skip, xfail, XPASS and deselection of a session, each allowed or not by the patterns `allow`."""
+    found = [(t.id, "skipped", t.reason) for t in session.with_outcome("skipped")]
+    found += [(id_, "skipped", reason) for id_, reason in session.collect_skips.items()]
+    found += [(t.id, "skipped", reason) for t in session.tests.values() for reason in t.skipped_subtests]
+    found += [(t.id, "xfailed", f"xfail: {t.reason}") for t in session.with_outcome("xfailed")]
+    found += [(t.id, "xpassed", f"xpass: {t.reason}") for t in session.with_outcome("xpassed")]
+    found += [(id_, "rerun", f"rerun: {raised}") for id_, raised in session.reruns.items()]
+    found += [(id_, "deselected", f"deselected: {id_}") for id_ in session.deselected]
+    found += [(path, "deselected", f"ignored: {path}") for path in dict.fromkeys(session.ignored)]
+    return [Shortfall(*item, any(re.search(pattern, item[2]) for pattern in allow)) for item in found]
+
+
+def summary(case: Case) -> Summary:
+    """Counts of outcomes, and what did not simply pass; empty if no session was seen."""
+    session = case.session
+    if not session.started:
+        return {}
+    listed = shortfalls(session, asked(case).get("allow_skips") or [])
+    short = Counter(s.outcome for s in listed)
+    return Summary(
+        collected=len(session.collected),
+        passed=len(session.with_outcome("passed")),
+        failed=len(session.with_outcome("failed")),
+        errors=len(session.with_outcome("error")) + len(session.collect_errors),
+        skipped=short["skipped"],
+        xfailed=short["xfailed"],
+        xpassed=short["xpassed"],
+        rerun=short["rerun"],
+        deselected=short["deselected"],
+        allowed_skips=sum(s.allowed for s in listed),
+        not_passed=[
+            NotPassed(id=plain(s.id), outcome=s.outcome, reason=plain(s.reason), allowed=s.allowed)
+            for s in listed[:_MOST_LISTED]
+        ],
+    )
+
+
+def failures(case: Case) -> Optional[str]:
+    """The first failure that pytest, or its JUnit file, reports."""
+    bad = case.session.with_outcome("failed", "error")
+    if bad:
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        return f"{bad[0].id} {'failed' if bad[0].outcome == 'failed' else 'had an error'}: {bad[0].reason}{more}"
+    for id_, reason in case.session.collect_errors.items():
+        return f"{id_} could not be collected: {reason}"
+    wrong = [c for c in case.sessions.junit if c.outcome in ("failed", "error")]
+    return f"junit.xml holds {count(len(wrong), 'failure')}" if wrong else None
+
+
+def collected_nothing(case: Case) -> Optional[str]:
+    session = case.session
+    if not session.started or session.selected or session.tests or session.collect_errors:
+        return None
+    if case.evidence["exit_code"] not in (4, 5):  # usage error (a file or test that is not there), no tests
+        return None
+    if session.collect_skips:
+        id_, reason = next(iter(session.collect_skips.items()))
+        return f"pytest collected nothing: {id_} skipped itself: {reason}"
+    if session.deselected:
+        return f"pytest collected nothing: all {count(len(session.deselected), 'test')} deselected"
+    return "pytest collected nothing"
+
+
+def too_few(case: Case) -> Optional[str]:
+    """Skips, deselections and the like that are not allowed; files without a test; too few passes."""
+    if not case.stage["pytest"]:
+        return None
+    wanted = asked(case)
+    refused = [s for s in shortfalls(case.session, wanted.get("allow_skips") or []) if not s.allowed]
+    if refused:
+        first = refused[0]
+        same = count(sum(s.outcome == first.outcome for s in refused), "test")
+        others = count(sum(s.outcome != first.outcome for s in refused), "other shortfall")
+        more = "" if others.startswith("0") else f"; {others}"
+        why = "" if first.outcome == "deselected" else f": {first.reason}"
+        return f"{same} {first.outcome}{why} ({first.id}){more}"
+    empty = _named_in_vain(case.session)
+    if empty:
+        return f"no test was collected in {empty}"
+    passed = case.session.with_outcome("passed")
+    least = wanted.get("min_passed") or 1
+    if len(passed) < least:
+        return f"{count(len(passed), 'test')} passed, expected at least {least}"
+    for pattern in wanted.get("must_pass") or ():
+        if not any(re.search(pattern, test.id) for test in passed):
+            return f"no test that matches {pattern!r} passed"
+    return None
+
+
+def _named_in_vain(session: outcomes.Session) -> Optional[str]:
+    """The first file or directory in pytest's arguments of which no test was even collected."""
+    ids = [*session.collected, *session.collect_skips, *session.collect_errors]
+    for path in (os.path.normpath(target.partition("::")[0]) for target in session.targets):
+        inside = re.compile(re.escape(path) + r"(/|::|$)")
+        if path != "." and not os.path.isabs(path) and not any(map(inside.match, ids)):
+            return path
+    return None
+
+
+def doubts(case: Case) -> Iterator[Optional[str]]:
+    """What makes the reports of a session untrustworthy."""
+    if case.stage["pytest"]:
+        yield case.sessions.wrong
+        yield _unfinished(case.session, case.evidence["exit_code"])
+        yield _hidden_failure(case.session)
+        yield case.sessions.junit_wrong
+        yield _disagreement(case)
+
+
+def _unfinished(session: outcomes.Session, exit_code: Optional[int]) -> Optional[str]:
+    """What shows that the session did not run to its end as it says."""
+    if not session.started:
+        return "the agent's pytest plugin was never started"
+    if session.interrupted is not None:
+        return f"pytest was stopped half-way: {session.interrupted}"
+    if session.exit_status is None:
+        return "pytest did not finish its session"
+    if session.exit_status != exit_code:
+        return f"pytest finished with {session.exit_status}, its process with {exit_code}"
+    if Counter(session.collected) != Counter(session.selected) + Counter(session.deselected):
+        total, selected, left = len(session.collected), len(session.selected), len(session.deselected)
+        return f"{count(total, 'test')} collected, but {selected} selected and {left} deselected"
+    ran = {test.id for test in session.tests.values() if test.finished and test.outcome != "unfinished"}
+    if Counter(session.selected) != Counter(ran):
+        return f"{count(len(session.selected), 'test')} selected, but {len(ran)} run to the end"
+    return None
+
+
+def _hidden_failure(session: outcomes.Session) -> Optional[str]:
+    """What shows that a failure was reported as something else, or could not happen."""
+    for id_, raised in session.raised.items():
+        if len(raised) > session.told[id_]:
+            return f"{id_} raised {raised[0]}, but was reported {session.tests[id_].outcome}"
+    for test in session.with_outcome("passed", "xpassed"):
+        if test.id in session.uncalled:
+            return f"{test.id} was reported {test.outcome}, but was never called"
+    return "Python ran with -O, which leaves assertions out" if session.stripped else None
+
+
+def _disagreement(case: Case) -> Optional[str]:
+    """The first test of which junit.xml says something else than the agent's plugin."""
+    written = Counter((c.key, c.outcome, repr(c.routes)) for c in case.sessions.junit)
+    names = {junit.case_key(id_): id_ for id_ in (*case.session.tests, *case.session.collect_skips)}
+    seen = Counter((junit.case_key(t.id), _outcome_in_junit(t), repr(t.routes)) for t in case.session.tests.values())
+    seen.update((junit.case_key(id_), "skipped", "{}") for id_ in case.session.collect_skips)
+    for key, outcome, taken in seen - written:
+        return f"the agent's plugin saw {names[key]} {outcome} with routes {taken}, junit.xml does not say so"
+    for key, outcome, taken in written - seen:
+        return f"junit.xml says {outcome} of {key} with routes {taken}, the agent's plugin does not"
+    return None
+
+
+def _outcome_in_junit(test: outcomes.Test) -> str:
+    return "passed" if test.outcome in ("passed", "xpassed") and not test.skipped_subtests else "skipped"

@@ -1,0 +1,21 @@
+"""The rules, asked about one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.verdict.case import Run
+from orchestrator.verdict.rules import Judgement, judge_stage
+
+
+def judge(
+    stage: dict[str, Any],
+    record: object,
+    folder: Path,
+    statuses: Mapping[str, Any] | None = None,
+    devices: frozenset[str] | None = None,
+) -> Judgement:
+    """The judgement of a planned stage by its record and the files in `folder`."""
+    return judge_stage(Run(folder, devices=devices), stage, record, statuses or {})  # type: ignore[arg-type]
