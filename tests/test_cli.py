@@ -31,6 +31,7 @@ cli.main(["doctor", "--pod", "local"{more}])
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("more", "stdout"), [("", ""), (', "--json"', '{"verdict": "error", "error": "interrupted"}\n')]
 )

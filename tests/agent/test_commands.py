@@ -107,6 +107,7 @@ esac
 """
 
 
+@pytest.mark.process
 def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "nvidia-smi").write_text(SMI)
@@ -121,6 +122,7 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert old["compute_cap"] is None and old["memory_used_mib"] is None and old["uuid"] == "GPU-1"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("body", "says"),
     [

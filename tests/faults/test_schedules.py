@@ -27,11 +27,13 @@ def play(place: str, among: Iterable[int], most: int, jobs: int) -> None:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("place", "number"), [("local", 6), ("ssh", 2), ("box", 2)])
 def test_a_few_schedules(place: str, number: int) -> None:
     play(place, MANY, number, 2)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("place", PLACES)

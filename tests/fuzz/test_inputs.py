@@ -144,6 +144,7 @@ def test_yaml_that_is_made_to_hurt(tmp_path: Path, text: str) -> None:
     assert isinstance(sentence_or(lambda: find_runbook(str(file), tmp_path)), InputError)
 
 
+@pytest.mark.process
 @amounts(60, 1000)
 def test_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amount: int) -> None:
     """Names of pods, runs, revisions and files, as a person may type them."""
@@ -191,6 +192,7 @@ Host jump
 """
 
 
+@pytest.mark.ssh
 @amounts(25, 600)
 def test_ssh_configurations(tmp_path: Path, amount: int) -> None:
     file = tmp_path / "config"

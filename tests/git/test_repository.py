@@ -88,6 +88,7 @@ def test_a_branch_called_like_another_commits_abbreviation(git: Git) -> None:
     assert Repository.open(git.root).resolve("facade0").commit == first
 
 
+@pytest.mark.process
 def test_what_is_no_repository(tmp_path: Path) -> None:
     for folder, sentence in ((tmp_path, "not inside a git repository"), (tmp_path / "none", "is not a directory")):
         with pytest.raises(InputError, match=sentence):

@@ -91,6 +91,7 @@ def outcomes(
         workers.shutdown(cancel_futures=True)
 
 
+@pytest.mark.process
 @pytest.mark.timeout(1200)  # the first one waits until all have begun
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> None:

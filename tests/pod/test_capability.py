@@ -24,6 +24,7 @@ esac
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "sm", "reason"),
     [

@@ -95,6 +95,7 @@ def shows_part(value: str, size: int, text: str) -> bool:
     return any(value[i : i + size] in text for i in range(len(value) - size + 1))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("length", "least"), [(40, 10), (300, 100)])
 def test_pytest_shortens_values_and_shows_no_part_of_a_secret(tmp_path: Path, length: int, least: int) -> None:
     """The reason for ellipses here: of a failed comparison, a call, the environment, pytest shows both ends of a value,

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from orchestrator.store.run_directory import open_directory
+from tests.support import ROOT
 from tests.support.project import local_pod, new_project
 
-KEPT = Path(__file__).parents[1] / "data" / "format-1"
+KEPT = ROOT / "tests" / "data" / "format-1"
 # What the results of this version say more than those of the run's time.
 ADDED: set[str] = set()
 ADDED_TO_STAGES: set[str] = set()
@@ -41,6 +42,7 @@ def test_a_kept_run_is_judged_as_it_was(tmp_path: Path, then: dict[str, Any]) ->
     assert now["summary"].startswith(then["summary"])
 
 
+@pytest.mark.process
 def test_a_run_of_an_older_agent_is_fetched(tmp_path: Path, then: dict[str, Any]) -> None:
     project = new_project(tmp_path, {"local": local_pod(tmp_path)})
     on_pod = tmp_path / "workdir" / "runs" / then["run_id"]

@@ -120,12 +120,15 @@ class Run:
         return (self.path / name).read_text(errors="replace")
 
     def wait_for(self, event: str, limit: float = 30.0, **fields: Any) -> dict[str, Any]:
-        """The first such event in the journal, waited for."""
+        """The first such event in the journal, waited for; the journal is read where it has grown."""
         end = time.monotonic() + limit
+        file, size = self.path / "journal.jsonl", 0
         while time.monotonic() < end:
-            for found in self.events:
-                if found["event"] == event and all(found.get(key) == value for key, value in fields.items()):
-                    return found
+            if file.exists() and file.stat().st_size != size:
+                size = file.stat().st_size
+                for found in self.events:
+                    if found["event"] == event and all(found.get(key) == value for key, value in fields.items()):
+                        return found
             time.sleep(0.02)
         raise AssertionError(f"no {event} in {limit} s: {self.trouble()}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from orchestrator.agent.env.progress import Progress
 from orchestrator.agent.env.store import Store
 from orchestrator.agent.env.uv import find_uv
+from orchestrator.config.inventory import Pod as InventoryPod
 from orchestrator.pod import bundle
 from orchestrator.shared.wheels.settings import Settings
 from tests.support.agent_pod import Pod, make_environment
@@ -22,13 +24,15 @@ from tests.support.project import Project, local_pod, new_project
 from tests.support.proxy import Proxy
 from tests.support.sshd import Sshd, new_sshd
 
+_TRANSPORTS = ["local", pytest.param("ssh", marks=pytest.mark.ssh)]
+
 # the laptop
 
 
 @pytest.fixture
 def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """$NSA_POD_HOME; no agent and no other configuration of the user takes part."""
-    home = tmp_path / "laptop"
+    home = tmp_path / "home-of-nsa-pod"
     monkeypatch.setenv("NSA_POD_HOME", str(home))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return home
@@ -46,11 +50,22 @@ def other(project: Project, tmp_path: Path) -> Project:
     return replace(project, root=tmp_path / "other" / "repo", home=tmp_path / "other" / "home")
 
 
-@pytest.fixture(params=["local", "ssh"])
-def any_project(request: pytest.FixtureRequest, tmp_path: Path, sshd: Sshd) -> Project:
+@pytest.fixture(params=_TRANSPORTS)
+def any_project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
     """An empty repository with one pod, `p`: this machine, and the same behind SSH."""
-    pod = local_pod(tmp_path) if request.param == "local" else sshd.entry(workdir=str(tmp_path / "workdir"))
-    return new_project(tmp_path, {"p": pod})
+    if request.param == "local":
+        return new_project(tmp_path, {"p": local_pod(tmp_path)})
+    sshd: Sshd = request.getfixturevalue("sshd")
+    return new_project(tmp_path, {"p": sshd.entry(workdir=str(tmp_path / "workdir"))})
+
+
+@pytest.fixture(params=_TRANSPORTS)
+def pod_of(request: pytest.FixtureRequest) -> Callable[..., InventoryPod]:
+    """Makes pods as the inventory has them, on this interpreter: this machine, and the same behind SSH."""
+    if request.param == "local":
+        return lambda **keys: InventoryPod(name="here", transport="local", **{"python": sys.executable, **keys})
+    sshd: Sshd = request.getfixturevalue("sshd")
+    return sshd.pod
 
 
 # a pod that is a directory

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from pathlib import Path
+
+_COUNT = itertools.count(1000)
 
 
 def pids() -> list[int]:
@@ -19,6 +23,16 @@ def saying(*words: str | bytes) -> list[int]:
     """Processes whose command lines contain all `words`."""
     wanted = [word.encode() if isinstance(word, str) else word for word in words]
     return [pid for pid in pids() if (line := command(pid)) and all(word in line for word in wanted)]
+
+
+def a_sleep() -> str:
+    """Seconds to sleep that nobody else does: by them a test knows its processes, whoever tests beside it."""
+    return f"{next(_COUNT)}.{os.getpid()}"
+
+
+def sleeping(seconds: str) -> list[int]:
+    """Processes `sleep SECONDS`."""
+    return saying(f"sleep\0{seconds}\0")
 
 
 def is_alive(pid: int) -> bool:

@@ -57,3 +57,10 @@ def write_journal(run: RunDirectory, plan: Plan, records: list[dict[str, Any]], 
     if end:
         journal.append({"event": "run_ended", "reason": "done"})
     journal.close()
+
+
+def ended_run(folder: Path) -> RunDirectory:
+    """A run of one stage, which passed."""
+    run, plan = make_run(folder, {"one": True})
+    write_journal(run, plan, [record(run, "one")])
+    return run

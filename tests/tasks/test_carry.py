@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed, PodError
 from orchestrator.pod.facts import probe
 from orchestrator.tasks.bootstrap import Options, bootstrap
+from orchestrator.tasks.carry import _MAKE_ROOM
 from tests.support.local_agent import Told, agent_on
 from tests.support.sshd import Sshd
 from tests.support.wheels import make_uv_wheel, make_wheel
@@ -20,14 +22,15 @@ TOOL = EnvironmentSpec(extra=["tool<2"])
 SAID = "the pod cannot get uv: carrying it there"
 
 
-@pytest.fixture(params=["local", "ssh"])
-def bare(request: pytest.FixtureRequest, tmp_path: Path, sshd: Sshd, index: str) -> Pod:
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.process), pytest.param("ssh", marks=pytest.mark.ssh)])
+def bare(request: pytest.FixtureRequest, tmp_path: Path, index: str) -> Pod:
     """A pod with an index of packages, but no uv: neither of its own nor in the index."""
     place = {"workdir": str(tmp_path / "w")}
     variables = {"PIP_INDEX_URL": index, "PIP_NO_INDEX": "0", "PIP_FIND_LINKS": ""}
     variables.update(PATH="/usr/bin:/bin", HOME=str(tmp_path))
     if request.param == "local":
         return Pod(name="here", transport="local", **place, env=variables)
+    sshd: Sshd = request.getfixturevalue("sshd")
     return sshd.pod(**place, env=variables)
 
 
@@ -96,3 +99,17 @@ def test_what_changed_on_the_way_does_not_count(
             bootstrap(agent, probe(agent), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
     assert carried(bare) == [] and list(Path(bare.workdir, "wheelhouses").iterdir()) == []
     assert list(Path(bare.workdir, "incoming").iterdir()) == []
+
+
+@pytest.mark.process
+def test_what_goes_while_room_is_made_for_a_wheelhouse_does_not_matter(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "find").write_text('#!/bin/sh\necho "find: incoming/other: No such file or directory" >&2\nexit 1\n')
+    (programs / "find").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    command = ["sh", "-c", _MAKE_ROOM, "sh", str(tmp_path / "incoming" / "mine"), str(tmp_path / "wheels")]
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "incoming" / "mine").is_dir()
+    (tmp_path / "file").touch()
+    assert subprocess.run([*command[:-1], str(tmp_path / "file" / "x")], capture_output=True).returncode == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.run import lock
 from orchestrator.results import Seen
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import FORMAT
@@ -246,12 +247,12 @@ def test_a_run_that_never_began_is_called_so_and_not_chosen(project: Project) ->
     first = validate(project)
     lost = kill_agent(project)
     assert finish(first).json["state"] == "lost"
-    lock = project.root.parent / "workdir" / "lock"
-    wait_for(lambda: project.run("doctor", "--pod", "local", "--json").stdout.count("held by") == 0)
-    lock.unlink()
-    lock.mkdir()
+    workdir = project.root.parent / "workdir"
+    wait_for(lambda: lock.holder(workdir) is None)
+    (workdir / "lock").unlink()
+    (workdir / "lock").mkdir()
     assert "the agent cannot start" in finish(validate(project)).json["error"]
-    lock.rmdir()
+    (workdir / "lock").rmdir()
     fetched = project.run("fetch", "--pod", "local", "--json").json
     assert fetched["run_id"] != lost and fetched["error"].startswith("the run never began: ")
     (project.root.parent / "gate").touch()

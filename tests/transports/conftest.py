@@ -1,11 +1,10 @@
-"""A laptop's home of its own for each test, and transports to a real server."""
+"""Transports to a real server."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +16,6 @@ from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.sshd import Sshd
 
 
-@pytest.fixture(autouse=True)
-def at_home(laptop: Path) -> None:
-    """All of these tests are of a laptop without a past."""
-
-
 @pytest.fixture
 def ssh(sshd: Sshd) -> Iterator[SshTransport]:
     """A connected transport to the shared server."""
@@ -29,11 +23,10 @@ def ssh(sshd: Sshd) -> Iterator[SshTransport]:
         yield transport  # type: ignore[misc]
 
 
-@pytest.fixture(params=["local", "ssh"])
-def transport(request: pytest.FixtureRequest, sshd: Sshd) -> Iterator[Transport]:
+@pytest.fixture
+def transport(pod_of: Callable[..., Pod]) -> Iterator[Transport]:
     """Each kind of transport, connected."""
-    pod = Pod(name="here", transport="local") if request.param == "local" else sshd.pod()
-    with open_transport(pod) as opened:
+    with open_transport(pod_of()) as opened:
         yield opened
 
 

@@ -264,6 +264,7 @@ def test_a_new_pod_is_asked_for_once_per_transport(sshd: Sshd) -> None:
     assert len(asked) == 1
 
 
+@pytest.mark.process
 def test_local_is_the_same_machine(tmp_path: Path) -> None:
     with open_transport(Pod(name="here", transport="local")) as transport:
         assert transport.run(["pwd"]).exit_code == 0 and transport.fingerprint is None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from orchestrator.report.rules import filled
 from orchestrator.verdict.rules import RULES
 from orchestrator.verdict.status import MEANINGS, OUTCOMES, STATUSES, making, verdict_of
-
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
 
 
 def test_the_documents_hold_the_table() -> None:

@@ -126,29 +126,29 @@ def test_a_compiler_error_is_shown_and_nothing_is_left(bench: EnvPod, tmp_path: 
 
 
 def test_it_is_ended_with_all_its_compilers_when_its_time_is_over(bench: EnvPod) -> None:
-    bench.variables["STEP_S"] = "321"
+    bench.variables["STEP_S"] = step = proc.a_sleep()
     sentence = bench.refused(asked("tool", limit_s=8))
     assert "did not end within 8 s" in sentence
-    assert not sleeping("321") and kept(bench) == []
+    assert not proc.sleeping(step) and kept(bench) == []
 
 
 def test_the_compilers_of_a_killed_builder_end_with_it(bench: EnvPod) -> None:
-    bench.variables["STEP_S"] = "322"
+    bench.variables["STEP_S"] = step = proc.a_sleep()
     job = bench.start(asked("tool"))
-    wait_for(lambda: sleeping("322"))
+    wait_for(lambda: proc.sleeping(step))
     builders = bench.builders()
     (builder,) = (pid for pid in builders if proc.parent(pid) not in builders)
     os.kill(builder, signal.SIGKILL)
     assert bench.wait(job)["state"] == "lost"
-    wait_for(lambda: not sleeping("322"))
+    wait_for(lambda: not proc.sleeping(step))
     # The process that saw to that may be killed too: then the next builder ends what goes on.
     bench.start(asked("tool"))
-    wait_for(lambda: sleeping("322"))
+    wait_for(lambda: proc.sleeping(step))
     for pid in bench.builders():
         os.kill(pid, signal.SIGKILL)
     bench.variables["STEP_S"] = "0"
     assert bench.build(asked("tool"))["key"].endswith("-src")
-    assert not sleeping("322")
+    assert not proc.sleeping(step)
     assert bench.leftovers() == [] and len(kept(bench)) == 1
 
 
@@ -237,8 +237,3 @@ def toolkit(folder: Path, release: str) -> None:
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
     nvcc.chmod(0o755)
-
-
-def sleeping(seconds: str) -> list[int]:
-    """Processes `sleep <seconds>`, which only these tests start."""
-    return proc.saying(f"sleep\0{seconds}\0")

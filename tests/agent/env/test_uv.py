@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import base64
+import os
+import platform
 import threading
+import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.env.progress import Progress
+from orchestrator.agent.env.store import Store
+from orchestrator.agent.env.uv import _put
+from orchestrator.shared.wheels.settings import Settings
 from tests.support.env_pod import EnvPod, request
 from tests.support.wheels import make_index, make_uv_wheel, make_wheel
 
@@ -90,3 +98,15 @@ class _Guarded(SimpleHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: the tests' output is for the tests."""
+
+
+def test_builders_that_fetch_uv_at_once_all_have_it(tmp_path: Path) -> None:
+    links, tools = tmp_path / "links", tmp_path / "tools"
+    links.mkdir()
+    machine = platform.machine()
+    with zipfile.ZipFile(links / f"uv-0.9.0-py3-none-manylinux_2_17_{machine}.manylinux2014_{machine}.whl", "w") as x:
+        x.writestr("uv-0.9.0.data/scripts/uv", os.urandom(4_000_000))
+    settings, progress = Settings.of_folders([str(links)]), Progress(tmp_path / "progress.jsonl")
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: _put(tools / "uv", Store(tmp_path), settings, progress), range(18)))
+    assert os.listdir(tools) == ["uv"] and os.access(tools / "uv", os.X_OK)

@@ -21,13 +21,17 @@ from orchestrator.tasks.bootstrap import bootstrap
 from tests.support.local_agent import Told, agent_on
 
 SCRIPT = Path(script.__file__)
-# The tests' own torch, which is a CPU build.
-PACKAGES = {name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")}
+
+
+def installed() -> dict[str, str]:
+    """The tests' own torch, which is a CPU build, and what belongs to it."""
+    return {name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")}
 
 
 def verify(**asked: Any) -> dict[str, Any]:
     """What the script prints for this Python's packages."""
-    question = {"packages": PACKAGES, "pins": {"torch": PACKAGES["torch"]}, "cuda": None, **asked}
+    packages = installed()
+    question = {"packages": packages, "pins": {"torch": packages["torch"]}, "cuda": None, **asked}
     done = subprocess.run(
         [sys.executable, "-I", "-B", str(SCRIPT)],
         input=json.dumps(question),
@@ -39,25 +43,28 @@ def verify(**asked: Any) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.torch
 def test_a_cpu_pair_is_tried_with_a_matmul_and_a_kernel() -> None:
     found = verify()["ok"]
     assert found["torch_cuda"] is None
     assert found["checks"][-3:] == ["matmul", "triton is torch's own", "Triton kernel in the interpreter"]
 
 
+@pytest.mark.torch
 def test_a_build_without_cuda_does_not_pass_for_one_with() -> None:
     assert "is built for CUDA None, expected 12.8" in verify(cuda="12.8")["error"]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
-    ("packages", "says"),
+    ("other", "says"),
     [
-        ({**PACKAGES, "triton": "3.0.0"}, f"triton is {PACKAGES['triton']}, expected 3.0.0"),
+        ({"triton": "3.0.0"}, "triton is {triton}, expected 3.0.0"),
         ({"no-such-package": "1"}, "no-such-package is not installed"),
     ],
 )
-def test_other_packages_than_the_locks_are_named(packages: dict[str, str], says: str) -> None:
-    assert verify(packages=packages)["error"] == says
+def test_other_packages_than_the_locks_are_named(other: dict[str, str], says: str) -> None:
+    assert verify(packages={**installed(), **other})["error"] == says.format(**installed())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.verdict.rules import Judgement
 from tests.support.agent_pod import SYSTEM, Pod, Run, pytest_stage
 from tests.support.stage_cases import CASES, ONE_SKIPPED, Case
 
@@ -19,6 +20,8 @@ def pytest_runtest_makereport(item, call):
     (yield).get_result().outcome = "passed"
 """
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, agent: Path, environment: dict[str, Any]) -> Run:
@@ -28,29 +31,34 @@ def run(tmp_path_factory: pytest.TempPathFactory, agent: Path, environment: dict
     return pod.run(files, *(case.stage for case in CASES), promises={"cuda": True})
 
 
+@pytest.fixture(scope="module")
+def judged(run: Run) -> dict[str, Judgement]:
+    return run.judge()
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_status(run: Run, case: Case) -> None:
-    judgement = run.judge()[case.name]
+def test_status(judged: dict[str, Judgement], case: Case) -> None:
+    judgement = judged[case.name]
     assert judgement.status == case.status, judgement
     assert re.search(case.reason, judgement.reason), judgement.reason
     assert bool(judgement.reason) == (case.status != "passed")
 
 
-def test_allowed_shortfalls_are_counted_and_all_are_listed(run: Run) -> None:
-    tests = run.judge()["allowed_skip"].tests
+def test_allowed_shortfalls_are_counted_and_all_are_listed(judged: dict[str, Judgement]) -> None:
+    tests = judged["allowed_skip"].tests
     assert (tests["passed"], tests["skipped"], tests["allowed_skips"]) == (1, 1, 1)
     (listed,) = tests["not_passed"]
     assert listed["reason"] == "no GPU" and listed["allowed"]
 
 
-def test_routes_are_told(run: Run) -> None:
-    assert run.judge()["on_the_gpu"].routes == {"selected": {"triton@cuda:sm_90": 1}}
+def test_routes_are_told(judged: dict[str, Judgement]) -> None:
+    assert judged["on_the_gpu"].routes == {"selected": {"triton@cuda:sm_90": 1}}
 
 
-def test_undeclared_artifacts_are_kept_but_not_credited(run: Run) -> None:
+def test_undeclared_artifacts_are_kept_but_not_credited(run: Run, judged: dict[str, Judgement]) -> None:
     files = [file["path"] for file in run.records["leaves_for_later"]["files"]]
     assert "artifacts/b.txt" in files
-    assert [a["path"] for a in run.judge()["leaves_for_later"].artifacts] == ["a.txt"]
+    assert [a["path"] for a in judged["leaves_for_later"].artifacts] == ["a.txt"]
 
 
 def test_what_is_no_regular_file_is_named(run: Run) -> None:

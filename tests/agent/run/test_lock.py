@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, proc
 from tests.support.agent_pod import Pod, said
 from tests.support.gated_run import clone, commit, events, finish, validate, wait_until_waiting
 from tests.support.project import Outcome, Project
@@ -68,13 +68,14 @@ def test_a_holder_that_died_is_told_of(pod: Pod, rebooted: bool) -> None:
 
 def test_a_killed_agents_lock_is_had_as_soon_as_its_processes_are_gone(pod: Pod) -> None:
     """No moment in which the next launch is refused for a dead run."""
-    first = pod.launch({}, [said("s", ["sh", "-c", "setsid sleep 4545 & sleep 4545"])])
+    seconds = proc.a_sleep()
+    first = pod.launch({}, [said("s", ["sh", "-c", f"setsid sleep {seconds} & sleep {seconds}"])])
     first.wait_for("stage_started")
     second = pod.prepare({}, [said("s", ["echo", "1"])])
     os.kill(first.wait_for("run_started")["pid"], signal.SIGKILL)
     assert pod.ask("launch", str(second.path))["dead"]["run_id"] == first.run_id
     assert second.wait().only().status == "passed"
-    assert not subprocess.run(["pgrep", "-f", "sleep 4545"], capture_output=True).stdout
+    assert not proc.saying(seconds)
 
 
 def test_cancel_tells_that_the_pod_was_taken(pod: Pod) -> None:

@@ -14,6 +14,7 @@ from orchestrator.agent.run import reaper
 from tests.support import proc
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.process
 # The child goes on to its exec only once its parent, which waits for that exec, is gone.
 PARENT = """
 import os, subprocess
@@ -52,10 +53,11 @@ def test_a_process_that_shows_its_mark_late_is_found(monkeypatch: pytest.MonkeyP
         looks += 1
         return marked(run_id) if looks > 1 else []
 
+    late = f"late-{os.getpid()}"
     monkeypatch.setattr(processes, "marked", hidden_at_first)
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "late"}) as process:
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: late}) as process:
         try:
-            reaper.end_marked("late")
+            reaper.end_marked(late)
             assert process.wait(5) == -signal.SIGKILL
         finally:
             process.kill()

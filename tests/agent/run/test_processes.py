@@ -15,7 +15,7 @@ from tests.support import proc
 from tests.support.agent_pod import Pod, Run, said, script
 from tests.support.waiting import wait_for
 
-MARK = "nsa-pod-test-daemon"
+MARK = f"nsa-pod-test-daemon-{os.getpid()}-"  # of these tests, whoever else runs them beside
 DAEMON = f"""
 import os, sys, time
 if os.fork() == 0:
@@ -151,6 +151,7 @@ def test_a_file_that_is_no_program(pod: Pod) -> None:
     assert "./run.sh cannot be started: Exec format error" in judged["a"].reason
 
 
+@pytest.mark.process
 def test_a_failing_observer_ends_the_command(tmp_path: Path) -> None:
     """The agent's own failure (its journal cannot be written) must not leave the stage running."""
 

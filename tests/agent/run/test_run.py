@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -93,14 +92,14 @@ def test_cancel(pod: Pod) -> None:
 
 
 def test_a_killed_agent_leaves_neither_lock_nor_processes(pod: Pod) -> None:
-    run = pod.launch({}, [said("s", ["sh", "-c", "setsid sleep 3141 & sleep 3141"])])
+    seconds = proc.a_sleep()
+    run = pod.launch({}, [said("s", ["sh", "-c", f"setsid sleep {seconds} & sleep {seconds}"])])
     pid = run.wait_for("run_started")["pid"]
     run.wait_for("stage_started")
-    sleeping = ["pgrep", "-f", "sleep 3141"]
-    wait_for(lambda: len(subprocess.run(sleeping, capture_output=True).stdout.split()) >= 2)
+    wait_for(lambda: len(proc.saying(seconds)) >= 2)
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: state(pod, run.run_id) == "lost")
-    wait_for(lambda: not subprocess.run(sleeping, capture_output=True).stdout)
+    wait_for(lambda: not proc.saying(seconds))
     wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
     assert not pod.ask("cancel", str(run.path))["signalled"]
     assert pod.run({}, said("next", ["echo", "1"])).only().status == "passed"

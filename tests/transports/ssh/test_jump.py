@@ -124,6 +124,7 @@ def test_a_proxy_command(sshd: Sshd, hop: Sshd, tmp_path: Path) -> None:
             assert out.read() == b"x\n"
 
 
+@pytest.mark.ssh
 def test_chains_keep_their_order(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host pod\n HostName p\n ProxyJump u@one:2201,two\nHost two\n HostName t\n Port 22\n User v\n")
@@ -132,6 +133,7 @@ def test_chains_keep_their_order(tmp_path: Path) -> None:
     assert (pod.host, pod.proxy_command) == ("p", None)
 
 
+@pytest.mark.ssh
 def test_a_jump_host_through_itself_is_bad_input(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host pod\n ProxyJump one\nHost one\n ProxyJump two\nHost two\n ProxyJump one\n")

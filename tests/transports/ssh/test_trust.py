@@ -119,6 +119,7 @@ def test_the_inventorys_pin_needs_nobody_and_yields_to_nobody(sshd: Sshd) -> Non
         assert wrong in str(refused.value) and sshd.fingerprint in str(refused.value)
 
 
+@pytest.mark.ssh
 def test_the_inventory_may_pin_any_of_a_servers_keys(tmp_path: Path) -> None:
     server = new_sshd(tmp_path / "two", extra=f"HostKey {tmp_path}/two/rsa")
     run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(tmp_path / "two/rsa")], check=True)
