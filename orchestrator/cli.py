@@ -100,10 +100,8 @@ def validate(o: options.Validate) -> int:
         raise InputError("--resume goes on with the run's own plan: expected no --max-time, --max-cost or --dry-run")
     asked = request_task.Asked(pod, o.repo, o.commit, o.runbook, o.artifacts, limit)
     with Progress(o.verbosity) as progress:
-        progress.say(
-            f"revision {o.commit} of {o.repo.resolve()} on pod {pod.name}"
-        )  # the repository may take a while to read
         request = request_task.find(asked)
+        progress.say(f"runbook {request.runbook.name} on commit {request.revision.commit[:7]}, pod {pod.name}")
         if o.dry_run:
             plan = request.preview()
             progress.say(validate_task.expected(plan))
@@ -207,7 +205,7 @@ def doctor(o: options.Reaching) -> int:
     """Find out whether a pod can be used, and what to do if not. Exit code 4 if it cannot."""
     with Progress(o.verbosity) as progress:
         checks = doctor_task.doctor(_session(o, progress))
-    _print([check.as_dict() for check in checks], o.as_json, terminal.checks)
+    _print([check.as_dict() for check in checks], o.as_json, terminal.findings)
     return 4 if any(check.level == "fail" for check in checks) else 0
 
 

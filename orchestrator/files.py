@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from orchestrator.errors import DiskError
+from orchestrator.shared import locks
 from orchestrator.shared.files import digest_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -66,12 +66,10 @@ def write_atomically(path: Path, data: bytes | str | Iterable[str]) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of the file `path`, which is made if need be, against every other process; waits for it."""
-    with on_this_disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Hold the lock of the file `path` against every other process of this machine; waits for it."""
+    with ExitStack() as stack:
+        with on_this_disk(path):
+            stack.enter_context(locks.locked(path))
         yield
 
 

@@ -37,7 +37,7 @@ class _Model(BaseModel):
 
 
 class ArtifactResult(_Model):
-    """A file that the stage owed and delivered; `path` is relative to the run's artifacts/."""
+    """A file that was expected of the stage and delivered; `path` is relative to the run's artifacts/."""
 
     path: str
     bytes: int

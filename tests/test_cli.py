@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.home import who
-from orchestrator.transports.ssh.endpoint import resolve
+from orchestrator.transports.ssh.endpoint import endpoint_of
 
 # An interrupt between the opening and the closing of an archive's member: the archive's own end then raises ValueError.
 INTERRUPTED = """
@@ -49,4 +49,4 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
     assert who().startswith(f"{os.getuid()}@")
     with pytest.raises(InputError, match="user: expected a plain name or address, got ''"):
-        resolve(Pod(name="p", host="h"))
+        endpoint_of(Pod(name="p", host="h"))

@@ -66,7 +66,7 @@ class Variables:
     secret: Mapping[str, str] = field(default_factory=dict)
 
 
-def resolve(env: Mapping[str, str | Described], where: str, environ: Mapping[str, str]) -> Variables:
+def values_of(env: Mapping[str, str | Described], where: str, environ: Mapping[str, str]) -> Variables:
     """The values of `env`; `environ` is the laptop's environment, `where` begins the sentences of InputError."""
     plain: dict[str, str] = {}
     secret: dict[str, str] = {}

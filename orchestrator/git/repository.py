@@ -95,21 +95,19 @@ class Repository:
             raise InputError(f"{where} is inside a .git directory: expected a repository's working tree")
         return cls(Path(os.fsdecode(top.stdout).rstrip("\n")), Path(git_dir), False)
 
-    def resolve(self, revision: str) -> Revision:
+    def revision(self, name: str) -> Revision:
         """Whatever git resolves to a commit: a branch, a tag, HEAD~2, an abbreviated hash. Raises InputError."""
-        done = self._git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        done = self._git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
         if done.returncode != 0:  # `:/text` takes the suffix for a part of the text
-            named = (
-                self._git("rev-parse", "--verify", "--end-of-options", revision).stdout.decode(errors="replace").strip()
-            )
+            named = self._git("rev-parse", "--verify", "--end-of-options", name).stdout.decode(errors="replace").strip()
             if not self.has_commit(named):
-                raise InputError(self._unresolved(revision, done.stderr.decode(errors="replace")))
+                raise InputError(self._unresolved(name, done.stderr.decode(errors="replace")))
             return Revision(named, self._tree_of(named))
         commit = done.stdout.decode().strip()
-        if _HEX.match(revision) and not commit.startswith(revision.lower()):
-            other = next((line[:12] for line in self._disambiguated(revision) if line.endswith(" commit")), None)
+        if _HEX.match(name) and not commit.startswith(name.lower()):
+            other = next((line[:12] for line in self._disambiguated(name) if line.endswith(" commit")), None)
             if other:  # git prefers the name, and only warns
-                raise InputError(f"{plain(revision)!r} in {self.root} is commit {other}, and a name of {commit[:12]}")
+                raise InputError(f"{plain(name)!r} in {self.root} is commit {other}, and a name of {commit[:12]}")
         return Revision(commit, self._tree_of(commit))
 
     def has_commit(self, commit: str) -> bool:
@@ -118,7 +116,7 @@ class Repository:
 
     def commit_object(self, commit: str) -> bytes:
         """The commit object's content, whose hash the commit is."""
-        return self._check("cat-file", "commit", commit)
+        return self._output("cat-file", "commit", commit)
 
     def blob_at(self, commit: str, path: str) -> bytes | None:
         """The content of the file at `path`, or None if the commit has none there."""
@@ -138,7 +136,7 @@ class Repository:
         if self.bare:
             return []
         options = ("--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=none", "--no-renames")
-        found = self._check("status", *options)
+        found = self._output("status", *options)
         return [os.fsdecode(line[3:]) for line in found.split(b"\0") if line]
 
     def contents(self, revision: Revision) -> Contents:
@@ -164,13 +162,13 @@ class Repository:
 
     def diff_size(self, tree: str, other: str) -> int:
         """How many paths differ between two trees."""
-        found = self._check(
+        found = self._output(
             "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--ignore-submodules=none", tree, other
         )
         return found.count(b"\0")
 
     def _known_trees(self, names: Iterable[str]) -> list[str]:
-        lines = self._check("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin="\n".join(names).encode())
+        lines = self._output("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin="\n".join(names).encode())
         found = (line.split() for line in lines.decode().splitlines())
         return [words[0] for words in found if words[1:] == ["tree"]]
 
@@ -188,7 +186,7 @@ class Repository:
             store._collect(submodules[-1]["tree"], f"{prefix}{path}/", files, submodules)
 
     def _list(self, tree: str) -> Iterator[tuple[str, str, str]]:
-        for line in self._check("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
+        for line in self._output("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
             if line:
                 head, _, path = line.partition(b"\t")
                 mode, _, blob = head.decode().split()
@@ -212,7 +210,7 @@ class Repository:
 
     def _submodule_stores(self, path: str, name: str | None) -> Iterator[Path]:
         if name and ".." not in name.split("/"):
-            found = self._check("rev-parse", "--path-format=absolute", "--git-path", f"modules/{name}")
+            found = self._output("rev-parse", "--path-format=absolute", "--git-path", f"modules/{name}")
             git_dir = Path(os.fsdecode(found).rstrip("\n"))
             if (git_dir / "objects").is_dir():
                 yield git_dir
@@ -223,7 +221,7 @@ class Repository:
                 yield Path(os.fsdecode(done.stdout).rstrip("\n"))
 
     def _tree_of(self, commit: str) -> str:
-        return self._check("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
+        return self._output("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
 
     def _unresolved(self, revision: str, said: str) -> str:
         what = f"revision {plain(revision)!r} in {self.root}"
@@ -236,13 +234,13 @@ class Repository:
             return f"{what} is not a commit"
         if _HEX.match(revision) and (self.git_dir / "shallow").exists():
             return f"{what} is unknown, and this clone is shallow: `git fetch --unshallow` gets the rest of the history"
-        names = self._check("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes")
+        names = self._output("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes")
         hint = nearest(revision, os.fsdecode(names).split())
         return f"{what} is unknown{hint if len(hint) <= _HINT_LENGTH else ': expected a branch, a tag or a commit'}"
 
     def _disambiguated(self, revision: str) -> list[str]:
-        hashes = self._check("rev-parse", f"--disambiguate={re.split('[~^@:]', revision)[0]}")
-        lines = self._check("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=hashes).decode()
+        hashes = self._output("rev-parse", f"--disambiguate={re.split('[~^@:]', revision)[0]}")
+        lines = self._output("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=hashes).decode()
         return [line for line in lines.splitlines() if line.endswith((" commit", " tag"))]
 
     @contextmanager
@@ -278,7 +276,7 @@ class Repository:
     def _git(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return _run(self._argv(*arguments), stdin)
 
-    def _check(self, *arguments: str, stdin: bytes = b"") -> bytes:
+    def _output(self, *arguments: str, stdin: bytes = b"") -> bytes:
         done = self._git(*arguments, stdin=stdin)
         if done.returncode != 0:
             said = plain(done.stderr.decode(errors="replace"), 300)

@@ -33,7 +33,7 @@ class ProcessLauncher(Launcher):
             if self._has_begun(directory):
                 return None
             if isinstance(refused, PodBusy):
-                self.agent.transport.check(["rm", "-r", directory])
+                self.agent.transport.output(["rm", "-r", directory])
             raise
         dead = launched["dead"]
         if not dead:

@@ -1,6 +1,6 @@
 """Facts about a pod + what a runbook needs -> Environment: exact versions, where they come from, and why.
 
-Pure: nothing is asked of the pod or of a registry here. `python -m orchestrator.pairing.check --check` compares the
+Pure: nothing is asked of the pod or of a registry here. `python -m orchestrator.pairing.audit --check` compares the
 table with the wheels' own metadata.
 """
 
@@ -192,7 +192,7 @@ def choose(table: Table, facts: Facts, spec: EnvironmentSpec, pin: str | None = 
 
     Raises InputError as `check` does, EnvironmentFailed when nothing fits the pod.
     """
-    check(table, spec, pin)
+    require_possible(table, spec, pin)
     wanted = _parse(spec)
     if not wanted.paired:
         return _unpaired(table, facts, wanted)
@@ -208,7 +208,7 @@ def choose(table: Table, facts: Facts, spec: EnvironmentSpec, pin: str | None = 
     raise EnvironmentFailed(f"no environment fits the pod: {'; '.join(tried[:_REASONS_SHOWN])}")
 
 
-def check(table: Table, spec: EnvironmentSpec, pin: str | None = None) -> None:
+def require_possible(table: Table, spec: EnvironmentSpec, pin: str | None = None) -> None:
     """What needs no pod: InputError for an unknown pin, a malformed requirement, an impossible pair."""
     if pin is not None and pin not in (*table.profiles, SYSTEM):
         raise InputError(f"unknown environment {pin!r}{nearest(pin, (*table.profiles, SYSTEM))}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.choose import Environment
-from orchestrator.shared.wheels.lock import RESOLVE, Wheel, from_pylock
+from orchestrator.shared.wheels.lockfile import RESOLVE, Wheel, from_pylock
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.text import plain
 

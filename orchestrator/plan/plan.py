@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from orchestrator.config.inventory import Pod, is_pod_name
 from orchestrator.config.runbook import Runbook, named_paths, named_programs
 from orchestrator.config.runbook import Stage as RunbookStage
-from orchestrator.config.variables import Variables, resolve
+from orchestrator.config.variables import Variables, values_of
 from orchestrator.errors import InputError, IntegrityError
 from orchestrator.home import who
 from orchestrator.plan.limits import NO_HISTORY, History, estimate
@@ -189,7 +189,7 @@ def _moment(after: str | None) -> datetime:
 def variables_of(runbook: Runbook, pod: Pod, environ: Mapping[str, str] = os.environ) -> dict[str, Variables]:
     """Each stage's variables: the runbook's, over these the pod's, over these its own. InputError for what is unset."""
     return {
-        stage.name: resolve({**runbook.env, **pod.env, **stage.env}, f"env of stage {stage.name!r}", environ)
+        stage.name: values_of({**runbook.env, **pod.env, **stage.env}, f"env of stage {stage.name!r}", environ)
         for stage in runbook.stages
     }
 

@@ -83,10 +83,10 @@ class Agent:
             return dict(json.loads(done.stdout))
         except (ValueError, TypeError, RecursionError):
             pass
-        self._check_there(done.complaint())
+        self._require_there(done.complaint())
         raise PodError(f"{what}: the agent's {command} failed: {done.complaint()}")
 
-    def _check_there(self, complaint: str) -> None:
+    def _require_there(self, complaint: str) -> None:
         """PodError if Python's complaint is that the agent is not there any more."""
         if _AGENT_GONE.search(complaint):
             what = f"pod {self.pod.name!r} has lost {self.workdir}"
@@ -113,7 +113,7 @@ class Agent:
             with self.transport.stream([*self._argv, command, *arguments], input=input) as out:
                 yield out
         except PodError as e:
-            self._check_there(str(e))
+            self._require_there(str(e))
             raise
 
     def run_directory(self, run_id: str) -> str:
@@ -122,7 +122,7 @@ class Agent:
 
     def plan(self, run_id: str) -> str:
         """The plan of a run as the pod has it."""
-        return self.transport.check(["cat", f"{self.run_directory(run_id)}/plan.json"]).decode(errors="replace")
+        return self.transport.output(["cat", f"{self.run_directory(run_id)}/plan.json"]).decode(errors="replace")
 
     def runs(self) -> list[RunSummary]:
         """The runs on the pod."""
@@ -144,7 +144,7 @@ def install_agent(transport: Transport) -> Agent:
     name, content = _archive()
     names = [pod.python] if pod.python else _PYTHONS
     asked = ["sh", "-c", _FIND_PLACE, "sh", pod.workdir, name, str(len(content)), *names]
-    told = [*transport.check(asked).decode(errors="replace").split("\n"), "", ""]
+    told = [*transport.output(asked).decode(errors="replace").split("\n"), "", ""]
     python, workdir, there = told[0], told[1], told[2] == "there"
     if not python:
         raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")

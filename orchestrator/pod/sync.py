@@ -34,7 +34,7 @@ def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents)
     go on in copies of their own, and none starts from it. IntegrityError if what arrived is not the tree.
     """
     target = _Target(agent, f"{agent.workdir}/trees", revision.tree, contents)
-    there = agent.transport.check(["sh", "-c", _LIST, "sh", target.trees]).decode(errors="replace").split()
+    there = agent.transport.output(["sh", "-c", _LIST, "sh", target.trees]).decode(errors="replace").split()
     if revision.tree in there:
         if target.is_whole():
             return None

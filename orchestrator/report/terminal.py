@@ -50,14 +50,14 @@ def show(result: Result, console: Console) -> None:
     console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 
-def checks(found: Sequence[Mapping[str, str]]) -> Table:
-    """doctor's checks."""
+def findings(found: Sequence[Mapping[str, str]]) -> Table:
+    """doctor's."""
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
-    shown = Table("check", "", "found", "what to do", box=None, pad_edge=False, header_style="bold")
-    for check in found:
-        level = check["level"]
-        cells = (escape(plain(check[key])) for key in ("found", "advice"))
-        shown.add_row(escape(plain(check["name"])), f"[{colours[level]}]{level}[/]", *cells)
+    shown = Table("what", "", "found", "what to do", box=None, pad_edge=False, header_style="bold")
+    for finding in found:
+        level = finding["level"]
+        cells = (escape(plain(finding[key])) for key in ("found", "advice"))
+        shown.add_row(escape(plain(finding["name"])), f"[{colours[level]}]{level}[/]", *cells)
     return shown
 
 

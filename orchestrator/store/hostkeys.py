@@ -76,7 +76,7 @@ def pinned(pod: Pod) -> HostKey | None:
         raise HostKeyError(f"the pin of pod {pod.name!r} in {known_hosts()} is damaged: delete its line") from e
 
 
-def judge(pod: Pod, offered: HostKey, trust: Trust) -> None:
+def accept(pod: Pod, offered: HostKey, trust: Trust) -> None:
     """Pin the key that the pod offers if somebody answers for it; else HostKeyError."""
     name = f"pod {pod.name!r}"
     old = pinned(pod)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 from io import FileIO
 from pathlib import Path
 
 from orchestrator.files import on_this_disk
+from orchestrator.shared.locks import take
 
 
 class JournalCopy:
@@ -23,7 +23,7 @@ class JournalCopy:
         then nothing of them is.
         """
         with on_this_disk(self._file), FileIO(self._file, "a+") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)
+            take(f.fileno())
             f.seek(self.seen)
             found = f.read()
             fresh = found[: found.rfind(b"\n") + 1]

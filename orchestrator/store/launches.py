@@ -28,12 +28,12 @@ class Launch:
 
 def remember(launch: Launch) -> None:
     """Record `launch` before the pod is asked for it, so that a failed one is never mistaken for an older run."""
-    write_atomically(record(launch.run_id), json.dumps(asdict(launch), indent=1))
+    write_atomically(file_of(launch.run_id), json.dumps(asdict(launch), indent=1))
 
 
 def forget(run_id: str) -> None:
     """Drop the record of a launch that the pod refused."""
-    record(run_id).unlink()
+    file_of(run_id).unlink()
 
 
 def launches(pod: str | None = None) -> list[Launch]:
@@ -44,7 +44,7 @@ def launches(pod: str | None = None) -> list[Launch]:
 
 def damaged() -> list[str]:
     """The run ids of launches whose records cannot be read, newest first."""
-    return [run_id for run_id in _run_ids() if _read(run_id) is None and record(run_id).exists()]
+    return [run_id for run_id in _run_ids() if _read(run_id) is None and file_of(run_id).exists()]
 
 
 def launch_of(run_id: str) -> Launch | None:
@@ -56,13 +56,13 @@ def launch_of(run_id: str) -> Launch | None:
     if len(matches) != 1:
         return None
     launch = _read(matches[0])
-    path = record(matches[0])
+    path = file_of(matches[0])
     if launch is None and path.exists():
         raise InputError(f"{path} is damaged: expected the record of a launch; delete it to go on")
     return launch
 
 
-def record(run_id: str) -> Path:
+def file_of(run_id: str) -> Path:
     """The file that records the launch of a run."""
     return home() / "runs" / f"{run_id}.json"
 
@@ -74,7 +74,7 @@ def _run_ids() -> list[str]:
 def _read(run_id: str) -> Launch | None:
     """None for one that is damaged, or that its pod has just refused."""
     try:
-        launch = Launch(**json.loads(record(run_id).read_bytes()))
+        launch = Launch(**json.loads(file_of(run_id).read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     return launch if all(isinstance(value, str) for value in asdict(launch).values()) else None

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.config.variables import resolve as resolve_variables
+from orchestrator.config.variables import values_of
 from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, Unreachable
 from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing.table import table
@@ -142,7 +142,7 @@ def _is_cpython(python: answers.Python) -> bool:
 def _how(agent: Agent, options: Options) -> dict[str, Any]:
     """What does not change which environment it is."""
     wheelhouse = carry_wheelhouse(agent, options.wheelhouse) if options.wheelhouse else None
-    variables = resolve_variables(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
+    variables = values_of(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
     return {
         "fresh": options.fresh,
         "wheelhouse": wheelhouse,

@@ -79,11 +79,11 @@ def _carry(agent: Agent, folder: Path, below: str) -> str:
     remote = f"{agent.workdir}/{below}{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     if agent.transport.run(["test", "-d", remote]).exit_code != 0:
         incoming = f"{agent.workdir}/incoming/{secrets.token_hex(8)}"
-        agent.transport.check(["sh", "-c", _MAKE_ROOM, "sh", incoming, os.path.dirname(remote)])
+        agent.transport.output(["sh", "-c", _MAKE_ROOM, "sh", incoming, os.path.dirname(remote)])
         try:
             agent.transport.push_tree(folder, incoming)
             settle = [agent.python, "-I", "-c", _SETTLE, incoming, remote]
-            agent.transport.check(settle, input=json.dumps(files).encode(), timeout=_SETTLE_LIMIT_S)
+            agent.transport.output(settle, input=json.dumps(files).encode(), timeout=_SETTLE_LIMIT_S)
         finally:
             agent.transport.run(["rm", "-rf", incoming])
     return remote

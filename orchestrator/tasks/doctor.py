@@ -31,7 +31,7 @@ _NOISE = "does a login script of the pod print something, or end the shell?"
 
 
 @dataclass(frozen=True)
-class Check:
+class Finding:
     """One finding. `advice` is empty where nothing is to be done."""
 
     name: str
@@ -43,21 +43,21 @@ class Check:
         return asdict(self)
 
 
-def doctor(session: PodSession) -> list[Check]:
+def doctor(session: PodSession) -> list[Finding]:
     """All checks that can be made; the list ends with the one without which nothing further can be looked at."""
     transport = open_transport(session.pod, Trust(session.confirm, session.accept_new_host_key))
     began = time.monotonic()
     try:
         with transport:
             took = seconds(time.monotonic() - began)
-            return [Check("reachable", "ok", f"connected in {took}"), *_connected(transport, session)]
+            return [Finding("reachable", "ok", f"connected in {took}"), *_connected(transport, session)]
     except HostKeyError as error:
-        return [Check("host key", "fail", str(error), "find out which machine this is before anything else")]
+        return [Finding("host key", "fail", str(error), "find out which machine this is before anything else")]
     except NsaPodError as error:
-        return [Check("reachable", "fail", str(error), "nothing else can be checked before this works")]
+        return [Finding("reachable", "fail", str(error), "nothing else can be checked before this works")]
 
 
-def _connected(transport: Transport, session: PodSession) -> Iterator[Check]:
+def _connected(transport: Transport, session: PodSession) -> Iterator[Finding]:
     yield _host_key(transport)
     commands = _commands(transport)
     yield commands
@@ -67,7 +67,7 @@ def _connected(transport: Transport, session: PodSession) -> Iterator[Check]:
         agent = install_agent(transport)
         facts = probe(agent)
     except PodError as error:
-        yield Check(
+        yield Finding(
             "agent", "fail", str(error), "install Python 3.8 or newer, or name one as `python` in the inventory"
         )
         return
@@ -76,7 +76,7 @@ def _connected(transport: Transport, session: PodSession) -> Iterator[Check]:
     yield _lock(agent)
 
 
-def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) -> Iterator[Check]:
+def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) -> Iterator[Finding]:
     """The checks of what the agent's probe has found; pure."""
     yield _python(facts)
     yield _gpu(pod, facts, allow_different_gpu)
@@ -87,22 +87,22 @@ def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) 
     yield _installer(facts)
 
 
-def _host_key(transport: Transport) -> Check:
+def _host_key(transport: Transport) -> Finding:
     if transport.fingerprint is None:
-        return Check("host key", "ok", "not needed on this machine")
-    return Check("host key", "ok", f"{transport.fingerprint}, pinned")
+        return Finding("host key", "ok", "not needed on this machine")
+    return Finding("host key", "ok", f"{transport.fingerprint}, pinned")
 
 
-def _commands(transport: Transport) -> Check:
+def _commands(transport: Transport) -> Finding:
     advice = "the pod's SSH has to run commands, not only to open a terminal: see the provider's full SSH access"
     try:
-        transport.check(["true"])
+        transport.output(["true"])
     except NsaPodError as error:
-        return Check("commands", "fail", str(error), advice)
-    return Check("commands", "ok", "run without a terminal")
+        return Finding("commands", "fail", str(error), advice)
+    return Finding("commands", "ok", "run without a terminal")
 
 
-def _file_copy(agent: Agent) -> Check:
+def _file_copy(agent: Agent) -> Finding:
     """There as a small file, back as bulk: both ways that files take."""
     content = os.urandom(_COPIED_BYTES)
     remote = f"{agent.workdir}/doctor-{secrets.token_hex(8)}"
@@ -112,78 +112,79 @@ def _file_copy(agent: Agent) -> Check:
             came = stream.read(_COPIED_BYTES + 1)
         agent.transport.run(["rm", "-f", remote])
     except NsaPodError as error:
-        return Check("file copy", "fail", str(error), "runs and their results travel as files: make this work first")
+        return Finding("file copy", "fail", str(error), "runs and their results travel as files: make this work first")
     if came != content:
-        return Check("file copy", "fail", f"{size(len(came))} of {size(_COPIED_BYTES)} came back, or changed", _NOISE)
-    return Check("file copy", "ok", f"{size(_COPIED_BYTES)} there and back unchanged")
+        return Finding("file copy", "fail", f"{size(len(came))} of {size(_COPIED_BYTES)} came back, or changed", _NOISE)
+    return Finding("file copy", "ok", f"{size(_COPIED_BYTES)} there and back unchanged")
 
 
-def _python(facts: PodFacts) -> Check:
+def _python(facts: PodFacts) -> Finding:
     versions = [f"{python['version']} ({plain(python['path'])})" for python in facts.raw["pythons"]]
-    return Check("Python", "ok", ", ".join(map(plain, versions)))
+    return Finding("Python", "ok", ", ".join(map(plain, versions)))
 
 
-def _gpu(pod: Pod, facts: PodFacts, allow_different_gpu: bool) -> Check:
+def _gpu(pod: Pod, facts: PodFacts, allow_different_gpu: bool) -> Finding:
     found = ", ".join(plain(gpu["name"]) for gpu in facts.raw["gpus"]) or "no CUDA GPU"
     promised = pod.model_copy(update={"driver": None})
     try:
         differences = broken_promises(promised, facts, allow_different_gpu=allow_different_gpu)
     except PodError as error:
-        return Check("GPU", "fail", str(error), "correct the inventory, or use --allow-different-gpu")
+        return Finding("GPU", "fail", str(error), "correct the inventory, or use --allow-different-gpu")
     if not differences:
-        return Check("GPU", "ok", found)
+        return Finding("GPU", "ok", found)
     missing = pod.gpu is not None and facts.gpu is None
     advice = "its CUDA stages will be blocked: is this the pod that was rented?" if missing else ""
-    return Check("GPU", "fail" if missing else "warn", differences[0], advice)
+    return Finding("GPU", "fail" if missing else "warn", differences[0], advice)
 
 
-def _driver(pod: Pod, facts: PodFacts) -> Check:
+def _driver(pod: Pod, facts: PodFacts) -> Finding:
     if facts.driver is None:
         if facts.gpu_complaint:
-            return Check("driver", "warn", "nvidia-smi is there, and does not tell", "is the NVIDIA driver loaded?")
-        return Check("driver", "ok", "none, as there is no GPU")
+            return Finding("driver", "warn", "nvidia-smi is there, and does not tell", "is the NVIDIA driver loaded?")
+        return Finding("driver", "ok", "none, as there is no GPU")
     found = f"{plain(facts.driver)}, CUDA up to {plain(facts.raw['driver_cuda'] or 'unknown')}"
     if pod.driver and pod.driver != facts.driver:
-        return Check("driver", "warn", f"{found}; promised is {pod.driver}", "correct `driver` in the inventory")
-    return Check("driver", "ok", found)
+        return Finding("driver", "warn", f"{found}; promised is {pod.driver}", "correct `driver` in the inventory")
+    return Finding("driver", "ok", found)
 
 
-def _gpu_use(gpu: Gpu, use: GpuUse) -> Check:
+def _gpu_use(gpu: Gpu, use: GpuUse) -> Finding:
     """As the agent tells it: by the rule by which it blocks a stage that wants the GPU for itself."""
     name = f"GPU {gpu['index']} in use"
     if use["by"]:
-        return Check(name, "warn", plain(use["by"]), "stages that want the GPU for themselves will be blocked")
+        return Finding(name, "warn", plain(use["by"]), "stages that want the GPU for themselves will be blocked")
     if use["unknown"]:
-        return Check(name, "warn", plain(use["unknown"]), "see that nobody else works on it")
+        return Finding(name, "warn", plain(use["unknown"]), "see that nobody else works on it")
     memory, total, percent = gpu["memory_used_mib"], gpu["memory_total_mib"], gpu["utilization_percent"]
-    return Check(name, "ok", plain(f"idle: {memory} of {total} MiB, {percent} % busy"))
+    return Finding(name, "ok", plain(f"idle: {memory} of {total} MiB, {percent} % busy"))
 
 
-def _disk(disk: Disk) -> Check:
+def _disk(disk: Disk) -> Finding:
     free, inodes = disk["free_bytes"], disk["free_inodes"]
     found = f"{size(free)} free at {plain(disk['path'])}" + (f", {inodes} inodes" if inodes is not None else "")
     if not disk["writable"]:
-        return Check("disk", "fail", f"{plain(disk['path'])} cannot be written", "set another `workdir`")
+        return Finding("disk", "fail", f"{plain(disk['path'])} cannot be written", "set another `workdir`")
     if free < _DISK_FAIL or (inodes is not None and inodes < _INODES_FAIL):
-        return Check("disk", "fail", found, "free some, see nsa-pod prune, or set another `workdir`")
+        return Finding("disk", "fail", found, "free some, see nsa-pod prune, or set another `workdir`")
     if free < _DISK_WARN or (inodes is not None and inodes < _INODES_WARN):
-        return Check("disk", "warn", found, "an environment with CUDA takes about 10 GiB")
-    return Check("disk", "ok", found)
+        return Finding("disk", "warn", found, "an environment with CUDA takes about 10 GiB")
+    return Finding("disk", "ok", found)
 
 
-def _rsync(programs: Mapping[str, str | None]) -> Check:
+def _rsync(programs: Mapping[str, str | None]) -> Finding:
     if programs.get("rsync"):
-        return Check("rsync", "ok", plain(programs["rsync"]))
-    return Check("rsync", "warn", "not on the pod: trees travel whole, as tar", "install rsync")
+        return Finding("rsync", "ok", plain(programs["rsync"]))
+    return Finding("rsync", "warn", "not on the pod: trees travel whole, as tar", "install rsync")
 
 
-def _installer(facts: PodFacts) -> Check:
+def _installer(facts: PodFacts) -> Finding:
     uv = facts.raw["programs"].get("uv")
-    return Check("installer", "ok", f"uv ({plain(uv)})" if uv else "no uv: a bootstrap fetches it, or carries it there")
+    found = f"uv ({plain(uv)})" if uv else "no uv: a bootstrap fetches it, or carries it there"
+    return Finding("installer", "ok", found)
 
 
-def _lock(agent: Agent) -> Check:
+def _lock(agent: Agent) -> Finding:
     holder = launcher_of(agent).holder()
     if holder is None:
-        return Check("lock", "ok", "free")
-    return Check("lock", "warn", f"held by {held_by(holder)}", "wait for it, or nsa-pod cancel")
+        return Finding("lock", "ok", "free")
+    return Finding("lock", "warn", f"held by {held_by(holder)}", "wait for it, or nsa-pod cancel")

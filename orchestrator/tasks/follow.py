@@ -38,7 +38,7 @@ class Choice:
 
 def follow(session: PodSession, choice: Choice, *, wait: bool) -> Result:
     """Bring the chosen run home (with `wait`, to its end) and judge it."""
-    commit = Repository.open(choice.repo).resolve(choice.commit).commit if choice.commit else None
+    commit = Repository.open(choice.repo).revision(choice.commit).commit if choice.commit else None
     repo = None if choice.run else Repository.open(choice.repo)  # a run that is named needs none
     with session.open() as agent:
         run_id = _newest(agent, repo, commit) if repo else _named(agent, str(choice.run))
@@ -106,7 +106,7 @@ def _refuse_unreadable(newest: str, known: Set[str]) -> None:
     later = [run_id for run_id in launches.damaged() if run_id > newest and run_id not in known]
     if later:
         raise InputError(
-            f"{launches.record(later[0])} is damaged: expected the record of a launch, which may be newer than run "
+            f"{launches.file_of(later[0])} is damaged: expected the record of a launch, which may be newer than run "
             f"{newest}; delete it, or name the run"
         )
 

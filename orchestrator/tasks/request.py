@@ -12,7 +12,7 @@ from orchestrator.config.runbook import EnvironmentSpec, Runbook, RunbookFile, f
 from orchestrator.config.variables import Variables
 from orchestrator.errors import InputError
 from orchestrator.git.repository import Contents, Repository, Revision
-from orchestrator.pairing.choose import check
+from orchestrator.pairing.choose import require_possible
 from orchestrator.pairing.table import table
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, variables_of
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit
@@ -103,9 +103,9 @@ def find(asked: Asked) -> Request:
     """The request; InputError for what does not exist, or an environment that cannot be."""
     pod = asked.pod
     repo = Repository.open(asked.repo)
-    revision = repo.resolve(asked.commit)
+    revision = repo.revision(asked.commit)
     file = find_runbook(asked.runbook or _default_runbook(pod), repo.root)
-    check(table(), file.runbook.environment, pod.environment)
+    require_possible(table(), file.runbook.environment, pod.environment)
     request = Request(
         pod=pod,
         repo=repo,
@@ -130,7 +130,7 @@ def needs_of(pod: Pod, folder: Path, runbook: str | None) -> EnvironmentSpec:
     except InputError:
         root = folder
     spec = find_runbook(runbook or _default_runbook(pod), root).runbook.environment
-    check(table(), spec, pod.environment)
+    require_possible(table(), spec, pod.environment)
     return spec
 
 

@@ -13,7 +13,7 @@ from orchestrator.pairing.choose import Environment
 from orchestrator.pairing.resolve import platform_of, resolve_environment
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.wheels.lock import Wheel
+from orchestrator.shared.wheels.lockfile import Wheel
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import NotThere
 from orchestrator.tasks.bootstrap import Options, explain

@@ -111,7 +111,7 @@ class Transport(ABC):
         """How errors name a command: the pod and the beginning of the command line."""
         return f"pod {self.pod.name!r}: {plain(shlex.join(argv), 80)}"
 
-    def check(
+    def output(
         self,
         argv: Sequence[str],
         *,

@@ -83,7 +83,7 @@ def _sync_ratios(project: Project, server: Sshd, folder: Path, rounds: int) -> d
         with SshTransport(pod) as transport:
             agent = install_agent(transport)
             began = time.monotonic()
-            revision = repo.resolve("HEAD")
+            revision = repo.revision("HEAD")
             moved = sync(agent, repo, revision, repo.contents(revision))
             ours.append(time.monotonic() - began)
             assert moved is not None and moved.files == 1, moved

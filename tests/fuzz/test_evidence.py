@@ -233,12 +233,12 @@ def _hash(plan: dict[str, Any]) -> str:
 @amounts(150, 3000)
 def test_stages(tmp_path: Path, amount: int) -> None:
     """A stage's record and files of any shape have a status; none is `passed` that was not."""
-    owed = {
+    expected = {
         "tests": {"min_passed": 1, "allow_skips": ["deselected"]},
         "routes": {"selected": "triton"},
         "artifacts": [],
     }
-    plan = stage("t", ["python", "-m", "pytest"], pytest=True, cuda=True, expect=owed)
+    plan = stage("t", ["python", "-m", "pytest"], pytest=True, cuda=True, expect=expected)
     names = [path for path in FILES if path.startswith("stages/")]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +338,7 @@ class AnyAnswer:
         self.pod, self.answer, self.code = pod, answer, code
 
     naming = Transport.naming
-    check = Transport.check
+    output = Transport.output
     put = Transport.put
 
     def run(self, *_: object, **__: object) -> Completed:

@@ -15,7 +15,7 @@ from orchestrator.config.runbook import find_runbook
 from orchestrator.errors import InputError
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, read_plan, to_json
 from orchestrator.shared.plan import RunbookOrigin
-from orchestrator.transports.ssh.endpoint import resolve
+from orchestrator.transports.ssh.endpoint import endpoint_of
 from orchestrator.transports.ssh.sshconfig import render
 from tests.support.fuzz.mutate import as_json, as_yaml, damaged, documents
 from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
@@ -83,7 +83,7 @@ def test_inventories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amount: in
 
 def _check_ssh_config(pod: Pod, folder: Path) -> None:
     """What ssh will read holds the lines that were meant, and no others."""
-    endpoint = sentence_or(lambda: resolve(pod))
+    endpoint = sentence_or(lambda: endpoint_of(pod))
     if isinstance(endpoint, InputError):
         return
     rendered = render(pod.name, endpoint, path=folder / "c", known_hosts=folder / "k", control=folder / "s")
@@ -200,7 +200,7 @@ def test_ssh_configurations(tmp_path: Path, amount: int) -> None:
     def one(given: tuple[bytes, str]) -> None:
         content, alias = given
         file.write_bytes(content)
-        sentence_or(lambda: resolve(Pod(name="p", ssh_config=alias), file))
+        sentence_or(lambda: endpoint_of(Pod(name="p", ssh_config=alias), file))
 
     aliases = st.one_of(st.just("my-alias"), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
     words = st.sampled_from(

@@ -23,7 +23,7 @@ def git(tmp_path: Path) -> Git:
 def written(git: Git, target: Path, revision: str = "HEAD") -> tuple[Revision, Contents]:
     """The revision's files in `target`, verified as a pod verifies them."""
     repo = Repository.open(git.root)
-    found = repo.resolve(revision)
+    found = repo.revision(revision)
     contents = repo.contents(found)
     materialise(contents.files, target)
     submodules = contents.submodules
@@ -42,7 +42,7 @@ def test_whatever_git_resolves(git: Git, name: str) -> None:
     git("tag", "v1", "HEAD~1")
     git("tag", "-a", "-m", "t", "annotated")
     revision = name.format(short=commit[:7], full=commit)
-    found = Repository.open(git.root).resolve(revision)
+    found = Repository.open(git.root).revision(revision)
     expected = git("log", "-1", "--format=%H %T", *([revision] if revision[0] != ":" else ["HEAD~1"]))
     assert found == Revision(*expected.split())
 
@@ -51,7 +51,7 @@ def refusal(git: Git, revision: str = "HEAD") -> str:
     """The sentence with which a revision is refused; it is bad input."""
     with pytest.raises(InputError) as refused:
         repo = Repository.open(git.root)
-        repo.contents(repo.resolve(revision))
+        repo.contents(repo.revision(revision))
     assert refused.value.exit_code == 2 and "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -85,7 +85,7 @@ def test_a_branch_called_like_another_commits_abbreviation(git: Git) -> None:
     git("branch", first[:7], second)
     assert f"is commit {first[:12]}, and a name of {second[:12]}" in refusal(git, first[:7])
     git("branch", "facade0", first)
-    assert Repository.open(git.root).resolve("facade0").commit == first
+    assert Repository.open(git.root).revision("facade0").commit == first
 
 
 @pytest.mark.process
@@ -104,8 +104,8 @@ def test_a_folder_below_the_root_and_a_bare_repository(git: Git, tmp_path: Path)
     assert Repository.open(git.root / "sub").root == git.root
     git("clone", "-q", "--bare", str(git.root), str(tmp_path / "bare"))
     bare = Repository.open(tmp_path / "bare")
-    assert (bare.resolve("main").commit, bare.dirty()) == (commit, [])
-    assert list(bare.contents(bare.resolve("main")).files) == ["sub/a"]
+    assert (bare.revision("main").commit, bare.dirty()) == (commit, [])
+    assert list(bare.contents(bare.revision("main")).files) == ["sub/a"]
 
 
 def test_a_linked_worktree_is_a_repository_of_its_own(git: Git, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_callers_git_variables_take_no_part(git: Git, tmp_path: Path, monkey
     other.commit({"b": "2"})
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"):
         monkeypatch.setenv(name, str(other.root / ".git"))
-    assert Repository.open(git.root).resolve("HEAD").commit == commit
+    assert Repository.open(git.root).revision("HEAD").commit == commit
 
 
 def test_a_replaced_object_is_not_what_was_committed(git: Git, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_blobs_and_commits(git: Git, tmp_path: Path) -> None:
     assert repo.blob_at(commit, "a b") == b"content"
     assert [repo.blob_at(commit, path) for path in ("nope", "d", "../a b", "/etc/passwd")] == [None] * 4
     assert repo.has_commit(commit) and not repo.has_commit("0" * 40) and not repo.has_commit("HEAD")
-    assert repo.commit_object(commit).startswith(f"tree {repo.resolve(commit).tree}".encode())
+    assert repo.commit_object(commit).startswith(f"tree {repo.revision(commit).tree}".encode())
 
 
 @pytest.mark.parametrize("name", ["..", ".", ".git", ".GIT", "git~1", ".git ", ".git."])

@@ -28,14 +28,14 @@ subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
 
 def bench(name: str, status: str, reason: str, *rows: str, header: str = HEADER) -> StageCase:
     """A stage that owes a bench table of two rows, with every check of the matrix."""
-    owed = artifact(f"{name}.csv", kind="csv", columns=["S", "ms_total"], min_rows=2, checks=BENCH)
-    return makes(name, status, reason, f"put({name + '.csv'!r}, {header + ''.join(rows)!r})", owed)
+    expected = artifact(f"{name}.csv", kind="csv", columns=["S", "ms_total"], min_rows=2, checks=BENCH)
+    return makes(name, status, reason, f"put({name + '.csv'!r}, {header + ''.join(rows)!r})", expected)
 
 
 def jsons(name: str, status: str, reason: str, text: str, **over: Any) -> StageCase:
     """A stage that owes a JSON file with the key `selected` and writes `text`."""
-    owed = artifact(f"{name}.json", kind="json", keys=["selected"], **over)
-    return makes(name, status, reason, f"put({name + '.json'!r}, {text!r})", owed)
+    expected = artifact(f"{name}.json", kind="json", keys=["selected"], **over)
+    return makes(name, status, reason, f"put({name + '.json'!r}, {text!r})", expected)
 
 
 def text(name: str, status: str, reason: str, code: str, **over: Any) -> StageCase:

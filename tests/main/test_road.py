@@ -140,7 +140,7 @@ def test_report_judges_again_and_believes_no_stored_verdict(project: Project) ->
 def test_dry_run_prints_the_plan_and_contacts_nothing(project: Project) -> None:
     project.commit({**FILES, "runbooks/r.yaml": RUNBOOK.replace("name: tool", "name: tool\n    when: [cuda]")})
     outcome = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run")
-    assert outcome.stderr.startswith(f"revision HEAD of {project.root} on pod local\n")
+    assert outcome.stderr.startswith(f"runbook r on commit {outcome.json['commit'][:7]}, pod local\n")
     plan = outcome.json
     assert [s["name"] for s in plan["stages"]] == ["tests"]
     assert [s["name"] for s in plan["left_out"]] == ["tool"]

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
-from orchestrator.pairing import check as pairing_check
+from orchestrator.pairing import audit as pairing_check
 from orchestrator.pairing.table import CPU, PATH, Table, table
 
 MINORS = [f"2.{minor}" for minor in range(2, 16)]

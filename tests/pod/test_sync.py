@@ -38,7 +38,7 @@ def git(tmp_path: Path) -> Git:
 
 def bring(agent: Agent, git: Git, revision: str = "HEAD") -> PushStats | None:
     repo = Repository.open(git.root)
-    found = repo.resolve(revision)
+    found = repo.revision(revision)
     return sync(agent, repo, found, repo.contents(found))
 
 

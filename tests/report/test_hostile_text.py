@@ -96,9 +96,9 @@ def test_a_plan_and_a_record_from_the_pod_put_no_markup_into_the_report(tmp_path
     run.settle(Seen("ended"))
     name = f"{MARKUP.replace('/', '')}.csv"
     (run.path / "artifacts" / name).write_text('a\n"' + "x" * 200_000)
-    owed = ArtifactResult(path=name, bytes=1, sha256=MARKUP)
+    expected = ArtifactResult(path=name, bytes=1, sha256=MARKUP)
     result = run.rejudge()
-    passed = result.stages[0].model_copy(update={"status": "passed", "artifacts": [owed]})
+    passed = result.stages[0].model_copy(update={"status": "passed", "artifacts": [expected]})
     shown = markdown.render(result.model_copy(update={"stages": [passed]}), hostile, run.path)
     assert "is no table" in shown and not re.search(r"(?<!\\)<script|(?<!\\)!\[", shown)
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.agent.run.logs import Log
-from orchestrator.config.variables import Described, resolve
+from orchestrator.config.variables import Described, values_of
 from orchestrator.errors import InputError
 from orchestrator.shared.redaction import MIN_LENGTH, NOTHING, Redactor, looks_secret
 
@@ -161,7 +161,7 @@ def test_variables_as_they_are_written() -> None:
         "TAKEN": Described(from_env="MINE"), "OPEN": Described(from_env="USER", secret=False),
         "CACHE_KEY": Described(value="v1-cache", secret=False),
     }  # fmt: skip
-    found = resolve(env, "env", {"MINE": "my value", "USER": "me"})
+    found = values_of(env, "env", {"MINE": "my value", "USER": "me"})
     assert found.secret == {"HF_TOKEN": "hf_abcdefgh", "GIVEN": "sesame", "TAKEN": "my value"}
     assert found.plain == {"PLAIN": "1", "MODEL_KEY": "", "OPEN": "me", "CACHE_KEY": "v1-cache"}
 
@@ -176,5 +176,5 @@ def test_variables_as_they_are_written() -> None:
 )
 def test_what_cannot_be_kept_secret_is_refused(variable: str | Described, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)) as refused:
-        resolve({"HF_TOKEN": variable}, "env of pod 'p'", {})
+        values_of({"HF_TOKEN": variable}, "env of pod 'p'", {})
     assert "abc" not in str(refused.value)

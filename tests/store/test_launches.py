@@ -17,12 +17,12 @@ from tests.support.two_stages import FILES
 def test_a_damaged_record_hides_no_other(laptop: Path, text: str) -> None:
     kept = Launch("20260101T000000Z-a", "p", "c", "/repo", "/d")
     launches.remember(kept)
-    damaged = launches.record("20260102T000000Z-b")
+    damaged = launches.file_of("20260102T000000Z-b")
     damaged.write_text(text)
     assert launches.launches() == launches.launches("p") == [kept]
     assert launches.damaged() == [damaged.stem]
     assert launches.launch_of(kept.run_id) == launches.launch_of("20260101") == kept
-    with pytest.raises(InputError, match="-b.json is damaged: expected the record of a launch; delete it to go on"):
+    with pytest.raises(InputError, match=r"-b\.json is damaged: expected the record of a launch; delete it to go on"):
         launches.launch_of(damaged.stem)
 
 

@@ -46,10 +46,10 @@ def routed(name: str, status: str, reason: str, *routes: str, **over: Any) -> Ca
     return tests(name, status, reason, source, expect={"routes": {"selected": "triton"}}, **over)
 
 
-def makes(name: str, status: str, reason: str, code: str, *owed: dict[str, Any], **over: Any) -> Case:
+def makes(name: str, status: str, reason: str, code: str, *expected: dict[str, Any], **over: Any) -> Case:
     """A Python stage that runs `code`, in which put(path, text) writes to artifacts/ and `here` names it."""
     files = over.pop("files", {})
-    made = stage(name, script(_PUT + code), expect={"artifacts": list(owed)}, **over)
+    made = stage(name, script(_PUT + code), expect={"artifacts": list(expected)}, **over)
     return Case(made, status, reason, files)
 
 

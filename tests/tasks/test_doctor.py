@@ -14,7 +14,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError
 from orchestrator.pod.facts import PodFacts
 from orchestrator.pod.session import PodSession
-from orchestrator.tasks.doctor import Check, doctor, from_facts
+from orchestrator.tasks.doctor import Finding, doctor, from_facts
 from orchestrator.transports.base import Transport
 from orchestrator.transports.ssh.transport import SshTransport
 from orchestrator.ui import Progress
@@ -31,7 +31,7 @@ def test_a_driver_that_does_not_answer_is_no_pod_without_a_gpu() -> None:
     assert (checks["GPU"].level, checks["driver"].level) == ("ok", "ok")
 
 
-def level_of(checks: list[Check]) -> dict[str, str]:
+def level_of(checks: list[Finding]) -> dict[str, str]:
     return {check.name: check.level for check in checks}
 
 

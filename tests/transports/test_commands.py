@@ -79,7 +79,7 @@ def test_output_input_and_exit_code(transport: Transport) -> None:
 
 def test_check_says_what_the_command_said(transport: Transport) -> None:
     with pytest.raises(PodError, match=r"pod '\w+': sh -c .* failed: no luck"):
-        transport.check(["sh", "-c", "echo no luck >&2; exit 3"])
+        transport.output(["sh", "-c", "echo no luck >&2; exit 3"])
 
 
 def test_put_writes_all_or_nothing(transport: Transport, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Artifacts against what is owed: each way to be wrong gets a sentence."""
+"""Artifacts against what is expected: each way to be wrong gets a sentence."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DISTINCT = [{"distinct": ["a", "b"]}]
 EQUAL = [{"equal": ["a", "b"]}]
 
 
-def problem(tmp_path: Path, content: bytes | str, **owed: Any) -> str | None:
+def problem(tmp_path: Path, content: bytes | str, **expected: Any) -> str | None:
     path = tmp_path / "artifact"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with path.open("rb") as f:
-        return asking.problem(artifact("artifact", **owed), f)
+        return asking.problem(artifact("artifact", **expected), f)
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "owed", "sentence"),
+    ("kind", "content", "expected", "sentence"),
     [
         ("text", "x", {}, None),
         ("text", b"\xff", {}, None),
@@ -111,8 +111,10 @@ def problem(tmp_path: Path, content: bytes | str, **owed: Any) -> str | None:
         ("jsonl", '{"a": true}\n', {"checks": FINITE_A}, "fails in row 1: a is True, expected a finite number"),
     ],
 )  # fmt: skip
-def test_problem(tmp_path: Path, kind: str, content: bytes | str, owed: dict[str, Any], sentence: str | None) -> None:
-    found = problem(tmp_path, content, kind=kind, **owed)
+def test_problem(
+    tmp_path: Path, kind: str, content: bytes | str, expected: dict[str, Any], sentence: str | None
+) -> None:
+    found = problem(tmp_path, content, kind=kind, **expected)
     assert (found is None) == (sentence is None), found
     assert sentence is None or sentence in str(found)
 
@@ -126,10 +128,10 @@ def test_sentences_are_short_and_printable(tmp_path: Path) -> None:
 def test_large_tables_are_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "artifact"
     path.write_text("a,b\n" + "".join(f"{i},{i * 0.5}\n" for i in range(60_000)))
-    owed = artifact("artifact", kind="csv", columns=["a"], checks=ALL)
+    expected = artifact("artifact", kind="csv", columns=["a"], checks=ALL)
     tracemalloc.start()
     with path.open("rb") as f:
-        assert asking.problem(owed, f) is None
+        assert asking.problem(expected, f) is None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -139,6 +141,6 @@ def test_large_tables_are_read_in_pieces(tmp_path: Path) -> None:
 @settings(deadline=None)  # a busy machine is no error
 @given(content=st.binary(max_size=200) | st.text(alphabet='ab,\n"{}[]:0123nul.eE-', max_size=200).map(str.encode))
 def test_nothing_raises(tmp_path_factory: pytest.TempPathFactory, kind: str, content: bytes) -> None:
-    owed = {"columns": ["a"], "checks": [*ALL, {"column": "a", "min": 0}, {"equal": ["a", "b"]}], "keys": []}
-    found = problem(tmp_path_factory.mktemp("fuzz"), content, kind=kind, **(owed if kind != "text" else {}))
+    expected = {"columns": ["a"], "checks": [*ALL, {"column": "a", "min": 0}, {"equal": ["a", "b"]}], "keys": []}
+    found = problem(tmp_path_factory.mktemp("fuzz"), content, kind=kind, **(expected if kind != "text" else {}))
     assert found is None or found.isprintable()

@@ -1,4 +1,4 @@
-"""Build an environment: resolve to a lock, install aside, verify in a fresh process, rename into place."""
+"""Build an environment: resolve to a lockfile, install aside, verify in a fresh process, rename into place."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from orchestrator.agent.env.fetch import hashed
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, site_packages
 from orchestrator.agent.env.progress import Progress, complaint, run
-from orchestrator.agent.env.store import Store, identity, locked, look_at, platform
+from orchestrator.agent.env.store import Store, identity, look_at, platform
 from orchestrator.agent.env.uv import Means, Uv, find_uv
 from orchestrator.agent.run.variables import inherited
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically
+from orchestrator.shared.locks import A_MOMENT_S, locked
 from orchestrator.shared.text import listing
-from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, cuda_packages, make_lock, parse_lock
+from orchestrator.shared.wheels.lockfile import Lockfile, Wheel, canonical, cuda_packages, make_lockfile, parse_lockfile
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import NotThere
 
@@ -65,28 +66,28 @@ class Builder:
         self._sweep()
         self._require_space()
         means = self._means()
-        lock = self._lock(means)
+        lockfile = self._lockfile(means)
         try:
-            self._provide(means, lock)
+            self._provide(means, lockfile)
         except Unusable as e:
             if e.package not in self._optional() or self._request.get("allow_source_build"):
                 raise
             self._leave_out(e.package, e)
-            self._provide(means, lock.without(e.package))
+            self._provide(means, lockfile.without(e.package))
 
     def _means(self) -> Means:
         python = self._find_python()
         settings = self._settings(python)
         return Means(python, find_uv(self._store, settings, self._progress), settings)
 
-    def _provide(self, means: Means, lock: Lock) -> None:
-        """The environment of `lock`, as it is or made; the request is remembered to come to it."""
-        with locked(self._store.key_lock(lock.key)):
-            if look_at(self._store, lock.key)["state"] == "ready":
-                self._progress.say(f"environment {lock.key} is here already")
+    def _provide(self, means: Means, lockfile: Lockfile) -> None:
+        """The environment of `lockfile`, as it is or made; the request is remembered to come to it."""
+        with locked(self._store.key_lock(lockfile.key)):
+            if look_at(self._store, lockfile.key)["state"] == "ready":
+                self._progress.say(f"environment {lockfile.key} is here already")
             else:
-                self._make(means, lock)
-            self._store.remember(self._id, lock.key, lock.text())
+                self._make(means, lockfile)
+            self._store.remember(self._id, lockfile.key, lockfile.text())
 
     def _optional(self) -> list[str]:
         return [canonical(wheel["name"]) for wheel in self._request["wheels"] if not wheel["required"]]
@@ -99,7 +100,7 @@ class Builder:
         """Remove what builders that died have left."""
         for left in self._store.root.glob(".building-*"):
             key = left.name[len(".building-") :].rpartition("-")[0]
-            with locked(self._store.key_lock(key), wait=False) as held:
+            with locked(self._store.key_lock(key), A_MOMENT_S) as held:
                 if held is not None:
                     self._store.discard(left)
 
@@ -132,19 +133,19 @@ class Builder:
             return Settings.of_folders([str(place) for place in self._store.places_of_wheels if place.is_dir()])
         return Settings.of(python)
 
-    def _lock(self, means: Means) -> Lock:
+    def _lockfile(self, means: Means) -> Lockfile:
         version = _ask_python(means.python)[1]
         kept = "" if self._request.get("fresh") else self._store.remembered(self._id).get("lock", "")
         if kept:
-            lock = parse_lock(kept, version, platform())
-            if not lock.lost:
-                self._progress.enter("resolve", "the lock of the last time is kept")
-                return lock
+            lockfile = parse_lockfile(kept, version, platform())
+            if not lockfile.lost:
+                self._progress.enter("resolve", "the lockfile of the last time is kept")
+                return lockfile
         self._progress.enter("resolve", f"resolving with {means.uv.name}")
         wheels = self._resolve(means)
         self._refuse_cuda(wheels)
-        base = make_lock([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
-        return make_lock([*base.wheels, *self._extra_wheels(means, base)], version, platform())
+        base = make_lockfile([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
+        return make_lockfile([*base.wheels, *self._extra_wheels(means, base)], version, platform())
 
     def _resolve(self, means: Means) -> list[Wheel]:
         """By the pod's own indexes; the request's are added where those have not got the build."""
@@ -174,7 +175,7 @@ class Builder:
     def _with_hash(self, wheel: Wheel, settings: Settings) -> Wheel:
         return hashed(wheel, settings.web(), self._store.downloads, self._progress)
 
-    def _extra_wheels(self, means: Means, base: Lock) -> list[Wheel]:
+    def _extra_wheels(self, means: Means, base: Lockfile) -> list[Wheel]:
         """Wheels outside the index; an optional one that cannot be had is left out, and that is noted.
 
         Whoever allows a source build wants what is built: then nothing is left out.
@@ -190,7 +191,7 @@ class Builder:
                 self._leave_out(extra["name"], e)
         return found
 
-    def _extra_wheel(self, extra: Mapping[str, Any], means: Means, base: Lock) -> Wheel:
+    def _extra_wheel(self, extra: Mapping[str, Any], means: Means, base: Lockfile) -> Wheel:
         """Its project's wheel, else one that is compiled here from its source."""
         if extra["url"]:
             try:
@@ -210,26 +211,26 @@ class Builder:
             raise NotThere(f"the wheelhouse has no {wheel.filename}")
         return self._with_hash(wheel, settings)
 
-    def _make(self, means: Means, lock: Lock) -> None:
+    def _make(self, means: Means, lockfile: Lockfile) -> None:
         """Install, verify and rename; the caller holds the key's lock."""
-        root = self._store.environment(lock.key)
+        root = self._store.environment(lockfile.key)
         with self._unused(root):  # said before the work is done
             pass
-        aside = self._store.root / f".building-{lock.key}-{os.getpid()}"
+        aside = self._store.root / f".building-{lockfile.key}-{os.getpid()}"
         try:
-            self._install_undamaged(means, lock, aside)
+            self._install_undamaged(means, lockfile, aside)
             self._progress.enter("compile", "compiling to bytecode")
             _compile(aside, self._progress)
             self._progress.enter("verify", "trying what was installed")
-            verified = self._verify(aside, lock)
+            verified = self._verify(aside, lockfile)
             _move_scripts(aside, root)
-            self._write_manifest(aside, means.uv, lock, verified)
+            self._write_manifest(aside, means.uv, lockfile, verified)
             with self._unused(root):
                 self._store.discard(root)
                 aside.rename(root)
         finally:
             self._store.discard(aside)
-        self._progress.enter("done", f"environment {lock.key} is built and verified")
+        self._progress.enter("done", f"environment {lockfile.key} is built and verified")
 
     @contextlib.contextmanager
     def _unused(self, root: Path) -> Iterator[None]:
@@ -242,34 +243,34 @@ class Builder:
                 )
             yield
 
-    def _install_undamaged(self, means: Means, lock: Lock, root: Path) -> None:
+    def _install_undamaged(self, means: Means, lockfile: Lockfile, root: Path) -> None:
         """A file that was edited in place in an environment was edited in the cache too: it is one file."""
-        self._install(means, lock, root)
+        self._install(means, lockfile, root)
         damaged = self._damaged(root)
         if damaged:
             self._progress.say(f"the cache holds other content for {_files(damaged)}: installing again")
             means.uv.forget(sorted({package for package, _ in damaged}), self._progress)
-            self._install(means, lock, root)
+            self._install(means, lockfile, root)
             damaged = self._damaged(root)
         if damaged:
             cache = self._store.cache
             raise Failure(f"what was installed is not what its wheels hold: {_files(damaged)}: remove {cache}")
 
-    def _install(self, means: Means, lock: Lock, root: Path) -> None:
-        self._progress.enter("install", f"installing {len(lock.wheels)} packages with uv")
+    def _install(self, means: Means, lockfile: Lockfile, root: Path) -> None:
+        self._progress.enter("install", f"installing {len(lockfile.wheels)} packages with uv")
         self._store.discard(root)
-        means.install(root, lock, self._store, self._request["indexes"], self._progress)
-        (root / "lock.txt").write_text(lock.text(), encoding="utf-8")
+        means.install(root, lockfile, self._store, self._request["indexes"], self._progress)
+        (root / "lock.txt").write_text(lockfile.text(), encoding="utf-8")
 
     def _damaged(self, root: Path) -> list[tuple[str, str]]:
         self._progress.enter("check", "checking every file against its wheel's RECORD")
         return differences(root)
 
-    def _verify(self, root: Path, lock: Lock) -> dict[str, Any]:
-        asked = {"packages": lock.packages, "pins": self._request["pins"], "cuda": self._request["cuda"]}
-        extra = sorted(set(installed(root)) - set(lock.packages))
+    def _verify(self, root: Path, lockfile: Lockfile) -> dict[str, Any]:
+        asked = {"packages": lockfile.packages, "pins": self._request["pins"], "cuda": self._request["cuda"]}
+        extra = sorted(set(installed(root)) - set(lockfile.packages))
         if extra:
-            raise Failure(f"{listing(extra)} was installed, and the lock does not have it")
+            raise Failure(f"{listing(extra)} was installed, and the lockfile does not have it")
         with tempfile.TemporaryDirectory(dir=str(self._store.job(self._id))) as folder:
             for name in _VERIFIERS:
                 (Path(folder) / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
@@ -285,19 +286,19 @@ class Builder:
             raise Unusable(answer["error"], answer["package"]) if answer["package"] else Failure(sentence)
         return dict(answer["ok"])
 
-    def _write_manifest(self, root: Path, uv: Uv, lock: Lock, verified: Mapping[str, Any]) -> None:
+    def _write_manifest(self, root: Path, uv: Uv, lockfile: Lockfile, verified: Mapping[str, Any]) -> None:
         """env.json, the last file: with it the environment is whole."""
         manifest = {
             "format": 1,
-            "key": lock.key,
+            "key": lockfile.key,
             "profile": self._request["profile"],
-            "python_version": lock.python,
-            "platform": lock.platform,
-            "packages": lock.packages,
-            "lock_sha256": lock.sha256,
+            "python_version": lockfile.python,
+            "platform": lockfile.platform,
+            "packages": lockfile.packages,
+            "lock_sha256": lockfile.sha256,
             "torch_cuda": verified.get("torch_cuda"),
             "verified": dict(verified),
-            "built": {w.name: source.made_from(w) for w in lock.wheels if w.from_source},
+            "built": {w.name: source.made_from(w) for w in lockfile.wheels if w.from_source},
             "notes": self._notes,
             "installer": uv.name,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -19,12 +19,13 @@ from typing import Any
 from orchestrator.agent.env import lease, source
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
-from orchestrator.agent.env.store import Store, find, identity, is_held, locked, read_json
+from orchestrator.agent.env.store import Store, find, identity, read_json
 from orchestrator.agent.env.uv import NoUv
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import walk, write_atomically
+from orchestrator.shared.locks import A_MOMENT_S, is_held, locked
 from orchestrator.shared.redaction import Redactor
-from orchestrator.shared.wheels.lock import canonical
+from orchestrator.shared.wheels.lockfile import canonical
 
 _POLL_S = 0.05
 _NEWS_S = 1.0
@@ -64,7 +65,7 @@ def build(argv: Sequence[str]) -> int:
     store = Store(options.workdir)
     job = identity(request)
     folder = store.job(job)
-    with locked(folder / "lock", wait=False) as held:
+    with locked(folder / "lock", A_MOMENT_S) as held:
         if held is None:
             return _say({"job": job, "started": False})
         for name in ("result.json", "progress.jsonl"):
@@ -269,7 +270,7 @@ def _why_kept(environment: Mapping[str, Any], days: float | None, keep_bytes: in
 
 def _remove(store: Store, key: str) -> bool:
     root = store.environment(key)
-    with locked(store.key_lock(key), wait=False) as held, lease.alone(root) as free:
+    with locked(store.key_lock(key), A_MOMENT_S) as held, lease.alone(root) as free:
         if held is None or not free:
             return False
         for request in store.requests_of(key):
@@ -282,7 +283,7 @@ def _trim_built(store: Store, days: float, dry_run: bool) -> list[dict[str, Any]
     """Drop compiled wheels that no environment was made with for so long; they are too dear to go for room alone."""
     trimmed = []
     for told in sorted(store.built.glob("*/build.json")):
-        with locked(store.built / f".{told.parent.name}.lock", wait=False) as held:
+        with locked(store.built / f".{told.parent.name}.lock", A_MOMENT_S) as held:
             wheel = source.kept(told.parent)
             if held is not None and wheel and time.time() - told.parent.stat().st_mtime > days * _DAY_S:
                 trimmed.append({"file": wheel.name, "bytes": _disk_bytes(told.parent)})

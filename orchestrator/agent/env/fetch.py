@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.shared.files import sha256
-from orchestrator.shared.wheels.lock import Wheel, canonical
+from orchestrator.shared.wheels.lockfile import Wheel, canonical
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import Listener, NotThere, Web, filename
 

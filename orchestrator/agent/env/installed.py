@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from orchestrator.shared.files import walk
-from orchestrator.shared.wheels.lock import canonical
+from orchestrator.shared.wheels.lockfile import canonical
 
 _PIECE = 1 << 20
 # What venv and uv put there themselves.
@@ -36,7 +36,7 @@ def installed(root: Path) -> dict[str, str]:
 def differences(root: Path) -> list[tuple[str, str]]:
     """(package, file) of each file that is missing or whose content is not what its package's RECORD says."""
     site = site_packages(root)
-    recorded = ((name, *entry) for name, _, folder in _distributions(root) for entry in _recorded(folder))
+    recorded = ((name, *entry) for name, _, folder in _distributions(root) for entry in _listed(folder))
     entries = [entry for entry in recorded if entry[2]]
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
         wrong = pool.map(lambda entry: _sha256(site / entry[1]) != entry[2], entries)
@@ -45,7 +45,7 @@ def differences(root: Path) -> list[tuple[str, str]]:
 
 def strangers(root: Path) -> list[str]:
     """Files below site-packages that no package's RECORD lists, but for bytecode."""
-    owned = {file for _, _, folder in _distributions(root) for file, _ in _recorded(folder)}
+    owned = {file for _, _, folder in _distributions(root) for file, _ in _listed(folder)}
     found = (name for name, _ in walk(site_packages(root)) if not name.endswith(".pyc"))
     return sorted(name for name in found if name not in owned and name not in _OF_THE_ENVIRONMENT)
 
@@ -58,7 +58,7 @@ def _distributions(root: Path) -> Iterator[tuple[str, str, Path]]:
             yield canonical(match["name"]), match["version"], folder
 
 
-def _recorded(folder: Path) -> Iterator[tuple[str, str]]:
+def _listed(folder: Path) -> Iterator[tuple[str, str]]:
     """(path, digest in RECORD's own notation or "") of each file of the package itself.
 
     Scripts lie outside: installers write them, for the Python that they install for.

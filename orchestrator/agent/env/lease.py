@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.agent.env.store import locked
+from orchestrator.shared.locks import A_MOMENT_S, locked
 
 
 @contextlib.contextmanager
@@ -18,16 +17,15 @@ def taken(root: Path | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if root is not None and root.parent.is_dir():
-            lock = stack.enter_context(_file(root).open("a"))
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            stack.enter_context(locked(_file(root), shared=True))
         yield
 
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[bool]:
     """Whether nobody uses the environment at `root`; if so, nobody begins to before the end of the block."""
-    with locked(_file(root), wait=False) as held:
-        yield held is not None
+    with locked(_file(root), A_MOMENT_S) as held:
+        yield held
 
 
 def is_taken(root: Path) -> bool:

@@ -20,14 +20,15 @@ from typing import Any
 
 from orchestrator.agent.env.fetch import find_source, hashed
 from orchestrator.agent.env.progress import Progress, run
-from orchestrator.agent.env.store import Store, locked, platform, read_json
+from orchestrator.agent.env.store import Store, platform, read_json
 from orchestrator.agent.env.uv import Means
 from orchestrator.agent.host import machine, processes
 from orchestrator.agent.run.reaper import Reaper, end_marked
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically
+from orchestrator.shared.locks import locked
 from orchestrator.shared.query import ask
-from orchestrator.shared.wheels.lock import Lock, Wheel, canonical, make_lock
+from orchestrator.shared.wheels.lockfile import Lockfile, Wheel, canonical, make_lockfile
 from orchestrator.shared.wheels.web import NotThere
 
 _NEWS_S = 15.0
@@ -64,7 +65,7 @@ class SourceBuild:
     def __init__(self, store: Store, means: Means, request: Mapping[str, Any], progress: Progress) -> None:
         self._store, self._means, self._request, self._progress = store, means, request, progress
 
-    def wheel(self, name: str, source: Mapping[str, Any], base: Lock) -> Wheel:
+    def wheel(self, name: str, source: Mapping[str, Any], base: Lockfile) -> Wheel:
         """The wheel of `source` for the environment `base`: the kept one, else compiled now if that is allowed.
 
         NotThere if it is neither kept nor allowed; Failure if it does not compile in time.
@@ -79,7 +80,7 @@ class SourceBuild:
         self._progress.say(f"{name} {recipe.version} was compiled on this pod: {path}")
         return Wheel(recipe.name, path.as_uri(), read_json(folder / "build.json")["sha256"])
 
-    def _compiled(self, recipe: Recipe, source: Mapping[str, Any], base: Lock, folder: Path) -> Path:
+    def _compiled(self, recipe: Recipe, source: Mapping[str, Any], base: Lockfile, folder: Path) -> Path:
         """The wheel, made aside and renamed into `folder` when it is whole; the caller holds the recipe's lock."""
         if not self._request.get("allow_source_build"):
             raise NotThere(
@@ -99,8 +100,8 @@ class SourceBuild:
                 recipe.name, _plain(recipe.version), self._means.settings, work, self._progress
             )
             tools = self._tools(source["tools"], base)
-            lock = make_lock([*base.wheels, *tools], base.python, platform())
-            self._means.install(work / "env", lock, self._store, self._request["indexes"], self._progress)
+            lockfile = make_lockfile([*base.wheels, *tools], base.python, platform())
+            self._means.install(work / "env", lockfile, self._store, self._request["indexes"], self._progress)
             began = time.monotonic()
             self._run(recipe, work / "env" / "bin" / "python", archive, variables, result)
             wheel = _only_wheel(result, recipe)
@@ -138,7 +139,7 @@ class SourceBuild:
             "TMPDIR": str(work / "tmp"),
         }
 
-    def _tools(self, names: Sequence[str], base: Lock) -> list[Wheel]:
+    def _tools(self, names: Sequence[str], base: Lockfile) -> list[Wheel]:
         """What compiles, beside what the environment has anyway."""
         means = self._means
         found = means.uv.resolve(means.python, names, means.settings, self._progress)

@@ -12,14 +12,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ from orchestrator.shared.text import listing
 _IDENTITY = ("format", "requirements", "indexes", "pins", "cuda")
 _ID_DIGITS = 16
 _ANSWER_S = 30
-_TRIES = 5
-_PAUSE_S = 0.02
 
 
 class Store:
@@ -106,41 +103,6 @@ def _identity_of(wheel: Mapping[str, Any]) -> list[Any]:
 
 def platform() -> str:
     return sysconfig.get_platform()
-
-
-@contextlib.contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[int | None]:
-    """Hold the kernel lock at `path`; without `wait`, None if someone else has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        if wait:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        # Tried more than once, since someone who only looks holds it for a moment too.
-        yield fd if wait or any(_take(fd) for _ in range(_TRIES)) else None
-    finally:
-        os.close(fd)
-
-
-def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock at `path` now."""
-    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _take(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        time.sleep(_PAUSE_S)
-        return False
-    return True
 
 
 def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:

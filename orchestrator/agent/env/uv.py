@@ -16,7 +16,7 @@ from orchestrator.agent.env.store import Store
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.query import ask
 from orchestrator.shared.wheels import uv_wheel
-from orchestrator.shared.wheels.lock import RESOLVE, Lock, Wheel, from_pylock
+from orchestrator.shared.wheels.lockfile import RESOLVE, Lockfile, Wheel, from_pylock
 from orchestrator.shared.wheels.settings import Settings
 
 _RESOLVE_LIMIT_S = 1800
@@ -45,10 +45,10 @@ class Uv:
         command = [*RESOLVE, "--no-header", "--no-annotate", "--python", python, *_offline(settings)]
         return from_pylock(self._run(command, settings, progress, _RESOLVE_LIMIT_S, "\n".join(wanted)))
 
-    def install(self, root: Path, lock: Path, settings: Settings, progress: Progress) -> None:
-        """Install exactly the wheels of the lock file, by their hashes."""
+    def install(self, root: Path, lockfile: Path, settings: Settings, progress: Progress) -> None:
+        """Install exactly the wheels of the lockfile, by their hashes."""
         python = str(root / "bin" / "python")
-        command = ["pip", "install", "--no-deps", "--require-hashes", "--python", python, "-r", str(lock)]
+        command = ["pip", "install", "--no-deps", "--require-hashes", "--python", python, "-r", str(lockfile)]
         command += _offline(settings)
         self._run(command, settings, progress, _INSTALL_LIMIT_S)
 
@@ -86,15 +86,15 @@ class Means:
     uv: Uv
     settings: Settings
 
-    def install(self, root: Path, lock: Lock, store: Store, indexes: Sequence[str], progress: Progress) -> None:
-        """A new environment at `root` with the wheels of `lock`; of what lies on the pod, nothing is downloaded.
+    def install(self, root: Path, lockfile: Lockfile, store: Store, indexes: Sequence[str], progress: Progress) -> None:
+        """A new environment at `root` with the wheels of `lockfile`; of what lies on the pod, nothing is downloaded.
 
         `indexes` are asked beside those of the settings.
         """
         self.uv.make_environment(self.python, root, progress)
-        if lock.wheels:
+        if lockfile.wheels:
             folders = [*map(Path, self.settings.folders), *store.places_of_wheels]
-            lines = [at_hand(wheel, folders).line() for wheel in lock.wheels]
+            lines = [at_hand(wheel, folders).line() for wheel in lockfile.wheels]
             wheels = root / "wheels.txt"
             wheels.write_text("\n".join([*lines, ""]), encoding="utf-8")
             self.uv.install(root, wheels, self.settings.adding(indexes), progress)

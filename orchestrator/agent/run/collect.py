@@ -33,22 +33,22 @@ class Artifacts:
         # Artifacts that were delivered in the tree: they may stay there as they are.
         self.in_tree: Manifest = {}
 
-    def existing(self, owed: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-        """Whether each owed artifact, or the file in the tree that it is to be taken from, is there already."""
-        return {a["path"]: any(map(os.path.lexists, self._places_of(a))) for a in owed}
+    def existing(self, expected: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+        """Whether each expected artifact, or the file in the tree that it is to be taken from, is there already."""
+        return {a["path"]: any(map(os.path.lexists, self._places_of(a))) for a in expected}
 
-    def deliver(self, owed: Mapping[str, Any], stage: str) -> str | None:
-        """Bring an owed artifact into artifacts/ if it is made elsewhere; what keeps it from being one, as a clause."""
-        source = owed.get("from")
+    def deliver(self, expected: Mapping[str, Any], stage: str) -> str | None:
+        """Bring an artifact into artifacts/ if it is made elsewhere; what is wrong with it, as a clause."""
+        source = expected.get("from")
         try:
             if source == "stdout":
-                copy_inside(self._places.run_dir, f"stages/{stage}/stdout", self._places.artifacts, owed["path"])
+                copy_inside(self._places.run_dir, f"stages/{stage}/stdout", self._places.artifacts, expected["path"])
             elif source:
                 name = source[len("tree:") :]
-                copy_inside(self._places.tree, name, self._places.artifacts, owed["path"])
+                copy_inside(self._places.tree, name, self._places.artifacts, expected["path"])
                 self.in_tree[name] = entry_of(self._places.tree / name)
             else:
-                with open_inside(self._places.artifacts, owed["path"]) as f:
+                with open_inside(self._places.artifacts, expected["path"]) as f:
                     return self._link_outside(os.fstat(f.fileno()))
         except FileNotFoundError:
             return "is missing"
@@ -58,9 +58,9 @@ class Artifacts:
             return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
         return None
 
-    def put_back(self, owed: Iterable[Mapping[str, Any]]) -> None:
+    def put_back(self, expected: Iterable[Mapping[str, Any]]) -> None:
         """Bring delivered artifacts into a new tree, where they had been taken from."""
-        for source, path in ((a.get("from") or "", a["path"]) for a in owed):
+        for source, path in ((a.get("from") or "", a["path"]) for a in expected):
             if source.startswith("tree:"):
                 name = source[len("tree:") :]
                 copy_inside(self._places.artifacts, path, self._places.tree, name)
@@ -90,10 +90,10 @@ class Artifacts:
             self._before.pop(name, None)
         return removed
 
-    def _places_of(self, owed: Mapping[str, Any]) -> Iterator[Path]:
-        yield self._places.artifacts / owed["path"]
-        if (owed.get("from") or "").startswith("tree:"):
-            yield self._places.tree / owed["from"][len("tree:") :]
+    def _places_of(self, expected: Mapping[str, Any]) -> Iterator[Path]:
+        yield self._places.artifacts / expected["path"]
+        if (expected.get("from") or "").startswith("tree:"):
+            yield self._places.tree / expected["from"][len("tree:") :]
 
 
 def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[File], list[dict[str, str]]]:

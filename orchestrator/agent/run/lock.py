@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agent.host import machine, processes
+from orchestrator.shared.locks import A_MOMENT_S, take
 
-_PAUSE_S = 0.02
-_LOOKED_AT_S = 0.1  # someone who only looks holds it for a moment too
 _SWEPT_S = 15.0  # a killed agent's lock is free when the reaper has ended what the run had left
 _POLL_S = 0.2
 
@@ -49,9 +47,7 @@ class Lock:
         os.close(self._fd)
 
     def _take(self) -> bool:
-        return _try(self._fd, fcntl.LOCK_EX, _LOOKED_AT_S) or (
-            _is_dead(_read(self._fd)) and _try(self._fd, fcntl.LOCK_EX, _SWEPT_S)
-        )
+        return take(self._fd, A_MOMENT_S) or (_is_dead(_read(self._fd)) and take(self._fd, _SWEPT_S))
 
 
 def holder(workdir: Path) -> dict[str, Any] | None:
@@ -62,7 +58,7 @@ def holder(workdir: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        if _try(fd, fcntl.LOCK_SH, 0.0):
+        if take(fd, 0.0, shared=True):
             return None
         found = _read(fd)
         return {**found, "dead": _is_dead(found)}
@@ -82,18 +78,6 @@ def wait(workdir: Path, seconds: float) -> dict[str, Any] | None:
 
 def _path(workdir: Path) -> Path:
     return Path(workdir) / "lock"
-
-
-def _try(fd: int, kind: int, patience: float) -> bool:
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_PAUSE_S)
 
 
 def _is_dead(found: dict[str, Any]) -> bool:

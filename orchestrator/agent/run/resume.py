@@ -31,7 +31,7 @@ class Past:
     events: List[Event]
     records: Dict[str, Dict[str, Any]]
 
-    def check(self, gpus: Sequence[Mapping[str, Any]], fingerprint: str) -> None:
+    def require_same(self, gpus: Sequence[Mapping[str, Any]], fingerprint: str) -> None:
         """Failure unless this is the same machine and environment, and the finished stages' files are as recorded."""
         then, now = (_uuids(found) for found in (self._latest("run_started")["gpus"], gpus))
         if then != now:

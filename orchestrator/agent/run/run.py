@@ -70,7 +70,7 @@ class Interruption:
         self._elapsed = elapsed
         self.reason: Optional[RunEndedBy] = None
 
-    def check(self) -> Optional[RunEndedBy]:
+    def why(self) -> Optional[RunEndedBy]:
         """What ends the run now: "cancel" or "limit"; None to go on."""
         if self._cancellation.requested:
             self.reason = self.reason or "cancel"
@@ -114,7 +114,7 @@ def execute(
     plan = plans.load(run_dir)
     if plan["format"] != FORMAT:
         raise Failure(f"run {plan['run_id']} has a plan of another version of nsa-pod: start a new run")
-    secret_values.check(plan["stages"], given)
+    secret_values.require(plan["stages"], given)
     run = _Run(plan, Layout(run_dir), Cancellation(), secret_values.Secrets(given))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     lock = Lock(run.places.workdir, {"holder": resumed_by or plan["who"], "since": now, "run_id": plan["run_id"]})
@@ -160,7 +160,7 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
     beginning = _beginning(run.plan)
     python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
     fingerprint = python.fingerprint()
-    past.check(beginning["gpus"], fingerprint)
+    past.require_same(beginning["gpus"], fingerprint)
     past.put_aside(run.plan["stages"], run.secrets.redactor)
     manifest = _make_tree(run.plan, run.places)
     journal = Journal(run.places.journal, run.secrets.redactor.clean, past.data)
@@ -214,13 +214,13 @@ def _run_stages(run: _Run, journal: Journal, ground: _Ground, reaper_pid: int) -
     """Run what is not finished; why the run ended."""
     _make_places(run.places)
     interruption = Interruption(run.plan, run.cancellation, lambda: journal.elapsed)
-    supervisor = Supervisor(run.cancellation.wakeup_fd, interruption.check, own=[reaper_pid])
+    supervisor = Supervisor(run.cancellation.wakeup_fd, interruption.why, own=[reaper_pid])
     executor = Executor(
         run.plan, run.places, journal, ground.python, ground.manifest, ground.fingerprint, supervisor, run.secrets
     )
     executor.take_over(ground.records)
     for number, stage in enumerate(run.plan["stages"]):
-        if stage["name"] not in ground.records and not interruption.check():
+        if stage["name"] not in ground.records and not interruption.why():
             executor.run_stage(number, stage)
     if interruption.reason == "cancel":
         journal.append(resume.cancelled(run.places))

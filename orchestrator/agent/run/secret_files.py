@@ -13,7 +13,7 @@ from orchestrator.shared.redaction import Redactor
 def redact_logs(folder: Path, redactor: Redactor) -> Dict[str, List[str]]:
     """Rewrite those files of a stage's own directory that hold a value; the names of the values, by file.
 
-    These are the agent's: streams, the pytest report and the like. Nobody is owed them as they were.
+    These are the agent's: streams, the pytest report and the like. Nobody expects them as they were.
     """
     if not redactor:
         return {}

@@ -37,7 +37,7 @@ def read(data: bytes) -> Values:
     return found
 
 
-def check(stages: Sequence[Mapping[str, Any]], given: Values) -> None:
+def require(stages: Sequence[Mapping[str, Any]], given: Values) -> None:
     """Failure if a value that the plan names was not given."""
     for stage in stages:
         missing = sorted(set(stage.get("secrets", ())) - set(given.get(stage["name"], {})))

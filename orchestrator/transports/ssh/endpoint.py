@@ -52,10 +52,10 @@ class Endpoint:
         return [self.via, *self.via.hops] if self.via else []
 
 
-def resolve(pod: Pod, user_config: Path | None = None) -> Endpoint:
+def endpoint_of(pod: Pod, user_config: Path | None = None) -> Endpoint:
     """The endpoint of an ssh pod; `user_config` replaces ~/.ssh/config. Raises InputError."""
     if pod.ssh_config:
-        return _override(_resolve_alias(pod.ssh_config, user_config, pod.name), pod)
+        return _override(_endpoint_of_alias(pod.ssh_config, user_config, pod.name), pod)
     assert pod.host is not None  # the inventory's model says so
     identity = _identity(pod)
     return Endpoint(
@@ -100,7 +100,7 @@ def _user(found: str, pod: Pod) -> str:
         raise InputError(f"pod {pod.name!r}: user: {e}") from e
 
 
-def _resolve_alias(alias: str, user_config: Path | None, pod: str, depth: int = 0) -> Endpoint:
+def _endpoint_of_alias(alias: str, user_config: Path | None, pod: str, depth: int = 0) -> Endpoint:
     """What `ssh alias` would do. `alias` may be [user@]host[:port], as in ProxyJump."""
     parts = _HOP.match(alias)
     if parts is None or alias.startswith("-") or "\0" in alias or depth > _MAX_HOPS:
@@ -127,7 +127,7 @@ def _chain(hops: Iterable[str], user_config: Path | None, pod: str, depth: int) 
     """The endpoint of the last hop; each is reached through the one before it, whatever its own configuration says."""
     endpoint: Endpoint | None = None
     for hop in hops:
-        found = _resolve_alias(hop.strip(), user_config, pod, depth + 1)
+        found = _endpoint_of_alias(hop.strip(), user_config, pod, depth + 1)
         endpoint = found if endpoint is None else replace(found, via=endpoint, proxy_command=None)
     assert endpoint is not None  # "a,b".split(",") is never empty
     return endpoint

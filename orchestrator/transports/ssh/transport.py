@@ -18,7 +18,7 @@ from orchestrator.store import hostkeys
 from orchestrator.transports.base import COMMAND_LIMIT_S, SILENCE_LIMIT_S, Completed, PushStats, Transport
 from orchestrator.transports.ssh import sshconfig
 from orchestrator.transports.ssh.connection import STALL_LIMIT_S, Heartbeat, KeyRefused, PinnedConnection
-from orchestrator.transports.ssh.endpoint import Endpoint, resolve
+from orchestrator.transports.ssh.endpoint import Endpoint, endpoint_of
 from orchestrator.transports.ssh.execute import Execution
 from orchestrator.transports.ssh.failures import connect_failed
 from orchestrator.transports.ssh.identity import Identities
@@ -64,7 +64,7 @@ class SshTransport(Transport):
 
     def connect(self) -> None:
         self.close()
-        endpoint = resolve(self.pod, self._user_config)
+        endpoint = endpoint_of(self.pod, self._user_config)
         self._runtime = _runtime_dir()
         try:
             control = self._runtime / "cm"
@@ -144,7 +144,7 @@ class SshTransport(Transport):
             connection = self._open(endpoint, pin)
         except KeyRefused as refused:
             pin = self._wanted_key(endpoint, refused.offered)
-            hostkeys.judge(self.pod, pin, self._trust)
+            hostkeys.accept(self.pod, pin, self._trust)
             try:
                 connection = self._open(endpoint, pin)
             except KeyRefused as again:

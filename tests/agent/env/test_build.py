@@ -24,7 +24,7 @@ from orchestrator.agent.env.build import Builder, Unusable
 from orchestrator.agent.env.progress import Progress
 from orchestrator.agent.env.store import Store, find, identity
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.wheels.lock import Lock
+from orchestrator.shared.wheels.lockfile import Lockfile
 from tests.support.env_pod import EnvPod, python, request
 from tests.support.wheels import make_index, make_wheel
 
@@ -209,10 +209,10 @@ def test_an_optional_package_that_does_not_work_is_left_out_and_said(
     wheel = {"name": "flash-attn", "version": "2.8.3", "url": f"{server}/flash_attn-2.8.3-py3-none-any.whl"}
     whole = Builder._verify
 
-    def verify(builder: Builder, root: Path, lock: Lock) -> dict[str, object]:
-        if "flash-attn" in lock.packages:
+    def verify(builder: Builder, root: Path, lockfile: Lockfile) -> dict[str, object]:
+        if "flash-attn" in lockfile.packages:
             raise Unusable("flash_attn cannot be imported: undefined symbol: _ZN3c105Error", "flash-attn")
-        return whole(builder, root, lock)
+        return whole(builder, root, lockfile)
 
     monkeypatch.setattr(Builder, "_verify", verify)
     store = Store(pod.workdir)

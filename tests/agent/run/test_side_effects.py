@@ -66,8 +66,8 @@ def test_an_edit_that_is_reverted_costs_its_own_stage_the_credit(pod: Pod) -> No
 
 
 def test_an_artifact_made_in_the_tree_may_stay_there_as_it_is(pod: Pod) -> None:
-    owed = {"artifacts": [artifact("out.txt", from_="tree:out.txt")]}
-    make = stage("make", script("open('out.txt', 'w').write('1')"), expect=owed)
+    expected = {"artifacts": [artifact("out.txt", from_="tree:out.txt")]}
+    make = stage("make", script("open('out.txt', 'w').write('1')"), expect=expected)
     change = said("change", script("open('out.txt', 'w').write('2'); print(1)"))
     run = pod.run(FILES, make, pytest_stage("use", "test_it.py"), change, pytest_stage("after", "test_it.py"))
     assert statuses(run) == ["passed", "passed", "passed", "invalid"]

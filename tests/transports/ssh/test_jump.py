@@ -11,7 +11,7 @@ import pytest
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, InputError, Unreachable
 from orchestrator.store.hostkeys import Trust
-from orchestrator.transports.ssh.endpoint import resolve
+from orchestrator.transports.ssh.endpoint import endpoint_of
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.sshd import Sshd, new_sshd
 
@@ -128,7 +128,7 @@ def test_a_proxy_command(sshd: Sshd, hop: Sshd, tmp_path: Path) -> None:
 def test_chains_keep_their_order(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host pod\n HostName p\n ProxyJump u@one:2201,two\nHost two\n HostName t\n Port 22\n User v\n")
-    pod = resolve(Pod(name="x", ssh_config="pod"), config)
+    pod = endpoint_of(Pod(name="x", ssh_config="pod"), config)
     assert [(hop.host, hop.port, hop.user) for hop in pod.hops] == [("t", 22, "v"), ("one", 2201, "u")]
     assert (pod.host, pod.proxy_command) == ("p", None)
 
@@ -138,17 +138,17 @@ def test_a_jump_host_through_itself_is_bad_input(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host pod\n ProxyJump one\nHost one\n ProxyJump two\nHost two\n ProxyJump one\n")
     with pytest.raises(InputError, match="more than 8 jump hosts"):
-        resolve(Pod(name="x", ssh_config="pod"), config)
+        endpoint_of(Pod(name="x", ssh_config="pod"), config)
 
 
 def test_what_the_inventory_says_wins_over_the_alias(tmp_path: Path, sshd: Sshd) -> None:
     config = tmp_path / "config"
     config.write_text("Host pod\n HostName p\n Port 1\n User u\n IdentityFile /x\n")
     pod = Pod(name="x", ssh_config="pod", port=2, user="v", identity_file=str(sshd.key))
-    found = resolve(pod, config)
+    found = endpoint_of(pod, config)
     assert (found.host, found.port, found.user, found.identity_files) == ("p", 2, "v", (str(sshd.key),))
 
 
 def test_an_alias_is_no_option(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected an alias"):
-        resolve(Pod(name="x", ssh_config="-oProxyCommand=touch x"), tmp_path / "none")
+        endpoint_of(Pod(name="x", ssh_config="-oProxyCommand=touch x"), tmp_path / "none")

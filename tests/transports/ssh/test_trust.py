@@ -210,7 +210,7 @@ def test_pins_made_at_once_are_all_kept() -> None:
     keys = {f"pod{n}": hostkeys.HostKey("ssh-ed25519", base64.b64encode(bytes([n]) * 51).decode()) for n in range(20)}
     pods = {name: Pod(name=name, host="h") for name in keys}
     threads = [
-        threading.Thread(target=hostkeys.judge, args=(pods[name], key, Trust(accept_new=True)))
+        threading.Thread(target=hostkeys.accept, args=(pods[name], key, Trust(accept_new=True)))
         for name, key in keys.items()
     ]
     for thread in threads:

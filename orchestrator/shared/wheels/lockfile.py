@@ -1,4 +1,4 @@
-"""A lock: every wheel of an environment with its address and hash, as a requirements file."""
+"""A lockfile: every wheel of an environment with its address and hash, as a requirements file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Wheel:
 
 
 @dataclass(frozen=True)
-class Lock:
+class Lockfile:
     """All wheels, for one Python ("3.11.7") on one platform ("linux-x86_64")."""
 
     wheels: tuple[Wheel, ...]
@@ -88,7 +88,7 @@ class Lock:
         """Wheels that lay on the pod as files, and are gone."""
         return [w.name for w in self.wheels if w.path and not w.path.is_file()]
 
-    def without(self, package: str) -> Lock:
+    def without(self, package: str) -> Lockfile:
         return replace(self, wheels=tuple(w for w in self.wheels if w.name != package))
 
     def text(self) -> str:
@@ -100,20 +100,22 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def make_lock(wheels: Iterable[Wheel], python: str, platform: str) -> Lock:
-    """A lock in its canonical order; addresses lose the credentials that an index's own address may carry."""
+def make_lockfile(wheels: Iterable[Wheel], python: str, platform: str) -> Lockfile:
+    """A lockfile in its canonical order; addresses lose the credentials that an index's own address may carry."""
     clean = [replace(w, name=canonical(w.name), url=without_credentials(w.url)) for w in wheels]
-    return Lock(tuple(sorted(clean, key=lambda w: w.name)), python, platform)
+    return Lockfile(tuple(sorted(clean, key=lambda w: w.name)), python, platform)
 
 
-def parse_lock(text: str, python: str, platform: str) -> Lock:
-    """The lock whose text this is; Failure for text that no lock has."""
+def parse_lockfile(text: str, python: str, platform: str) -> Lockfile:
+    """The lockfile whose text this is; Failure for text that no lockfile has."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     matches = [_LINE.match(line) for line in lines]
     wheels = [Wheel(m["name"], m["url"], m["sha256"]) for m in matches if m]
     if len(wheels) != len(lines):
-        raise Failure(f"the lock kept for this environment has a line that is none: {lines[matches.index(None)][:200]}")
-    return make_lock(wheels, python, platform)
+        raise Failure(
+            f"the lockfile kept for this environment has a line that is none: {lines[matches.index(None)][:200]}"
+        )
+    return make_lockfile(wheels, python, platform)
 
 
 def from_pylock(text: str) -> list[Wheel]:
@@ -124,18 +126,18 @@ def from_pylock(text: str) -> list[Wheel]:
     try:
         return [_best(package) for package in tomli.loads(text).get("packages", ())]
     except (ValueError, LookupError, TypeError, AttributeError) as e:
-        raise Failure(f"uv's lock cannot be read: {type(e).__name__}: {e}") from e
+        raise Failure(f"uv's lockfile cannot be read: {type(e).__name__}: {e}") from e
 
 
-def cuda_packages(lock: Sequence[Wheel]) -> list[str]:
+def cuda_packages(lockfile: Sequence[Wheel]) -> list[str]:
     """Packages that only a CUDA build of torch brings."""
-    return [w.name for w in lock if _CUDA_PACKAGE.match(canonical(w.name))]
+    return [w.name for w in lockfile if _CUDA_PACKAGE.match(canonical(w.name))]
 
 
 def _best(package: Mapping[str, Any]) -> Wheel:
     wheels = [Wheel(package["name"], w["url"], w.get("hashes", {}).get("sha256")) for w in package.get("wheels", ())]
     if not wheels:
-        raise Failure(f"uv's lock has no wheel of {package['name']}")
+        raise Failure(f"uv's lockfile has no wheel of {package['name']}")
     return max(wheels, key=_rank)
 
 

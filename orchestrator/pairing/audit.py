@@ -1,7 +1,7 @@
 """Ask a package index about the pairing table: compare its rows, or lock one of its profiles. Needs uv and the index.
 
-python -m orchestrator.pairing.check --check [VERSION ...]
-python -m orchestrator.pairing.check --lock rtx4090-torch24 --python 3.10
+python -m orchestrator.pairing.audit --check [VERSION ...]
+python -m orchestrator.pairing.audit --lock rtx4090-torch24 --python 3.10
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.errors import EnvironmentFailed, NsaPodError
 from orchestrator.pairing.choose import FLASH, Environment, Facts, Gpu, Interpreter, choose
 from orchestrator.pairing.resolve import platform_of, resolve, resolve_environment
 from orchestrator.pairing.table import CPU, MACHINES, Pair, TorchRow, table
-from orchestrator.shared.wheels.lock import make_lock
+from orchestrator.shared.wheels.lockfile import make_lockfile
 
 _RUNTIME = re.compile(r"^nvidia-cuda-runtime(?:-cu\d+)?$")
 _GLIBC = "2.28"
@@ -25,7 +25,7 @@ _GLIBC = "2.28"
 def main(argv: Sequence[str] | None = None) -> int:
     """0; 1 when a row does not agree with the index; 4 when nothing could be asked."""
     parser = argparse.ArgumentParser(
-        prog="python -m orchestrator.pairing.check", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m orchestrator.pairing.audit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -64,7 +64,7 @@ def lock(profile: str, python: str, machine: str) -> str:
     """
     chosen = _chosen(profile, python, machine)
     wheels = resolve_environment(chosen, platform_of(machine, _GLIBC))
-    text = make_lock(wheels, python, f"linux-{machine}").text()
+    text = make_lockfile(wheels, python, f"linux-{machine}").text()
     return text + "".join(f"{wheel.name} @ {wheel.url}\n" for wheel in chosen.wheels)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.vendor import tomli
-from orchestrator.shared.wheels.lock import Wheel, from_pylock
+from orchestrator.shared.wheels.lockfile import Wheel, from_pylock
 
 ONE, TWO = "1" * 64, "2" * 64
 # In the notations that TOML allows, and that uv or another of its versions may choose.
@@ -50,10 +50,10 @@ def test_a_pylock_is_read_however_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[[packages]]\nname = "source-only"\n', "uv's lock has no wheel of source-only"),
-        ("[[packages]\n", "uv's lock cannot be read: TOMLDecodeError: "),
-        ("packages = 1", "uv's lock cannot be read: TypeError: "),
-        ("[[packages]]\nwheels = [{}]\n", "uv's lock cannot be read: KeyError: 'name'"),
+        ('[[packages]]\nname = "source-only"\n', "uv's lockfile has no wheel of source-only"),
+        ("[[packages]\n", "uv's lockfile cannot be read: TOMLDecodeError: "),
+        ("packages = 1", "uv's lockfile cannot be read: TypeError: "),
+        ("[[packages]]\nwheels = [{}]\n", "uv's lockfile cannot be read: KeyError: 'name'"),
     ],
 )
 def test_what_is_no_lock_of_wheels_is_one_sentence(text: str, says: str) -> None:
