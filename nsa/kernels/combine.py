@@ -51,7 +51,7 @@ def _forward(
 
 @triton.jit
 def _branch_gradient(
-    p_o, p_do, p_gates, p_dgates, p_lse, p_stats, p_out, o_row, m_row, T, H, N,
+    p_o, p_do, p_gates, p_dgates, p_lse, p_stats, p_out, o_row, m_row, T, H, S, N,
     BRANCH: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr,
     G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
@@ -69,14 +69,14 @@ def _branch_gradient(
     tl.store(p_dgates + o_row * 3 + BRANCH, b_delta.to(p_dgates.dtype.element_ty), mask=m_row)
     if not SPREAD:
         b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
-        store_stats(p_stats, o_row, m_row, b_lse, b_delta, b_gate, T, H, N, G, GP, BY_HEAD)
+        store_stats(p_stats, o_row, m_row, b_lse, b_delta, b_gate, T, H, S, N, G, GP, BY_HEAD)
 
 
 @launched
-@triton.jit(do_not_specialize=["R", "T", "H", "N"])
+@triton.jit(do_not_specialize=["R", "T", "H", "S", "N"])
 def _backward(
     p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_lse_cmp, p_lse_sel, p_lse_win, p_scmp, p_ssel, p_swin,
-    p_dcmp, p_dsel, p_dwin, R, T, H, N,
+    p_dcmp, p_dsel, p_dwin, R, T, H, S, N,
     D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr, BM: tl.constexpr,
     G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
@@ -84,15 +84,15 @@ def _backward(
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     m_row = o_row < R
     _branch_gradient(
-        p_cmp, p_do, p_gates, p_dgates, p_lse_cmp, p_scmp, p_dcmp, o_row, m_row, T, H, N,
+        p_cmp, p_do, p_gates, p_dgates, p_lse_cmp, p_scmp, p_dcmp, o_row, m_row, T, H, S, N,
         0, D, D0, D1, SPREAD, G, GP, BY_HEAD,
     )  # fmt: skip
     _branch_gradient(
-        p_sel, p_do, p_gates, p_dgates, p_lse_sel, p_ssel, p_dsel, o_row, m_row, T, H, N,
+        p_sel, p_do, p_gates, p_dgates, p_lse_sel, p_ssel, p_dsel, o_row, m_row, T, H, S, N,
         1, D, D0, D1, SPREAD, G, GP, False,
     )  # fmt: skip
     _branch_gradient(
-        p_win, p_do, p_gates, p_dgates, p_lse_win, p_swin, p_dwin, o_row, m_row, T, H, N,
+        p_win, p_do, p_gates, p_dgates, p_lse_win, p_swin, p_dwin, o_row, m_row, T, H, S, N,
         2, D, D0, D1, SPREAD, G, GP, BY_HEAD,
     )  # fmt: skip
 
@@ -142,9 +142,9 @@ def _launch_backward(
     dgates = torch.empty_like(gates, memory_format=torch.contiguous_format)
     if do.numel():
         first, second = split_dim(size)
-        at = places(gates[..., 0], kv_heads)
+        at = places(gates[..., 0], kv_heads, stats[0])
         _backward[(cdiv(rows, ROWS),)](
-            *branches, do, gates, dgates, *lses, *stats, *out, rows, at["T"], at["H"], at["N"],
+            *branches, do, gates, dgates, *lses, *stats, *out, rows, at["T"], at["H"], at["S"], at["N"],
             D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, G=at["G"], GP=at["GP"], BY_HEAD=kv_heads is not None,
             num_warps=4,
         )  # fmt: skip

@@ -4,7 +4,7 @@ A program takes a tile of keys, which gives their dk and dv as in `spans`, and a
 where all key tiles that a query reads add up. So no logits are computed twice; but the order of the additions is that
 of the moment: results differ in their last bits from run to run. `deterministic=True` asks for the two kernels.
 
-The fp32 sums of dq take twice the room of dq. For many queries they are made for one half of the KV heads after the
+The fp32 sums of dq take twice the room of dq. For many queries they are made for a quarter of the KV heads after the
 other, both branches of the whole operation into the same.
 """
 
@@ -39,7 +39,7 @@ class Tile:
     slots: int
 
 
-TILES = {64: Tile(64, 128, 3), 128: Tile(64, 128, 2), 192: Tile(32, 128, 3)}
+TILES = {64: Tile(64, 128, 3), 128: Tile(64, 128, 2), 192: Tile(32, 128, 2)}
 """By Dk: what the registers of two warpgroups and the shared memory hold. No wider than that, nothing to tune."""
 
 VALUES = (64, 128)
@@ -198,7 +198,7 @@ def backward(
     added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
     batch, tokens, heads, dk = q.shape
     kv_heads = branches[0].k.shape[2]
-    at_once = kv_heads if batch * tokens <= FEW_QUERIES else cdiv(kv_heads, 2)
+    at_once = _at_once(batch * tokens, kv_heads)
     runs = [_Run.of(q, branch, at_once) for branch in branches]
     if not q.numel():
         return dq, [run.results() for run in runs]
@@ -211,6 +211,11 @@ def backward(
             run.launch(q, do, sums, scale, first, count)
         narrow(sums, dq, first * (heads // kv_heads), scale, added)
     return dq, [run.results() for run in runs]
+
+
+def _at_once(queries: int, kv_heads: int) -> int:
+    """For how many KV heads the fp32 sums of dq are made at once."""
+    return kv_heads if queries <= FEW_QUERIES else cdiv(kv_heads, 4)
 
 
 def _described(x: Tensor) -> Tensor:

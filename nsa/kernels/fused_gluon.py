@@ -237,10 +237,10 @@ def _compute(
 
 
 @launched
-@gluon.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "PART", "PARTS", "s_span"])
+@gluon.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "PART", "PARTS", "s_span", "s_stats"])
 def _backward_qkv(
-    d_k0, d_k1, d_v, d_q0, d_q1, d_do, d_stats, d_dq0, d_dq1, p_dk, p_dv, p_qlo, p_qhi, s_span, T, S, H, H0, NH, B,
-    PART, PARTS, scale,
+    d_k0, d_k1, d_v, d_q0, d_q1, d_do, d_stats, d_dq0, d_dq1, p_dk, p_dv, p_qlo, p_qhi, s_span, s_stats,
+    T, S, H, H0, NH, B, PART, PARTS, scale,
     G: gl.constexpr, GP: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, NB: gl.constexpr, WARPS: gl.constexpr, REGISTERS: gl.constexpr, ADD: gl.constexpr,
 ):  # fmt: skip
@@ -288,7 +288,7 @@ def _backward_qkv(
                     _copy,
                     (
                         (d_k0, d_k1, d_v), (d_q0, d_q1, d_do, d_stats), keys, ring, numbers, ready, full, empty,
-                        i_b * S + i_first, i_h, i_b * T, i_tile, n, i_lo, (i_b * H + i_h) * T * GP, B * H * T * GP,
+                        i_b * S + i_first, i_h, i_b * T, i_tile, n, i_lo, (i_b * H + i_h) * s_stats, B * H * s_stats,
                         i_h * G, BM, TB, DK0, DK1, DV,
                     ),
                 ),
@@ -362,8 +362,8 @@ def launch(piece: Piece) -> None:
     _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.parts,)](
         _keys(piece.k, tile.BN, first), of_second[0], _keys(piece.v, tile.BN, dv), _queries(piece.q, *box, first),
         of_second[1], _queries(piece.do, *box, dv), numbers, _queries(piece.dq, *box, first), of_second[2], piece.dk,
-        piece.dv, piece.where.q_lo, piece.where.q_hi, piece.where.s_key, tokens, keys, heads, piece.first, piece.heads,
-        batch, piece.part, piece.parts, piece.scale,
+        piece.dv, piece.where.q_lo, piece.where.q_hi, piece.where.s_key, piece.stats.stride(2), tokens, keys, heads,
+        piece.first, piece.heads, batch, piece.part, piece.parts, piece.scale,
         G=group, GP=padded, DK0=first, DK1=second, DV=dv, BM=tile.BM, BN=tile.BN, NB=tile.slots, WARPS=WARPS,
         REGISTERS=REGISTERS, ADD=piece.adds, num_warps=4,
     )  # fmt: skip

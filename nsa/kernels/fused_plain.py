@@ -30,9 +30,9 @@ def _add_tile(p_x, o_row, m_row, b_x, START: tl.constexpr, WIDTH: tl.constexpr, 
 
 
 @launched
-@triton.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "PART", "PARTS", "s_span"])
+@triton.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "PART", "PARTS", "s_span", "s_stats"])
 def _backward_qkv(
-    p_q, p_k, p_v, p_do, p_stats, p_dq, p_dk, p_dv, p_qlo, p_qhi, s_span, T, S, H, H0, NH, B, PART, PARTS,
+    p_q, p_k, p_v, p_do, p_stats, p_dq, p_dk, p_dv, p_qlo, p_qhi, s_span, s_stats, T, S, H, H0, NH, B, PART, PARTS,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ADD: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
@@ -43,7 +43,7 @@ def _backward_qkv(
     after another, so that all of them add to the same rows of dq at the same time.
 
     Args:
-        p_stats: fp32 [2,B,H,T,GP], see `row_stats`.
+        p_stats: fp32 [2,B,H,s_stats], see `row_stats`.
         p_dq: fp32 [B,T,NH*G,DK]; scale * dq is the gradient. It is added to.
         p_dk, p_dv: [B,S,H,D*]; with ADD fp32, and added to; else every key is written.
     """
@@ -79,7 +79,7 @@ def _backward_qkv(
     b_dv0 = tl.zeros([BN, DV0], tl.float32)
     b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
     o_g = tl.arange(0, BM) % GP  # [BM]
-    p_lse = p_stats + (i_b * H + i_h) * T * GP
+    p_lse = p_stats + (i_b * H + i_h) * s_stats
     for _ in range(n):
         o_t = i_lo + i_tile * TB + tl.arange(0, BM) // GP
         m_row = (o_t < T) & (o_g < G)
@@ -90,7 +90,7 @@ def _backward_qkv(
         b_do0, b_do1 = load_pair(p_do, o_head * DV, m_row, DV, DV0, DV1, True)
         o_number = o_t.to(tl.int64) * GP + o_g
         b_lse = tl.load(p_lse + o_number, mask=m_row, other=float("inf"))
-        b_delta = tl.load(p_lse + B * H * T * GP + o_number, mask=m_row, other=0.0)
+        b_delta = tl.load(p_lse + B * H * s_stats + o_number, mask=m_row, other=0.0)
         b_sign = tl.where((b_delta.to(tl.int32, bitcast=True) & 1) != 0, -1.0, 1.0)
         b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, "ieee") * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
         b_p = tl.where((o_t[None, :] >= b_qlo[:, None]) & (o_t[None, :] < b_qhi[:, None]), b_p * b_sign[None, :], 0.0)
@@ -124,7 +124,7 @@ def launch(piece: Piece) -> None:
     group = q.shape[2] // heads
     _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.parts,)](
         q, k, v, piece.do, piece.stats, piece.dq, piece.dk, piece.dv, piece.where.q_lo, piece.where.q_hi,
-        piece.where.s_key, q.shape[1], keys, heads, piece.first, piece.heads, batch, piece.part, piece.parts,
-        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], piece.scale,
+        piece.where.s_key, piece.stats.stride(2), q.shape[1], keys, heads, piece.first, piece.heads, batch, piece.part,
+        piece.parts, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], piece.scale,
         G=group, GP=pad_group(group), BM=tile.BM, BN=tile.BN, ADD=piece.adds, **widths(dk, v.shape[-1]), num_warps=4,
     )  # fmt: skip

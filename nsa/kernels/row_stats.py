@@ -6,8 +6,9 @@
 
 The gradient of k and v loads them anew for the rows of each step, and one load costs it less than three.
 
-The fused gradient (`fused.py`) has the copy engine load them, which wants what a tile needs in one piece: fp32
-[2,B,Hkv,T,GP], the upper halves, then the lower ones, the GP rows of a token side by side.
+The fused gradient (`fused.py`) has the copy engine load them, which wants what a tile needs in one piece that begins
+at a multiple of 16 bytes: fp32 [2,B,Hkv,TP,GP], the upper halves, then the lower ones, the GP rows of a token side by
+side, and so many tokens that TP * GP is a multiple of 4. Rows that do not exist have p = 0 and delta = 0.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ from nsa.kernels.launch import launched
 ROWS = 32
 """Rows of one program."""
 
+NUMBERS_ALIGNED = 4
+"""The copy engine begins at multiples of so many fp32 numbers."""
+
 NOTHING = tl.constexpr(0x7F800000 << 32)
 """Of a row that does not exist: p = 0, delta = 0."""
 
 
 @triton.jit
 def store_stats(
-    p_stats, o_row, m_row, b_lse, b_delta, b_gate, T, H, N, G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr
+    p_stats, o_row, m_row, b_lse, b_delta, b_gate, T, H, S, N,
+    G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """Store the numbers of rows o_row [R] = (entry * T + token) * H * G + head with these log-sum-exps (natural),
-    deltas and gates, all fp32 [R]; BY_HEAD in two parts of N numbers.
+    deltas and gates, all fp32 [R]; BY_HEAD in two parts of N numbers, S for each of H KV heads.
     """
     m_none = (b_lse == float("-inf")) | (b_gate == 0.0)
     b_high = tl.where(m_none, 0.0, b_lse) * LOG2E - tl.log2(tl.where(m_none, 1.0, tl.abs(b_gate)))
@@ -40,7 +45,7 @@ def store_stats(
     b_low = (b_delta.to(tl.int32, bitcast=True) & -2) | (b_gate < 0.0).to(tl.int32)
     if BY_HEAD:
         o_head, o_token = o_row % (H * G), o_row // (H * G)
-        o_at = ((o_token // T * H + o_head // G) * T + o_token % T) * GP + o_head % G
+        o_at = (o_token // T * H + o_head // G) * S + o_token % T * GP + o_head % G
         tl.store(p_stats + o_at, b_high, mask=m_row)
         tl.store(p_stats + N + o_at, b_low.to(tl.float32, bitcast=True), mask=m_row)
     else:
@@ -60,9 +65,9 @@ def load_stats(p_stats, o_row, m_row):
 
 
 @launched
-@triton.jit(do_not_specialize=["R", "T", "H", "N"])
+@triton.jit(do_not_specialize=["R", "T", "H", "S", "N"])
 def _row_stats(
-    p_do, p_o, p_lse, p_stats, R, T, H, N, G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
+    p_do, p_o, p_lse, p_stats, R, T, H, S, N, G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
     D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -73,36 +78,35 @@ def _row_stats(
         b_do = load_tile(p_do, o_row * D, m_row, D0, D1, D, True).to(tl.float32)  # [BM, D1]
         b_delta += tl.sum(b_do * load_tile(p_o, o_row * D, m_row, D0, D1, D, True).to(tl.float32), 1)
     b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
-    store_stats(p_stats, o_row, m_row, b_lse, b_delta, tl.full([BM], 1.0, tl.float32), T, H, N, G, GP, BY_HEAD)
+    store_stats(p_stats, o_row, m_row, b_lse, b_delta, tl.full([BM], 1.0, tl.float32), T, H, S, N, G, GP, BY_HEAD)
 
 
 def room_by_head(rows: Tensor, kv_heads: int) -> Tensor:
     """Room for the numbers of rows [B,T,Hq] as the fused gradient reads them; rows that do not exist have theirs."""
     batch, tokens, heads = rows.shape
     group = heads // kv_heads
-    shape = 2, batch, kv_heads, tokens, pad_group(group)
-    if group == pad_group(group):
+    padded, step = pad_group(group), max(1, NUMBERS_ALIGNED // pad_group(group))
+    shape = 2, batch, kv_heads, cdiv(tokens, step) * step, padded
+    if group == padded and tokens % step == 0:
         return torch.empty(shape, dtype=torch.float32, device=rows.device)
     room = torch.zeros(shape, dtype=torch.float32, device=rows.device)
     room[0].fill_(float("inf"))
     return room
 
 
-def places(rows: Tensor, kv_heads: int | None) -> dict[str, int]:
-    """What `store_stats` takes, by name, to put the numbers of rows [B,T,Hq] where they belong."""
+def places(rows: Tensor, kv_heads: int | None, room: Tensor) -> dict[str, int]:
+    """What `store_stats` takes, by name, to put the numbers of rows [B,T,Hq] where they belong in `room_by_head`."""
     if kv_heads is None:
-        return {"T": 0, "H": 0, "N": 0, "G": 1, "GP": 1}
-    batch, tokens, heads = rows.shape
-    group = heads // kv_heads
-    padded = pad_group(group)
-    return {"T": tokens, "H": kv_heads, "N": batch * tokens * kv_heads * padded, "G": group, "GP": padded}
+        return {"T": 0, "H": 0, "S": 0, "N": 0, "G": 1, "GP": 1}
+    sizes = {"T": rows.shape[1], "H": kv_heads, "S": room.stride(2), "N": room.stride(0)}
+    return {**sizes, "G": rows.shape[2] // kv_heads, "GP": room.shape[-1]}
 
 
 def row_stats(do: Tensor, o: Tensor, lse: Tensor, kv_heads: int | None = None) -> Tensor:
     """Of an output o [B,T,Hq,Dv] without a gate, its gradient do and its natural lse fp32 [B,T,Hq].
 
     Returns:
-        int64 [B,T,Hq]; or with `kv_heads` what the fused gradient reads, fp32 [2,B,Hkv,T,GP].
+        int64 [B,T,Hq]; or with `kv_heads` what the fused gradient reads, fp32 [2,B,Hkv,TP,GP].
     """
     do, o, lse = do.contiguous(), o.contiguous(), lse.contiguous()
     by_head = kv_heads is not None
@@ -110,9 +114,9 @@ def row_stats(do: Tensor, o: Tensor, lse: Tensor, kv_heads: int | None = None) -
     rows, size = lse.numel(), o.shape[-1]
     if rows:
         first, second = split_dim(size)
-        at = places(lse, kv_heads)
+        at = places(lse, kv_heads, stats)
         _row_stats[(cdiv(rows, ROWS),)](
-            do, o, lse, stats, rows, at["T"], at["H"], at["N"], G=at["G"], GP=at["GP"], BY_HEAD=by_head,
+            do, o, lse, stats, rows, at["T"], at["H"], at["S"], at["N"], G=at["G"], GP=at["GP"], BY_HEAD=by_head,
             D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
         )  # fmt: skip
     return stats

@@ -59,5 +59,6 @@ def test_the_same_numbers_by_head() -> None:
     for by_head, packed in ((found[0], plain[0]), alone):
         numbers = torch.stack([(packed >> 32).int(), packed.int()]).unflatten(-1, (2, 3)).transpose(2, 3)
         assert torch.equal(by_head[..., :3].contiguous().view(torch.int32), numbers)
+        assert by_head.stride(2) % 4 == 0
         assert (by_head[0, ..., 3] == float("inf")).all()
         assert (by_head[1, ..., 3] == 0).all()
