@@ -203,6 +203,32 @@ def test_any_layout(counted: list[fused.Piece]) -> None:
     assert counted
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
+def test_captured_in_a_cuda_graph() -> None:
+    """After calls of its kind, replayed ones among them, the whole with its gradients can be captured."""
+    problem = replace(CASES["wide"], tokens=700, dtype=torch.bfloat16, device=DEVICE)
+    found = problem.tensors()
+    leaves = [found[name].requires_grad_() for name in ("q", "k_sel", "v_sel", "gates")]
+    upstream = torch.randn_like(leaves[0])
+
+    def run() -> list[Tensor]:
+        o = nsa_attention(*leaves, problem.config, **BACKEND)
+        return [o.detach(), *torch.autograd.grad(o, leaves, upstream)]
+
+    for _ in range(3):
+        run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    with torch.no_grad():
+        for x in leaves:
+            x.copy_(x.roll(1, 1))
+    graph.replay()
+    for one, other in zip(captured, run(), strict=True):
+        assert (one - other).norm() <= 1e-3 * other.norm()
+
+
 def test_no_queries_and_no_keys() -> None:
     q, k, v = (torch.zeros(1, 0, heads, 64, dtype=torch.float16, device=DEVICE) for heads in (4, 2, 2))
     leaves = [x.requires_grad_() for x in (q, k, v)]
