@@ -2,9 +2,9 @@
 
 A program holds BN keys and values in shared memory and takes the query tiles that read them in turn. One partition
 copies: q, do and the rows' numbers of the next tiles come through a ring of NB slots while the other partition, two
-warpgroups of 64 keys each, multiplies. P^T and dS^T (keys are rows) stay in registers as left operands of the products
-that make dv and dk; dS also goes to shared memory, for dq^T = K^T dS, which leaves by a reduce-add of the copy engine
-into fp32 memory. Of the five products three are under way while the others' exponentials are computed.
+warpgroups of 64 keys each, multiplies. Keys are rows: P^T stays in registers as the left operand of the product that
+makes dv, dS^T goes to shared memory for dk and for dq^T = K^T dS, which leaves by a reduce-add of the copy engine into
+fp32 memory. While P is computed V dO^T is under way, while dS is that of dv, and from tile to tile those of dk.
 """
 
 from __future__ import annotations
