@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -28,8 +30,9 @@ def lines() -> list[str]:
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the findings; finding nothing is a finding too."""
+    argparse.ArgumentParser(prog="python -m nsa.fa2_probe", description=__doc__).parse_args(argv)
     print("\n".join(lines()))
     return 0
 

@@ -7,8 +7,9 @@ exit code is 0 only if nothing is wrong.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -91,8 +92,9 @@ MILESTONES: dict[str, Callable[[torch.device], Outcome]] = {
 }
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run all of them on the GPU if there is one."""
+    argparse.ArgumentParser(prog="python -m nsa.milestones", description=__doc__).parse_args(argv)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     outcomes = {name: milestone(device) for name, milestone in MILESTONES.items()}

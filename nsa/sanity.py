@@ -6,8 +6,9 @@ line is `sanity: OK`, and the exit code 0, only if all are within it.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -87,8 +88,9 @@ def _error(actual: Tensor, expected: Tensor) -> float:
     return float(((actual.double() - expected) / expected.abs().clamp(min=1)).abs().max())
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run on the GPU in bf16 if there is one, else on the CPU in fp32."""
+    argparse.ArgumentParser(prog="python -m nsa.sanity", description=__doc__).parse_args(argv)
     on_gpu = torch.cuda.is_available()
     device, dtype = (torch.device("cuda"), torch.bfloat16) if on_gpu else (torch.device("cpu"), torch.float32)
     found = list(findings(device, dtype))

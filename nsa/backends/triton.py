@@ -15,7 +15,7 @@ from nsa.config import NSAConfig
 from nsa.kernels import attention as whole
 from nsa.kernels import compressed as compressed_kernels
 from nsa.kernels import decode as decode_kernels
-from nsa.kernels import topk
+from nsa.kernels import fused, topk
 from nsa.kernels import window as window_kernels
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common import pad_group
@@ -96,6 +96,17 @@ def _most_heads(request: Request) -> int:
     return found
 
 
+def gradient(request: Request) -> str:
+    """How the gradient of the compressed and of the window branch is computed."""
+    if request.operation not in ("compressed", "window", "attention"):
+        return ""
+    major, minor = request.capability or (0, 0)
+    target = f"sm_{major}{minor}" if request.capability else fused.INTERPRETER
+    facts = request.dtype, request.dk, request.dv, request.group_size, request.deterministic
+    reason = fused.against(target, *facts)
+    return "one kernel for dq, dk and dv" if reason is None else f"dq apart from dk and dv: {reason}"
+
+
 # --- the operations ---
 
 
@@ -125,7 +136,9 @@ def compressed(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return compressed_kernels.CompressedAttention.apply(q, k_cmp, v_cmp, config, scale, cu_seqlens, q_start)
+    return compressed_kernels.CompressedAttention.apply(
+        q, k_cmp, v_cmp, config, scale, cu_seqlens, q_start, deterministic
+    )
 
 
 @_on_its_device
@@ -173,7 +186,7 @@ def window(
     deterministic: bool,
 ) -> Tensor:
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
-    return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens, q_start)
+    return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens, q_start, deterministic)
 
 
 @_on_its_device
@@ -201,8 +214,9 @@ def attention(
     if compressed is not None:
         k, v = (compressed[0], *k[1:]), (compressed[1], *v[1:])
     return whole.attention(
-        q, k, v, gates, block_indices, config, scale, cu_seqlens, q_start, compress=compressed is None
-    )
+        q, k, v, gates, block_indices, config, scale, cu_seqlens, q_start,
+        compress=compressed is None, deterministic=deterministic,
+    )  # fmt: skip
 
 
 @_on_its_device

@@ -185,6 +185,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     to.add_argument("--parts", default="whole,compressed,select,selected,window,combine", help="what is timed")
     to.add_argument("--passes", default=",".join(PASSES), help="which passes; fwd+bwd is of the whole only")
     to.add_argument("--backend", default="triton", help="of ours")
+    to.add_argument("--deterministic", action="store_true", help="time gradients that are bitwise repeatable")
     to.add_argument("--no-peers", action="store_true", help="ours only")
     to.add_argument("--check-rows", type=int, default=64, help="queries judged by the oracle; 0 times unjudged")
     to.add_argument("--repeats", type=int, default=7, help="timed calls, at least; short ones take longer together")
@@ -204,7 +205,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     _say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
-    ours = our_parts(case, x, args.backend)
+    ours = our_parts(case, x, args.backend, args.deterministic)
     every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
     if not args.no_peers and kernels_fla.absent() is None:
         every += kernels_fla.parts(case, x, ours)
@@ -247,7 +248,7 @@ def main(argv: list[str]) -> int:
         for shape in args.shapes.split(",")
         for regime in args.regimes.split(",")
     ]
-    context = table_rows.context(where.device, where.dtype)
+    context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
     reason = None if args.no_peers else kernels_fla.absent()
     absent = {"fla": reason} if reason else {}
     began, rows, facts = time.monotonic(), [], []

@@ -87,7 +87,7 @@ def prepare(case: Case, x: Tensors, backend: str) -> Tensors:
     return {**x, **made, "o_sel": torch.randn_like(o_cmp), "o_win": torch.randn_like(o_cmp)}
 
 
-def our_parts(case: Case, x: Tensors, backend: str) -> list[Part]:
+def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
     """Every operation of the library on `backend`; x comes from `prepare`."""
     config, how = case.config, {"backend": backend, "strict": True}
     pairs = pair_counts(case, x["indices"])
@@ -103,23 +103,26 @@ def our_parts(case: Case, x: Tensors, backend: str) -> list[Part]:
         "compressed": cmp_work, "select": (scores, none), "selected": sel_work, "window": win_work,
         "combine": (gated, Work(8 * o + 2 * _size(x["gates"]))),
     }  # fmt: skip
-    return [Part(name, backend, call, leaves, *work[name]) for name, (call, leaves) in _calls(config, how).items()]
+    calls = _calls(config, how, {**how, "deterministic": deterministic})
+    return [Part(name, backend, call, leaves, *work[name]) for name, (call, leaves) in calls.items()]
 
 
-def _calls(config: NSAConfig, how: dict[str, object]) -> dict[str, tuple[Callable[[Tensors], Tensor], tuple[str, ...]]]:
-    """Each operation on tensors by name, and the names that get gradients."""
+def _calls(
+    config: NSAConfig, how: dict[str, object], attend: dict[str, object]
+) -> dict[str, tuple[Callable[[Tensors], Tensor], tuple[str, ...]]]:
+    """Each operation on tensors by name, and the names that get gradients; `attend` is how attention is asked for."""
 
     def whole(t: Tensors) -> Tensor:
-        return nsa_attention(t["q"], t["k"], t["v"], t["gates"], config, **how)
+        return nsa_attention(t["q"], t["k"], t["v"], t["gates"], config, **attend)
 
     def compressed(t: Tensors) -> Tensor:
-        return ops.compressed_attention(t["q"], t["k_cmp"], t["v_cmp"], config, **how)[0]
+        return ops.compressed_attention(t["q"], t["k_cmp"], t["v_cmp"], config, **attend)[0]
 
     def select(t: Tensors) -> Tensor:
         return ops.select_blocks(t["q"], t["k_cmp"], config, lse=t["lse"], **how)
 
     def selected(t: Tensors) -> Tensor:
-        return ops.selected_attention(t["q"], t["k"], t["v"], t["indices"], config, validate=False, **how)
+        return ops.selected_attention(t["q"], t["k"], t["v"], t["indices"], config, validate=False, **attend)
 
     def combine(t: Tensors) -> Tensor:
         return ops.gated_combine(t["o_cmp"], t["o_sel"], t["o_win"], t["gates"], **how)
@@ -129,7 +132,7 @@ def _calls(config: NSAConfig, how: dict[str, object]) -> dict[str, tuple[Callabl
         "compressed": (compressed, ("q", "k_cmp", "v_cmp")),
         "select": (select, ()),
         "selected": (selected, ("q", "k", "v")),
-        "window": (window_of(config, how), ("q", "k", "v")),
+        "window": (window_of(config, attend), ("q", "k", "v")),
         "combine": (combine, ("o_cmp", "o_sel", "o_win", "gates")),
     }
 

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
 from nsa.kernels.launch import launched
-from nsa.kernels.row_stats import ROWS, pack_stats
+from nsa.kernels.row_stats import ROWS, places, room_by_head, store_stats
 
 
 @triton.jit
@@ -51,8 +51,9 @@ def _forward(
 
 @triton.jit
 def _branch_gradient(
-    p_o, p_do, p_gates, p_dgates, p_lse, p_stats, p_out, o_row, m_row,
+    p_o, p_do, p_gates, p_dgates, p_lse, p_stats, p_out, o_row, m_row, T, H, S, N,
     BRANCH: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """Rowsum(do * o) of one branch, which is its gate's gradient; with SPREAD also gate * do, else its row stats."""
     b_do = load_tile(p_do, o_row * D, m_row, 0, D0, D, True).to(tl.float32)  # [BM, D0]
@@ -68,23 +69,32 @@ def _branch_gradient(
     tl.store(p_dgates + o_row * 3 + BRANCH, b_delta.to(p_dgates.dtype.element_ty), mask=m_row)
     if not SPREAD:
         b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
-        tl.store(p_stats + o_row, pack_stats(b_lse, b_delta, b_gate), mask=m_row)
+        store_stats(p_stats, o_row, m_row, b_lse, b_delta, b_gate, T, H, S, N, G, GP, BY_HEAD)
 
 
 @launched
-@triton.jit(do_not_specialize=["N"])
+@triton.jit(do_not_specialize=["R", "T", "H", "S", "N"])
 def _backward(
-    p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_lse_cmp, p_lse_sel, p_lse_win, p_stats, p_dcmp, p_dsel, p_dwin, N,
+    p_cmp, p_sel, p_win, p_do, p_gates, p_dgates, p_lse_cmp, p_lse_sel, p_lse_win, p_scmp, p_ssel, p_swin,
+    p_dcmp, p_dsel, p_dwin, R, T, H, S, N,
     D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, SPREAD: tl.constexpr, BM: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
+    """R rows. BY_HEAD: the stats of the compressed and the window branch, but not of the selected one."""
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    m_row = o_row < N
-    n = N.to(tl.int64)
-    _branch_gradient(p_cmp, p_do, p_gates, p_dgates, p_lse_cmp, p_stats, p_dcmp, o_row, m_row, 0, D, D0, D1, SPREAD)
-    p_stats += n
-    _branch_gradient(p_sel, p_do, p_gates, p_dgates, p_lse_sel, p_stats, p_dsel, o_row, m_row, 1, D, D0, D1, SPREAD)
-    p_stats += n
-    _branch_gradient(p_win, p_do, p_gates, p_dgates, p_lse_win, p_stats, p_dwin, o_row, m_row, 2, D, D0, D1, SPREAD)
+    m_row = o_row < R
+    _branch_gradient(
+        p_cmp, p_do, p_gates, p_dgates, p_lse_cmp, p_scmp, p_dcmp, o_row, m_row, T, H, S, N,
+        0, D, D0, D1, SPREAD, G, GP, BY_HEAD,
+    )  # fmt: skip
+    _branch_gradient(
+        p_sel, p_do, p_gates, p_dgates, p_lse_sel, p_ssel, p_dsel, o_row, m_row, T, H, S, N,
+        1, D, D0, D1, SPREAD, G, GP, False,
+    )  # fmt: skip
+    _branch_gradient(
+        p_win, p_do, p_gates, p_dgates, p_lse_win, p_swin, p_dwin, o_row, m_row, T, H, S, N,
+        2, D, D0, D1, SPREAD, G, GP, BY_HEAD,
+    )  # fmt: skip
 
 
 Branches = tuple[Tensor, Tensor, Tensor]
@@ -101,33 +111,42 @@ def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, out: Ten
     return o
 
 
-def stats(do: Tensor, branches: Branches, lses: Branches, gates: Tensor) -> tuple[Tensor, Tensor]:
+def stats(
+    do: Tensor, branches: Branches, lses: Branches, gates: Tensor, kv_heads: int | None = None
+) -> tuple[Branches, Tensor]:
     """What the gradients of the branches, with lse [B,T,Hq] each, and of the gates need of the gradient of the sum.
 
     Returns:
-        the `row_stats` of each branch under its gate, int64 [3,B,T,Hq]; the gates' gradient [B,T,Hq,3].
+        the `row_stats` of each branch under its gate, int64 [B,T,Hq] (with `kv_heads`, of the compressed and of the
+        window branch as the fused gradient reads them); the gates' gradient [B,T,Hq,3].
     """
-    found = torch.empty(3, *gates.shape[:-1], dtype=torch.int64, device=do.device)
-    return found, _launch_backward(do, branches, gates, lses, found, branches, SPREAD=False)
+    plain = torch.empty(3 if kv_heads is None else 1, *lses[0].shape, dtype=torch.int64, device=do.device)
+    found = (plain[0], plain[1], plain[2]) if kv_heads is None else (
+        room_by_head(lses[0], kv_heads), plain[0], room_by_head(lses[2], kv_heads)
+    )  # fmt: skip
+    return found, _launch_backward(do, branches, gates, lses, found, branches, SPREAD=False, kv_heads=kv_heads)
 
 
 def spread(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Branches, Tensor]:
     """Gradients of the branches, gate * do, and of the gates."""
     gradients = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
-    return gradients, _launch_backward(do, branches, gates, branches, gates, gradients, SPREAD=True)
+    return gradients, _launch_backward(do, branches, gates, branches, branches, gradients, SPREAD=True)
 
 
 def _launch_backward(
-    do: Tensor, branches: Branches, gates: Tensor, lses: Branches, stats: Tensor, out: Branches, SPREAD: bool
-) -> Tensor:
+    do: Tensor, branches: Branches, gates: Tensor, lses: Branches, stats: Branches, out: Branches, SPREAD: bool,
+    kv_heads: int | None = None,
+) -> Tensor:  # fmt: skip
     """The gates' gradient; of `lses` and `stats`, or of `out`, what is not used stands in."""
     rows, size = gates.numel() // 3, do.shape[-1]
     dgates = torch.empty_like(gates, memory_format=torch.contiguous_format)
     if do.numel():
         first, second = split_dim(size)
+        at = places(gates[..., 0], kv_heads, stats[0])
         _backward[(cdiv(rows, ROWS),)](
-            *branches, do, gates, dgates, *lses, stats, *out, rows,
-            D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, num_warps=4,
+            *branches, do, gates, dgates, *lses, *stats, *out, rows, at["T"], at["H"], at["S"], at["N"],
+            D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, G=at["G"], GP=at["GP"], BY_HEAD=kv_heads is not None,
+            num_warps=4,
         )  # fmt: skip
     return dgates
 

@@ -31,7 +31,7 @@ from triton.runtime.jit import JITFunction
 from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, compression, configs, decode, selected, topk, window
+from nsa.kernels import combine, compressed, compression, configs, decode, fused, selected, topk, window
 from nsa.kernels.geometry import compressed_spans
 from nsa.kernels.row_stats import row_stats
 
@@ -158,6 +158,7 @@ def _window(shape: Shape) -> None:
     q, k, v, do, lse = _attention(shape)
     window.forward(q, k, v, 512, 1.0, None)
     window.backward(do, q, k, v, row_stats(do, do, lse), 512, 1.0, None, dq=torch.empty_like(q))
+    fused.gradients(do, q, k, v, do, lse, window.spans_of(q, k, 512, None), 1.0, False)
 
 
 def _compressed(shape: Shape) -> None:
@@ -166,6 +167,7 @@ def _compressed(shape: Shape) -> None:
     k, v = k[:, : TOKENS // config.d - 1], v[:, : TOKENS // config.d - 1]
     compressed.forward(q, k, v, config, 1.0, None)
     compressed.backward(do, q, k, v, row_stats(do, do, lse), config, 1.0, None)
+    fused.gradients(do, q, k, v, do, lse, compressed.spans_of(q, k, config, None), 1.0, False)
     topk.select(q, k, config, 1.0, None, lse)
 
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels import spans
+from nsa.kernels import fused, spans
 from nsa.kernels.geometry import compressed_spans
-from nsa.kernels.row_stats import row_stats
 
 
 def forward(
@@ -27,8 +26,14 @@ def forward(
 
     q_start: int [B], position of each batch entry's first query, default 0.
     """
-    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
-    return spans.forward(q, k_cmp, v_cmp, where, scale)
+    return spans.forward(q, k_cmp, v_cmp, spans_of(q, k_cmp, config, cu_seqlens, q_start), scale)
+
+
+def spans_of(
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Tensor | None, q_start: Tensor | None = None
+) -> spans.Spans:
+    """Which compressed tokens each query reads."""
+    return compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
 
 
 def backward(
@@ -44,13 +49,13 @@ def backward(
     *,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk_cmp, dv_cmp; stats and dq as in `spans.backward`."""
-    where = compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
+    """dq, dk_cmp, dv_cmp in two kernels, the same bits in every run; stats and dq as in `spans.backward`."""
+    where = spans_of(q, k_cmp, config, cu_seqlens, q_start)
     return spans.backward(do, q, k_cmp, v_cmp, stats, where, scale, dq)
 
 
 class CompressedAttention(torch.autograd.Function):
-    """`forward`, differentiable in o."""
+    """`forward`, differentiable in o; the gradients in one kernel where they may differ in their last bits."""
 
     @staticmethod
     def forward(
@@ -62,16 +67,18 @@ class CompressedAttention(torch.autograd.Function):
         scale: float,
         cu_seqlens: Tensor | None,
         q_start: Tensor | None = None,
+        deterministic: bool = False,
     ) -> tuple[Tensor, Tensor]:
         o, lse = forward(q, k_cmp, v_cmp, config, scale, cu_seqlens, q_start)
         ctx.save_for_backward(q, k_cmp, v_cmp, o, lse, cu_seqlens, q_start)
-        ctx.config, ctx.scale = config, scale
+        ctx.config, ctx.scale, ctx.deterministic = config, scale, deterministic
         ctx.mark_non_differentiable(lse)
         return o, lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        q, k_cmp, v_cmp, o, lse, *where = ctx.saved_tensors
-        gradients = backward(do, q, k_cmp, v_cmp, row_stats(do, o, lse), ctx.config, ctx.scale, *where)
-        return *gradients, None, None, None, None
+        q, k_cmp, v_cmp, o, lse, *at = ctx.saved_tensors
+        where = spans_of(q, k_cmp, ctx.config, *at)
+        gradients = fused.gradients(do, q, k_cmp, v_cmp, o, lse, where, ctx.scale, ctx.deterministic)
+        return *gradients, None, None, None, None, None

@@ -23,10 +23,10 @@ def copy_engine(*tensors: Tensor) -> bool:
     """Whether this Triton and this card can load tiles of all of these [B,T,H,D] by descriptor."""
     if TensorDescriptor is None or architecture_for(tensors[0]) != "sm_90":
         return False
-    return all(_describable(x) for x in tensors)
+    return all(describable(x) for x in tensors)
 
 
-def _describable(x: Tensor) -> bool:
+def describable(x: Tensor) -> bool:
     """Half precision, batch entries one after another, heads side by side, rows that begin at multiples of 16 bytes.
 
     IEEE products of fp32 read their operands from registers, which would then spill by thousands of bytes.

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nsa.kernels import spans
+from nsa.kernels import fused, spans
 from nsa.kernels.geometry import window_spans
-from nsa.kernels.row_stats import row_stats
 
 
 def forward(
@@ -26,10 +25,13 @@ def forward(
 
     q_start: int [B], position of each batch entry's first query; without it T = Tk.
     """
-    return spans.forward(q, k, v, _spans(q, k, window, cu_seqlens, q_start), scale)
+    return spans.forward(q, k, v, spans_of(q, k, window, cu_seqlens, q_start), scale)
 
 
-def _spans(q: Tensor, k: Tensor, window: int, cu_seqlens: Tensor | None, q_start: Tensor | None) -> spans.Spans:
+def spans_of(
+    q: Tensor, k: Tensor, window: int, cu_seqlens: Tensor | None, q_start: Tensor | None = None
+) -> spans.Spans:
+    """Which keys each query reads."""
     return window_spans(q.shape[1], window, cu_seqlens, q.device, q_start, k.shape[1])
 
 
@@ -46,13 +48,13 @@ def backward(
     *,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv; stats and dq as in `spans.backward`."""
-    where = _spans(q, k, window, cu_seqlens, q_start)
+    """dq, dk, dv in two kernels, the same bits in every run; stats and dq as in `spans.backward`."""
+    where = spans_of(q, k, window, cu_seqlens, q_start)
     return spans.backward(do, q, k, v, stats, where, scale, dq)
 
 
 class WindowAttention(torch.autograd.Function):
-    """`forward` without lse, differentiable."""
+    """`forward` without lse, differentiable; see `CompressedAttention` of the gradients."""
 
     @staticmethod
     def forward(
@@ -64,15 +66,17 @@ class WindowAttention(torch.autograd.Function):
         scale: float,
         cu_seqlens: Tensor | None,
         q_start: Tensor | None = None,
+        deterministic: bool = False,
     ) -> Tensor:
         o, lse = forward(q, k, v, window, scale, cu_seqlens, q_start)
         ctx.save_for_backward(q, k, v, o, lse, cu_seqlens, q_start)
-        ctx.window, ctx.scale = window, scale
+        ctx.window, ctx.scale, ctx.deterministic = window, scale, deterministic
         return o
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, o, lse, *where = ctx.saved_tensors
-        gradients = backward(do, q, k, v, row_stats(do, o, lse), ctx.window, ctx.scale, *where)
-        return *gradients, None, None, None, None
+        q, k, v, o, lse, *at = ctx.saved_tensors
+        where = spans_of(q, k, ctx.window, *at)
+        gradients = fused.gradients(do, q, k, v, o, lse, where, ctx.scale, ctx.deterministic)
+        return *gradients, None, None, None, None, None

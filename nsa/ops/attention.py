@@ -16,7 +16,7 @@ from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.compression import compress
 from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, widened
+from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
@@ -64,7 +64,8 @@ def nsa_attention(
         block_indices: int32 [B,T,Hkv,n] instead of the selection; checked.
         backend: a backend for every operation that it has, or a mapping from operation to backend.
         strict: a fallback is a `nsa.routing.RoutingError`.
-        deterministic: gradients are bitwise repeatable.
+        deterministic: gradients are bitwise repeatable, as `torch.use_deterministic_algorithms` asks for too. On
+            sm_90 that takes longer (docs/kernels.md).
 
     Returns:
         o [B,T,Hq,Dv].
@@ -73,7 +74,7 @@ def nsa_attention(
         ValueError: arguments that do not go together; the sentence says which.
     """
     keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
-    scale = default_scale(q, scale)
+    scale, deterministic = default_scale(q, scale), repeatable(deterministic)
     where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
     request = _request(q, keys, values, gates, config, compressed, block_indices, where, deterministic)
     choice = routing.per_operation(backend)

@@ -8,7 +8,7 @@ from nsa import reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
 from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, widened
+from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
 
 
 @eager
@@ -43,6 +43,7 @@ def compressed_attention(
     name = "compressed_attention"
     checks.attention(name, q, k_cmp, v_cmp)
     checks.compressed_positions(name, q, k_cmp.shape[1], config, cu_seqlens, q_start)
+    deterministic = repeatable(deterministic)
     request = attention_request(
         "compressed", q, k_cmp, v_cmp, config,
         cu_seqlens=cu_seqlens, q_start=q_start, deterministic=deterministic,

@@ -54,6 +54,11 @@ def attention_request(
     )
 
 
+def repeatable(deterministic: bool) -> bool:
+    """Whether gradients are to be the same bit for bit in every run: as the call or PyTorch's own switch says."""
+    return deterministic or torch.are_deterministic_algorithms_enabled()
+
+
 def default_scale(q: Tensor, scale: float | None) -> float:
     """Dk**-0.5 unless given."""
     return q.shape[-1] ** -0.5 if scale is None else float(scale)

@@ -8,7 +8,7 @@ from nsa import blocks, reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
 from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, widened
+from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
 
 
 @eager
@@ -48,6 +48,7 @@ def selected_attention(
     if validate:
         at = blocks.token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, q_start=q_start)
         blocks.check_block_indices(block_indices, at, config)
+    deterministic = repeatable(deterministic)
     request = attention_request(
         "selected", q, k, v, config, cu_seqlens=cu_seqlens, q_start=q_start, deterministic=deterministic
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 from nsa import reference, routing
 from nsa.ops import checks
 from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, widened
+from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
 
 
 @eager
@@ -40,6 +40,7 @@ def sliding_window_attention(
         raise ValueError(f"{name}: window must be at least 1, got {window}")
     checks.attention(name, q, k, v)
     checks.positions(name, q, k.shape[1], cu_seqlens, q_start)
+    deterministic = repeatable(deterministic)
     request = attention_request(
         "window", q, k, v, None, cu_seqlens=cu_seqlens, q_start=q_start, deterministic=deterministic
     )

@@ -128,6 +128,7 @@ def _record(request: Request, decision: Decision, seconds: float | None, error: 
         decision.reason,
         seconds,
         error,
+        decision.gradient or None,
     )
     for operation in PARTS if request.operation == WHOLE else (request.operation,):
         add(replace(route, operation=operation))

@@ -23,6 +23,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", help="default: the GPU if there is one")
     parser.add_argument("--backend", help="as if the call had asked for it")
     parser.add_argument("--grad", action="store_true", help="gradients are needed")
+    parser.add_argument("--deterministic", action="store_true", help="gradients are to be bitwise repeatable")
     parser.add_argument("--packed", action="store_true", help="packed sequences")
     parser.add_argument("--json", action="store_true", help="JSON on stdout")
     return parser.parse_args(argv)
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = explain_routing(
             NSAConfig(), batch=asked.B, tokens=asked.S, heads=asked.heads, kv_heads=asked.groups, dk=asked.dk,
             dv=asked.dv, dtype=DTYPES[asked.dtype], device=asked.device, packed=asked.packed, needs_grad=asked.grad,
-            backend=asked.backend,
+            deterministic=asked.deterministic, backend=asked.backend,
         )  # fmt: skip
     except (ValueError, flags.FlagError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -29,10 +29,11 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"device {self.device}, profile {self.profile}"]
-        lines += [
-            f"  {name:<11} {decision.backend:<7} {'FALLBACK: ' if decision.fallback else ''}{decision.reason}"
-            for name, decision in self.decisions.items()
-        ]
+        for name, decision in self.decisions.items():
+            lines.append(
+                f"  {name:<11} {decision.backend:<7} {'FALLBACK: ' if decision.fallback else ''}{decision.reason}"
+            )
+            lines += [f"  {'':<19} gradient: {decision.gradient}"] if decision.gradient else []
         return "\n".join([*lines, self.note])
 
 

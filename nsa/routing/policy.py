@@ -171,10 +171,17 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
         incapable = None if policy else _incapable(name, request)
         if policy is None and incapable is None:
             reason = _why(asked, by_argument, declined)
-            return Decision(request.operation, name, requested, fallback, reason, tuple(declined))
+            way = _gradient(name, request)
+            return Decision(request.operation, name, requested, fallback, reason, tuple(declined), way)
         declined.append((name, policy or incapable or ""))
         fallback = fallback or asked or incapable is not None
     return None
+
+
+def _gradient(name: str, request: Request) -> str:
+    """How the backend computes the gradient, where it says so and one is needed."""
+    says: Callable[[Request], str] | None = getattr(backends.load(name), "gradient", None)
+    return says(request) if says is not None and request.needs_grad else ""
 
 
 def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags) -> str | None:

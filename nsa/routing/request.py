@@ -50,7 +50,7 @@ class Decision:
 
     `requested` is the backend that an argument or a flag asked for. `fallback`: what was asked for, or what the
     device's order of preference puts first, cannot run. `declined` holds (backend, reason) in the order of
-    consideration.
+    consideration. `gradient` says how the backend computes the gradient where it has several ways; else it is empty.
     """
 
     operation: str
@@ -59,11 +59,12 @@ class Decision:
     fallback: bool
     reason: str
     declined: tuple[tuple[str, str], ...] = ()
+    gradient: str = ""
 
 
 @dataclass(frozen=True)
 class Route:
-    """An operation that ran. `device` is `cpu` or `cuda:sm_90`."""
+    """An operation that ran. `device` is `cpu` or `cuda:sm_90`; `gradient` is the decision's."""
 
     operation: str
     backend: str
@@ -74,6 +75,7 @@ class Route:
     reason: str
     seconds: float | None = None
     mean_abs_error: float | None = None
+    gradient: str | None = None
 
     def __str__(self) -> str:
         """`triton@cuda:sm_90`, `triton@cpu:interpreted`."""

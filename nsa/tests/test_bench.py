@@ -10,8 +10,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsa import NSAConfig, reference
-from nsa.bench import decode, kernels, options, prefill, roofline, rows, selection, summarize, timing, window
+from nsa import NSAConfig, reference, routing
+from nsa.bench import (
+    decode,
+    kernels,
+    kernels_parts,
+    options,
+    prefill,
+    roofline,
+    rows,
+    selection,
+    summarize,
+    timing,
+    window,
+)
 from nsa.bench.__main__ import COMMANDS
 from nsa.bench.__main__ import main as bench
 from nsa.bench.timing import Timing, measure
@@ -78,6 +90,21 @@ def test_only_short_calls_on_a_gpu_are_timed_without_the_host(monkeypatch: pytes
     assert kernels._queued(list, 5.0, 3, gpu) == 2.0
     assert kernels._queued(list, 50.0, 3, gpu) is None
     assert kernels._queued(list, 5.0, 3, CPU.device) is None
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_kernel_bench_asks_for_the_gradients_it_was_told(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = kernels.case_of("4/2/16/16", 70, "random")
+    x = kernels_parts.prepare(case, kernels.inputs(case, CPU.device, torch.float32, 0), "torch")
+    asked: list[routing.Request] = []
+    decided = routing.decided
+    monkeypatch.setattr(routing, "decided", lambda request, *how: (asked.append(request), decided(request, *how))[1])
+    for part in kernels_parts.our_parts(case, x, "torch", deterministic):
+        part.call(x)
+    attention = [request for request in asked if request.operation in ("compressed", "selected", "window")]
+    assert len(attention) == 6 and all(request.deterministic is deterministic for request in attention)
 
 
 def test_the_roofline_is_the_slower_of_bytes_and_operations() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import nsa
 from nsa import check_env, fa2_probe, flags, milestones, sanity, sel_ranges
 from nsa.bench import __main__ as bench_command
 from nsa.check_env import judge_pairing, triton_requirement
@@ -70,7 +73,7 @@ def test_a_wrong_pair_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_sanity_covers_every_branch(capsys: pytest.CaptureFixture[str]) -> None:
-    code = sanity.main()
+    code = sanity.main([])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == [
         "compress", "compressed", "select", "selected", "window", "attention"
@@ -81,7 +84,7 @@ def test_sanity_covers_every_branch(capsys: pytest.CaptureFixture[str]) -> None:
 def test_sanity_notices_a_wrong_branch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     window = sanity.ops.sliding_window_attention
     monkeypatch.setattr(sanity.ops, "sliding_window_attention", lambda q, k, v, w: window(q, k, v, w + 1))
-    assert sanity.main() == 1
+    assert sanity.main([]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "sanity: WRONG (window)"
 
 
@@ -103,7 +106,7 @@ def test_selection_ranges_are_lawful(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_fa2_probe_says_why_or_which(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fa2_probe.main() == 0
+    assert fa2_probe.main([]) == 0
     found = capsys.readouterr().out
     assert found.startswith(("provider: ", "no provider: "))
     assert "compressed bf16 dk=192 dv=128: " in found
@@ -136,6 +139,33 @@ def test_a_route_that_a_bench_is_refused_is_one_sentence(
     assert capsys.readouterr().err == "error: selected would run on torch: no GPU\n"
 
 
+def _commands() -> list[str]:
+    """Every module of the library that `python -m` runs, so that none is forgotten."""
+    root = Path(nsa.__file__).parent
+    found = [path for path in root.rglob("*.py") if 'if __name__ == "__main__":' in path.read_text()]
+    names = [
+        ".".join(("nsa", *path.relative_to(root).with_suffix("").parts)) for path in found if "tests" not in path.parts
+    ]
+    return sorted(name.removesuffix(".__main__") for name in names)
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--no-such-option", 2)])
+@pytest.mark.parametrize("module", _commands())
+def test_every_command_says_how_it_is_used_and_nothing_else(
+    module: str, argument: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [module, argument])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    found = capsys.readouterr()
+    assert ended.value.code == code
+    assert (found.out if code == 0 else found.err).startswith(
+        f"usage: python -m {module.replace('.bench.', '.bench ')}"
+    )
+    assert not (found.err if code == 0 else found.out)
+
+
 @pytest.mark.parametrize("module", ["nsa.flags", "nsa.routing"])
 def test_commands_run_without_a_warning(module: str) -> None:
     done = subprocess.run(
@@ -151,7 +181,7 @@ def test_milestones_run_and_what_did_not_run_is_no_pass(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(milestones, "provider", lambda: "no provider here")
-    assert milestones.main() == 0
+    assert milestones.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines[:4]] == [
         ["M0", "branches", "ok"],
@@ -164,4 +194,4 @@ def test_milestones_run_and_what_did_not_run_is_no_pass(
 def test_a_wrong_milestone_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(milestones, "MILESTONES", {"M3 decoding": milestones.decoding})
     monkeypatch.setattr(milestones.blocks, "reads_expected", lambda t, config: 1)
-    assert milestones.main() == 1
+    assert milestones.main([]) == 1
