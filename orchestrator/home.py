@@ -14,7 +14,7 @@ from orchestrator.shared.user import user
 def home() -> Path:
     """$NSA_POD_HOME, else the user's configuration directory."""
     named = os.environ.get("NSA_POD_HOME")
-    return Path(named).expanduser() if named else Path(click.get_app_dir("nsa-pod"))
+    return Path(os.path.expanduser(named)) if named else Path(click.get_app_dir("nsa-pod"))
 
 
 def who() -> str:

@@ -123,7 +123,7 @@ def find(explicit: str | None) -> Path | None:
     """The inventory file: `--inventory`, else $NSA_POD_INVENTORY, else the nearest pods.yaml upward, else None."""
     named = explicit or os.environ.get("NSA_POD_INVENTORY")
     if named:
-        path = Path(named).expanduser()
+        path = Path(os.path.expanduser(named))
         if not os.path.isfile(path):  # False also for what cannot be a path
             raise InputError(f"inventory {path} does not exist: expected a pods.yaml")
         return path

@@ -229,7 +229,7 @@ def examples() -> Path:
 def find_runbook(name: str, repo: Path) -> RunbookFile:
     """`name` under the repository's runbooks/, then the packaged ones; or a file, from the working tree."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        return _read(Path(name).expanduser(), "file")
+        return _read(Path(os.path.expanduser(name)), "file")
     folders: list[tuple[Source, Path]] = [
         ("repository", repo / "runbooks"),
         ("packaged", examples() / "runbooks"),

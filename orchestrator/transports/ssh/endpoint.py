@@ -81,7 +81,7 @@ def _override(endpoint: Endpoint, pod: Pod) -> Endpoint:
 def _identity(pod: Pod) -> tuple[str, ...]:
     if pod.identity_file is None:
         return ()
-    path = Path(pod.identity_file).expanduser()
+    path = Path(os.path.expanduser(pod.identity_file))
     if not path.is_file():
         raise InputError(f"pod {pod.name!r}: identity_file {pod.identity_file} does not exist: expected a private key")
     return (str(path.absolute()),)

@@ -30,10 +30,10 @@ def wrong(item: object, at: Location, *, closed: bool) -> Iterator[Error]:
         yield Error(at, "expected a mapping with path, and perhaps from and kind")
         return
     given = {key: value for key, value in item.items() if value is not None}
-    yield from errors(given, Asked, at)
+    yield from errors({key: value for key, value in given.items() if key != "kind"}, Asked, at)
     if "path" not in given:
         yield Error((*at, "path"), MISSING)
-    if given.get("kind", "text") not in KINDS:
+    if given.get("kind", "text") not in list(KINDS):  # it need not even be hashable
         yield Error((*at, "kind"), "expected 'text', 'csv', 'json' or 'jsonl'")
         return
     kind = kind_of(given)
