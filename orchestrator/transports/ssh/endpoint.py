@@ -82,7 +82,7 @@ def _identity(pod: Pod) -> tuple[str, ...]:
     if pod.identity_file is None:
         return ()
     path = Path(os.path.expanduser(pod.identity_file))
-    if not path.is_file():
+    if not os.path.isfile(path):  # False also for what cannot be a path
         raise InputError(f"pod {pod.name!r}: identity_file {pod.identity_file} does not exist: expected a private key")
     return (str(path.absolute()),)
 
