@@ -37,14 +37,10 @@ STOREYS = (
 LEVEL = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
 ON_THE_POD = set(bundle.SHIPPED)
 # Files that run in Pythons of their own: they know nothing of the package that they came in.
-LONERS = {
-    "agent/injected/guard.py",
-    "agent/injected/pytest_plugin.py",
-    "agent/env/verify.py",
-    "agent/env/triton_kernel.py",
-}
+LONERS = {"agent/env/verify.py", "agent/env/triton_kernel.py"}
 FOREIGN = {"agent/injected/pytest_plugin.py": {"pytest"}, "agent/env/triton_kernel.py": {"triton"}}
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+LONERS |= {module for module in MODULES if module.startswith("agent/injected/")}
 
 
 def imports(module: str) -> Iterator[tuple[str, ...]]:
@@ -53,7 +49,7 @@ def imports(module: str) -> Iterator[tuple[str, ...]]:
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            if node.level == 1 and module.startswith("shared/vendor/"):
+            if node.level == 1 and module.startswith(("shared/vendor/", "agent/injected/")):
                 continue
             assert node.level == 0, f"{module}: relative imports hide which room is entered"
             name = tuple((node.module or "").split("."))

@@ -40,6 +40,13 @@ class ForeignModule(TypedDict):
     file: str
 
 
+class Executed(TypedDict):
+    """What was launched on one device: how many kernels of Triton's, and their names."""
+
+    launches: int
+    kernels: List[str]
+
+
 class Delivery(TypedDict):
     """An artifact that was asked for: whether it was there before the stage, and what keeps it from being one."""
 
@@ -64,6 +71,7 @@ class Evidence(TypedDict):
     gpu: Optional[GpuUse]
     guarded: Optional[bool]  # whether the guard was loaded; None for a stage that is no Python
     used_cuda: Optional[bool]  # whether a Python of it has; None if none of them knew torch
+    executed: Dict[str, Executed]  # by device: cuda:0, cpu:interpreted
     foreign_modules: List[ForeignModule]
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
     artifacts: List[Delivery]
@@ -81,7 +89,7 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "unseen_sessions": []}
+_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "executed": {}, "unseen_sessions": []}
 
 
 def blank(stray_before: Sequence[str]) -> StageRecord:
@@ -100,6 +108,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "gpu": None,
         "guarded": None,
         "used_cuda": None,
+        "executed": {},
         "foreign_modules": [],
         "unseen_sessions": [],
         "artifacts": [],

@@ -575,7 +575,7 @@ LIES = [
             "its report was damaged",
             *_shell(
                 "python -m pytest -q -p no:cacheprovider guards_report_damaged/test_it.py;"
-                " echo { >> $NSA_POD_ARTIFACTS/../stages/guards_report_damaged/modules.jsonl"
+                " echo { >> $NSA_POD_ARTIFACTS/../stages/guards_report_damaged/observed.jsonl"
             ),
             files={"guards_report_damaged/test_it.py": FAILS},
         ),

@@ -31,9 +31,9 @@ def test_a_run_comes_home_whole(any_project: Project) -> None:
     assert result["path"] == f"artifacts/runner/{commit}/{result['run_id']}"
     assert files_of(directory) == {
         "result.json", "manifest.json", "plan.json", "environment.json", "report.md", "journal.jsonl",
-        "stages/tests/stdout", "stages/tests/stderr", "stages/tests/modules.jsonl",
+        "stages/tests/stdout", "stages/tests/stderr", "stages/tests/observed.jsonl",
         "stages/tests/junit.xml", "stages/tests/pytest.jsonl",
-        "stages/tool/stdout", "stages/tool/stderr", "stages/tool/modules.jsonl",
+        "stages/tool/stdout", "stages/tool/stderr", "stages/tool/observed.jsonl",
         "artifacts/tests.txt", "artifacts/t.csv", "artifacts/commit.txt",
     }  # fmt: skip
     runner = any_project.root / "artifacts" / "runner"

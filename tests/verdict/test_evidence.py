@@ -266,7 +266,9 @@ def test_a_pytest_of_another_python_is_not_the_environments(tmp_path: Path) -> N
         folder.mkdir(parents=True)
         (folder / "pytest").write_text(script)
         (folder / "pytest").chmod(0o755)
-    interpreter = Interpreter(f"{ours}/python", "system", None, "3.11.1", (), frozenset())
+    interpreter = Interpreter(
+        f"{ours}/python", "system", None, "3.11.1", f"{ours}/python", False, "lib", (), frozenset()
+    )
 
     def why_blocked(path: Path) -> str | None:
         planned = {"argv": ["pytest"], "paths": []}

@@ -14,25 +14,37 @@ from orchestrator.shared.failure import Failure
 
 _TIMEOUT_S = 120
 _QUESTIONS = """
-import importlib.util, json, os, sys
+import importlib.util, json, os, sys, sysconfig
 def known(name):
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 sites = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages") and os.path.isdir(p)]
-print(json.dumps({"version": sys.version.split()[0], "sites": sites, "modules": list(filter(known, sys.argv[1:]))}))
+library = sysconfig.get_path("purelib", "posix_prefix", vars={"base": "", "platbase": ""})
+print(json.dumps({
+    "version": sys.version.split()[0], "base": getattr(sys, "_base_executable", sys.executable),
+    "virtual": sys.prefix != sys.base_prefix, "library": library.lstrip("/"), "sites": sites,
+    "modules": list(filter(known, sys.argv[1:])),
+}))
 """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python with what is installed for it; `modules` are those that were asked for and are there."""
+    """A Python with what is installed for it; `modules` are those that were asked for and are there.
+
+    `base` is the interpreter that a virtual environment links to, or the Python itself; `virtual` says which;
+    `library` is where a prefix has its packages, relative to it; `sites` are the directories of what is installed.
+    """
 
     python: str
     kind: str
     root: str | None
     version: str
+    base: str
+    virtual: bool
+    library: str
     sites: tuple[str, ...]
     modules: frozenset[str]
 
@@ -64,7 +76,15 @@ def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpret
         raise Failure(f"the environment's Python {python} does not answer: {e}") from e
     root = environment["root"] if environment["kind"] == "managed" else None
     return Interpreter(
-        python, environment["kind"], root, said["version"], tuple(said["sites"]), frozenset(said["modules"])
+        python=python,
+        kind=environment["kind"],
+        root=root,
+        version=said["version"],
+        base=said["base"],
+        virtual=said["virtual"],
+        library=said["library"],
+        sites=tuple(said["sites"]),
+        modules=frozenset(said["modules"]),
     )
 
 

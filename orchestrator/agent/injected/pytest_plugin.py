@@ -1,7 +1,7 @@
-"""Installed beside a run as `nsa_pod_pytest_plugin`: tells the agent, through a pipe, every outcome as it happens.
+"""Tells the agent every outcome of a pytest session as it happens, one JSON object a line; `outcomes.py` reads them.
 
-For pytest 7 and later, also under pytest-xdist. One JSON object a line; `outcomes.py` reads them. A session behind
-another program has no pipe: it leaves a line with the guard.
+For pytest 7 and later, also under pytest-xdist. The session that is the stage's own has a pipe to the agent; any other
+writes into a file of its own.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import inspect
 import json
 import os
 import sys
+import time
 import warnings
-from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Callable, Iterator
 from unittest import SkipTest
 
 import pytest
+
+from . import guard as guards
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
@@ -36,16 +38,27 @@ def pytest_configure(config: pytest.Config) -> None:
         collection = Collection(lambda event, **fields: notes.append({"event": event, **fields}))
         config.pluginmanager.register(collection, "nsa-pod-collection")
         return
-    fd = os.environ.pop(FD_VARIABLE, None)
-    if fd is not None:
-        reporter = Reporter(int(fd))
-        config.pluginmanager.register(reporter, "nsa-pod-reporter")
-        config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
-        targets = [] if config.option.pyargs else list(config.option.file_or_dir)
-        args = list(config.invocation_params.args)
-        reporter.send("start", pytest=pytest.__version__, args=args, targets=targets, optimize=sys.flags.optimize)
-    elif _guard() is not None:
-        config.pluginmanager.register(Unseen(), "nsa-pod-unseen")
+    own = os.environ.pop(FD_VARIABLE, None)
+    reporter = Reporter(_own_file() if own is None else int(own))
+    config.pluginmanager.register(reporter, "nsa-pod-reporter")
+    config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
+    reporter.send(
+        "start",
+        pytest=pytest.__version__,
+        args=list(config.invocation_params.args),
+        targets=[] if config.option.pyargs else list(config.option.file_or_dir),
+        optimize=sys.flags.optimize,
+        rootdir=str(config.rootpath),
+        inside=guards.test_around(),
+    )
+
+
+def _own_file() -> int:
+    """Of a session that another program, or a test, has started."""
+    folder = guards.installed().config.one("sessions")
+    os.makedirs(folder, exist_ok=True)
+    name = f"{time.time_ns()}-{os.urandom(4).hex()}.jsonl"
+    return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -69,6 +82,13 @@ def _calls_function(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or type(item).runtest is not pytest.Function.runtest:
         return False
     return not inspect.iscoroutinefunction(item.obj)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    yield
+    if guards.test_around() is None:  # not one inside another test, whose work it is
+        guards.installed().note_test(item.nodeid)
 
 
 @pytest.hookimpl(specname="pytest_pyfunc_call")
@@ -98,11 +118,6 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 def _extent(report: pytest.CollectReport) -> tuple[str, int]:
     return report.outcome, len(report.result or ())
-
-
-def _guard() -> Any:
-    """The guard that this process loaded at its start, if it did."""
-    return getattr(sys.modules.get("sitecustomize"), "guard", None)
 
 
 class Reporter:
@@ -142,9 +157,7 @@ class Reporter:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         yield
-        guard = _guard()
-        if guard is not None:  # now, because a session may end the process without its exit functions
-            guard.check_loaded()
+        guards.installed().note_all()  # now, because a session may end the process without its exit functions
         self.send("end", status=int(session.exitstatus))
 
     @pytest.hookimpl(optionalhook=True)
@@ -164,41 +177,6 @@ class Reporter:
         first = what not in self._told_by_worker
         self._told_by_worker.add(what)
         return first
-
-
-class Unseen:
-    """A session inside a stage that is another program's: how it ended, in a sentence, unless all of it passed."""
-
-    def __init__(self) -> None:
-        self._id = os.urandom(4).hex()
-        self._counts: Counter[str] = Counter()
-        self._note("it did not end")
-
-    def _note(self, wrong: str) -> None:
-        _guard().note(session=self._id, wrong=wrong)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if hasattr(report, "wasxfail"):
-            self._counts["xpassed" if report.passed else "xfailed"] += 1
-        elif report.when == "call" or not report.passed:
-            self._counts[report.outcome] += 1
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if not report.passed:
-            self._counts["not collected" if report.failed else "skipped"] += 1
-
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._counts["deselected"] += len(items)
-
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
-        yield
-        passed = self._counts.pop("passed", 0)
-        others = [f"{n} {outcome}" for outcome, n in self._counts.items()]
-        if passed and not others and int(session.exitstatus) == 0:
-            self._note("")
-        else:
-            self._note(", ".join([f"{passed} passed", *others, f"exit status {int(session.exitstatus)}"]))
 
 
 class Collection:

@@ -6,18 +6,16 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.secret_files import take_away
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from orchestrator.shared.redaction import Redactor
-from orchestrator.shared.stage_record import File, ForeignModule
+from orchestrator.shared.stage_record import File
 from orchestrator.shared.text import plain
 from orchestrator.shared.tree import Manifest, entry_of
 
-GUARD_REPORT = "modules.jsonl"
-_MAX_REPORT_BYTES = 1 << 20
 _MOST_REFUSED = 1000
 _MOST_FILES = 1_000_000
 _MOST_BYTES = 256 << 30
@@ -128,30 +126,3 @@ def in_lines(files: Sequence[File]) -> Iterator[list[File]]:
             part, size = [], len(json.dumps(file))
         part.append(file)
     yield part
-
-
-class GuardReport(NamedTuple):
-    """What the guard reported of a stage's Pythons, as its record has it.
-
-    `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's.
-    """
-
-    guarded: Optional[bool]
-    used_cuda: Optional[bool] = None
-    foreign_modules: Sequence[ForeignModule] = ()
-    unseen_sessions: Sequence[str] = ()
-
-
-def read_guard_report(folder: Path) -> GuardReport:
-    """The report in a stage's folder."""
-    try:
-        with open_inside(folder, GUARD_REPORT) as f:
-            lines = [json.loads(line) for line in f.read(_MAX_REPORT_BYTES).splitlines()]
-        modules = {m["name"]: ForeignModule(name=plain(m["name"]), file=plain(m["file"])) for m in lines if "name" in m}
-        sessions = {s["session"]: plain(s["wrong"]) for s in lines if "session" in s}
-        cuda = [line["cuda"] == "used" for line in lines if "cuda" in line]
-    except FileNotFoundError:
-        return GuardReport(guarded=None)
-    except (OSError, Refused, ValueError, LookupError, TypeError):
-        return GuardReport(guarded=False)
-    return GuardReport(True, any(cuda) if cuda else None, list(modules.values()), list(filter(None, sessions.values())))

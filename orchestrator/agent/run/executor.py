@@ -12,15 +12,17 @@ from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.injected import guard
 from orchestrator.agent.run import prepare
-from orchestrator.agent.run.collect import GUARD_REPORT, Artifacts, describe_files, in_lines, read_guard_report
+from orchestrator.agent.run.collect import Artifacts, describe_files, in_lines
+from orchestrator.agent.run.command import Commands, seen_by
+from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.logs import Log
+from orchestrator.agent.run.observed import read_observed
 from orchestrator.agent.run.secret_files import redact_logs, take_away
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
-from orchestrator.agent.run.variables import inherited, stage_variables
+from orchestrator.agent.run.variables import inherited
 from orchestrator.shared import tree
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted
 from orchestrator.shared.files import walk
@@ -31,7 +33,6 @@ from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
 from orchestrator.verdict.status import Status
 
-FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _MOST_NAMED = 100
 
 
@@ -62,7 +63,9 @@ class Executor:
         self._strays: List[str] = []
         self._statuses: Dict[str, Status] = {}
         self._run = Run(places.run_dir, devices=routes.devices(plan))
-        self._cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
+        self._injection = Injection(places, interpreter)
+        cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
+        self._commands = Commands(plan["commit"], places, interpreter, self._injection.venv, secrets, cache)
 
     def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         """Count the stages that an earlier agent of the run finished, and put back what they delivered in the tree."""
@@ -77,14 +80,15 @@ class Executor:
         """Run one stage (or say why it is blocked), judge it, and record both."""
         record = blank(self._strays)
         tmp = self._places.tmp(number)
-        command = self._command(stage, tmp)
+        self._injection.renew()
+        command = self._commands.of(stage, tmp)
         record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
         if record["blocked"] is None:
             try:
                 existed = self._artifacts.existing(_artifacts(stage))
                 self._note_ending(record, self._run_command(stage, command))
                 if record["gpu"]:
-                    record["gpu"]["disturbed"] = use_by_others(self._seen_by(command)).by
+                    record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
                 self._collect(stage, command, existed, record)
             except CannotStart as e:
                 record["blocked"] = str(e)
@@ -92,41 +96,13 @@ class Executor:
                 shutil.rmtree(tmp, ignore_errors=True)
         self._record(stage, record)
 
-    def _command(self, stage: Stage, tmp: Path) -> Command:
-        places, python = self._places, self._interpreter.python
-        folder = places.stage(stage["name"])
-        argv = [self._fill(word) for word in prepare.with_python(stage["argv"], python)]
-        if stage["pytest"]:
-            argv = prepare.with_plugin(argv, places.tree, folder / "junit.xml")
-        planned = {name: self._fill(value) for name, value in stage["env"].items()}
-        planned.update(self._secrets.of(stage["name"]))
-        if not stage["pytest"]:
-            planned.update(prepare.with_plugin_variable(planned))
-        return Command(
-            argv=argv,
-            cwd=places.tree,
-            env={
-                **stage_variables(planned, places, self._interpreter.bin, tmp, self._cache),
-                guard.CONFIG_VARIABLE: str(places.plugin / f"{stage['name']}.guard"),
-            },
-            stdout=folder / "stdout",
-            stderr=folder / "stderr",
-            log_bytes=stage["limits"]["log_bytes"],
-            events=folder / "pytest.jsonl" if stage["pytest"] else None,
-            fd_variable=FD_VARIABLE,
-            redactor=self._secrets.redactor,
-        )
-
-    def _fill(self, text: str) -> str:
-        return prepare.fill(text, self._plan["commit"], self._interpreter.python, self._places)
-
     def _why_blocked(self, stage: Stage, command: Command) -> str | None:
         known = rules.blocked_by_plan(stage, self._statuses)
         if known:
             return known
         if stage["cuda"] and not self._plan["promises"]["cuda"]:
             return "needs a CUDA GPU, and the pod has none"
-        visible = self._seen_by(command).get("CUDA_VISIBLE_DEVICES")
+        visible = seen_by(command).get("CUDA_VISIBLE_DEVICES")
         if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
             return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
         return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
@@ -135,15 +111,12 @@ class Executor:
         """Who else uses the GPU of a stage that wants it for itself; whether that could be told is recorded."""
         if not self._wants_gpu(stage):
             return None
-        found = use_by_others(self._seen_by(command))
+        found = use_by_others(seen_by(command))
         record["gpu"] = {"unknown": found.unknown, "disturbed": None}
         return f"the GPU is used by someone else: {found.by}" if found.by else None
 
     def _wants_gpu(self, stage: Stage) -> bool:
         return stage["exclusive"] == EXCLUSIVE and self._plan["promises"]["cuda"]
-
-    def _seen_by(self, command: Command) -> Dict[str, str]:
-        return {**inherited(), **command.env}
 
     def _run_command(self, stage: Stage, command: Command) -> Ending:
         """Run the command to its end; CannotStart if it, or the place for it, cannot be had."""
@@ -163,7 +136,7 @@ class Executor:
         )
         with self._sampling(stage) as sampler:
             return self._supervisor.run(
-                dataclasses.replace(command, env=self._seen_by(command), beside=[sampler] if sampler else []),
+                dataclasses.replace(command, env=seen_by(command), beside=[sampler] if sampler else []),
                 Limits(limits["wall"], limits["silence"], limits["grace"]),
                 lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
             )
@@ -176,13 +149,11 @@ class Executor:
 
     def _prepare_places(self, stage: Stage, command: Command) -> None:
         self._places.stage(stage["name"]).mkdir(parents=True)
-        for folder in (Path(command.env["TMPDIR"]), self._cache):
+        for folder in (Path(command.env["TMPDIR"]), self._commands.cache):
             folder.mkdir(parents=True, exist_ok=True)
         roots = prepare.import_roots(self._places.tree, command.env)
         names = prepare.importable_names(self._places.tree, roots, self._manifest)
-        report = self._places.stage(stage["name"]) / GUARD_REPORT
-        config = guard.config_text(str(report), str(self._places.tree), roots, names)
-        Path(command.env[guard.CONFIG_VARIABLE]).write_text(config, encoding="utf-8", errors="surrogateescape")
+        self._injection.tell(stage["name"], {"root": roots, "name": sorted(names)})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log) -> None:
         told = Output(
@@ -205,12 +176,13 @@ class Executor:
             self._places.run_dir, [*names, *(f"artifacts/{name}" for name in fresh)]
         )
         record["refused"] += refused
-        report = read_guard_report(folder)
+        seen = read_observed(folder)
         is_python = stage["pytest"] or prepare.runs_python(command.argv)
-        record["guarded"] = bool(report.guarded) if is_python else report.guarded
-        record["used_cuda"] = report.used_cuda
-        record["foreign_modules"] = list(report.foreign_modules)
-        record["unseen_sessions"] = list(report.unseen_sessions)
+        record["guarded"] = bool(seen.guarded) if is_python else seen.guarded
+        record["used_cuda"] = seen.used_cuda
+        record["executed"] = seen.executed
+        record["foreign_modules"] = list(seen.foreign_modules.values())
+        record["unseen_sessions"] = list(seen.unseen_sessions.values())
         done = tree.difference(
             self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"], self._written
         )

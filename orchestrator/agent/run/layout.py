@@ -32,9 +32,14 @@ class Layout:
         return self.run_dir / "artifacts"
 
     @property
-    def plugin(self) -> Path:
+    def injected(self) -> Path:
         """What the agent puts on every stage's PYTHONPATH."""
-        return self.run_dir / "plugin"
+        return self.run_dir / "injected"
+
+    @property
+    def venv(self) -> Path:
+        """The thin environment that each stage gets anew."""
+        return self.run_dir / "venv"
 
     def stage(self, name: str) -> Path:
         return self.run_dir / "stages" / name

@@ -11,7 +11,6 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run.layout import Layout
 
-PYTEST_PLUGIN = "nsa_pod_pytest_plugin"
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
 _PYTEST = re.compile(r"pytest|py\.test")
 _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
@@ -27,19 +26,14 @@ def with_python(argv: Sequence[str], python: str) -> list[str]:
     return [python if _PYTHON.fullmatch(argv[0]) else argv[0], *argv[1:]]
 
 
-def with_plugin(argv: Sequence[str], tree: Path, junit: Path) -> list[str]:
-    """A pytest command with the agent's options: the plugin's first, those that must win over the runbook's last."""
+def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[str]:
+    """A pytest command with the agent's options: those that must win over the runbook's come last."""
     start = argv.index("-m") + 2 if module_of(argv) == "pytest" else 1
     end = argv.index("--") if "--" in argv[start:] else len(argv)
-    first = ["-p", PYTEST_PLUGIN, "-p", "no:cacheprovider"]
+    first = ["-p", "no:cacheprovider"]
     last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
     last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
     return [*argv[:start], *first, *argv[start:end], *last, *argv[end:]]
-
-
-def with_plugin_variable(planned: Mapping[str, str]) -> dict[str, str]:
-    """The variable that brings the plugin into each pytest that another program runs, beside the plan's plugins."""
-    return {"PYTEST_PLUGINS": ",".join(filter(None, [PYTEST_PLUGIN, planned.get("PYTEST_PLUGINS", "")]))}
 
 
 def module_of(argv: Sequence[str]) -> str | None:
@@ -102,7 +96,7 @@ def _obstacles(
             yield f"{path} is not in the commit" if filled == path else f"{path} is not there"
     yield _wrong_python(stage["argv"][0], interpreter)
     yield _missing_program(argv[0], env, places.tree)
-    yield _other_python(argv[0], env, interpreter, places.tree)
+    yield _other_python(argv[0], env, interpreter, places)
     module = module_of(argv)
     if module:
         yield _missing_module(module, env, interpreter, places.tree)
@@ -115,14 +109,15 @@ def _wrong_python(program: str, interpreter: Interpreter) -> str | None:
     return None
 
 
-def _other_python(program: str, env: Mapping[str, str], interpreter: Interpreter, tree: Path) -> str | None:
+def _other_python(program: str, env: Mapping[str, str], interpreter: Interpreter, places: Layout) -> str | None:
     """What is wrong with a Python, or a pytest, that is there and is not the environment's."""
     name = os.path.basename(program)
     if not _PYTHON.fullmatch(name) and not _PYTEST.fullmatch(name):
         return None
-    path = os.path.normpath(tree / program if "/" in program else shutil.which(program, path=env["PATH"]) or "")
+    path = os.path.normpath(places.tree / program if "/" in program else shutil.which(program, path=env["PATH"]) or "")
     found = (os.path.dirname(path), os.path.dirname(_starts_with(path)))
-    if os.path.realpath(interpreter.bin) in map(os.path.realpath, found):  # the python in it may be a link out
+    ours = {os.path.realpath(folder) for folder in (interpreter.bin, places.venv / "bin")}
+    if not ours.isdisjoint(map(os.path.realpath, found)):  # the python in it may be a link out
         return None
     return f"{program} is not the environment's: expected one in {interpreter.bin}"
 

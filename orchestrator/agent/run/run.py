@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pkgutil
 import signal
 import socket
 import sys
@@ -38,8 +37,6 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import FORMAT, Plan
 from orchestrator.shared.stage_record import RunEndedBy
-
-_SITECUSTOMIZE = "import nsa_pod_guard\n\nguard = nsa_pod_guard.install()\n"
 
 
 class Cancellation:
@@ -271,11 +268,6 @@ def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
 
 
 def _make_places(places: Layout) -> None:
-    for folder in (places.artifacts, places.plugin):
-        folder.mkdir(exist_ok=True)  # a run that is gone on with has them
-    for module, file in (("guard", "nsa_pod_guard"), ("pytest_plugin", prepare.PYTEST_PLUGIN)):
-        source = pkgutil.get_data("orchestrator.agent.injected", f"{module}.py")
-        (places.plugin / f"{file}.py").write_bytes(source or b"")
-    (places.plugin / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    places.artifacts.mkdir(exist_ok=True)  # a run that is gone on with has it
     # A pytest that finds no configuration in the tree looks for one above it: it shall not find anybody's.
     (places.run_dir / "pytest.ini").write_text("[pytest]\n")

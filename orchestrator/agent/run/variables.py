@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from orchestrator.agent.host.processes import MARK
 from orchestrator.agent.run.layout import Layout
@@ -36,7 +36,7 @@ def inherited() -> dict[str, str]:
 
 
 def stage_variables(
-    planned: Mapping[str, str], places: Layout, bin_directory: str, tmp: Path, cache: Path
+    planned: Mapping[str, str], places: Layout, bins: Sequence[str], tmp: Path, cache: Path
 ) -> dict[str, str]:
     """What a stage gets beside `inherited`: the plan's variables over the agent's defaults, not over its evidence."""
     defaults = {
@@ -49,9 +49,9 @@ def stage_variables(
         "GIT_CONFIG_VALUE_0": str(places.tree),
     }
     fixed = {
-        "PATH": os.pathsep.join([bin_directory, planned.get("PATH") or os.environ.get("PATH") or os.defpath]),
+        "PATH": os.pathsep.join([*bins, planned.get("PATH") or os.environ.get("PATH") or os.defpath]),
         "PYTHONNOUSERSITE": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(places.plugin), planned.get("PYTHONPATH", "")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(places.injected), planned.get("PYTHONPATH", "")])),
         "NSA_POD_ARTIFACTS": str(places.artifacts),
         MARK: places.run_dir.name,
     }

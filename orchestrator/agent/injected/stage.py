@@ -1,0 +1,77 @@
+"""What the agent tells the injected modules of the stage, and where they tell the agent what they saw."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
+    from typing import Iterable, Mapping
+
+FILE = "stage"
+"""Beside this package: lines of `key=value`, a key may come again."""
+HIGH_FD = 100
+
+
+def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
+    """The stage's configuration: for each key a value, or several."""
+    several = {key: [value] if isinstance(value, str) else value for key, value in values.items()}
+    return "".join(f"{key}={value}\n" for key, items in several.items() for value in items)
+
+
+class Config:
+    """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the import `root`s in it,
+    the top-level `name`s that it holds.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._values: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            key, _, value = line.partition("=")
+            self._values.setdefault(key, []).append(value)
+
+    def one(self, key: str) -> str:
+        return self._values[key][0]
+
+    def all(self, key: str) -> list[str]:
+        return self._values.get(key, [])
+
+
+def read_config() -> Config | None:
+    """Of the stage that this process belongs to; None where nobody left one."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        with open(os.path.join(folder, FILE), encoding="utf-8", errors="surrogateescape") as f:
+            return Config(f.read())
+    except OSError:
+        return None
+
+
+class Notes:
+    """Lines for the agent, in one file for all processes of the stage."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open()
+
+    def _open(self) -> None:
+        """Under a high number: programs may count on the low ones."""
+        import fcntl
+
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+        os.close(fd)
+        self._file = os.fstat(self._fd).st_ino
+
+    def add(self, **fields: object) -> None:
+        """Write one line, at once: the process may end in any way."""
+        import json
+
+        line = json.dumps(fields).encode("ascii") + b"\n"
+        try:
+            same = os.fstat(self._fd).st_ino == self._file
+        except OSError:
+            same = False
+        if not same:  # a daemon closes all that it has open, and the number may be another file's by now
+            self._open()
+        os.write(self._fd, line)

@@ -1,0 +1,60 @@
+"""From a planned stage to the command that the supervisor runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict
+
+from orchestrator.agent.env.thin_venv import ThinVenv
+from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.run import prepare
+from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.secret_values import Secrets
+from orchestrator.agent.run.supervise import Command
+from orchestrator.agent.run.variables import inherited, stage_variables
+from orchestrator.shared.plan import Stage
+
+FD_VARIABLE = "NSA_POD_PYTEST_FD"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Makes the commands of a run's stages; `cache` is where compiled code is kept."""
+
+    commit: str
+    places: Layout
+    interpreter: Interpreter
+    venv: ThinVenv
+    secrets: Secrets
+    cache: Path
+
+    def of(self, stage: Stage, tmp: Path) -> Command:
+        """The command of `stage`, with `tmp` as its TMPDIR."""
+        folder = self.places.stage(stage["name"])
+        argv = [self._fill(word) for word in prepare.with_python(stage["argv"], self.venv.python)]
+        argv[0] = self.venv.instead_of(argv[0])
+        if stage["pytest"]:
+            argv = prepare.with_pytest_options(argv, self.places.tree, folder / "junit.xml")
+        planned = {name: self._fill(value) for name, value in stage["env"].items()}
+        planned.update(self.secrets.of(stage["name"]))
+        bins = [str(self.venv.bin), self.interpreter.bin]
+        return Command(
+            argv=argv,
+            cwd=self.places.tree,
+            env=stage_variables(planned, self.places, bins, tmp, self.cache),
+            stdout=folder / "stdout",
+            stderr=folder / "stderr",
+            log_bytes=stage["limits"]["log_bytes"],
+            events=folder / "pytest.jsonl" if stage["pytest"] else None,
+            fd_variable=FD_VARIABLE,
+            redactor=self.secrets.redactor,
+        )
+
+    def _fill(self, text: str) -> str:
+        return prepare.fill(text, self.commit, self.venv.python, self.places)
+
+
+def seen_by(command: Command) -> Dict[str, str]:
+    """All variables that the command's process has."""
+    return {**inherited(), **command.env}

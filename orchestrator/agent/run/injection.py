@@ -1,0 +1,62 @@
+"""What the agent brings into the processes of a stage: its injected package, by a thin environment over their own.
+
+The environment's own Python loads the package from the thin environment, whatever the stage does to PYTHONPATH; any
+other Python by `sitecustomize`, which PYTHONPATH leads to.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+from typing import Iterable, Mapping, Union
+
+from orchestrator.agent import injected
+from orchestrator.agent.env.thin_venv import ThinVenv
+from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.injected.stage import FILE, config_text
+from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.observed import OBSERVED, SESSIONS
+
+PACKAGE = "nsa_pod_injected"
+_START = "import sys; sys.path.append({path!r}); from {package} import guard; guard.install()"
+_SITECUSTOMIZE = """\
+import os
+
+from {package} import guard
+
+guard.install()
+guard.run_displaced_sitecustomize(os.path.dirname(os.path.abspath(__file__)))
+"""
+_COMPILE_TIMEOUT_S = 120
+
+
+class Injection:
+    """The injected package of one run, and the thin environment that each of its stages begins with."""
+
+    def __init__(self, places: Layout, interpreter: Interpreter) -> None:
+        self._places = places
+        self.venv = ThinVenv(places.venv, interpreter)
+        package = places.injected / PACKAGE
+        package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
+        for module in ("__init__", *(m.name for m in pkgutil.iter_modules(injected.__path__))):
+            (package / f"{module}.py").write_bytes(pkgutil.get_data(injected.__name__, f"{module}.py") or b"")
+        (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
+        # Once, and not in each process: stages write no bytecode. Where it fails they compile it themselves.
+        compile_all = [interpreter.python, "-I", "-S", "-m", "compileall", "-q", str(places.injected)]
+        subprocess.run(compile_all, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILE_TIMEOUT_S)
+
+    def renew(self) -> None:
+        """Make the thin environment anew, without what the stage before has installed into it."""
+        self.venv.make([_START.format(path=str(self._places.injected), package=PACKAGE)])
+
+    def tell(self, stage: str, more: Mapping[str, Union[str, Iterable[str]]]) -> None:
+        """Leave the configuration of `stage`, with what `more` says, for the injected modules."""
+        folder = self._places.stage(stage)
+        own = {
+            "tree": str(self._places.tree),
+            "report": str(folder / OBSERVED),
+            "sessions": str(folder / SESSIONS),
+        }
+        (self._places.injected / FILE).write_text(
+            config_text({**own, **more}), encoding="utf-8", errors="surrogateescape"
+        )
