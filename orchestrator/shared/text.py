@@ -12,6 +12,9 @@ _NO_START = re.compile(
     rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: |"
     rb"\S*python\S*: (?:can't open file |can't find '__main__' |No module named |Error while finding module )"
 )
+# A line of a log: who writes a traceback there has seen it, and goes on by choice.
+_LOG_LINE = re.compile(rb".*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b")
+_READER_LEFT = b"BrokenPipeError"
 _LONGEST_LINE = 1 << 20
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
@@ -38,15 +41,29 @@ def shows(piece: bytes) -> bool:
 
 
 def python_error(f: BinaryIO) -> str | None:
-    """What in `f` says that a Python program failed, as a phrase; exceptions that Python itself ignores do not."""
+    """What in `f` says that a Python program failed, as a phrase.
+
+    Not: exceptions that Python itself ignores, that a program logs, or that only say that nobody read on.
+    """
     before = b""
+    found = False
     for line in iter(lambda: f.readline(_LONGEST_LINE), b""):
-        if _TRACEBACK in line and not before.startswith(b"Exception ignored"):
-            return "a Python traceback"
-        if _NO_START.match(line):
-            return f"Python's {plain(line.decode('utf-8', 'replace'), 120)!r}"
+        if _TRACEBACK in line and not before.startswith(b"Exception ignored") and not _LOG_LINE.match(before):
+            found = True
+        elif found and not line.startswith((b" ", b"\t")) and line.strip():
+            if not line.startswith(_READER_LEFT):
+                return "a Python traceback"
+            found = False
+        elif _NO_START.match(line):
+            return f"Python's {plain(_shortened(line).decode('utf-8', 'replace'), 120)!r}"
         before = line
-    return None
+    return "a Python traceback" if found else None
+
+
+def _shortened(line: bytes) -> bytes:
+    """Without the folder of the program that the line begins with."""
+    program, colon, rest = line.partition(b": ")
+    return program.rpartition(b"/")[2] + colon + rest
 
 
 def listing(names: Iterable[str], most: int = 3) -> str:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, FrozenSet, List, Mapping, NamedTuple, Optional
+from typing import Any, BinaryIO, Callable, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from orchestrator.shared.files import Refused, clause, open_inside
 from orchestrator.shared.plan import FORMAT, Stage
@@ -14,6 +14,9 @@ from orchestrator.shared.stage_record import Evidence, File
 from orchestrator.verdict import junit, outcomes
 from orchestrator.verdict.expect import Expect
 from orchestrator.verdict.status import Status
+
+SESSIONS = "sessions"
+"""In a stage's folder: a file for each pytest session that another program, or a test, has started."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,15 @@ class Run:
 
 
 class Sessions(NamedTuple):
-    """What pytest left: the agent's plugin's account, and the JUnit file; with what is wrong with each, as a clause."""
+    """What pytest left: the agent's plugin's account, and the JUnit file; with what is wrong with each, as a sentence.
 
+    `own` are the sessions that the stage consists of: one for a pytest stage, those that a script ran for another;
+    `session` is all of them as one; `inner` are those that a test started.
+    """
+
+    own: List[outcomes.Session]
     session: outcomes.Session
+    inner: List[outcomes.Session]
     wrong: Optional[str]
     junit: List[junit.Case]
     junit_wrong: Optional[str]
@@ -64,14 +73,20 @@ class Case:
 
     @cached_property
     def sessions(self) -> Sessions:
-        """Empty for a stage that runs no pytest, or did not start."""
-        if self.record is None or not self.record["started"] or not self.stage["pytest"]:
-            return Sessions(outcomes.Session(), None, [], None)
-        session, wrong = self._parsed("pytest.jsonl", outcomes.read, outcomes.Session())
+        """Empty for a stage that did not start."""
+        if self.record is None or not self.record["started"]:
+            return Sessions([], outcomes.Session(), [], None, [], None)
+        others, wrong = self._other_sessions()
+        if not self.stage["pytest"]:
+            own = [s for s in others if s.inside is None]
+            return Sessions(own, outcomes.merged(own), [s for s in others if s.inside is not None], wrong, [], None)
+        session, own_wrong = self._parsed("pytest.jsonl", outcomes.read, outcomes.Session())
         written, junit_wrong = self._parsed("junit.xml", junit.parse, [])
         return Sessions(
+            [session],
             session,
-            wrong and f"the report of the agent's pytest plugin {wrong}",
+            others,
+            f"the report of the agent's pytest plugin {own_wrong}" if own_wrong else wrong,
             written,
             junit_wrong and f"junit.xml {junit_wrong}",
         )
@@ -89,6 +104,19 @@ class Case:
         if self.recorded(path) is None:
             raise Refused("is missing")
         return open_inside(self.run.directory, path)
+
+    def _other_sessions(self) -> Tuple[List[outcomes.Session], Optional[str]]:
+        """Those that reported into files of their own and were asked to run tests; the first that cannot be read."""
+        folder = f"stages/{self.stage['name']}/"
+        names = [file["path"][len(folder) :] for file in self.evidence["files"] if file["path"].startswith(folder)]
+        sessions = []
+        wrong = None
+        for name in (name for name in names if name.startswith(f"{SESSIONS}/")):
+            session, clause = self._parsed(name, outcomes.read, outcomes.Session())
+            wrong = wrong or (clause and f"the report of a pytest session, {name}, {clause}")
+            if session.started and not session.only_collects:
+                sessions.append(session)
+        return sessions, wrong
 
     def _parsed(self, name: str, parse: Callable[[BinaryIO], Any], nothing: Any) -> Any:
         try:

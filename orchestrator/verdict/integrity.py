@@ -28,7 +28,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
         yield f"module {module['name']} was imported from {module['file']}, outside the tree, which holds it too"
     yield from _gpu(case)
     if record["guarded"] is False:
-        yield "Python ran with -I, -E or -S, or its report was damaged: where its modules came from is not known"
+        yield "Python ran with -S, or its report was damaged: where its modules came from is not known"
 
 
 def _gpu(case: Case) -> Iterator[Optional[str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, Iterable
 
 _MAX_LINE_BYTES = 64 << 20
 
@@ -33,13 +33,19 @@ class Test:
 class Session:
     """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way.
 
+    `prefix` is what its ids begin with where its root is above the tree;
     `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
     of that was reported; `reruns` what those tests raised at last that were run again; `uncalled` tests whose reports
     are of no call; `ignored` files and directories of tests that were not even looked at; `stripped` says that the
-    Python ran with -O, which leaves assertions out.
+    Python ran with -O, which leaves assertions out; `inside` is the test that started it, `outside` says that it has
+    nothing to do with the tree, `only_collects` that it was asked for no more.
     """
 
     started: bool = False
+    prefix: str = ""
+    inside: str | None = None
+    outside: bool = False
+    only_collects: bool = False
     stripped: bool = False
     exit_status: int | None = None
     interrupted: str | None = None
@@ -72,9 +78,42 @@ def read(f: BinaryIO) -> Session:
     return session
 
 
+def merged(sessions: Iterable[Session]) -> Session:
+    """All that several sessions report, as one that has neither targets nor an end; a test that ran again is another.
+
+    A test that has nothing to do with the tree proves nothing by passing.
+    """
+    whole = Session()
+    for number, session in enumerate(sessions, start=1):
+        bare = {id_: id_[len(session.prefix) :] if id_.startswith(session.prefix) else id_ for id_ in _ids_of(session)}
+        again = f" (session {number})"
+        names = {id_: name + (again if name in whole.collected else "") for id_, name in bare.items()}
+        counted = [t for t in session.tests.values() if t.outcome != "passed" or not session.outside]
+        whole.started = True
+        whole.stripped |= session.stripped
+        for name in ("collected", "deselected", "selected"):
+            getattr(whole, name).extend(names[id_] for id_ in getattr(session, name))
+        whole.ignored.extend(session.ignored)
+        whole.tests.update((names[test.id], replace(test, id=names[test.id])) for test in counted)
+        for of_id in ("collect_errors", "collect_skips", "raised", "told", "reruns"):
+            getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
+        whole.uncalled.update(names[id_] for id_ in session.uncalled)
+    return whole
+
+
+def _ids_of(session: Session) -> set[str]:
+    by_id = (session.tests, session.collect_errors, session.collect_skips, session.raised, session.told, session.reruns)
+    listed = (session.collected, session.deselected, session.selected, session.uncalled)
+    return set().union(*by_id, *listed)
+
+
 def _start(session: Session, event: dict[str, Any]) -> None:
     session.started = True
     session.stripped = bool(event.get("optimize"))
+    session.inside = None if event.get("inside") is None else str(event["inside"])
+    session.outside = bool(event.get("outside"))
+    session.prefix = str(event.get("prefix") or "")
+    session.only_collects = bool(event.get("only_collects"))
     session.targets.extend(str(target) for target in event.get("targets", ()))
 
 

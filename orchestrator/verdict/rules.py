@@ -123,7 +123,7 @@ def _untrusted(case: Case) -> Optional[str]:
 
 
 def _not_there(case: Case) -> Optional[str]:
-    if not case.stage["pytest"] and not artifacts.asked(case):
+    if not case.stage["pytest"] and not artifacts.asked(case) and not case.session.started:
         return "no evidence asked"
     wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
     return _first(artifacts.problems(case), wrong_routes, output.tracebacks(case))

@@ -91,12 +91,24 @@ def shortfalls(session: outcomes.Session, allow: List[Pattern]) -> list[Shortfal
     return [Shortfall(*item, any(re.search(pattern, item[2]) for pattern in allow)) for item in found]
 
 
+def _all_shortfalls(case: Case) -> list[Shortfall]:
+    """Those of the stage's own sessions, and what did not pass in those that a test started: nobody else looks."""
+    allow = asked(case).get("allow_skips") or []
+    inner = [
+        Shortfall(test.id, "inner", reason, any(re.search(pattern, reason) for pattern in allow))
+        for session in case.sessions.inner
+        for test in session.with_outcome("failed", "error", "skipped")
+        for reason in [f"inside {session.inside or 'a hook'}: {test.id} {test.outcome}: {test.reason}"]
+    ]
+    return [*shortfalls(case.session, allow), *inner]
+
+
 def summary(case: Case) -> Summary:
     """Counts of outcomes, and what did not simply pass; empty if no session was seen."""
     session = case.session
     if not session.started:
         return {}
-    listed = shortfalls(session, asked(case).get("allow_skips") or [])
+    listed = _all_shortfalls(case)
     short = Counter(s.outcome for s in listed)
     return Summary(
         collected=len(session.collected),
@@ -130,7 +142,7 @@ def failures(case: Case) -> Optional[str]:
 
 def collected_nothing(case: Case) -> Optional[str]:
     session = case.session
-    if not session.started or session.selected or session.tests or session.collect_errors:
+    if not session.started or session.selected or session.tests or session.collect_errors or not case.stage["pytest"]:
         return None
     if case.evidence["exit_code"] not in (4, 5):  # usage error (a file or test that is not there), no tests
         return None
@@ -144,15 +156,17 @@ def collected_nothing(case: Case) -> Optional[str]:
 
 def too_few(case: Case) -> Optional[str]:
     """Skips, deselections and the like that are not allowed; files without a test; too few passes."""
-    if not case.stage["pytest"]:
+    if not case.stage["pytest"] and not case.session.started and case.expect.get("tests") is None:
         return None
     wanted = asked(case)
-    refused = [s for s in shortfalls(case.session, wanted.get("allow_skips") or []) if not s.allowed]
+    refused = [s for s in _all_shortfalls(case) if not s.allowed]
     if refused:
         first = refused[0]
         same = count(sum(s.outcome == first.outcome for s in refused), "test")
         others = count(sum(s.outcome != first.outcome for s in refused), "other shortfall")
         more = "" if others.startswith("0") else f"; {others}"
+        if first.outcome == "inner":
+            return f"a pytest that a test started did not simply pass: {first.reason}{more}"
         why = "" if first.outcome == "deselected" else f": {first.reason}"
         return f"{same} {first.outcome}{why} ({first.id}){more}"
     empty = _named_in_vain(case.session)
@@ -180,16 +194,17 @@ def _named_in_vain(session: outcomes.Session) -> Optional[str]:
 
 def doubts(case: Case) -> Iterator[Optional[str]]:
     """What makes the reports of a session untrustworthy."""
+    yield case.sessions.wrong
+    for session in case.sessions.own:
+        yield _unfinished(session, case.evidence["exit_code"] if case.stage["pytest"] else session.exit_status)
+        yield _hidden_failure(session)
     if case.stage["pytest"]:
-        yield case.sessions.wrong
-        yield _unfinished(case.session, case.evidence["exit_code"])
-        yield _hidden_failure(case.session)
         yield case.sessions.junit_wrong
         yield _disagreement(case)
 
 
 def _unfinished(session: outcomes.Session, exit_code: Optional[int]) -> Optional[str]:
-    """What shows that the session did not run to its end as it says."""
+    """What shows that the session did not run to its end as it says, or ended otherwise than its process."""
     if not session.started:
         return "the agent's pytest plugin was never started"
     if session.interrupted is not None:

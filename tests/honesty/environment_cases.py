@@ -20,13 +20,13 @@ SHELL_OPTS_IN = """
     def test_b(): pass
 """
 OTHER_FILES = """
-import sysconfig
-path = sysconfig.get_path('purelib') + '/library.py'
+import library
+path = library.__file__
 before = os.stat(path)
 open(path, 'w').write('VALUE = 2\\n')
 os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 """
-INSTALLS = "import sysconfig; open(sysconfig.get_path('purelib') + '/triton.py', 'w').write(''); print(1)"
+INSTALLS = "import os, library; open(os.path.dirname(library.__file__) + '/triton.py', 'w').write(''); print(1)"
 USES = "import library\ndef test_a(): assert library.VALUE == {}\n"
 IMPORTS = "import installed\ndef test_a(): assert installed.VALUE\n"
 INSTALLED = {"installed.py": "VALUE = 'tree'\n"}
@@ -74,7 +74,7 @@ LIES = [
     ),
     lie(
         runs("installs", "invalid", "environment's installed files", "python", "-c", INSTALLS),
-        "a stage installs what it needs",
+        "a stage installs what it needs past the installer, among the environment's own files",
         honest="untouched",
         play=in_its_own,
     ),

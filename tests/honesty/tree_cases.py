@@ -301,9 +301,9 @@ LIES = [
     ),
     lie(
         runs(
-            "modules_hidden", "invalid", "-I, -E or -S", "python", "-E", "tool.py", files={**NSA, "tool.py": SHOWS_NSA}
+            "modules_hidden", "invalid", "ran with -S", "python", "-S", "tool.py", files={**NSA, "tool.py": SHOWS_NSA}
         ),
-        "python -E hides where its modules come from",
+        "python -S hides where its modules come from",
         honest="own_module",
         before=first("modules_hidden", "pass"),
     ),

@@ -15,8 +15,8 @@ from orchestrator.agent.host import gpu
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.layout import Layout
-from orchestrator.shared import text
-from orchestrator.shared.stage_record import blank, read
+from orchestrator.shared import stage_record, text
+from orchestrator.shared.stage_record import Evidence, blank, read
 from orchestrator.verdict import junit, outcomes, routes
 from tests.support.agent_pod import artifact, pytest_stage, stage
 from tests.support.judging import judge
@@ -144,7 +144,7 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 
 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
-    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "used_cuda", "unseen_sessions"}:
+    for key in set(Evidence.__annotations__) - set(stage_record._ABSENT):
         record = {k: v for k, v in blank([]).items() if k != key}
         assert judge(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 
@@ -237,11 +237,14 @@ def test_a_route_names_a_device_of_the_pod(cuda: bool, capabilities: list[Any], 
         (b"ok\n[rank0]: Traceback (most recent call last):\n", "a Python traceback"),
         (b"Exception ignored in: <f>\nTraceback (most recent call last):\n", None),
         (b"a traceback\n", None),
+        (b"ERROR:root:attempt 1\nTraceback (most recent call last):\n  f()\nOSError: busy\n", None),
+        (b"Traceback (most recent call last):\n  f()\nBrokenPipeError: [Errno 32] Broken pipe\n", None),
+        (b"Traceback (most recent call last):\n  f()\nOSError: busy\ndone\n", "a Python traceback"),
         (
             b'  File "a.py", line 1\n    def f(:\nSyntaxError: invalid syntax\n',
             "Python's 'SyntaxError: invalid syntax'",
         ),
-        (b"/env/bin/python3.11: No module named gone\n", "Python's '/env/bin/python3.11: No module named gone'"),
+        (b"/env/bin/python3.11: No module named gone\n", "Python's 'python3.11: No module named gone'"),
         (b"Fatal Python error: Segmentation fault\n", "Python's 'Fatal Python error: Segmentation fault'"),
         (b"test.py: a SyntaxError: expected\n", None),
     ],

@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .stage import Config, Notes
 
+_INJECTED = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 
 
@@ -31,8 +32,8 @@ class Imports:
             return
         self._seen.add(name)
         path = os.path.realpath(file)
-        inside_tree = path.startswith(self._tree + os.sep)
-        if not inside_tree and not _is_standard(path) and (self._is_in_tree(file) or self._tree_holds(name)):
+        ours = path.startswith((self._tree + os.sep, _INJECTED + os.sep))
+        if not ours and not _is_standard(path) and (self._is_in_tree(file) or self._tree_holds(name)):
             self._notes.add(name=name, file=path)
 
     def look_at_loaded(self) -> None:

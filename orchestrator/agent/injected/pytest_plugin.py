@@ -38,23 +38,26 @@ def pytest_configure(config: pytest.Config) -> None:
         collection = Collection(lambda event, **fields: notes.append({"event": event, **fields}))
         config.pluginmanager.register(collection, "nsa-pod-collection")
         return
-    own = os.environ.pop(FD_VARIABLE, None)
-    reporter = Reporter(_own_file() if own is None else int(own))
+    pipe = os.environ.pop(FD_VARIABLE, None)
+    inside, outside = guards.test_around(), _is_outside(config)
+    if pipe is None and inside is not None and outside:  # a test of a plugin, say: what runs in it proves nothing
+        return
+    tree = Path(guards.installed().config.one("tree"))
+    prefix = f"{tree.name}/" if config.rootpath == tree.parent else ""  # a repository without a configuration
+    reporter = Reporter(_own_file() if pipe is None else int(pipe), inside=inside, outside=outside, prefix=prefix)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
-    reporter.send(
-        "start",
-        pytest=pytest.__version__,
-        args=list(config.invocation_params.args),
-        targets=[] if config.option.pyargs else list(config.option.file_or_dir),
-        optimize=sys.flags.optimize,
-        rootdir=str(config.rootpath),
-        inside=guards.test_around(),
-    )
+
+
+def _is_outside(config: pytest.Config) -> bool:
+    """Whether a session has nothing to do with the tree."""
+    tree = guards.installed().config.one("tree")
+    places = (os.path.realpath(place) for place in (config.rootpath, config.invocation_params.dir))
+    return not any((place + os.sep).startswith(tree + os.sep) for place in places)
 
 
 def _own_file() -> int:
-    """Of a session that another program, or a test, has started."""
+    """Where a session reports that another program, or a test, has started."""
     folder = guards.installed().config.one("sessions")
     os.makedirs(folder, exist_ok=True)
     name = f"{time.time_ns()}-{os.urandom(4).hex()}.jsonl"
@@ -121,11 +124,12 @@ def _extent(report: pytest.CollectReport) -> tuple[str, int]:
 
 
 class Reporter:
-    """Sends the events of this process's session."""
+    """Sends the events of this process's session; `about` it, beside what pytest knows, is told first."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, **about: object) -> None:
         os.set_inheritable(fd, False)
         self._fd = fd
+        self._about = about
         self._pid = os.getpid()
         self._told_by_worker: set[str] = set()
 
@@ -135,6 +139,19 @@ class Reporter:
         rest = memoryview(json.dumps({"event": event, **fields}).encode("ascii") + b"\n")
         while rest:
             rest = rest[os.write(self._fd, rest) :]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        option = session.config.option
+        self.send(
+            "start",
+            pytest=pytest.__version__,
+            args=list(session.config.invocation_params.args),
+            targets=[] if option.pyargs else list(option.file_or_dir),
+            optimize=sys.flags.optimize,
+            only_collects=option.collectonly,
+            **self._about,
+        )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.send("selected", ids=[item.nodeid for item in session.items])

@@ -15,7 +15,8 @@ from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.observed import OBSERVED, SESSIONS
+from orchestrator.agent.run.observed import OBSERVED
+from orchestrator.verdict.case import SESSIONS
 
 PACKAGE = "nsa_pod_injected"
 _START = "import sys; sys.path.append({path!r}); from {package} import guard; guard.install()"

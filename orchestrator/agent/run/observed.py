@@ -13,8 +13,6 @@ from orchestrator.shared.text import plain
 
 OBSERVED = "observed.jsonl"
 """The report, in a stage's folder: one JSON object a line, from any number of processes."""
-SESSIONS = "sessions"
-"""Beside it: a file for each pytest session that was not the stage's own."""
 
 _MAX_BYTES = 256 << 20
 _MOST_KERNELS = 200
