@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "orchestrator/pairing/pairing.yaml"])
-# Where a path of a document may begin: rooms are called as the code calls them.
+# Where a path of a document may begin.
 _HOMES = ("", "orchestrator", "orchestrator/agent", "nsa", "nsa/kernels", "tests/support")
 _PATH = re.compile(r"(?:[\w-]+/)+[\w.-]*|[\w-]+\.py")
 _OTHERS = re.compile(

@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.errors import ContactLost, EnvironmentFailed, InputError
+from orchestrator.errors import ContactLost, EnvironmentFailed, HostKeyError, InputError
 from orchestrator.pairing.choose import Environment, Wheel
 from orchestrator.pod.facts import PodFacts, probe
 from orchestrator.pod.session import PodSession
@@ -294,6 +294,28 @@ def test_a_lost_connection_loses_no_build(own_sshd: Sshd, tmp_path: Path, uv: Pa
     saboteur.join()
     assert found["packages"]["tool"] == "1.0"
     assert any("contact lost" in line for line in told.lines)
+
+
+def test_another_machine_that_answers_after_a_lost_connection_is_refused(
+    own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]
+) -> None:
+    env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), host_key=None, env=env)
+    told = Told()
+
+    def replace() -> None:
+        while not any("installing" in line for line in told.lines):
+            time.sleep(0.05)
+        own_sshd.new_host_key()
+
+    saboteur = threading.Thread(target=replace)
+    saboteur.start()
+    with (
+        PodSession(pod, told, accept_new_host_key=True).open() as agent,
+        pytest.raises(HostKeyError, match="changed its host key"),
+    ):
+        bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
+    saboteur.join()
 
 
 def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv: Path) -> None:

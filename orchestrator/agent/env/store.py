@@ -24,6 +24,7 @@ from typing import Any
 
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, strangers
+from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
 from orchestrator.shared.files import write_atomically
 from orchestrator.shared.query import ask
 from orchestrator.shared.text import listing
@@ -87,25 +88,26 @@ class Store:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def identity(request: Mapping[str, Any]) -> str:
+def identity(request: EnvironmentRequest) -> str:
     """The request's identity on a machine like this one: equal requests get the same environment."""
-    content = {name: request[name] for name in _IDENTITY}
+    content: dict[str, Any] = {name: value for name, value in request.items() if name in _IDENTITY}
     content["python"] = request["python"]["version"]
     content["wheels"] = [_identity_of(wheel) for wheel in request["wheels"]]
     content["platform"] = platform()
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 
 
-def _identity_of(wheel: Mapping[str, Any]) -> list[Any]:
+def _identity_of(wheel: AskedWheel) -> list[Any]:
     """By its address; where it has none, by how it is compiled."""
-    return [wheel["url"] or [wheel["source"]["version"], wheel["source"]["variables"]], wheel["required"]]
+    source = wheel["source"]
+    return [wheel["url"] or (source and [source["version"], source["variables"]]), wheel["required"]]
 
 
 def platform() -> str:
     return sysconfig.get_platform()
 
 
-def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
+def find(store: Store, request: EnvironmentRequest) -> dict[str, Any]:
     """{"state": "ready", ...} with the environment for `request`; "absent", or "changed" with the reason.
 
     Quick: files are listed, none is read and nothing is imported. The environment counts as used now.
