@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -276,22 +278,32 @@ def slow_uv(folder: Path, uv: Path, seconds: float) -> str:
     return f"{folder}:/usr/bin:/bin"
 
 
+@contextmanager
+def while_it_installs(told: Told, happens: Callable[[], None]) -> Iterator[None]:
+    """`happens` beside what is done here, once the packages are being installed."""
+
+    def wait() -> None:
+        while not any("installing" in line for line in told.lines):
+            time.sleep(0.05)
+        happens()
+
+    saboteur = threading.Thread(target=wait, daemon=True)
+    saboteur.start()
+    yield
+    saboteur.join()
+
+
 def test_a_lost_connection_loses_no_build(own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]) -> None:
-    path = slow_uv(tmp_path / "slow", uv, 3)
-    pod = own_sshd.pod(workdir=str(tmp_path / "w"), env={**variables, "PATH": path})
+    env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), env=env)
     told = Told()
 
     def cut() -> None:
-        while not any("installing" in line for line in told.lines):
-            time.sleep(0.05)
         own_sshd.stop()
         own_sshd.start()
 
-    saboteur = threading.Thread(target=cut)
-    saboteur.start()
-    with agent_on(pod) as agent:
+    with agent_on(pod) as agent, while_it_installs(told, cut):
         found = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
-    saboteur.join()
     assert found["packages"]["tool"] == "1.0"
     assert any("contact lost" in line for line in told.lines)
 
@@ -302,37 +314,22 @@ def test_another_machine_that_answers_after_a_lost_connection_is_refused(
     env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
     pod = own_sshd.pod(workdir=str(tmp_path / "w"), host_key=None, env=env)
     told = Told()
-
-    def replace() -> None:
-        while not any("installing" in line for line in told.lines):
-            time.sleep(0.05)
-        own_sshd.new_host_key()
-
-    saboteur = threading.Thread(target=replace)
-    saboteur.start()
-    with (
-        PodSession(pod, told, accept_new_host_key=True).open() as agent,
-        pytest.raises(HostKeyError, match="changed its host key"),
-    ):
+    session = PodSession(pod, told, accept_new_host_key=True)
+    changed = pytest.raises(HostKeyError, match="changed its host key")
+    with session.open() as agent, while_it_installs(told, own_sshd.new_host_key), changed:
         bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
-    saboteur.join()
 
 
 def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv: Path) -> None:
-    path = slow_uv(tmp_path / "slow", uv, 4)
-    pod = here.model_copy(update={"env": {**here.env, "PATH": path}})
+    env = {**here.env, "PATH": slow_uv(tmp_path / "slow", uv, 4)}
+    pod = here.model_copy(update={"env": env})
     told = Told()
 
     def kill() -> None:
-        while not any("installing" in line for line in told.lines):
-            time.sleep(0.05)
         for builder in proc.saying("\0build\0", f"\0{pod.workdir}\0"):
             os.kill(builder, signal.SIGKILL)
 
-    saboteur = threading.Thread(target=kill)
-    saboteur.start()
-    with agent_on(pod) as agent:
+    with agent_on(pod) as agent, while_it_installs(told, kill):
         found = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
-    saboteur.join()
     assert found["packages"]["tool"] == "1.0"
     assert "the build was cut off: starting it again" in told.lines

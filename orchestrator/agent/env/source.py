@@ -20,13 +20,13 @@ from typing import Any
 
 from orchestrator.agent.env.fetch import find_source, hashed
 from orchestrator.agent.env.progress import Progress, run
-from orchestrator.agent.env.store import Store, platform, read_json
+from orchestrator.agent.env.store import Store, platform
 from orchestrator.agent.env.uv import Means
 from orchestrator.agent.host import machine, processes
 from orchestrator.agent.run.reaper import Reaper, end_marked
 from orchestrator.shared.environment_request import AskedSource, EnvironmentRequest
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.files import sha256, write_atomically
+from orchestrator.shared.files import read_json, sha256, write_atomically
 from orchestrator.shared.locks import locked
 from orchestrator.shared.query import ask
 from orchestrator.shared.wheels.lockfile import Lockfile, Wheel, canonical, make_lockfile

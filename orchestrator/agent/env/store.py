@@ -25,7 +25,7 @@ from typing import Any
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, strangers
 from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
-from orchestrator.shared.files import write_atomically
+from orchestrator.shared.files import read_json, write_atomically
 from orchestrator.shared.query import ask
 from orchestrator.shared.text import listing
 
@@ -133,15 +133,6 @@ def describe(root: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What goes into a plan: the environment's manifest, its lock, and where it lies."""
     lock = (root / "lock.txt").read_text(encoding="utf-8")
     return {"kind": "managed", "python": str(root / "bin" / "python"), "root": str(root), **manifest, "lock": lock}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The file's object; empty if there is none that can be read."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _broken_python(root: Path, manifest: Mapping[str, Any]) -> str | None:

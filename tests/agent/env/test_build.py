@@ -11,10 +11,7 @@ import re
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +24,7 @@ from orchestrator.agent.env.store import Store, find, identity
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lockfile import Lockfile
 from tests.support.env_pod import EnvPod, python, request
+from tests.support.web import served
 from tests.support.wheels import make_index, make_wheel
 
 REAL = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or name.endswith("_PROXY")}
@@ -183,7 +181,7 @@ def test_a_wheel_that_is_not_there_is_left_out_or_refused(pod: EnvPod, server: s
     else:
         environment = pod.build(asked)
         assert "flash-attn" not in environment["packages"]
-        assert environment["notes"] == [f"flash-attn is left out: HTTP 404 for {missing['url']}"]
+        assert environment["notes"] == [f"flash-attn is left out: HTTP 404 for {server}/flash_attn-9-py3-none-any.whl"]
 
 
 def test_a_wheelhouse_needs_no_network(pod: EnvPod, tmp_path: Path) -> None:
@@ -334,13 +332,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     wheel = make_wheel(folder / "simple" / "served", "served", "1.0")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     (wheel.parent / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">{wheel.name}</a>')
-    handler = partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests' output is for the tests."""
+    with served(folder) as url:
+        yield url
