@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,7 @@ def bootstrap(o: options.Bootstrap) -> int:
     )
     with Progress(o.verbosity) as progress:
         session = _session(o, progress, o.allow_different_gpu)
+        found: Mapping[str, object]
         if o.explain:
             found = environments_task.reasons(session, spec, how)
         elif o.download_wheelhouse:

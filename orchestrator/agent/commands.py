@@ -7,18 +7,12 @@ import io
 import json
 import os
 import shutil
-import signal
 import sys
 import time
-import traceback
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping
 
 from orchestrator.shared.failure import Failure
-
-if TYPE_CHECKING:
-    from orchestrator.agent.run.secret_values import Values
 
 _POLL_S = 0.05
 
@@ -86,73 +80,13 @@ def _launch(argv: List[str]) -> int:
     With --resume-by, who asks, the run goes on where an agent that died had left off. On stdin come the values of the
     secrets that the plan names, as JSON, if there are any.
     """
-    from orchestrator.agent.run import secret_values
+    from orchestrator.agent.run import daemon, secret_values
 
     parser = _parser("launch", "run_dir")
     parser.add_argument("--resume-by")
     args = parser.parse_args(argv)
-    run_dir = _directory(args.run_dir)
-    secrets = secret_values.read(sys.stdin.buffer.read())
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read_end)
-        _detach(run_dir, write_end, secrets, args.resume_by)
-    os.close(write_end)
-    os.waitpid(child, 0)
-    with os.fdopen(read_end, "rb") as pipe:
-        answer = pipe.readline()
-    if not answer:
-        raise Failure(f"the agent ended as it started: see {run_dir / 'agent.log'}")
-    said = json.loads(answer)
+    said = daemon.start(_directory(args.run_dir), secret_values.read(sys.stdin.buffer.read()), args.resume_by)
     return _say(said, code=0 if "pid" in said else 1)
-
-
-def _detach(run_dir: Path, report: int, secrets: "Values", resumed_by: Optional[str]) -> None:
-    """In the child: become a daemon that runs the plan. Never returns."""
-    code = 1
-    try:
-        os.setsid()
-        if os.fork() == 0:
-            _redirect(run_dir / "agent.log")
-            os.chdir("/")
-            _run_reporting(run_dir, report, secrets, resumed_by)
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _run_reporting(run_dir: Path, report: int, secrets: "Values", resumed_by: Optional[str]) -> None:
-    """Run the plan; tell the launcher through `report` that it began, or why not."""
-    from orchestrator.agent.run import lock, run
-
-    answered = False
-
-    def answer(said: Mapping[str, Any]) -> None:
-        nonlocal answered
-        if not answered:
-            os.write(report, json.dumps(said).encode() + b"\n")
-            os.close(report)
-            answered = True
-
-    try:
-        began = {"pid": os.getpid(), "run_id": run_dir.name}
-        run.execute(run_dir, lambda dead: answer({**began, "dead": dead}), secrets, resumed_by)
-    except lock.Busy as e:
-        answer({"error": str(e), "busy": e.holder})
-    except Failure as e:
-        answer({"error": str(e)})
-    except BaseException as e:
-        traceback.print_exc()  # into agent.log: the journal may not be there, or the disk be full
-        answer({"error": f"the agent cannot start: {e}"})
-        raise
-
-
-def _redirect(log: Path) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for source, target in ((nothing, 0), (out, 1), (out, 2)):
-        os.dup2(source, target)
 
 
 def _tail(argv: List[str]) -> int:
@@ -198,22 +132,15 @@ def _holder(argv: List[str]) -> int:
 
 def _cancel(argv: List[str]) -> int:
     """Ask the run's agent to stop; `signalled` is false when there is none any more."""
-    from orchestrator.agent.run.layout import CANCEL_FILE
-    from orchestrator.agent.run.runs import living_agent, state_of
-    from orchestrator.shared.files import write_atomically
+    from orchestrator.agent.run import daemon
+    from orchestrator.agent.run.runs import state_of
 
     parser = _parser("cancel", "run_dir")
     parser.add_argument("--by", default="someone")
     parser.add_argument("--stolen", action="store_true", help="it gives way to another run of theirs")
     args = parser.parse_args(argv)
     run_dir = _directory(args.run_dir)
-    pid = living_agent(run_dir)
-    signalled = False
-    if pid is not None:
-        write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": args.by, "stolen": args.stolen}))
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(pid, signal.SIGTERM)
-            signalled = True
+    signalled = daemon.cancel(run_dir, args.by, args.stolen)
     return _say({**state_of(run_dir), "signalled": signalled})
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -20,6 +19,7 @@ from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import EnvironmentFailed, InputError
 from orchestrator.pairing.table import CPU, Pair, Table, newer
+from orchestrator.shared.environment_request import Asked, AskedSource, AskedWheel
 
 SYSTEM = "system"
 FLASH = "flash-attn"
@@ -85,6 +85,10 @@ class Source:
     tools: tuple[str, ...]
     job_bytes: int
 
+    def asked(self) -> AskedSource:
+        tools, variables = list(self.tools), dict(self.variables)
+        return {"version": self.version, "variables": variables, "tools": tools, "job_bytes": self.job_bytes}
+
 
 @dataclass(frozen=True)
 class Wheel:
@@ -98,6 +102,16 @@ class Wheel:
     url: str | None
     required: bool
     source: Source | None = None
+
+    def asked(self) -> AskedWheel:
+        source = self.source.asked() if self.source else None
+        return {
+            "name": self.name,
+            "version": self.version,
+            "url": self.url,
+            "required": self.required,
+            "source": source,
+        }
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,7 @@ class Environment:
     reasons: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> Asked:
         """What the pod is asked to build; the pod finds the finished environment again by it."""
         return {
             "format": 1,
@@ -127,7 +141,7 @@ class Environment:
             "python": {"version": self.python, "path": self.interpreter},
             "requirements": list(self.requirements),
             "indexes": list(self.indexes),
-            "wheels": [asdict(wheel) for wheel in self.wheels],
+            "wheels": [wheel.asked() for wheel in self.wheels],
             "pins": dict(self.pins),
             "cuda": self.cuda,
             "disk_bytes": _DISK_CUDA if self.cuda else _DISK_CPU if self.pins else _DISK_PLAIN,

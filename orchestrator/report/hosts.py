@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 import socket
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError
 from orchestrator.results import Result, read_events
+from orchestrator.shared.files import read_json
 from orchestrator.shared.user import user as user_here
 
 # Words that name nobody, and stand in other meanings everywhere.
@@ -64,7 +64,7 @@ class Hosts:
 
 def known_to(directory: Path, pods: Iterable[Pod]) -> Hosts:
     """What the run in `directory`, the inventory and this laptop know of names."""
-    plan = _read(directory / "plan.json")
+    plan = read_json(directory / "plan.json")
     environment: Mapping[str, Any] = plan["facts"] if isinstance(plan.get("facts"), dict) else {}
     user, _, laptop = str(plan.get("who", "")).rpartition("@")
     hosts = [environment.get("hostname"), laptop, socket.gethostname(), *_hosts_in_journal(directory)]
@@ -110,11 +110,3 @@ def _address(found: re.Match[str]) -> str:
         return found[0]
     is_meant = "." in text or any(c.isdigit() for c in text)
     return "[ip]" + (":[port]" if port else "") if is_meant else found[0]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

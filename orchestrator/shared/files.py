@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from orchestrator.shared.stage_record import File
 
@@ -29,6 +30,15 @@ def clause(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "is missing"
     return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's object; empty if there is none that can be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.files import write_atomically
 from orchestrator.home import home
+from orchestrator.shared.files import read_json
 from orchestrator.shared.plan import Machine
 from orchestrator.store.hostkeys import alias
 from orchestrator.text import plain
@@ -65,8 +66,5 @@ def _record(pod: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     """{"run_id", "identity"}; empty where there is nothing that can be read."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("identity"), dict) else {}
+    found = read_json(path)
+    return found if isinstance(found.get("identity"), dict) else {}

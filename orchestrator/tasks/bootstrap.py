@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -17,11 +16,12 @@ from packaging.utils import canonicalize_name
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.config.variables import values_of
-from orchestrator.errors import CommandTimeout, ContactLost, EnvironmentFailed, Unreachable
+from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
 from orchestrator.pairing.table import table
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts, capability
+from orchestrator.pod.retry import Retry
 from orchestrator.shared import answers
 from orchestrator.shared.answers import (
     BuildProgress,
@@ -29,6 +29,7 @@ from orchestrator.shared.answers import (
     BuildStep,
     EnvironmentFound,
 )
+from orchestrator.shared.environment_request import EnvironmentRequest, Means
 from orchestrator.shared.plan import Environment as PlannedEnvironment
 from orchestrator.tasks.carry import carry_uv, carry_wheelhouse
 from orchestrator.text import listing, plain, seconds
@@ -37,8 +38,6 @@ from orchestrator.ui import Progress
 _POLL_S = 10.0
 _ANSWER_S = 60.0
 _BUILDS = 3
-_GIVE_UP_S = 300.0
-_RETRY_S = 2.0
 # flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
@@ -75,7 +74,7 @@ def bootstrap(
     chosen = explain(agent, facts, spec, options)
     for line in chosen.reasons:
         progress.detail(line)
-    request = {**chosen.request(), **_how(agent, options)}
+    request: EnvironmentRequest = {**chosen.request(), **_how(agent, options)}
     found = _find(agent, request)
     if options.source_build and found["state"] == "ready" and _lacking(chosen, found["environment"]):
         request["fresh"] = True
@@ -139,7 +138,7 @@ def _is_cpython(python: answers.Python) -> bool:
     return python["implementation"] == "cpython" and not re.match(r"cpython-\d+t", str(python["soabi"]))
 
 
-def _how(agent: Agent, options: Options) -> dict[str, Any]:
+def _how(agent: Agent, options: Options) -> Means:
     """What does not change which environment it is."""
     wheelhouse = carry_wheelhouse(agent, options.wheelhouse) if options.wheelhouse else None
     variables = values_of(agent.pod.env, f"env of pod {agent.pod.name!r}", os.environ)
@@ -154,13 +153,13 @@ def _how(agent: Agent, options: Options) -> dict[str, Any]:
     }
 
 
-def _find(agent: Agent, request: Mapping[str, Any]) -> EnvironmentFound:
+def _find(agent: Agent, request: EnvironmentRequest) -> EnvironmentFound:
     asked = json.dumps(request).encode()
     found: EnvironmentFound = agent.call(EnvironmentFound, "env", "check", "--workdir", agent.workdir, input=asked)
     return found
 
 
-def _build(agent: Agent, facts: PodFacts, request: Mapping[str, Any], progress: Progress) -> PlannedEnvironment:
+def _build(agent: Agent, facts: PodFacts, request: EnvironmentRequest, progress: Progress) -> PlannedEnvironment:
     """Start the build, or join the one under way, and wait for its end; a pod that has not got uv is brought it."""
     carried = False
     for _ in range(_BUILDS):
@@ -196,12 +195,23 @@ class _Watch:
     progress: Progress
     offset: int = 0
     phase: str = ""
-    lost_at: float | None = field(default=None, init=False)
 
     def to_end(self) -> BuildProgress:
         """{"state": "built" | "failed" | "lost", ...}"""
+        retry = Retry(self._reconnected, self.progress, "the build goes on", "bootstrap again joins it")
+        return retry.until_done(lambda agent: self._follow(agent, retry.advance), self.agent)
+
+    @contextmanager
+    def _reconnected(self) -> Iterator[Agent]:
+        """The same connection, opened again: who waits for the environment goes on with it."""
+        self.agent.transport.connect()
+        yield self.agent
+
+    def _follow(self, agent: Agent, advance: Callable[[], None]) -> BuildProgress:
         while True:
-            told = self._ask()
+            place = ["--workdir", agent.workdir, self.job, "--offset", str(self.offset), "--wait", str(_POLL_S)]
+            told = agent.call(BuildProgress, "env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
+            advance()
             self.offset = told["offset"]
             for line in told["progress"]:
                 self._show(line)
@@ -216,31 +226,6 @@ class _Watch:
         else:
             self.progress.detail(text)
         self.progress.busy(f"environment · {self.phase} · {seconds(float(line['t']))} · {text}")
-
-    def _ask(self) -> BuildProgress:
-        place = ["--workdir", self.agent.workdir, self.job, "--offset", str(self.offset), "--wait", str(_POLL_S)]
-        while True:
-            try:
-                told = self.agent.call(BuildProgress, "env", "wait", *place, timeout=_POLL_S + _ANSWER_S)
-                self.lost_at = None
-                return told
-            except (ContactLost, CommandTimeout, Unreachable) as e:
-                self._reconnect(e)
-
-    def _reconnect(self, error: Exception) -> None:
-        now = time.monotonic()
-        self.lost_at = self.lost_at or now
-        if now - self.lost_at > _GIVE_UP_S:
-            raise ContactLost(
-                f"no contact for {_GIVE_UP_S:.0f} s: {error}; the build goes on: bootstrap again joins it"
-            )
-        self.progress.say(f"contact lost: {error}; the build goes on, trying to reach it again")
-        time.sleep(_RETRY_S)
-        self.agent.transport.close()
-        try:
-            self.agent.transport.connect()
-        except (ContactLost, CommandTimeout, Unreachable):
-            return  # the next question fails in the same way, and counts
 
 
 def _system(agent: Agent, spec: EnvironmentSpec) -> PlannedEnvironment:

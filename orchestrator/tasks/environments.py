@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict, cast
 
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import Environments, EnvironmentSummary, Pruned
+from orchestrator.shared.plan import Environment
 from orchestrator.tasks.bootstrap import Options, bootstrap, explain, is_system
 
 _PRUNE_LIMIT_S = 900.0
@@ -24,14 +25,29 @@ _SHOWN = (
 )
 
 
-def set_up(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> dict[str, Any]:
+class _Why(TypedDict):
+    profile: str | None
+    reasons: list[str]
+    rejected: list[str]
+
+
+class Reasons(_Why, total=False):
+    """Why an environment fits a pod, and what it is; of the pod's own Python nothing is chosen."""
+
+    python: str
+    requirements: list[str]
+    indexes: list[str]
+    wheels: list[str]
+
+
+def set_up(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
     """Bootstrap the pod for `spec`; what is there now."""
     with session.open() as agent:
         environment = bootstrap(agent, session.facts(agent), spec, session.progress, options)
-    return {name: value for name, value in environment.items() if name in _SHOWN}
+    return cast(Environment, {name: value for name, value in environment.items() if name in _SHOWN})
 
 
-def reasons(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> dict[str, Any]:
+def reasons(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> Reasons:
     """Which environment fits the pod, why, and why the preferred and newer ones do not. Nothing is installed."""
     if is_system(session.pod, spec):
         return {"profile": "system", "reasons": ["the pod's own Python is asked for"], "rejected": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed
@@ -24,7 +24,16 @@ from orchestrator.ui import Progress
 _AT_ONCE = 4
 
 
-def download(session: PodSession, spec: EnvironmentSpec, folder: Path) -> dict[str, Any]:
+class Wheelhouse(TypedDict):
+    """What a directory of wheels was filled with."""
+
+    wheelhouse: str
+    profile: str | None
+    wheels: int
+    size: str
+
+
+def download(session: PodSession, spec: EnvironmentSpec, folder: Path) -> Wheelhouse:
     """Fill `folder` with the wheels of the environment that fits the pod, and with uv for it; what it holds then.
 
     The pod is asked for its facts only. Files that are there are kept. EnvironmentFailed for what cannot be had.

@@ -45,7 +45,8 @@ class Completed:
 
 
 class Transport(ABC):
-    """A way to a pod. Use as a context manager; after ContactLost, `close` and `connect` make it usable again.
+    """A way to a pod. Use as a context manager; after ContactLost, `connect` makes it usable again,
+    and accepts no other host key than the one before.
 
     Remote paths are absolute. No call waits without a limit.
     """

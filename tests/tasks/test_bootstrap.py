@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.errors import ContactLost, EnvironmentFailed, InputError
+from orchestrator.errors import ContactLost, EnvironmentFailed, HostKeyError, InputError
 from orchestrator.pairing.choose import Environment, Wheel
 from orchestrator.pod.facts import PodFacts, probe
 from orchestrator.pod.session import PodSession
@@ -276,41 +278,58 @@ def slow_uv(folder: Path, uv: Path, seconds: float) -> str:
     return f"{folder}:/usr/bin:/bin"
 
 
+@contextmanager
+def while_it_installs(told: Told, happens: Callable[[], None]) -> Iterator[None]:
+    """`happens` beside what is done here, once the packages are being installed."""
+
+    def wait() -> None:
+        while not any("installing" in line for line in told.lines):
+            time.sleep(0.05)
+        happens()
+
+    saboteur = threading.Thread(target=wait, daemon=True)
+    saboteur.start()
+    yield
+    saboteur.join()
+
+
 def test_a_lost_connection_loses_no_build(own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]) -> None:
-    path = slow_uv(tmp_path / "slow", uv, 3)
-    pod = own_sshd.pod(workdir=str(tmp_path / "w"), env={**variables, "PATH": path})
+    env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), env=env)
     told = Told()
 
     def cut() -> None:
-        while not any("installing" in line for line in told.lines):
-            time.sleep(0.05)
         own_sshd.stop()
         own_sshd.start()
 
-    saboteur = threading.Thread(target=cut)
-    saboteur.start()
-    with agent_on(pod) as agent:
+    with agent_on(pod) as agent, while_it_installs(told, cut):
         found = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
-    saboteur.join()
     assert found["packages"]["tool"] == "1.0"
     assert any("contact lost" in line for line in told.lines)
 
 
+def test_another_machine_that_answers_after_a_lost_connection_is_refused(
+    own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]
+) -> None:
+    env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), host_key=None, env=env)
+    told = Told()
+    session = PodSession(pod, told, accept_new_host_key=True)
+    changed = pytest.raises(HostKeyError, match="changed its host key")
+    with session.open() as agent, while_it_installs(told, own_sshd.new_host_key), changed:
+        bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
+
+
 def test_a_build_that_was_killed_is_started_again(here: Pod, tmp_path: Path, uv: Path) -> None:
-    path = slow_uv(tmp_path / "slow", uv, 4)
-    pod = here.model_copy(update={"env": {**here.env, "PATH": path}})
+    env = {**here.env, "PATH": slow_uv(tmp_path / "slow", uv, 4)}
+    pod = here.model_copy(update={"env": env})
     told = Told()
 
     def kill() -> None:
-        while not any("installing" in line for line in told.lines):
-            time.sleep(0.05)
         for builder in proc.saying("\0build\0", f"\0{pod.workdir}\0"):
             os.kill(builder, signal.SIGKILL)
 
-    saboteur = threading.Thread(target=kill)
-    saboteur.start()
-    with agent_on(pod) as agent:
+    with agent_on(pod) as agent, while_it_installs(told, kill):
         found = bootstrap(agent, PodFacts(raw_facts()), TOOL, told)
-    saboteur.join()
     assert found["packages"]["tool"] == "1.0"
     assert "the build was cut off: starting it again" in told.lines

@@ -23,6 +23,7 @@ from orchestrator.agent.env.progress import Progress, complaint, run
 from orchestrator.agent.env.store import Store, identity, look_at, platform
 from orchestrator.agent.env.uv import Means, Uv, find_uv
 from orchestrator.agent.run.variables import inherited
+from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically
 from orchestrator.shared.locks import A_MOMENT_S, locked
@@ -55,7 +56,7 @@ class Unusable(Failure):
 class Builder:
     """One build, for one request. The caller holds the request's lock."""
 
-    def __init__(self, store: Store, request: Mapping[str, Any], progress: Progress) -> None:
+    def __init__(self, store: Store, request: EnvironmentRequest, progress: Progress) -> None:
         self._store, self._request, self._progress = store, request, progress
         self._id = identity(request)
         self._notes: list[str] = []
@@ -191,17 +192,20 @@ class Builder:
                 self._leave_out(extra["name"], e)
         return found
 
-    def _extra_wheel(self, extra: Mapping[str, Any], means: Means, base: Lockfile) -> Wheel:
+    def _extra_wheel(self, extra: AskedWheel, means: Means, base: Lockfile) -> Wheel:
         """Its project's wheel, else one that is compiled here from its source."""
+        compiled = extra["source"]
         if extra["url"]:
             try:
                 return self._project_wheel(Wheel(extra["name"], extra["url"], None), means.settings)
             except NotThere as e:
-                if not extra.get("source"):
+                if compiled is None:
                     raise
                 self._progress.say(f"{extra['name']}: {e}")
+        if compiled is None:
+            raise NotThere("the request names neither its address nor its source")
         built = source.SourceBuild(self._store, means, self._request, self._progress)
-        return built.wheel(extra["name"], extra["source"], base)
+        return built.wheel(extra["name"], compiled, base)
 
     def _project_wheel(self, wheel: Wheel, settings: Settings) -> Wheel:
         carried = settings.in_folders(wheel.filename)

@@ -19,10 +19,11 @@ from typing import Any
 from orchestrator.agent.env import lease, source
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
-from orchestrator.agent.env.store import Store, find, identity, read_json
+from orchestrator.agent.env.store import Store, find, identity
 from orchestrator.agent.env.uv import NoUv
+from orchestrator.shared.environment_request import EnvironmentRequest
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.files import walk, write_atomically
+from orchestrator.shared.files import read_json, walk, write_atomically
 from orchestrator.shared.locks import A_MOMENT_S, is_held, locked
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.wheels.lockfile import canonical
@@ -197,7 +198,7 @@ def _detach(held: int) -> bool:
     return False
 
 
-def _run_build(store: Store, request: Mapping[str, Any], folder: Path) -> None:
+def _run_build(store: Store, request: EnvironmentRequest, folder: Path) -> None:
     """In the detached process, to its end: whatever happens, a result is written."""
     result = {"error": "the builder was ended"}
     variables = request.get("variables", {})

@@ -20,12 +20,13 @@ from typing import Any
 
 from orchestrator.agent.env.fetch import find_source, hashed
 from orchestrator.agent.env.progress import Progress, run
-from orchestrator.agent.env.store import Store, platform, read_json
+from orchestrator.agent.env.store import Store, platform
 from orchestrator.agent.env.uv import Means
 from orchestrator.agent.host import machine, processes
 from orchestrator.agent.run.reaper import Reaper, end_marked
+from orchestrator.shared.environment_request import AskedSource, EnvironmentRequest
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.files import sha256, write_atomically
+from orchestrator.shared.files import read_json, sha256, write_atomically
 from orchestrator.shared.locks import locked
 from orchestrator.shared.query import ask
 from orchestrator.shared.wheels.lockfile import Lockfile, Wheel, canonical, make_lockfile
@@ -62,10 +63,10 @@ class Recipe:
 class SourceBuild:
     """Wheels compiled on this pod. `request` is the bootstrap's: what it allows, its CUDA, its time limit."""
 
-    def __init__(self, store: Store, means: Means, request: Mapping[str, Any], progress: Progress) -> None:
+    def __init__(self, store: Store, means: Means, request: EnvironmentRequest, progress: Progress) -> None:
         self._store, self._means, self._request, self._progress = store, means, request, progress
 
-    def wheel(self, name: str, source: Mapping[str, Any], base: Lockfile) -> Wheel:
+    def wheel(self, name: str, source: AskedSource, base: Lockfile) -> Wheel:
         """The wheel of `source` for the environment `base`: the kept one, else compiled now if that is allowed.
 
         NotThere if it is neither kept nor allowed; Failure if it does not compile in time.
@@ -80,7 +81,7 @@ class SourceBuild:
         self._progress.say(f"{name} {recipe.version} was compiled on this pod: {path}")
         return Wheel(recipe.name, path.as_uri(), read_json(folder / "build.json")["sha256"])
 
-    def _compiled(self, recipe: Recipe, source: Mapping[str, Any], base: Lockfile, folder: Path) -> Path:
+    def _compiled(self, recipe: Recipe, source: AskedSource, base: Lockfile, folder: Path) -> Path:
         """The wheel, made aside and renamed into `folder` when it is whole; the caller holds the recipe's lock."""
         if not self._request.get("allow_source_build"):
             raise NotThere(
@@ -120,7 +121,7 @@ class SourceBuild:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _variables(self, recipe: Recipe, source: Mapping[str, Any], work: Path) -> dict[str, str]:
+    def _variables(self, recipe: Recipe, source: AskedSource, work: Path) -> dict[str, str]:
         """What the compiler is run with; Failure if the pod cannot compile."""
         if not any(map(shutil.which, (os.environ.get("CXX", ""), *_COMPILERS))):
             raise Failure(f"{recipe.name} cannot be compiled: the pod has no C++ compiler: install g++")

@@ -24,7 +24,8 @@ from typing import Any
 
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, strangers
-from orchestrator.shared.files import write_atomically
+from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
+from orchestrator.shared.files import read_json, write_atomically
 from orchestrator.shared.query import ask
 from orchestrator.shared.text import listing
 
@@ -87,25 +88,26 @@ class Store:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def identity(request: Mapping[str, Any]) -> str:
+def identity(request: EnvironmentRequest) -> str:
     """The request's identity on a machine like this one: equal requests get the same environment."""
-    content = {name: request[name] for name in _IDENTITY}
+    content: dict[str, Any] = {name: value for name, value in request.items() if name in _IDENTITY}
     content["python"] = request["python"]["version"]
     content["wheels"] = [_identity_of(wheel) for wheel in request["wheels"]]
     content["platform"] = platform()
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 
 
-def _identity_of(wheel: Mapping[str, Any]) -> list[Any]:
+def _identity_of(wheel: AskedWheel) -> list[Any]:
     """By its address; where it has none, by how it is compiled."""
-    return [wheel["url"] or [wheel["source"]["version"], wheel["source"]["variables"]], wheel["required"]]
+    source = wheel["source"]
+    return [wheel["url"] or (source and [source["version"], source["variables"]]), wheel["required"]]
 
 
 def platform() -> str:
     return sysconfig.get_platform()
 
 
-def find(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
+def find(store: Store, request: EnvironmentRequest) -> dict[str, Any]:
     """{"state": "ready", ...} with the environment for `request`; "absent", or "changed" with the reason.
 
     Quick: files are listed, none is read and nothing is imported. The environment counts as used now.
@@ -131,15 +133,6 @@ def describe(root: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What goes into a plan: the environment's manifest, its lock, and where it lies."""
     lock = (root / "lock.txt").read_text(encoding="utf-8")
     return {"kind": "managed", "python": str(root / "bin" / "python"), "root": str(root), **manifest, "lock": lock}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The file's object; empty if there is none that can be read."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _broken_python(root: Path, manifest: Mapping[str, Any]) -> str | None:

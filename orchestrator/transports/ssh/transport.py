@@ -77,6 +77,7 @@ class SshTransport(Transport):
         except BaseException:
             self.close()
             raise
+        self._trust = hostkeys.Trust()  # what shows another key when this is opened again is another machine
         self._heartbeat = Heartbeat(self._connection.transport)
         self._bulk = OpenSsh(f"pod {self.pod.name!r}", self.config, self._alias)
         self._bulk.start()

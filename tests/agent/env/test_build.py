@@ -11,12 +11,10 @@ import re
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,6 +24,7 @@ from orchestrator.agent.env.store import Store, find, identity
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lockfile import Lockfile
 from tests.support.env_pod import EnvPod, python, request
+from tests.support.web import served
 from tests.support.wheels import make_index, make_wheel
 
 REAL = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or name.endswith("_PROXY")}
@@ -158,17 +157,15 @@ def test_passwords_in_addresses_stay_out_of_locks_progress_and_sentences(pod: En
     assert "secret" not in json.dumps([environment, ended])
 
 
+def published(version: str, url: str, required: bool = False) -> dict[str, Any]:
+    """A wheel of flash-attn that its project has, as it is asked for."""
+    return {"name": "flash-attn", "version": version, "url": url, "required": required, "source": None}
+
+
 def test_a_wheel_outside_the_index_is_locked_by_its_hash(pod: EnvPod, server: str) -> None:
     asked = request(
         "tool",
-        wheels=[
-            {
-                "name": "flash-attn",
-                "version": "2.8.3",
-                "url": f"{server}/flash_attn-2.8.3-py3-none-any.whl",
-                "required": False,
-            }
-        ],
+        wheels=[published("2.8.3", f"{server}/flash_attn-2.8.3-py3-none-any.whl")],
     )
     environment = pod.build(asked)
     assert environment["packages"]["flash-attn"] == "2.8.3"
@@ -178,19 +175,13 @@ def test_a_wheel_outside_the_index_is_locked_by_its_hash(pod: EnvPod, server: st
 
 @pytest.mark.parametrize("required", [False, True])
 def test_a_wheel_that_is_not_there_is_left_out_or_refused(pod: EnvPod, server: str, required: bool) -> None:
-    missing = {
-        "name": "flash-attn",
-        "version": "9",
-        "url": f"{server}/flash_attn-9-py3-none-any.whl",
-        "required": required,
-    }
-    asked = request("tool", wheels=[missing])
+    asked = request("tool", wheels=[published("9", f"{server}/flash_attn-9-py3-none-any.whl", required)])
     if required:
         assert "flash-attn 9: its project has no such wheel: HTTP 404" in pod.refused(asked)
     else:
         environment = pod.build(asked)
         assert "flash-attn" not in environment["packages"]
-        assert environment["notes"] == [f"flash-attn is left out: HTTP 404 for {missing['url']}"]
+        assert environment["notes"] == [f"flash-attn is left out: HTTP 404 for {server}/flash_attn-9-py3-none-any.whl"]
 
 
 def test_a_wheelhouse_needs_no_network(pod: EnvPod, tmp_path: Path) -> None:
@@ -206,7 +197,7 @@ def test_an_optional_package_that_does_not_work_is_left_out_and_said(
 ) -> None:
     for name, value in {**pod.variables, "PATH": f"{pod.uv and pod.uv.parent}:/usr/bin:/bin"}.items():
         monkeypatch.setenv(name, value)
-    wheel = {"name": "flash-attn", "version": "2.8.3", "url": f"{server}/flash_attn-2.8.3-py3-none-any.whl"}
+    url = f"{server}/flash_attn-2.8.3-py3-none-any.whl"
     whole = Builder._verify
 
     def verify(builder: Builder, root: Path, lockfile: Lockfile) -> dict[str, object]:
@@ -217,7 +208,7 @@ def test_an_optional_package_that_does_not_work_is_left_out_and_said(
     monkeypatch.setattr(Builder, "_verify", verify)
     store = Store(pod.workdir)
     for required in (True, False):
-        asked = request("tool", wheels=[{**wheel, "required": required}])
+        asked = request("tool", wheels=[published("2.8.3", url, required)])
         store.job(identity(asked)).mkdir(parents=True)
         builder = Builder(store, asked, Progress(store.job(identity(asked)) / "progress.jsonl"))
         if required:
@@ -321,8 +312,8 @@ def test_a_download_that_is_not_what_the_lock_says_is_refused(pod: EnvPod, tmp_p
 def test_a_request_is_known_by_what_it_asks_not_by_where_things_lie() -> None:
     moved = {**request("tool"), "python": {**request()["python"], "path": "/elsewhere/python"}, "disk_bytes": 5}
     assert identity(moved) == identity(request("tool"))
-    wheel = {"name": "flash-attn", "version": "1", "url": "https://example.org/flash_attn-1-py3-none-any.whl"}
-    optional, required = (request("tool", wheels=[{**wheel, "required": value}]) for value in (False, True))
+    url = "https://example.org/flash_attn-1-py3-none-any.whl"
+    optional, required = (request("tool", wheels=[published("1", url, value)]) for value in (False, True))
     others = [request("tool", pins={"torch": "1"}), optional, required]
     assert len({identity(asked) for asked in (request("tool"), *others)}) == 4
 
@@ -341,13 +332,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     wheel = make_wheel(folder / "simple" / "served", "served", "1.0")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     (wheel.parent / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">{wheel.name}</a>')
-    handler = partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests' output is for the tests."""
+    with served(folder) as url:
+        yield url

@@ -5,12 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import platform
-import threading
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from orchestrator.agent.env.store import Store
 from orchestrator.agent.env.uv import _put
 from orchestrator.shared.wheels.settings import Settings
 from tests.support.env_pod import EnvPod, request
+from tests.support.web import Quiet, served
 from tests.support.wheels import make_index, make_uv_wheel, make_wheel
 
 
@@ -78,14 +76,11 @@ def guarded(tmp_path: Path, uv: Path) -> Iterator[str]:
     make_index(tmp_path / "simple", wheels)
     for page in (tmp_path / "simple").glob("*/index.html"):
         page.write_text(page.read_text().replace(tmp_path.as_uri(), ""))
-    handler = partial(_Guarded, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
+    with served(tmp_path, _Guarded) as url:
+        yield url
 
 
-class _Guarded(SimpleHTTPRequestHandler):
+class _Guarded(Quiet):
     def do_GET(self) -> None:
         expected = "Basic " + base64.b64encode(b"me:open@sesame").decode()
         if self.headers["Authorization"] == expected:
@@ -95,9 +90,6 @@ class _Guarded(SimpleHTTPRequestHandler):
             self.send_header("WWW-Authenticate", 'Basic realm="index"')
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests' output is for the tests."""
 
 
 def test_builders_that_fetch_uv_at_once_all_have_it(tmp_path: Path) -> None:

@@ -86,6 +86,13 @@ def test_an_accepted_change_keeps_the_old_pin_in_the_audit_list(own_sshd: Sshd) 
     assert len(hostkeys.known_hosts().read_text().splitlines()) == 1
 
 
+def test_a_connection_that_is_opened_again_accepts_no_other_key(own_sshd: Sshd) -> None:
+    with connect(own_sshd, Trust(accept_new=True)) as transport:
+        own_sshd.new_host_key()
+        with pytest.raises(HostKeyError, match="changed"):
+            transport.connect()
+
+
 def test_a_recycled_address_is_not_the_pod_of_yesterday(own_sshd: Sshd, tmp_path: Path) -> None:
     with connect(own_sshd, Trust(accept_new=True), name="yesterday"):
         pass

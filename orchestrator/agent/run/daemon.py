@@ -1,0 +1,92 @@
+"""The agent of a run as a daemon, which no connection holds: started, told of, asked to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import traceback
+from pathlib import Path
+from typing import Any, Mapping
+
+from orchestrator.agent.run import lock, run
+from orchestrator.agent.run.layout import CANCEL_FILE
+from orchestrator.agent.run.runs import living_agent
+from orchestrator.agent.run.secret_values import Values
+from orchestrator.shared.failure import Failure
+from orchestrator.shared.files import write_atomically
+
+
+def start(run_dir: Path, secrets: Values, resumed_by: str | None) -> Mapping[str, Any]:
+    """Start it; {"pid", "run_id", "dead"} once it holds the pod's lock, {"error", ...} where it cannot."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        _detach(run_dir, write_end, secrets, resumed_by)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end, "rb") as pipe:
+        answer = pipe.readline()
+    if not answer:
+        raise Failure(f"the agent ended as it started: see {run_dir / 'agent.log'}")
+    told: Mapping[str, Any] = json.loads(answer)
+    return told
+
+
+def cancel(run_dir: Path, by: str, stolen: bool) -> bool:
+    """Ask it to stop, in the name of `by`; False when there is none any more."""
+    pid = living_agent(run_dir)
+    if pid is None:
+        return False
+    write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": by, "stolen": stolen}))
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:  # it has just ended
+        return False
+    return True
+
+
+def _detach(run_dir: Path, report: int, secrets: Values, resumed_by: str | None) -> None:
+    """In the child: become a daemon that runs the plan. Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _redirect(run_dir / "agent.log")
+            os.chdir("/")
+            _run_reporting(run_dir, report, secrets, resumed_by)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _run_reporting(run_dir: Path, report: int, secrets: Values, resumed_by: str | None) -> None:
+    """Run the plan; tell the launcher through `report` that it began, or why not."""
+    answered = False
+
+    def answer(said: Mapping[str, Any]) -> None:
+        nonlocal answered
+        if not answered:
+            os.write(report, json.dumps(said).encode() + b"\n")
+            os.close(report)
+            answered = True
+
+    try:
+        began = {"pid": os.getpid(), "run_id": run_dir.name}
+        run.execute(run_dir, lambda dead: answer({**began, "dead": dead}), secrets, resumed_by)
+    except lock.Busy as e:
+        answer({"error": str(e), "busy": e.holder})
+    except Failure as e:
+        answer({"error": str(e)})
+    except BaseException as e:
+        traceback.print_exc()  # into agent.log: the journal may not be there, or the disk be full
+        answer({"error": f"the agent cannot start: {e}"})
+        raise
+
+
+def _redirect(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for source, target in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
