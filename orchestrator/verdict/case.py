@@ -85,7 +85,7 @@ class Case:
         return Sessions(
             [session],
             session,
-            others,
+            [s for s in others if not s.outside],
             f"the report of the agent's pytest plugin {own_wrong}" if own_wrong else wrong,
             written,
             junit_wrong and f"junit.xml {junit_wrong}",

@@ -95,12 +95,22 @@ def _all_shortfalls(case: Case) -> list[Shortfall]:
     """Those of the stage's own sessions, and what did not pass in those that a test started: nobody else looks."""
     allow = asked(case).get("allow_skips") or []
     inner = [
-        Shortfall(test.id, "inner", reason, any(re.search(pattern, reason) for pattern in allow))
+        Shortfall(id_, "inner", reason, any(re.search(pattern, reason) for pattern in allow))
         for session in case.sessions.inner
-        for test in session.with_outcome("failed", "error", "skipped")
-        for reason in [f"inside {session.inside or 'a hook'}: {test.id} {test.outcome}: {test.reason}"]
+        for id_, what in _wrong_inside(session)
+        for reason in [f"inside {session.inside or 'a hook'}: {what}"]
     ]
     return [*shortfalls(case.session, allow), *inner]
+
+
+def _wrong_inside(session: outcomes.Session) -> Iterator[tuple[str, str]]:
+    """What keeps a session that a test started from having simply passed, by test."""
+    for test in session.with_outcome("failed", "error", "skipped"):
+        yield test.id, f"{test.id} {test.outcome}: {test.reason}"
+    for id_, reason in session.collect_errors.items():
+        yield id_, f"{id_} could not be collected: {reason}"
+    if session.interrupted is not None or session.exit_status is None:
+        yield "", f"it did not finish its session{f': {session.interrupted}' if session.interrupted else ''}"
 
 
 def summary(case: Case) -> Summary:

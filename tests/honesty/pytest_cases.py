@@ -28,6 +28,20 @@ OPT_IN = """
     def test_triton(): pass
 """
 FAILS = "def test_a(): assert 1 == 2\n"
+# A test that runs another pytest, and looks at nothing of it.
+RUNS_PYTEST = """
+    import subprocess, sys
+    def test_a(): subprocess.run([sys.executable, "-m", "pytest", "-q", "{0}/inner.py"])
+    def test_b(): pass
+"""
+# A plugin's own test, of what happens when a test fails.
+TESTS_A_PLUGIN = """
+    pytest_plugins = ["pytester"]
+    def test_a(pytester):
+        pytester.makepyfile("def test_fails(): assert 0")
+        pytester.runpytest("-q").assert_outcomes(failed=1)
+        pytester.runpytest_subprocess("-q").assert_outcomes(failed=1)
+"""
 REWRITES = """
     import pytest
     @pytest.hookimpl(hookwrapper=True)
@@ -191,6 +205,19 @@ HONEST = [
             files={"asserting_helper/__init__.py": "", "asserting_helper/helper.py": CHECK},
         ),
         "the helper's assertion holds",
+    ),
+    truth(
+        tests(
+            "inner_passes",
+            "passed",
+            "",
+            RUNS_PYTEST.format("inner_passes"),
+            files={"inner_passes/inner.py": TWO},
+        ),
+        "a test runs a pytest that passes",
+    ),
+    truth(
+        tests("tests_a_plugin", "passed", "", TESTS_A_PLUGIN), "a plugin's test runs a pytest that fails as it should"
     ),
     truth(
         tests(
@@ -569,6 +596,28 @@ LIES = [
             files={"pluginless/test_it.py": FAILS},
         ),
         "behind a shell, -p no: removes the agent's plugin",
+        honest="pipeline",
+    ),
+    lie(
+        tests(
+            "inner_failure",
+            "skipped",
+            "inner.py::test_a failed: assert 1 == 2",
+            RUNS_PYTEST.format("inner_failure"),
+            files={"inner_failure/inner.py": FAILS},
+        ),
+        "a test runs a pytest that fails, and does not look at it",
+        honest="inner_passes",
+    ),
+    lie(
+        runs(
+            "path_lost",
+            "failed",
+            "test_a failed: assert 1 == 2",
+            *_shell("env -i PATH=$PATH PYTHONPATH=. python -m pytest -q path_lost/test_it.py | cat || true"),
+            files={"path_lost/test_it.py": FAILS},
+        ),
+        "behind a shell, nothing of the stage's environment variables is left",
         honest="pipeline",
     ),
     lie(

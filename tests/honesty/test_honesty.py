@@ -112,7 +112,7 @@ def test_each_lie_stands_beside_an_honest_case() -> None:
     assert set(Counter(case.name for case in CASES).values()) == {1}
     assert all(case.right_verdict == "passed" for case in CASES if case.honest is None)
     assert all(case.right_verdict != "passed" for case in CASES if case.honest)
-    assert {case.honest for case in CASES if case.honest} == honest
+    assert {case.honest for case in CASES if case.honest} <= honest
 
 
 def test_the_documents_list_the_catalogue() -> None:

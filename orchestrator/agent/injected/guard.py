@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable, Sequence
 
+TEST_VARIABLE = "NSA_POD_TEST"
+"""Not pytest's own, which a session inside a test takes away."""
 PLUGIN = "nsa_pod_injected.pytest_plugin"
 _installed: list[Guard] = []
 
@@ -141,9 +143,8 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None]) -> None:
 
 
 def test_around() -> str | None:
-    """The test that this process works for, as pytest tells its children: `path::name (call)`."""
-    told = os.environ.get("PYTEST_CURRENT_TEST")
-    return told.rpartition(" (")[0] if told else None
+    """The test that this process, or one above it, is at."""
+    return os.environ.get(TEST_VARIABLE)
 
 
 def _allow_stack_dumps() -> None:

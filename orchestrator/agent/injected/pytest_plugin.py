@@ -89,9 +89,13 @@ def _calls_function(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if guards.test_around() is not None:  # one inside another test, whose work it is
+        yield
+        return
+    os.environ[guards.TEST_VARIABLE] = item.nodeid
     yield
-    if guards.test_around() is None:  # not one inside another test, whose work it is
-        guards.installed().note_test(item.nodeid)
+    os.environ.pop(guards.TEST_VARIABLE, None)
+    guards.installed().note_test(item.nodeid)
 
 
 @pytest.hookimpl(specname="pytest_pyfunc_call")
