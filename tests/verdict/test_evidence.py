@@ -15,7 +15,7 @@ from orchestrator.agent.host import gpu
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.layout import Layout
-from orchestrator.shared import text
+from orchestrator.shared import stage_record, text
 from orchestrator.shared.stage_record import blank, read
 from orchestrator.verdict import junit, outcomes, routes
 from tests.support.agent_pod import artifact, pytest_stage, stage
@@ -144,7 +144,8 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 
 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
-    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "used_cuda", "unseen_sessions"}:
+    told_only, newer = {"seconds", "leftovers", "refused", "redacted"}, set(stage_record._ABSENT)
+    for key in set(blank([])) - told_only - newer:
         record = {k: v for k, v in blank([]).items() if k != key}
         assert judge(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 

@@ -57,7 +57,7 @@ class Executor:
         self._fingerprint = fingerprint
         self._supervisor = supervisor
         self._secrets = secrets
-        self._artifacts = Artifacts(places)
+        self._artifacts = Artifacts(places, manifest)
         self._written = tree.write_times(places.tree, manifest)
         self._strays: List[str] = []
         self._statuses: Dict[str, Status] = {}
@@ -81,7 +81,7 @@ class Executor:
         record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
         if record["blocked"] is None:
             try:
-                existed = self._artifacts.existing(_artifacts(stage))
+                existed = self._artifacts.begin(_artifacts(stage))
                 self._note_ending(record, self._run_command(stage, command))
                 if record["gpu"]:
                     record["gpu"]["disturbed"] = use_by_others(self._seen_by(command)).by
@@ -197,6 +197,8 @@ class Executor:
         record["artifacts"] = [
             {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
         ]
+        record["older"] = self._artifacts.older(_artifacts(stage))
+        record["equal_to_committed"] = self._artifacts.equal_to_committed(_artifacts(stage))
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
         fresh = [name for name in fresh if name not in removed]
