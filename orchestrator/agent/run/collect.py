@@ -15,7 +15,7 @@ from orchestrator.shared.files import Refused, copy_inside, describe, open_insid
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File, ForeignModule
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of
+from orchestrator.shared.tree import Manifest, entry_of, is_empty
 from orchestrator.verdict.artifacts.asked import STREAMS
 
 GUARD_REPORT = "modules.jsonl"
@@ -31,7 +31,7 @@ class Artifacts:
 
     def __init__(self, places: Layout, committed: Manifest) -> None:
         self._places = places
-        self._committed = {blob: name for name, (_, blob) in committed.items() if blob}
+        self._committed = {entry[1]: name for name, entry in committed.items() if not is_empty(entry)}
         self._began = Moment(places.run_dir)
         self._before = snapshot(places.artifacts)
         # Artifacts that were delivered in the tree: they may stay there as they are.

@@ -164,7 +164,9 @@ class _Values(Check):
             self._left[name].pop(value, None)
             if value not in self._asked[name]:
                 sentence = f"{named(name)} is {shown(row[name])}, expected one of {self._shown[name]}"
-                yield Finding(f"fails in row {number}: {sentence}", self._unmet)
+                yield Finding(
+                    f"fails in row {number}: {sentence}", "absent" if holds_nothing(row[name]) else self._unmet
+                )
 
     def finish(self) -> Iterator[Finding]:
         for name, left in self._left.items():
@@ -238,9 +240,8 @@ def _at_most(row: Row, small: str, large: str) -> Optional[Finding]:
     a, b = (number_in(row[name]) for name in (small, large))
     if wrong or a is None or b is None or a <= b:
         return wrong
-    return Finding(
-        f"{named(small)} is {shown(row[small])}, expected at most {named(large)}, {shown(row[large])}", "unmet"
-    )
+    sentence = f"{named(small)} is {shown(row[small])}, expected at most {named(large)}, which is {shown(row[large])}"
+    return Finding(sentence, "unmet")
 
 
 class _Asks(TypedDict, total=False):

@@ -130,9 +130,10 @@ class _Table:
 
     def _of_row(self, row: Any, number: int) -> Iterator[Finding]:
         if holds_nothing(row):
-            cells = list(row.values()) if isinstance(row, dict) else []
-            flat = row in _NOTHING or (isinstance(row, dict) and all(cell in ("", None) for cell in cells))
+            flat = row in _NOTHING or (isinstance(row, dict) and all(cell in ("", None) for cell in row.values()))
             yield Finding(f"holds nothing in row {number}", since=1 if flat else 2)
+            if flat:
+                return
         if self._wanted and not isinstance(row, dict):
             wanted = plain(", ".join(self._wanted), 120)
             yield Finding(f"holds no object in row {number}, expected the keys {wanted}")
