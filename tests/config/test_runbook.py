@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,39 @@ def test_what_counts_as_pytest() -> None:
     assert pytest_arguments(["/env/bin/python3", "-m", "pytest", "-q"]) == ["-q"]
     assert pytest_arguments(["bash", "-c", "pytest"]) is None
     assert python_module(["python", "-m", "nsa.flags", "x"]) == "nsa.flags"
+
+
+def artifacts_of(*stages: str) -> list[dict[str, Any]]:
+    lines = "".join(f"  - {{name: s{n}, run: [x], expect: {{artifacts: [{a}]}}}}\n" for n, a in enumerate(stages))
+    found = loads(f"name: r\nstages:\n{lines}", "r.yaml", Runbook)
+    return [artifact for stage in found.stages for artifact in stage.expect["artifacts"]]
+
+
+def test_artifacts_are_known_by_one_name_each() -> None:
+    (found,) = artifacts_of("{path: ./out//a.txt, from: 'tree:./build/a.txt', reproducible: true}")
+    assert (found["path"], found["from"]) == ("out/a.txt", "tree:build/a.txt")
+    with pytest.raises(InputError, match=r"artifact 'a\.txt': expected one owner"):
+        artifacts_of("{path: a.txt}", "{path: ./a.txt}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("{path: a, kind: csv, checks: [{at_most: [a]}]}", "expected two columns"),
+        ("{path: a, kind: csv, checks: [{values: {}}]}", "expected a column with its values"),
+        ("{path: a, kind: csv, checks: [{values: {S: []}}]}", "expected a column with its values"),
+        ("{path: a, kind: csv, checks: [{column: S, matches: '('}]}", "expected a regular expression"),
+        ("{path: a, kind: csv, checks: [{column: S}]}", "{column, min, max and/or matches}"),
+        ("{path: a, kind: csv, checks: [{finite: all, impossible: maybe}]}", "expected true or false"),
+        ("{path: a, kind: csv, allow: {S: OOM}}", "expected a list"),
+        ("{path: a, allow: {S: [OOM]}}", "expected kind csv, json or jsonl beside"),
+        ("{path: a, reproducible: 1}", "expected true or false"),
+    ],
+)
+def test_what_cannot_be_asked_of_an_artifact(asked: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        artifacts_of(asked)
+    assert sentence in str(caught.value)
 
 
 def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:

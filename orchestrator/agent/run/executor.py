@@ -197,8 +197,9 @@ class Executor:
         record["artifacts"] = [
             {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
         ]
-        record["older"] = self._artifacts.older(_artifacts(stage))
-        record["equal_to_committed"] = self._artifacts.equal_to_committed(_artifacts(stage))
+        delivered = [a for a in _artifacts(stage) if problems[a["path"]] is None]
+        record["older"] = self._artifacts.older(delivered)
+        record["equal_to_committed"] = self._artifacts.equal_to_committed(delivered)
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
         fresh = [name for name in fresh if name not in removed]

@@ -163,10 +163,9 @@ class _Values(Check):
             value = _same(row[name])
             self._left[name].pop(value, None)
             if value not in self._asked[name]:
+                weight: Weight = "absent" if holds_nothing(row[name]) else self._unmet
                 sentence = f"{named(name)} is {shown(row[name])}, expected one of {self._shown[name]}"
-                yield Finding(
-                    f"fails in row {number}: {sentence}", "absent" if holds_nothing(row[name]) else self._unmet
-                )
+                yield Finding(f"fails in row {number}: {sentence}", weight)
 
     def finish(self) -> Iterator[Finding]:
         for name, left in self._left.items():
