@@ -18,7 +18,7 @@ from orchestrator.plan.plan import read_plan
 from orchestrator.shared import journal, stage_record, telemetry
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
-from orchestrator.shared.plan import Plan, RunbookOrigin, Stage
+from orchestrator.shared.plan import Plan, RunbookOrigin, Stage, is_not_the_commits
 from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import count, listing, number, plain
 from orchestrator.verdict import routes
@@ -315,6 +315,7 @@ def _summary(
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan["dirty"] else "",
+        "judged by a runbook that the commit does not hold" if is_not_the_commits(plan["runbook"]) else "",
         f"{count(left, 'file')} stay on the pod" if left else "",
         "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]

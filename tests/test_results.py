@@ -148,6 +148,7 @@ def test_the_report_shows_what_matters_and_cannot_be_steered(tmp_path: Path) -> 
     assert report.startswith("# FAILED: r on pod p")
     assert "1 CUDA stage not part of this run" in result.summary and result.left_out == ["g"]
     assert "NOT as in this commit" in report
+    assert "judged by a runbook that the commit does not hold" in result.summary
     assert "<script>" not in report and "\x1b" not in report and "[a](b)" not in report
     assert "h\\<b\\>" in report and "c\\|d" in report
     manifest = json.loads((run.path / "manifest.json").read_text())

@@ -17,6 +17,7 @@ from orchestrator.config.variables import EnvMap
 from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
 from orchestrator.shared.schema import MISSING, Error
+from orchestrator.verdict.artifacts.asked import normal
 from orchestrator.verdict.expect import wrong as wrong_expectations
 
 Source = Literal["repository", "packaged", "file"]
@@ -64,7 +65,8 @@ def _expectations(value: dict[str, Any]) -> dict[str, Any]:
     ]
     if found:
         raise ValidationError.from_exception_data("expect", found)
-    return {key: given for key, given in value.items() if given is not None}
+    plain = {key: given for key, given in value.items() if given is not None}
+    return {**plain, "artifacts": [*map(normal, plain["artifacts"])]} if "artifacts" in plain else plain
 
 
 def _as_pydantic(error: Error) -> PydanticCustomError:

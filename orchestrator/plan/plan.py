@@ -39,6 +39,7 @@ from orchestrator.shared.plan import (
 )
 from orchestrator.shared.plan import Stage as PlannedStage
 from orchestrator.shared.redaction import Redactor
+from orchestrator.shared.text import with_commit
 from orchestrator.verdict.expect import wrong as wrong_expectations
 
 # How a run id begins.
@@ -255,23 +256,31 @@ def _planned(
         argv=list(stage.run),
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
-        paths=named_paths(stage),
+        paths=[with_commit(path, tree.commit) for path in named_paths(stage)],
         needs=list(stage.needs),
         required=stage.required,
         cuda=_is_cuda(stage, runbook),
         pytest=stage.is_pytest,
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
-        expect=_expect(stage),
+        expect=_expect(stage, tree.commit),
         blocked=f"requires {missing}" if missing else _absent(stage, tree),
     )
 
 
-def _expect(stage: RunbookStage) -> dict[str, Any]:
-    """What the stage is asked for; of tests, one pass where it does not say."""
-    if not stage.is_pytest:
-        return stage.expect
-    return {**stage.expect, "tests": {"min_passed": 1, **stage.expect.get("tests", {})}}
+def _expect(stage: RunbookStage, commit: str) -> dict[str, Any]:
+    """What the stage is asked for: of tests, one pass where it does not say; artifacts as named for this commit."""
+    expect = dict(stage.expect)
+    if "artifacts" in expect:
+        expect["artifacts"] = [_named_for(artifact, commit) for artifact in expect["artifacts"]]
+    if stage.is_pytest:
+        expect["tests"] = {"min_passed": 1, **expect.get("tests", {})}
+    return expect
+
+
+def _named_for(artifact: Mapping[str, Any], commit: str) -> dict[str, Any]:
+    names = {key: with_commit(artifact[key], commit) for key in ("path", "from") if artifact.get(key)}
+    return {**artifact, **names}
 
 
 def _absent(stage: RunbookStage, tree: Tree) -> str | None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from orchestrator.plan.plan import EnvironmentRecord, environment_record
 from orchestrator.results import Result, StageResult
-from orchestrator.shared.plan import Plan
+from orchestrator.shared.plan import Plan, is_not_the_commits
 from orchestrator.text import markdown, number, seconds, size
 from orchestrator.verdict.tests import Summary as TestSummary
 
@@ -45,7 +45,9 @@ def _heading(result: Result) -> str:
 
 def _where(result: Result, environment: EnvironmentRecord) -> str:
     runbook = result.runbook
-    committed = "as committed" if runbook["committed"] else "NOT as in this commit"
+    committed = "as committed" if runbook["committed"] else ""
+    state = "NOT as in this commit" if is_not_the_commits(runbook) else committed
+    origin = ", ".join(filter(None, [runbook["source"], state]))
     digest = markdown(runbook["sha256"][:12])
     rows = [
         ("GPU host", _host(environment)),
@@ -54,7 +56,7 @@ def _where(result: Result, environment: EnvironmentRecord) -> str:
         ("Commit", f"`{result.commit}` (tree `{result.tree}`)"),
         ("Torch/Triton/CUDA", _versions(environment)),
         ("Python", markdown(environment.get("python_version", "-"))),
-        ("Runbook", f"{markdown(runbook['name'])} ({runbook['source']}, {committed}, sha256 {digest})"),
+        ("Runbook", f"{markdown(runbook['name'])} ({origin}, sha256 {digest})"),
         ("Run", f"`{markdown(result.run_id)}`"),
         ("Cost", _cost(environment, result.stages)),
     ]

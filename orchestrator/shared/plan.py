@@ -67,14 +67,20 @@ class Submodule(TypedDict):
     tree: str
 
 
-class RunbookOrigin(TypedDict):
-    """Where the runbook came from; `committed` says whether the commit holds the same bytes at that path."""
-
+class _Origin(TypedDict):
     name: str
     source: Literal["repository", "packaged", "file"]
     path: str
     sha256: str
     committed: bool
+
+
+class RunbookOrigin(_Origin, total=False):
+    """Where the runbook came from; `committed` says whether the commit holds the same bytes at that path, `instead_of`
+    which file of the commit a packaged one of its name has replaced.
+    """
+
+    instead_of: str
 
 
 class Environment(TypedDict, total=False):
@@ -171,6 +177,13 @@ class Plan(TypedDict):
     stages: List[Stage]
     limit: Optional[RunLimit]
     estimate: Optional[Estimate]
+
+
+def is_not_the_commits(runbook: RunbookOrigin) -> bool:
+    """Whether the commit is judged by a runbook that it does not hold; a packaged one stands in where it has none."""
+    if runbook["source"] == "packaged":
+        return "instead_of" in runbook
+    return not runbook["committed"]
 
 
 def canonical(plan: Mapping[str, Any]) -> bytes:

@@ -75,6 +75,8 @@ class Evidence(TypedDict):
     foreign_modules: List[ForeignModule]
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
     artifacts: List[Delivery]
+    older: List[str]  # artifacts whose content was written before the stage began
+    equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content
     overwritten: List[str]  # what earlier stages had left in artifacts/ and this one changed
     files: List[File]
 
@@ -89,7 +91,14 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "executed": {}, "unseen_sessions": []}
+_ABSENT: Mapping[str, Any] = {
+    "gpu": None,
+    "used_cuda": None,
+    "executed": {},
+    "unseen_sessions": [],
+    "older": [],
+    "equal_to_committed": {},
+}
 
 
 def blank(stray_before: Sequence[str]) -> StageRecord:
@@ -112,6 +121,8 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "foreign_modules": [],
         "unseen_sessions": [],
         "artifacts": [],
+        "older": [],
+        "equal_to_committed": {},
         "overwritten": [],
         "files": [],
         "seconds": 0.0,

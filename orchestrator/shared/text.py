@@ -66,6 +66,11 @@ def _shortened(line: bytes) -> bytes:
     return program.rpartition(b"/")[2] + colon + rest
 
 
+def with_commit(text: str, commit: str) -> str:
+    """`text` with {commit} and {commit7} replaced."""
+    return text.replace("{commit}", commit).replace("{commit7}", commit[:7])
+
+
 def listing(names: Iterable[str], most: int = 3) -> str:
     """'a, b, c and 4 more'."""
     shown = [plain(name, 80) for name in names]

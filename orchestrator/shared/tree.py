@@ -89,6 +89,11 @@ def entry_of(path: str | Path) -> tuple[str, str]:
     return _UNKNOWN
 
 
+def is_empty(entry: tuple[str, str]) -> bool:
+    """Whether a manifest's entry is that of a file without content."""
+    return entry[1] == _hash_object("blob", b"")
+
+
 def write_times(root: Path, files: Iterable[str]) -> WriteTimes:
     """When each of `files` was last written: the change time cannot be set back, as the content can."""
     return {name: _write_time(root / name) for name in files}

@@ -15,7 +15,7 @@ from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pairing.choose import require_possible
 from orchestrator.pairing.table import table
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, variables_of
-from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit
+from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.store.history import history
 from orchestrator.text import listing
 from orchestrator.ui import Progress
@@ -62,9 +62,14 @@ class Request:
         root, path = self.repo.root.resolve(), self.file.path
         shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
         committed = self.repo.blob_at(self.revision.commit, shown) == self.file.text.encode()
-        return RunbookOrigin(
+        origin = RunbookOrigin(
             name=self.runbook.name, source=self.file.source, path=shown, sha256=self.file.sha256, committed=committed
         )
+        own = f"runbooks/{path.name}"
+        held = self.repo.blob_at(self.revision.commit, own) if self.file.source == "packaged" else None
+        if held not in (None, self.file.text.encode()):
+            origin["instead_of"] = own
+        return origin
 
     @cached_property
     def work(self) -> Work:
@@ -91,7 +96,7 @@ class Request:
         """Say what is not part of the run, and what should not be."""
         if self.dirty:
             progress.warn(f"uncommitted changes are not part of this run: {listing(self.dirty)}")
-        if not self.origin["committed"]:
+        if is_not_the_commits(self.origin):
             progress.warn(f"the runbook {self.origin['path']} is not as in {self.revision.commit[:7]}")
         for name, value in {item for v in self.variables.values() for item in v.secret.items()}:
             holders = self.repo.files_with(self.revision.commit, value)

@@ -12,6 +12,8 @@ from orchestrator.shared.files import Refused, clause, open_inside
 from orchestrator.shared.plan import FORMAT, Stage
 from orchestrator.shared.stage_record import Evidence, File
 from orchestrator.verdict import junit, outcomes
+from orchestrator.verdict.artifacts import evidence as artifacts
+from orchestrator.verdict.artifacts.kind import Finding
 from orchestrator.verdict.expect import Expect
 from orchestrator.verdict.status import Status
 
@@ -94,6 +96,11 @@ class Case:
     @property
     def session(self) -> outcomes.Session:
         return self.sessions.session
+
+    @cached_property
+    def artifacts(self) -> List[Finding]:
+        """What is wrong with the artifacts that are asked for, in their order."""
+        return artifacts.found(self)
 
     def recorded(self, path: str) -> Optional[File]:
         """The record's entry of the file `path` of the run's directory."""

@@ -118,6 +118,10 @@ def _failed(case: Case) -> Optional[str]:
     return tests.failures(case) or (None if code == 0 else f"exit code {code}")
 
 
+def _unmet(case: Case) -> Optional[str]:
+    return next(artifacts.of_weight(case, "unmet"), None)
+
+
 def _untrusted(case: Case) -> Optional[str]:
     return _first(integrity.doubts(case), artifacts.doubts(case), tests.doubts(case))
 
@@ -155,10 +159,13 @@ RULES: Tuple[Rule, ...] = (
     Rule("stalled", "no output for the silence limit. Its whole process group is ended", _stalled),
     Rule("crashed", "ended by a signal, which is named", _crashed),
     Rule("failed", "exit code not 0, or failures or errors in the JUnit file", _failed),
+    Rule("failed", "a check of an artifact's values does not hold: the row and the value are named", _unmet, (2,)),
     Rule(
         "invalid",
         "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
-        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU",
+        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU; "
+        "an artifact older than the stage, equal to a file of the commit (unless `reproducible: true`), a Git LFS "
+        "pointer, or against a check with `impossible: true`",
         _untrusted,
     ),
     Rule(
@@ -168,8 +175,9 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "invalid",
-        "what was asked for is not there: an artifact, a text that it must hold, a route or a check; an artifact that "
-        "holds a secret's value; or no evidence was asked for at all",
+        "what was asked for is not there: an artifact, a column, a row, a key with something under it, a number where "
+        "a column holds numbers, a text that it must hold, a route; an artifact that holds a secret's value; or no "
+        "evidence was asked for at all",
         _not_there,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),

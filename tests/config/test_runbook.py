@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,12 +67,12 @@ def test_every_key_of_the_contract_is_read() -> None:
         ("path: routing.json", "path: sanity.out", "artifact 'sanity.out': expected one owner"),
         ("kind: jsonl", "kind: jsonlines", "expected 'text', 'csv', 'json' or 'jsonl'"),
         ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
-        ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min and/or max}"),
+        ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min, max and/or matches}"),
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
         ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN or has:PACKAGE"),
         ("wall: 300}", "wall: -1}", "key 'stages.1.limits.wall'"),
         ("allow_skips: []", "allow_skips: ['(']", "expected a regular expression"),
-        ("from: stdout}]}}", "from: stdin}]}}", "expected 'from' to be stdout or tree:FILE"),
+        ("from: stdout}]}}", "from: stdin}]}}", "expected 'from' to be stdout, stderr or tree:FILE"),
         ("expect: {artifacts", "expect: {tests: {}, artifacts", "only of a stage that runs pytest"),
         ("run: [python, -m, nsa.sanity]", "run: []", "key 'stages.0.run'"),
         ("limits: {wall: 3600", "limits: {wal: 3600", "key 'limits.wal': unknown key: did you mean wall"),
@@ -105,6 +106,39 @@ def test_what_counts_as_pytest() -> None:
     assert pytest_arguments(["/env/bin/python3", "-m", "pytest", "-q"]) == ["-q"]
     assert pytest_arguments(["bash", "-c", "pytest"]) is None
     assert python_module(["python", "-m", "nsa.flags", "x"]) == "nsa.flags"
+
+
+def artifacts_of(*stages: str) -> list[dict[str, Any]]:
+    lines = "".join(f"  - {{name: s{n}, run: [x], expect: {{artifacts: [{a}]}}}}\n" for n, a in enumerate(stages))
+    found = loads(f"name: r\nstages:\n{lines}", "r.yaml", Runbook)
+    return [artifact for stage in found.stages for artifact in stage.expect["artifacts"]]
+
+
+def test_artifacts_are_known_by_one_name_each() -> None:
+    (found,) = artifacts_of("{path: ./out//a.txt, from: 'tree:./build/a.txt', reproducible: true}")
+    assert (found["path"], found["from"]) == ("out/a.txt", "tree:build/a.txt")
+    with pytest.raises(InputError, match=r"artifact 'a\.txt': expected one owner"):
+        artifacts_of("{path: a.txt}", "{path: ./a.txt}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("{path: a, kind: csv, checks: [{at_most: [a]}]}", "expected two columns"),
+        ("{path: a, kind: csv, checks: [{values: {}}]}", "expected a column with its values"),
+        ("{path: a, kind: csv, checks: [{values: {S: []}}]}", "expected a column with its values"),
+        ("{path: a, kind: csv, checks: [{column: S, matches: '('}]}", "expected a regular expression"),
+        ("{path: a, kind: csv, checks: [{column: S}]}", "{column, min, max and/or matches}"),
+        ("{path: a, kind: csv, checks: [{finite: all, impossible: maybe}]}", "expected true or false"),
+        ("{path: a, kind: csv, allow: {S: OOM}}", "expected a list"),
+        ("{path: a, allow: {S: [OOM]}}", "expected kind csv, json or jsonl beside"),
+        ("{path: a, reproducible: 1}", "expected true or false"),
+    ],
+)
+def test_what_cannot_be_asked_of_an_artifact(asked: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        artifacts_of(asked)
+    assert sentence in str(caught.value)
 
 
 def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:

@@ -19,6 +19,25 @@ BENCH = [
 HEADER = "S,ms_total,cmp_pct,sel_pct,win_pct,reads_actual,reads_expected,roofline_frac\n"
 ROWS = ["512,1.5,30,50,20,1055,1055,0.4\n", "1024,2.5,31,50,19,1599,1599,0.5\n"]
 IMPOSSIBLE = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n"
+SWEEP = [
+    {"values": {"S": [512, 1024]}},
+    {"at_most": ["a", "b"]},
+    {"column": "device", "matches": "^cuda"},
+    {"column": "a", "max": 3, "impossible": True},
+]
+OOM = {"a": ["OOM"], "b": ["OOM"]}
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4" * 64 + "\nsize 12345\n"
+# Made in the stage's own folder, and brought to artifacts/ as archives and `cp -p` do.
+KEPT_TIMES = """
+import shutil, tarfile, tempfile
+made = os.path.join(tempfile.mkdtemp(), "made.txt")
+open(made, "w").write("3 of 3 passed")
+{}
+with tarfile.open(made + ".tar", "w", format=tarfile.GNU_FORMAT) as archive: archive.add(made, it)
+os.unlink(made)
+tarfile.open(made + ".tar").extractall(os.path.dirname(made))
+shutil.copy2(os.path.join(os.path.dirname(made), it), here)
+"""
 LATER = """
 import subprocess, sys
 code = "import os, time; time.sleep({}); open(os.path.join({{!r}}, {{!r}}), 'w').write('1')".format(here, "{}")
@@ -41,6 +60,18 @@ def jsons(name: str, status: str, reason: str, text: str, **over: Any) -> StageC
 def text(name: str, status: str, reason: str, code: str, **over: Any) -> StageCase:
     """A stage that runs `code` and owes the text file NAME.txt; in the code, `it` is that name."""
     return makes(name, status, reason, f"it = {name + '.txt'!r}\n{code}", artifact(f"{name}.txt"), **over)
+
+
+def rows(name: str, status: str, reason: str, *lines: str, header: str = "S,a,b,device", **asked: Any) -> StageCase:
+    """A stage that owes the CSV table NAME.csv of `lines`."""
+    content = "".join(f"{line}\n" for line in (header, *lines))
+    expected = artifact(f"{name}.csv", **{"kind": "csv", "columns": ["S", "a"], **asked})
+    return makes(name, status, reason, f"put({name + '.csv'!r}, {content!r})", expected)
+
+
+def sweep(name: str, status: str, reason: str, *lines: str, **asked: Any) -> StageCase:
+    """A stage that owes a table of a sweep, with every check of the kinds that the bench has not."""
+    return rows(name, status, reason, *lines, checks=SWEEP, **asked)
 
 
 HONEST = [
@@ -73,9 +104,68 @@ HONEST = [
     ),
     truth(
         text(
-            "from_input", "passed", "", "put(it, open('from_input/in.txt').read())", files={"from_input/in.txt": "1\n"}
+            "from_input",
+            "passed",
+            "",
+            "put(it, open('from_input/in.txt').read() + 'passed')",
+            files={"from_input/in.txt": "3 of 3\n"},
         ),
-        "a copy of a file of the commit",
+        "what it makes of a file of the commit",
+    ),
+    truth(
+        makes(
+            "reproducible",
+            "passed",
+            "",
+            "put('golden.txt', ''.join(f'{n * n}\\n' for n in range(9)))",
+            artifact("golden.txt", reproducible=True),
+            files={"reproducible/golden.txt": "".join(f"{n * n}\n" for n in range(9))},
+        ),
+        "the committed golden file, made again, of which the runbook says that it is `reproducible`",
+    ),
+    truth(
+        text("kept_times", "passed", "", KEPT_TIMES.format("")),
+        "a file that it has made elsewhere, copied with its times through an archive",
+    ),
+    truth(
+        makes(
+            "stderr_text",
+            "passed",
+            "",
+            "import sys\nprint('FA-2: 4 passed', file=sys.stderr)",
+            artifact("stderr_text.txt", from_="stderr", contains=["4 passed"], lacks=["Skipping"]),
+        ),
+        "its stderr, which holds what it must and nothing that it must not",
+    ),
+    truth(
+        sweep("sweep", "passed", "", "512,1.5,2,cuda:0", "1024,2.5,4,cuda:0"),
+        "the sweep that was asked for, on the device that was asked for",
+    ),
+    truth(
+        sweep("out_of_memory", "passed", "", "512,1.5,2,cuda:0", "1024,OOM,OOM,cuda:0", allow=OOM),
+        "OOM in the columns for which the runbook allows it",
+    ),
+    truth(
+        rows(
+            "all_kinds_of_columns",
+            "passed",
+            "",
+            "512,1.5,2.8,1.2ms,4106f1b,2026-11-22,fa2,True,",
+            "1024,2.5,2.8.1,1.3ms,1234567,2026-11-23,3,False,0.5",
+            header="S,ms,version,wall,commit,day,backend,causal,speedup",
+            columns=["S", "ms", "version", "wall", "commit", "day", "causal"],
+        ),
+        "versions, units, hashes, dates, names, truth values, and a column that is filled now and then",
+    ),
+    truth(
+        makes(
+            "deep_json",
+            "passed",
+            "",
+            r"put('deep.json', '{\"selected\": {\"ms\": [0, false]}, \"notes\": []}')",
+            artifact("deep.json", kind="json", keys=["selected"]),
+        ),
+        "a JSON key with zeros under it, beside an empty list that nobody owes",
     ),
     truth(
         makes(
@@ -177,14 +267,14 @@ LIES = [
     # Tables
     lie(bench("header_only", "invalid", "has only a header"), "a table with a header only", honest="bench_table"),
     lie(
-        bench("nan", "invalid", "holds nan in row 2", ROWS[0], ROWS[1].replace("2.5", "nan")),
+        bench("nan", "failed", "holds nan in row 2", ROWS[0], ROWS[1].replace("2.5", "nan")),
         "a CSV with NaN",
         honest="bench_table",
     ),
     lie(
         bench(
             "above_roofline",
-            "invalid",
+            "failed",
             "roofline_frac is 8.3, expected at most 1",
             ROWS[0],
             ROWS[1].replace("0.5\n", "8.3\n"),
@@ -195,7 +285,7 @@ LIES = [
     lie(
         bench(
             "above_100_percent",
-            "invalid",
+            "failed",
             "cmp_pct is 106.3, expected at most 100",
             ROWS[0],
             ROWS[1].replace("31,50,19", "106.3,108.8,110.5"),
@@ -206,7 +296,7 @@ LIES = [
     lie(
         bench(
             "shares",
-            "invalid",
+            "failed",
             r"cmp_pct \+ sel_pct \+ win_pct is 150",
             ROWS[0],
             ROWS[1].replace("31,50,19", "50,50,50"),
@@ -217,7 +307,7 @@ LIES = [
     lie(
         bench(
             "reads",
-            "invalid",
+            "failed",
             "reads_actual is 1091 and reads_expected is 1599",
             ROWS[0],
             ROWS[1].replace("1599,", "1091,", 1),
@@ -226,7 +316,7 @@ LIES = [
         honest="bench_table",
     ),
     lie(
-        bench("same_row_twice", "invalid", "S is 512 in rows 1 and 2", ROWS[0], ROWS[0]),
+        bench("same_row_twice", "failed", "S is 512 in rows 1 and 2", ROWS[0], ROWS[0]),
         "one row, written twice, to reach min_rows",
         honest="bench_table",
     ),
@@ -292,7 +382,155 @@ LIES = [
         "JSON lines cut off in the middle",
         honest="jsonl_file",
     ),
+    lie(
+        jsons("key_of_empty_list", "invalid", "holds nothing under the key 'selected'", '{"selected": []}'),
+        "an empty list under a key that it owes",
+        honest="deep_json",
+    ),
+    lie(
+        jsons("key_of_nulls", "invalid", "holds nothing under the key 'selected'", '{"selected": {"ms": [null]}}'),
+        "nothing but null in what stands under a key that it owes",
+        honest="deep_json",
+    ),
+    lie(
+        jsons("key_of_nan", "invalid", "holds nan under the key 'selected'", '{"selected": "nan"}'),
+        "nan as text under a key that it owes",
+        honest="deep_json",
+    ),
+    lie(
+        makes(
+            "lines_of_empty_lists",
+            "invalid",
+            "is empty in row 2, column ranges",
+            r"put('ranges.jsonl', '{\"S\": 1, \"ranges\": [[0, 64]]}\n{\"S\": 2, \"ranges\": []}\n')",
+            artifact("ranges.jsonl", kind="jsonl", keys=["ranges"]),
+        ),
+        "a JSON line with an empty list under a key that it owes",
+        honest="jsonl_file",
+    ),
+    # Words, sweeps, limits
+    lie(
+        rows("oom", "invalid", "holds 'OOM' in row 2, column a", "512,1.5,2,cuda:0", "1024,OOM,4,cuda:0"),
+        "OOM in a column of times",
+        honest="out_of_memory",
+    ),
+    lie(
+        sweep("skipped_in_a_row", "invalid", "a is 'skipped'", "512,1,2,cuda", "1024,skipped,4,cuda", allow=OOM),
+        "another word than the one that is allowed",
+        honest="out_of_memory",
+    ),
+    lie(
+        rows(
+            "not_measured",
+            "invalid",
+            r"holds 'n/a \(no sm_90\)' in row 3, column b",
+            *("512,1,2,cuda", "1024,2,3,cuda", "2048,3,n/a (no sm_90),cuda"),
+        ),
+        "a word in a column of numbers for which nothing is asked",
+        honest="all_kinds_of_columns",
+    ),
+    lie(
+        rows("nan_as_text", "invalid", "holds nan in row 3, column b", "512,1,2,c", "1024,2,3,c", "2048,3,nan,c"),
+        "nan in a column of numbers for which nothing is asked",
+        honest="all_kinds_of_columns",
+    ),
+    lie(
+        sweep("all_out_of_memory", "invalid", "allowed words", "512,OOM,1,cuda", "1024,OOM,1,cuda", allow=OOM),
+        "every row is OOM, which is allowed",
+        honest="out_of_memory",
+    ),
+    lie(
+        sweep("another_sweep", "failed", "S is 64, expected one of 512, 1024", "64,1,2,cuda", "128,1,2,cuda"),
+        "a shorter sweep than the one that was asked for",
+        honest="sweep",
+    ),
+    lie(
+        sweep("half_a_sweep", "failed", "no row in which S is 1024", "512,1,2,cuda:0", "512,1,2,cuda:1"),
+        "as many rows, of half the sweep",
+        honest="sweep",
+    ),
+    lie(
+        sweep("on_another_device", "failed", "device is 'cpu'", "512,1,2,cpu", "1024,1,2,cpu"),
+        "the sweep, on the CPU",
+        honest="sweep",
+    ),
+    lie(
+        sweep("part_above_whole", "failed", "a is 2.5, expected at most b", "512,1,2,cuda", "1024,2.5,2,cuda"),
+        "a part that takes longer than the whole",
+        honest="sweep",
+    ),
+    lie(
+        sweep("impossible", "invalid", "a is 9, expected at most 3", "512,1,2,cuda", "1024,9,10,cuda"),
+        "a value that cannot be",
+        honest="sweep",
+    ),
+    lie(
+        makes(
+            "stderr_skips",
+            "invalid",
+            "contains 'Skipping', which it must not",
+            "import sys\nprint('Skipping FA-2 on CPU: 4 passed', file=sys.stderr)",
+            artifact("stderr_skips.txt", from_="stderr", contains=["4 passed"], lacks=["Skipping"]),
+        ),
+        "says on stderr that it skips, and exits 0",
+        honest="stderr_text",
+    ),
     # Whose file it is
+    lie(
+        text(
+            "copy_of_the_commits",
+            "invalid",
+            "equals copy_of_the_commits/golden.txt, a file of the commit",
+            "put(it, open('copy_of_the_commits/golden.txt').read())",
+            files={"copy_of_the_commits/golden.txt": "9 of 9 passed\n"},
+        ),
+        "a copy of a result that was committed",
+        honest="reproducible",
+    ),
+    lie(
+        text("old_times", "invalid", "is older than the stage", KEPT_TIMES.format("os.utime(made, (1.6e9, 1.6e9))")),
+        "a result from before the run, unpacked from a cache",
+        honest="kept_times",
+    ),
+    lie(
+        makes(
+            "old_in_the_tree",
+            "invalid",
+            "is older than the stage",
+            "open('old_in_the_tree.out', 'w').write('1 of 1')\nos.utime('old_in_the_tree.out', (1.6e9, 1.6e9))",
+            artifact("old_in_the_tree.txt", from_="tree:old_in_the_tree.out"),
+        ),
+        "a result from before the run, brought into the tree",
+        honest="kept_times",
+    ),
+    lie(
+        text("pointer", "invalid", "is a Git LFS pointer", f"put(it, {POINTER!r})"),
+        "a Git LFS pointer for the artifact",
+        honest="text_file",
+    ),
+    lie(
+        makes(
+            "pointer_for_a_table",
+            "invalid",
+            "is a Git LFS pointer",
+            f"put('pointer.csv', {POINTER!r})",
+            artifact("pointer.csv", kind="csv", columns=["S"]),
+        ),
+        "a Git LFS pointer for a table",
+        honest="sweep",
+    ),
+    lie(
+        text(
+            "pointer_in_the_commit",
+            "blocked",
+            "weights.bin is a Git LFS pointer",
+            "put(it, 'read ' + open('pointer_in_the_commit/weights.bin').readline())",
+            paths=["pointer_in_the_commit/weights.bin"],
+            files={"pointer_in_the_commit/weights.bin": POINTER},
+        ),
+        "it reads a file of which the commit holds no more than a Git LFS pointer",
+        honest="from_input",
+    ),
     lie(
         makes(
             "tracked",

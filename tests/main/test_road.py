@@ -60,6 +60,17 @@ def test_an_uncommitted_change_is_not_shipped_and_is_said(project: Project) -> N
     assert "uncommitted" in outcome.stderr and "tests/test_it.py" in outcome.stderr
 
 
+def test_a_runbook_that_the_commit_does_not_hold_is_said(project: Project) -> None:
+    said = "judged by a runbook that the commit does not hold"
+    project.commit({**FILES, "runbooks/cpu-smoke.yaml": FILES["runbooks/r.yaml"]})
+    assert said not in project.validate("--runbook", "r").json["summary"]
+    project.write({"runbooks/r.yaml": FILES["runbooks/r.yaml"] + "# weaker\n"})
+    assert said in project.validate("--runbook", "r").json["summary"]
+    (project.root / "runbooks/cpu-smoke.yaml").unlink()  # then a packaged one takes its place
+    plan = project.validate("--runbook", "cpu-smoke", "--dry-run").json
+    assert plan["runbook"]["instead_of"] == "runbooks/cpu-smoke.yaml"
+
+
 def test_a_killed_laptop_loses_nothing(any_project: Project) -> None:
     any_project.commit({**FILES, "tool.py": SLOW_TOOL})
     process = any_project.popen("validate", "--pod", "p", "--runbook", "r", "--json")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from orchestrator.errors import IntegrityError
 from orchestrator.plan.plan import Capabilities, read_plan, to_json, unmet
+from orchestrator.shared.plan import RunbookOrigin, is_not_the_commits
 from tests.support.plans import ADA, CPU, RUNBOOK, plan_of
 
 
@@ -40,6 +42,31 @@ def test_the_stage_s_environment_wins_over_the_pod_s_over_the_runbook_s() -> Non
 
 def test_a_pytest_stage_without_expectation_owes_one_test() -> None:
     assert plan_of()["stages"][0]["expect"]["tests"] == {"min_passed": 1}
+
+
+def test_artifacts_and_paths_may_be_named_after_the_commit() -> None:
+    own = "{path: 'a_{commit7}.txt', from: 'tree:{commit}.txt'}, {path: b}"
+    stage = f"{{name: s, run: [x], paths: ['{{artifacts}}/a_{{commit7}}.txt'], expect: {{artifacts: [{own}]}}}}"
+    (planned,) = plan_of(f"name: r\nstages: [{stage}]\n")["stages"]
+    named, plain = planned["expect"]["artifacts"]
+    assert (named["path"], named["from"], plain) == ("a_ccccccc.txt", f"tree:{'c' * 40}.txt", {"path": "b"})
+    assert planned["paths"] == ["{artifacts}/a_ccccccc.txt"]
+
+
+@pytest.mark.parametrize(
+    ("source", "committed", "instead", "said"),
+    [
+        ("repository", True, {}, False),
+        ("repository", False, {}, True),
+        ("file", True, {}, False),
+        ("file", False, {}, True),
+        ("packaged", False, {}, False),
+        ("packaged", False, {"instead_of": "runbooks/r.yaml"}, True),
+    ],
+)
+def test_whose_runbook_it_is(source: Any, committed: bool, instead: Any, said: bool) -> None:
+    origin = RunbookOrigin(name="r", source=source, path="r", sha256="", committed=committed, **instead)
+    assert is_not_the_commits(origin) is said
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ OTHERS = [
           artifact("h.csv", kind="csv")),
     makes("nan", "invalid", "n.csv holds nan in row 1, column ms", "put('n.csv', 'S,ms\\n1,nan\\n')",
           artifact("n.csv", kind="csv", columns=["ms"])),
-    makes("roofline", "invalid", "fails in row 2: frac is 8.3, expected at most 1",
+    makes("roofline", "failed", "fails in row 2: frac is 8.3, expected at most 1",
           "put('r.csv', 'frac\\n0.9\\n8.3\\n')", artifact("r.csv", kind="csv", checks=[{"column": "frac", "max": 1}])),
     makes("traceback_exit_0", "invalid", "t.txt is missing",
           "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()", artifact("t.txt")),

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.verdict.artifacts import asked as asking
+from orchestrator.verdict.artifacts.kind import Finding
 from tests.support.agent_pod import artifact
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4" * 64 + "\nsize 12345\n"
 ALL = [{"finite": "all"}]
 FINITE_A = [{"finite": ["a"]}]
 AT_LEAST_0 = [{"column": "a", "min": 0, "max": None}]
@@ -22,11 +24,16 @@ DISTINCT = [{"distinct": ["a", "b"]}]
 EQUAL = [{"equal": ["a", "b"]}]
 
 
-def problem(tmp_path: Path, content: bytes | str, **expected: Any) -> str | None:
+def findings(tmp_path: Path, content: bytes | str, **expected: Any) -> list[Finding]:
     path = tmp_path / "artifact"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with path.open("rb") as f:
-        return asking.problem(artifact("artifact", **expected), f)
+        return asking.findings(artifact("artifact", **expected), f)
+
+
+def problem(tmp_path: Path, content: bytes | str, **expected: Any) -> str | None:
+    """The first thing that was wrong with an artifact before they had weights."""
+    return next((found.sentence for found in findings(tmp_path, content, **expected) if found.since == 1), None)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +126,108 @@ def test_problem(
     assert sentence is None or sentence in str(found)
 
 
+AT_MOST = [{"at_most": ["a", "b"]}]
+MATCHES = [{"column": "a", "matches": "^cuda"}]
+SWEEP = [{"values": {"a": [512, 1024]}}]
+OOM = {"b": ["OOM"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "expected", "weights"),
+    [
+        # A value that does not hold is another matter than one that is not there.
+        ("csv", "a\n110\n", {"checks": AT_MOST_100}, {"unmet"}),
+        ("csv", "a\nx\n", {"checks": AT_MOST_100}, {"absent"}),
+        ("csv", "a\nx\n110\n", {"checks": AT_MOST_100}, {"absent", "unmet"}),
+        ("csv", "a\n110\n", {"checks": [{"column": "a", "max": 100, "impossible": True}]}, {"impossible"}),
+        ("csv", "a\n110\n", {"checks": [{"column": "a", "max": 100, "impossible": False}]}, {"unmet"}),
+        ("csv", "a\nnan\n", {"checks": ALL}, {"unmet"}),
+        ("csv", "a,b\n1,2\n1,2\n", {"checks": DISTINCT}, {"unmet"}),
+        ("csv", "a,b\n1,2\n", {"checks": EQUAL}, {"unmet"}),
+        ("csv", "a,b\n,2\n", {"checks": EQUAL}, {"absent"}),
+        ("csv", "a,b\n60,60\n", {"checks": SUM}, {"unmet"}),
+        ("csv", "a,b\n2,2\n1,2\n", {"checks": AT_MOST}, set()),
+        ("csv", "a,b\n3,2\n", {"checks": AT_MOST}, {"unmet"}),
+        ("csv", "a,b\n3,x\n", {"checks": AT_MOST}, {"absent"}),
+        ("csv", "a\ncuda:0\n", {"checks": MATCHES}, set()),
+        ("csv", "a\ncuda:0\ncpu\n", {"checks": MATCHES}, {"unmet"}),
+        ("csv", "a,b\n,1\n", {"checks": MATCHES}, {"absent"}),
+        ("csv", "a\n1024\n512.0\n512\n", {"checks": SWEEP}, set()),
+        ("csv", "a\n512\n", {"checks": SWEEP}, {"unmet"}),
+        ("csv", "a\n512\n1024\n2048\n", {"checks": SWEEP}, {"unmet"}),
+        ("csv", "a\nTrue\nfalse\n", {"checks": [{"values": {"a": [True, False]}}]}, set()),
+        ("jsonl", '{"a": true}\n', {"checks": [{"values": {"a": [1]}}]}, {"unmet"}),
+        # Words where numbers are owed.
+        ("csv", "a,b\n1,1.5\n2,OOM\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,1.5\n2,OOM\n", {"columns": ["b"], "allow": OOM}, set()),
+        ("csv", "a,b\n1,1.5\n2,skipped\n", {"columns": ["b"], "allow": OOM}, {"absent"}),
+        ("csv", "a,b\n1,1.5\n2,OOM (40 GB)\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,1.5\n2,2.5\n3,n/a\n", {}, {"absent"}),
+        ("csv", "a,b\n1,1.5\n2,2.5\n3,nan\n", {}, {"absent"}),
+        ("csv", "a,b\n1,1.5\n2,2.5\n3,-\n", {}, {"absent"}),
+        ("csv", "a,b\n1,1.5\n2,\n3,\n", {}, set()),
+        ("csv", "a,b\n1,alpha\n2,beta\n3,3\n", {}, set()),
+        ("csv", "a,b\n1,2.8\n2,2.8.1\n3,main\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,2026-11-22\n2,20261122\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,1.2ms\n2,1.3ms\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,4106f1b\n2,1234567\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,True\n2,False\n", {"columns": ["b"]}, set()),
+        ("jsonl", '{"a": 1}\n{"a": "OOM"}\n', {"columns": ["a"]}, {"absent"}),
+        ("jsonl", '{"a": true, "b": 1}\n{"a": false, "b": 2}\n', {"columns": ["a"]}, set()),
+        # What is allowed is not checked; something must be.
+        ("csv", "a,b\n1,2\n9,OOM\n", {"checks": [*AT_MOST, *ALL], "allow": OOM}, set()),
+        ("csv", "a,b\n1,OOM\n", {"checks": AT_MOST, "allow": OOM}, {"absent"}),
+        ("csv", "a,b\n1,OOM\nnan,OOM\n", {"checks": [{"finite": ["b", "a"]}], "allow": OOM}, {"unmet", "absent"}),
+        ("csv", "a,b\n1,\n2,3\n", {"columns": ["b"], "allow": {"b": [""]}}, set()),
+        # Nothing in it.
+        ("json", '{"selected": []}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": {"ms": [null, "", {}]}}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": "nan"}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": 0}', {"keys": ["selected"]}, set()),
+        ("json", '{"selected": false}', {"keys": ["selected"]}, set()),
+        ("json", '{"selected": [[0]], "notes": []}', {"keys": ["selected"]}, set()),
+        ("json", '[[], {"a": null}]', {}, {"absent"}),
+        ("json", '{"a": ' + "[" * 500 + "]" * 500 + "}", {"keys": ["a"]}, {"absent"}),
+        ("jsonl", '{"a": 1, "b": [1]}\n{"a": 2, "b": []}\n', {"keys": ["b"]}, {"absent"}),
+        ("jsonl", '{"a": 1, "b": [1]}\n{"a": 2, "b": []}\n', {"keys": ["a"]}, set()),
+        # A pointer is not the file, whatever kind was owed.
+        ("text", POINTER, {}, {"borrowed"}),
+        ("csv", POINTER, {}, {"borrowed"}),
+        ("text", "see " + POINTER, {}, set()),
+        ("text", POINTER + "x" * 1024, {}, set()),
+    ],
+)  # fmt: skip
+def test_what_a_finding_weighs(
+    tmp_path: Path, kind: str, content: str, expected: dict[str, Any], weights: set[str]
+) -> None:
+    found = findings(tmp_path, content, kind=kind, **expected)
+    assert {finding.weight for finding in found} == weights, found
+
+
+@pytest.mark.parametrize(
+    ("content", "check", "sentence"),
+    [
+        ("a,b\n1,2\n3,2\n", AT_MOST, "fails in row 2: a is 3, expected at most b, which is 2"),
+        ("a,b\ncpu,2\n", MATCHES, "fails in row 1: a is 'cpu', expected a match of '^cuda'"),
+        ("a,b\n512,2\n", SWEEP, "holds no row in which a is 1024"),
+        ("a,b\n512,2\n1024,2\n64,2\n", SWEEP, "fails in row 3: a is 64, expected one of 512, 1024"),
+    ],
+)
+def test_row_and_value_are_named(tmp_path: Path, content: str, check: list[Any], sentence: str) -> None:
+    assert [f.sentence for f in findings(tmp_path, content, kind="csv", checks=check)] == [sentence]
+
+
+def test_what_format_1_did_not_know(tmp_path: Path) -> None:
+    """Its words passed where no check named their column, and so did what is nothing now."""
+    for kind, content, expected in (
+        ("csv", "a,b\n1,1.5\n2,OOM\n", {"columns": ["b"]}),
+        ("json", '{"a": []}', {"keys": ["a"]}),
+        ("json", '{"a": "nan"}', {"keys": ["a"]}),
+        ("text", POINTER, {}),
+    ):
+        assert {found.since for found in findings(tmp_path, content, kind=kind, **expected)} == {2}
+
+
 def test_sentences_are_short_and_printable(tmp_path: Path) -> None:
     nasty = "\x1b[31m" + "x" * 10_000
     found = problem(tmp_path, f"a\n{nasty}\n", kind="csv", checks=[{"finite": ["a"]}])
@@ -131,7 +240,7 @@ def test_large_tables_are_read_in_pieces(tmp_path: Path) -> None:
     expected = artifact("artifact", kind="csv", columns=["a"], checks=ALL)
     tracemalloc.start()
     with path.open("rb") as f:
-        assert asking.problem(expected, f) is None
+        assert asking.findings(expected, f) == []
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20

@@ -18,6 +18,8 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import stage_record, text
 from orchestrator.shared.stage_record import Evidence, blank, read
 from orchestrator.verdict import junit, outcomes, routes
+from orchestrator.verdict.case import Run
+from orchestrator.verdict.rules import judge_stage
 from tests.support.agent_pod import artifact, pytest_stage, stage
 from tests.support.judging import judge
 
@@ -173,6 +175,35 @@ def test_the_first_rule_that_matches_decides(tmp_path: Path, facts: dict[str, An
     record = {**blank([]), "started": True, "exit_code": 0, "files": [file], "artifacts": [delivered], **facts}
     planned = stage("s", ["true"], expect={"artifacts": [artifact("a.txt")]})
     assert judge(planned, record, tmp_path, {}).status == status
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked", "content", "then", "now"),
+    [
+        ({}, {"checks": [{"column": "a", "max": 1}]}, "a\n2\n", "invalid", "failed"),
+        ({}, {"checks": [{"column": "a", "max": 1, "impossible": True}]}, "a\n2\n", "invalid", "invalid"),
+        ({}, {"checks": [{"column": "a", "max": 1}]}, "a\nx\n", "invalid", "invalid"),
+        ({}, {"columns": ["a"]}, "a\n1\nOOM\n", "passed", "invalid"),
+        ({}, {"columns": ["b"], "checks": [{"column": "a", "max": 1}]}, "a\n2\n", "invalid", "invalid"),
+        ({"exit_code": 1}, {"checks": [{"column": "a", "max": 1, "impossible": True}]}, "a\n2\n", "failed", "failed"),
+        ({"older": ["a"]}, {}, "a\n1\n", "invalid", "invalid"),
+        ({"equal_to_committed": {"a": "b"}}, {}, "a\n1\n", "invalid", "invalid"),
+        ({"equal_to_committed": {"a": "b"}}, {"reproducible": True}, "a\n1\n", "passed", "passed"),
+        ({}, {}, "a\n1\n", "passed", "passed"),
+    ],
+)
+def test_what_is_wrong_with_an_artifact_has_its_rule(
+    tmp_path: Path, facts: dict[str, Any], asked: dict[str, Any], content: str, then: str, now: str
+) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/a").write_text(content)
+    file = {"path": "artifacts/a", "bytes": len(content), "sha256": "0" * 64}
+    delivered = {"path": "a", "existed_before": False, "problem": None}
+    record = {**blank([]), "started": True, "exit_code": 0, "files": [file], "artifacts": [delivered], **facts}
+    planned = stage("s", ["true"], expect={"artifacts": [artifact("a", kind="csv", **asked)]})
+    for format_, status in ((1, then), (2, now)):
+        found = judge_stage(Run(tmp_path, format_), planned, record, {})  # type: ignore[arg-type]
+        assert (found.status, bool(found.reason)) == (status, status != "passed"), found
 
 
 def test_the_plans_word_counts_and_not_the_pods(tmp_path: Path) -> None:

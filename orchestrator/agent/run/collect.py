@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.moment import Moment
 from orchestrator.agent.run.secret_files import take_away
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of
+from orchestrator.shared.tree import Manifest, entry_of, is_empty
+from orchestrator.verdict.artifacts.asked import STREAMS
 
 _MOST_REFUSED = 1000
 _MOST_FILES = 1_000_000
@@ -25,22 +27,27 @@ _LINE_BYTES = 1 << 20
 class Artifacts:
     """The run's artifacts/, watched over its stages: what each one made, and what it did to the others'."""
 
-    def __init__(self, places: Layout) -> None:
+    def __init__(self, places: Layout, committed: Manifest) -> None:
         self._places = places
+        self._committed = {entry[1]: name for name, entry in committed.items() if not is_empty(entry)}
+        self._began = Moment(places.run_dir)
         self._before = snapshot(places.artifacts)
         # Artifacts that were delivered in the tree: they may stay there as they are.
         self.in_tree: Manifest = {}
 
-    def existing(self, expected: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-        """Whether each expected artifact, or the file in the tree that it is to be taken from, is there already."""
+    def begin(self, expected: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+        """A stage begins: whether each artifact that is expected of it, or the file in the tree that it is to be taken
+        from, is there already.
+        """
+        self._began = Moment(self._places.run_dir)
         return {a["path"]: any(map(os.path.lexists, self._places_of(a))) for a in expected}
 
     def deliver(self, expected: Mapping[str, Any], stage: str) -> str | None:
         """Bring an artifact into artifacts/ if it is made elsewhere; what is wrong with it, as a clause."""
         source = expected.get("from")
         try:
-            if source == "stdout":
-                copy_inside(self._places.run_dir, f"stages/{stage}/stdout", self._places.artifacts, expected["path"])
+            if source in STREAMS:
+                copy_inside(self._places.run_dir, f"stages/{stage}/{source}", self._places.artifacts, expected["path"])
             elif source:
                 name = source[len("tree:") :]
                 copy_inside(self._places.tree, name, self._places.artifacts, expected["path"])
@@ -55,6 +62,15 @@ class Artifacts:
         except OSError as e:
             return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
         return None
+
+    def older(self, expected: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Those that were last written before the stage began, wherever it has brought them from."""
+        return [a["path"] for a in expected if self._began.is_after(list(self._places_of(a))[-1])]
+
+    def equal_to_committed(self, expected: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Those that have the content of a file of the commit, with its name."""
+        blobs = {a["path"]: entry_of(self._places.artifacts / a["path"])[1] for a in expected}
+        return {path: self._committed[blob] for path, blob in blobs.items() if blob in self._committed}
 
     def put_back(self, expected: Iterable[Mapping[str, Any]]) -> None:
         """Bring delivered artifacts into a new tree, where they had been taken from."""

@@ -58,7 +58,7 @@ class Executor:
         self._fingerprint = fingerprint
         self._supervisor = supervisor
         self._secrets = secrets
-        self._artifacts = Artifacts(places)
+        self._artifacts = Artifacts(places, manifest)
         self._written = tree.write_times(places.tree, manifest)
         self._strays: List[str] = []
         self._statuses: Dict[str, Status] = {}
@@ -85,7 +85,7 @@ class Executor:
         record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
         if record["blocked"] is None:
             try:
-                existed = self._artifacts.existing(_artifacts(stage))
+                existed = self._artifacts.begin(_artifacts(stage))
                 self._note_ending(record, self._run_command(stage, command))
                 if record["gpu"]:
                     record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
@@ -168,6 +168,9 @@ class Executor:
         record["artifacts"] = [
             {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
         ]
+        delivered = [a for a in _artifacts(stage) if problems[a["path"]] is None]
+        record["older"] = self._artifacts.older(delivered)
+        record["equal_to_committed"] = self._artifacts.equal_to_committed(delivered)
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
         fresh = [name for name in fresh if name not in removed]

@@ -10,6 +10,8 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run.layout import Layout
+from orchestrator.shared import lfs
+from orchestrator.shared.text import with_commit
 
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
 _PYTEST = re.compile(r"pytest|py\.test")
@@ -17,8 +19,9 @@ _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
 
 def fill(text: str, commit: str, python: str, places: Layout) -> str:
-    """`text` with {artifacts}, {commit} and {python} replaced."""
-    return text.replace("{artifacts}", str(places.artifacts)).replace("{commit}", commit).replace("{python}", python)
+    """`text` with {artifacts}, {commit}, {commit7} and {python} replaced."""
+    filled = text.replace("{artifacts}", str(places.artifacts)).replace("{python}", python)
+    return with_commit(filled, commit)
 
 
 def with_python(argv: Sequence[str], python: str) -> list[str]:
@@ -94,12 +97,22 @@ def _obstacles(
         filled = path.replace("{artifacts}", str(places.artifacts))
         if not os.path.lexists(places.tree / filled):
             yield f"{path} is not in the commit" if filled == path else f"{path} is not there"
+        elif _is_lfs_pointer(places.tree / filled):
+            yield f"{path} is a Git LFS pointer: the commit does not hold the file that it stands for"
     yield _wrong_python(stage["argv"][0], interpreter)
     yield _missing_program(argv[0], env, places.tree)
     yield _other_python(argv[0], env, interpreter, places)
     module = module_of(argv)
     if module:
         yield _missing_module(module, env, interpreter, places.tree)
+
+
+def _is_lfs_pointer(path: Path) -> bool:
+    try:
+        with path.open("rb") as f:
+            return lfs.is_pointer(f)
+    except OSError:  # a directory, say
+        return False
 
 
 def _wrong_python(program: str, interpreter: Interpreter) -> str | None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Iterator, Mapping, NewType, Optional, Tuple, TypedDict
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, Tuple, TypedDict
 
+from orchestrator.shared import lfs
 from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields
 from orchestrator.shared.text import alternatives
 from orchestrator.verdict.artifacts import table, text
-from orchestrator.verdict.artifacts.kind import Bad, Kind
+from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind, Weight
 
 KINDS: Mapping[str, Kind] = {"text": text.KIND, "csv": table.CSV, "json": table.JSON, "jsonl": table.JSONL}
 
+STREAMS = ("stdout", "stderr")
+_TREE = "tree:"
+
 RelativePath = NewType("RelativePath", str)
 Source = NewType("Source", str)
-Asked = TypedDict("Asked", {"path": RelativePath, "from": Source, "kind": str}, total=False)
-"""Under $NSA_POD_ARTIFACTS, or `from` the stage's stdout or tree:FILE. The kind's own keys stand beside."""
+Asked = TypedDict("Asked", {"path": RelativePath, "from": Source, "kind": str, "reproducible": bool}, total=False)
+"""Under $NSA_POD_ARTIFACTS, or `from` the stage's stdout, stderr or tree:FILE; one that is `reproducible` may equal a
+file of the commit. The kind's own keys stand beside."""
 
 
 def kind_of(asked: Mapping[str, Any]) -> Kind:
@@ -45,18 +51,36 @@ def wrong(item: object, at: Location, *, closed: bool) -> Iterator[Error]:
     yield from found or kind.also(given, at)
 
 
-def problem(asked: Mapping[str, Any], f: BinaryIO) -> Optional[str]:
-    """What is wrong with the artifact in `f`, as a clause that follows its name; None if it is as asked for."""
+def normal(asked: Mapping[str, Any]) -> Dict[str, Any]:
+    """With its paths as a listing has them: `./a//b` is a/b."""
+    source = asked.get("from") or ""
+    paths = {"path": posixpath.normpath(asked["path"])}
+    if source.startswith(_TREE):
+        paths["from"] = _TREE + posixpath.normpath(source[len(_TREE) :])
+    return {**asked, **paths}
+
+
+def findings(asked: Mapping[str, Any], f: BinaryIO) -> List[Finding]:
+    """What is wrong with the artifact in `f`, in the order of the file: the first of each weight and format."""
+    first: Dict[Tuple[Weight, int], Finding] = {}
+    for found in _all_findings(asked, f):
+        first.setdefault((found.weight, found.since), found)
+    return list(first.values())
+
+
+def _all_findings(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     kind = kind_of(asked)
     if kind.most_bytes is not None and os.fstat(f.fileno()).st_size > kind.most_bytes:
-        return f"is larger than the {kind.most_bytes} bytes that a {kind.name} artifact may have"
+        yield Finding(f"is larger than the {kind.most_bytes} bytes that a {kind.name} artifact may have")
+        return
+    if lfs.is_pointer(f):
+        yield Finding("is a Git LFS pointer, not the file that it stands for", "borrowed", since=2)
     try:
-        kind.read(asked, f)
+        yield from kind.read(asked, f)
     except Bad as e:
-        return str(e)
+        yield Finding(str(e))
     except UnicodeDecodeError:
-        return "is not UTF-8 text"
-    return None
+        yield Finding("is not UTF-8 text")
 
 
 def _unknown(key: str, at: Location, known: Tuple[str, ...]) -> Error:
@@ -74,11 +98,11 @@ def _relative(path: str) -> Optional[str]:
 
 
 def _source(source: str) -> Optional[str]:
-    if source == "stdout":
+    if source in STREAMS:
         return None
-    if not source.startswith("tree:"):
-        return "expected 'from' to be stdout or tree:FILE"
-    return _relative(source[len("tree:") :])
+    if not source.startswith(_TREE):
+        return "expected 'from' to be stdout, stderr or tree:FILE"
+    return _relative(source[len(_TREE) :])
 
 
 RULES.update({RelativePath: _relative, Source: _source})

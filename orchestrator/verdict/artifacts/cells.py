@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, Optional, Union
+from typing import Any, List, Mapping, Optional, Union
 
 from orchestrator.shared.text import plain
 
@@ -22,6 +22,33 @@ def number_in(value: Any) -> Optional[Number]:
     if isinstance(value, int) and abs(value) >= _LARGEST:
         return math.inf if value > 0 else -math.inf
     return value if isinstance(value, (int, float)) else None
+
+
+def is_finite(value: Any) -> bool:
+    """Whether the cell holds a number, and neither NaN nor infinity."""
+    number = number_in(value)
+    return number is not None and math.isfinite(number)
+
+
+def is_word(value: Any) -> bool:
+    """Text that says that there is no number: OOM, skipped (no sm_90), n/a, -, nan; not 2.8.1, 1.2ms or 4106f1b."""
+    if not isinstance(value, str) or not value:
+        return False
+    if number_in(value) is not None:
+        return not is_finite(value)
+    return not next((c for c in value if c.isalnum()), "x").isdigit()
+
+
+def holds_nothing(value: Any) -> bool:
+    """null, blank text, or a list or object of which every part holds nothing."""
+    left: List[Any] = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, (dict, list)):
+            left.extend(part.values() if isinstance(part, dict) else part)
+        elif part is not None and not (isinstance(part, str) and not plain(part)):
+            return False
+    return True
 
 
 def as_equal(value: Any) -> Any:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Iterator, List, Optional
 
 from orchestrator.shared.files import Refused, clause
 from orchestrator.shared.stage_record import File
-from orchestrator.shared.text import listing
+from orchestrator.shared.text import listing, plain
 from orchestrator.verdict.artifacts import asked as asking
+from orchestrator.verdict.artifacts.kind import Finding, Weight
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
@@ -17,26 +18,45 @@ def asked(case: Case) -> List[asking.Asked]:
     return list(case.expect.get("artifacts") or ())
 
 
+def found(case: Case) -> List[Finding]:
+    """What is wrong with each, in their order, as sentences; what the format of the run knows."""
+    return [
+        finding._replace(sentence=f"artifact {artifact['path']} {finding.sentence}")
+        for artifact in asked(case)
+        for finding in _wrong_with(case, artifact)
+        if finding.since <= case.run.format
+    ]
+
+
 def problems(case: Case) -> Iterator[Optional[str]]:
-    """What is wrong with each, in their order."""
-    delivered = {artifact["path"]: artifact["problem"] for artifact in case.evidence["artifacts"]}
-    for artifact in asked(case):
-        path, cut = artifact["path"], case.evidence["truncated"].get("stdout")
-        if delivered.get(path):
-            yield f"artifact {path} {delivered[path]}"
-        elif artifact.get("from") == "stdout" and cut:
-            yield f"artifact {path} is not whole: {cut} bytes of stdout were cut"
-        else:
-            yield _content(case, artifact)
+    """What is wrong with them, whatever its weight: the rules that know one come first."""
+    return (finding.sentence for finding in case.artifacts)
+
+
+def of_weight(case: Case, weight: Weight) -> Iterator[Optional[str]]:
+    """What is wrong with them and weighs as much."""
+    return (finding.sentence for finding in case.artifacts if finding.weight == weight)
 
 
 def doubts(case: Case) -> Iterator[Optional[str]]:
-    """What shows that an artifact is not this stage's."""
+    """What shows that an artifact is not this stage's, or cannot be."""
     if case.evidence["overwritten"]:
         yield f"it changed files that earlier stages had delivered: {listing(case.evidence['overwritten'])}"
     for artifact in case.evidence["artifacts"]:
         if artifact["existed_before"]:
             yield f"artifact {artifact['path']} was there before the stage"
+    for path in case.evidence["older"]:
+        yield f"artifact {plain(path, 120)} is older than the stage: it was written before, and copied or moved here"
+    reproducible = {artifact["path"] for artifact in asked(case) if artifact.get("reproducible")}
+    for path, file in case.evidence["equal_to_committed"].items():
+        if path not in reproducible:
+            yield (
+                f"artifact {plain(path, 120)} equals {plain(file, 120)}, a file of the commit: expected one that only "
+                "the stage can have made, or `reproducible: true`"
+            )
+    if case.run.format > 1:
+        yield from of_weight(case, "borrowed")
+        yield from of_weight(case, "impossible")
 
 
 def delivered(case: Case) -> List[File]:
@@ -47,13 +67,23 @@ def delivered(case: Case) -> List[File]:
     return [{"path": path, "bytes": f["bytes"], "sha256": f["sha256"]} for path, f in found if f is not None]
 
 
-def _content(case: Case, artifact: asking.Asked) -> Optional[str]:
-    path = f"artifacts/{artifact['path']}"
-    if case.recorded(path) is None:
-        return f"artifact {artifact['path']} is missing"
+def _wrong_with(case: Case, artifact: asking.Asked) -> Iterator[Finding]:
+    path, source = artifact["path"], artifact.get("from") or ""
+    problem = next((a["problem"] for a in reversed(case.evidence["artifacts"]) if a["path"] == path), None)
+    cut = case.evidence["truncated"].get(source)
+    if problem:
+        yield Finding(problem)
+    elif cut:
+        yield Finding(f"is not whole: {cut} bytes of {source} were cut")
+    elif case.recorded(f"artifacts/{path}") is None:
+        yield Finding("is missing")
+    else:
+        yield from _content(case, artifact)
+
+
+def _content(case: Case, artifact: asking.Asked) -> Iterator[Finding]:
     try:
-        with case.open(path) as f:
-            wrong = asking.problem(artifact, f)
+        with case.open(f"artifacts/{artifact['path']}") as f:
+            yield from asking.findings(artifact, f)
     except (Refused, OSError) as e:
-        wrong = clause(e)
-    return f"artifact {artifact['path']} {wrong}" if wrong else None
+        yield Finding(clause(e))

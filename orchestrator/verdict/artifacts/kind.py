@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO, Callable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, BinaryIO, Callable, Iterator, Literal, Mapping, NamedTuple, Optional
 
 from orchestrator.shared.schema import Error, Location
 
+Weight = Literal["unmet", "impossible", "borrowed", "absent"]
+"""Of a value that does not hold, of one that cannot be, of a file that is not the stage's own, of what is not there."""
+
+
+class Finding(NamedTuple):
+    """What is wrong with an artifact, as a clause that follows its name; in runs of which formats, from `since` on."""
+
+    sentence: str
+    weight: Weight = "absent"
+    since: int = 1
+
 
 class Bad(Exception):
-    """The artifact is not what was asked for; the message is a clause that follows its name."""
+    """The artifact cannot be read further; the message is a clause that follows its name."""
 
 
 def _nothing_more(given: Mapping[str, Any], at: Location) -> Iterator[Error]:
@@ -16,10 +27,12 @@ def _nothing_more(given: Mapping[str, Any], at: Location) -> Iterator[Error]:
 
 
 class Kind(NamedTuple):
-    """`asks` is the TypedDict of its own keys; `read` raises Bad; `also` finds what the types alone do not tell."""
+    """`asks` is the TypedDict of its own keys; `read` finds what is wrong, in the order of the file, and may end it
+    with Bad; `also` finds what the types alone do not tell.
+    """
 
     name: str
     asks: Any
-    read: Callable[[Mapping[str, Any], BinaryIO], None]
+    read: Callable[[Mapping[str, Any], BinaryIO], Iterator[Finding]]
     also: Callable[[Mapping[str, Any], Location], Iterator[Error]] = _nothing_more
     most_bytes: Optional[int] = None

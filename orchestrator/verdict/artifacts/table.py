@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from typing import Any, BinaryIO, Iterator, List, Mapping, NewType, Sequence, TypedDict
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, Sequence, TypedDict, Union
 
 from orchestrator.shared import strict_json
 from orchestrator.shared.schema import RULES, Error, Location
 from orchestrator.shared.text import plain
 from orchestrator.verdict.artifacts import checks
-from orchestrator.verdict.artifacts.cells import Row, named, number_in, shown
-from orchestrator.verdict.artifacts.kind import Bad, Kind
+from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, named, number_in, shown
+from orchestrator.verdict.artifacts.columns import Allowed, Words
+from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
 
 Count = NewType("Count", int)
 RULES[Count] = lambda number: None if number >= 1 else "expected a whole number of at least 1"
 
 
 class AsksOfCsv(TypedDict, total=False):
-    """Columns whose every cell is a finite number or a text that is not blank; how many rows at least; checks."""
+    """Columns whose every cell is a finite number or a text that is not blank; how many rows at least; checks; by
+    column, words that may stand where numbers are owed."""
 
     columns: List[str]
     min_rows: Count
     checks: List[Any]
+    allow: Dict[str, List[str]]
 
 
 class AsksOfJson(TypedDict, total=False):
@@ -33,9 +35,10 @@ class AsksOfJson(TypedDict, total=False):
     keys: List[str]
     min_rows: Count
     checks: List[Any]
+    allow: Dict[str, List[str]]
 
 
-def _csv(asked: Mapping[str, Any], f: BinaryIO) -> None:
+def _csv(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     reader = csv.reader(io.TextIOWrapper(f, encoding="utf-8-sig", newline=""), strict=True)
     try:
         header = next(reader, None)
@@ -43,7 +46,7 @@ def _csv(asked: Mapping[str, Any], f: BinaryIO) -> None:
             raise Bad("is empty" if header is None else "begins with a blank line instead of a header")
         if len(set(header)) < len(header):
             raise Bad("has two columns of the same name")
-        _check_table(asked, header, _csv_rows(reader, header))
+        yield from _Table(asked, header).findings(_csv_rows(reader, header))
     except csv.Error as e:
         raise Bad(f"is not CSV: line {reader.line_num}: {e}") from e
 
@@ -55,23 +58,27 @@ def _csv_rows(reader: Iterator[Sequence[str]], header: Sequence[str]) -> Iterato
         yield {name: fields[i].strip() for i, name in enumerate(header)}
 
 
-def _jsonl(asked: Mapping[str, Any], f: BinaryIO) -> None:
-    _check_table(asked, None, (_parse(line, f"line {n}: ") for n, line in enumerate(f, start=1)))
+def _jsonl(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
+    rows = (_parse(line, f"line {n}: ") for n, line in enumerate(f, start=1))
+    yield from _Table(asked, None, asked.get("keys") or ()).findings(rows)
 
 
-def _json(asked: Mapping[str, Any], f: BinaryIO) -> None:
+def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     content = _parse(f.read(), "")
     keys = asked.get("keys") or ()
     if keys and not isinstance(content, dict):
         raise Bad("is not an object with keys")
     for key in keys:
         if key not in content:
-            raise Bad(f"lacks the key {named(key)!r}")
-        if content[key] in ("", None):
-            raise Bad(f"holds nothing under the key {named(key)!r}")
-    if content in ({}, [], "", None):
-        raise Bad("holds nothing")
-    _check_table(asked, None, iter(content if isinstance(content, list) else [content]))
+            yield Finding(f"lacks the key {named(key)!r}")
+        elif holds_nothing(content[key]):
+            yield _nothing(content[key], f"holds nothing under the key {named(key)!r}")
+        elif number_in(content[key]) is not None and not is_finite(content[key]):
+            where = f"under the key {named(key)!r}"
+            yield Finding(f"holds {shown(content[key])} {where}, expected a finite value", since=2)
+    if holds_nothing(content):
+        yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
+    yield from _Table(asked, None).findings(iter(content if isinstance(content, list) else [content]))
 
 
 def _parse(text: bytes, where: str) -> Any:
@@ -83,44 +90,75 @@ def _parse(text: bytes, where: str) -> Any:
         raise Bad(f"is not JSON: {where}{plain(e, 120)}") from e
 
 
-def _check_table(asked: Mapping[str, Any], header: Sequence[str] | None, rows: Iterator[Any]) -> None:
-    """Check all rows in one pass; `header` is None where each row (a JSON object) has its own keys."""
-    columns = [*(asked.get("columns") or ()), *((asked.get("keys") or ()) if asked.get("kind") == "jsonl" else ())]
-    made = [checks.make(spec) for spec in asked.get("checks") or ()]
-    wanted = [*columns, *(name for check in made for name in check.columns)]
-    if header is not None:
-        _require(wanted, header, "the header")
-    count = 0
-    for count, row in enumerate(rows, start=1):
-        if row in ({}, [], "", None) or (isinstance(row, dict) and all(cell in ("", None) for cell in row.values())):
-            raise Bad(f"holds nothing in row {count}")
-        if wanted and not isinstance(row, dict):
-            raise Bad(f"holds no object in row {count}, expected the keys {plain(', '.join(wanted), 120)}")
-        if header is None:
-            _require(wanted, row, f"row {count}")
-        for name in columns:
-            _check_cell(row[name], name, count)
-        for check in made:
-            check.see(row, count)
-    if count < asked.get("min_rows", 1):
-        shape = "has only a header" if header is not None and count == 0 else f"has {count} rows"
-        raise Bad(f"{shape}, expected at least {asked.get('min_rows', 1)} rows")
-    for check in made:
-        check.finish()
+# What format 1 took for nothing.
+_NOTHING: Sequence[Any] = ({}, [], "", None)
 
 
-def _require(names: Sequence[str], present: Sequence[str] | Row, where: str) -> None:
-    for name in names:
-        if name not in present:
-            raise Bad(f"lacks the column {named(name)!r} in {where}")
+def _nothing(value: Any, sentence: str) -> Finding:
+    return Finding(sentence, since=1 if value in ("", None) else 2)
 
 
-def _check_cell(value: Any, name: str, row: int) -> None:
-    number = number_in(value)
-    if value is None or value == "":
-        raise Bad(f"is empty in row {row}, column {named(name)}")
-    if number is not None and not math.isfinite(number):
-        raise Bad(f"holds {shown(value)} in row {row}, column {named(name)}, expected a finite value")
+class _Table:
+    """What is asked of a table, whose rows are seen once; `header` is None where each row (a JSON object) has its own
+    keys; `keys` are owed by each row."""
+
+    def __init__(self, asked: Mapping[str, Any], header: Optional[Sequence[str]], keys: Sequence[str] = ()) -> None:
+        self._header = header
+        self._min_rows = asked.get("min_rows", 1)
+        self._columns = [*(asked.get("columns") or ()), *keys]
+        self._allowed = Allowed(asked.get("allow") or {})
+        self._checks = [check for spec in asked.get("checks") or () for check in checks.make(spec, self._allowed)]
+        self._wanted = [*self._columns, *(name for check in self._checks for name in check.columns)]
+        self._words = Words(self._columns, self._allowed)
+
+    def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
+        """What is wrong, row by row."""
+        if self._header is not None:
+            lacking = list(_lacking(self._wanted, self._header, "the header"))
+            if lacking:
+                yield from lacking
+                return
+        count = 0
+        for count, row in enumerate(rows, start=1):
+            yield from self._of_row(row, count)
+        if count < self._min_rows:
+            shape = "has only a header" if self._header is not None and count == 0 else f"has {count} rows"
+            yield Finding(f"{shape}, expected at least {self._min_rows} rows")
+        for check in self._checks:
+            yield from check.finish()
+        yield from self._words.finish()
+
+    def _of_row(self, row: Any, number: int) -> Iterator[Finding]:
+        if holds_nothing(row):
+            flat = row in _NOTHING or (isinstance(row, dict) and all(cell in ("", None) for cell in row.values()))
+            yield Finding(f"holds nothing in row {number}", since=1 if flat else 2)
+            if flat:
+                return
+        if self._wanted and not isinstance(row, dict):
+            wanted = plain(", ".join(self._wanted), 120)
+            yield Finding(f"holds no object in row {number}, expected the keys {wanted}")
+            return
+        lacking = list(_lacking(self._wanted, row, f"row {number}")) if self._header is None else []
+        if lacking:
+            yield from lacking
+            return
+        for name in self._columns:
+            if not self._allowed.holds(row, name):
+                yield from _of_cell(row[name], name, number)
+        for check in self._checks:
+            yield from check.see(row, number)
+        self._words.see(row, number)
+
+
+def _lacking(names: Sequence[str], present: Union[Sequence[str], Row], where: str) -> Iterator[Finding]:
+    return (Finding(f"lacks the column {named(name)!r} in {where}") for name in names if name not in present)
+
+
+def _of_cell(value: Any, name: str, row: int) -> Iterator[Finding]:
+    if holds_nothing(value):
+        yield _nothing(value, f"is empty in row {row}, column {named(name)}")
+    elif number_in(value) is not None and not is_finite(value):
+        yield Finding(f"holds {shown(value)} in row {row}, column {named(name)}, expected a finite value")
 
 
 def _checks_that_cannot_be(given: Mapping[str, Any], at: Location) -> Iterator[Error]:

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Option
 
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import plain, shows
-from orchestrator.verdict.artifacts.kind import Bad, Kind
+from orchestrator.verdict.artifacts.kind import Finding, Kind
 
 _PIECE = 1 << 16
 
@@ -21,7 +21,7 @@ class Asks(TypedDict, total=False):
     lacks: List[Phrase]
 
 
-def _read(asked: Mapping[str, Any], f: BinaryIO) -> None:
+def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     wanted, unwanted = (list(asked.get(key) or ()) for key in ("contains", "lacks"))
     found: Dict[str, bool] = dict.fromkeys([*wanted, *unwanted], False)
     blank = True
@@ -31,13 +31,13 @@ def _read(asked: Mapping[str, Any], f: BinaryIO) -> None:
             return
         found.update((phrase, True) for phrase, seen in found.items() if not seen and phrase.encode() in piece)
     if blank:
-        raise Bad("is empty" if f.tell() == 0 else "is blank")
+        yield Finding("is empty" if f.tell() == 0 else "is blank")
     missing = _first(phrase for phrase in wanted if not found[phrase])
     if missing:
-        raise Bad(f"does not contain {missing}")
+        yield Finding(f"does not contain {missing}")
     forbidden = _first(phrase for phrase in unwanted if found[phrase])
     if forbidden:
-        raise Bad(f"contains {forbidden}, which it must not")
+        yield Finding(f"contains {forbidden}, which it must not")
 
 
 def _pieces(f: BinaryIO, overlap: int) -> Iterator[bytes]:

@@ -1,0 +1,61 @@
+"""The cells of a table's columns, over all rows: what allowed words stand for, and words where numbers are owed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Collection, Dict, Iterator, Mapping, Sequence
+
+from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, is_word, named, shown
+from orchestrator.verdict.artifacts.kind import Finding
+
+
+class Allowed:
+    """`allow` of a runbook: by column, the words that may stand where a number is owed."""
+
+    def __init__(self, words: Mapping[str, Sequence[str]]) -> None:
+        self._words = words
+
+    def holds(self, row: Row, name: str) -> bool:
+        """Whether one of them stands there; "" allows a cell that is empty."""
+        value = row.get(name)
+        return name in self._words and ("" if value is None else value) in self._words[name]
+
+
+class Words:
+    """Words in columns of numbers.
+
+    A column that is `owed` is one of numbers if any cell holds one and all others hold words; any other column if most
+    of its cells hold numbers. Names, versions, dates, figures with units make a column that is none.
+    """
+
+    def __init__(self, owed: Collection[str], allowed: Allowed) -> None:
+        self._owed, self._allowed = owed, allowed
+        self._numbers: Counter[str] = Counter()
+        self._words: Counter[str] = Counter()
+        self._others: Counter[str] = Counter()
+        self._first: Dict[str, str] = {}
+
+    def see(self, row: Any, number: int) -> None:
+        """Look at a row; only one of named cells has columns."""
+        for name, value in row.items() if isinstance(row, dict) else ():
+            if holds_nothing(value) or self._allowed.holds(row, name):
+                continue
+            if is_finite(value):
+                self._numbers[name] += 1
+            elif is_word(value):
+                self._words[name] += 1
+                self._first.setdefault(name, f"holds {shown(value)} in row {number}, column {named(name)}")
+            else:
+                self._others[name] += 1
+
+    def finish(self) -> Iterator[Finding]:
+        """What is wrong, after the last row."""
+        for name, sentence in self._first.items():
+            if self._is_of_numbers(name):
+                yield Finding(f"{sentence}, expected a number as in other rows, or a word that `allow` names", since=2)
+
+    def _is_of_numbers(self, name: str) -> bool:
+        numbers, words, others = self._numbers[name], self._words[name], self._others[name]
+        if name in self._owed:
+            return numbers > 0 and others == 0
+        return numbers > words + others
