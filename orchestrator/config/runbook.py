@@ -23,12 +23,15 @@ from orchestrator.verdict.expect import wrong as wrong_expectations
 Source = Literal["repository", "packaged", "file"]
 
 _CONDITION = re.compile(r"^(cuda|sm>=\d{2,3}|has:[A-Za-z0-9._-]+)$")
-# pytest options whose value is the next argument; any other bare argument is a path.
-_PYTEST_VALUES = frozenset(
-    "-k -m -p -c -o -W -n -r --rootdir --ignore --ignore-glob --deselect --junitxml --junit-xml --maxfail --tb "
-    "--durations --basetemp --override-ini --confcutdir --import-mode --log-level --log-file --timeout --dist "
-    "--tx --color --capture --cov --hypothesis-profile --hypothesis-seed --pyargs --config-file".split()
+# What a bare argument after an option of pytest's, or of a plugin's, may be: a value. Only after these it is a path.
+_PYTEST_FLAGS = frozenset(
+    "--quiet --verbose --exitfirst --no-header --no-summary --showlocals --no-showlocals --lf --last-failed --ff "
+    "--failed-first --nf --new-first --cache-clear --sw --stepwise --sw-skip --stepwise-skip --co --collect-only "
+    "--strict --strict-config --strict-markers --pyargs --noconftest --keep-duplicates --runxfail --pdb --trace "
+    "--doctest-modules --doctest-continue-on-failure --disable-warnings --disable-pytest-warnings --full-trace "
+    "--continue-on-collection-errors --collect-in-virtualenv --setup-show --setup-only --setup-plan --xfail-tb".split()
 )
+_PYTEST_SHORT_WITH_VALUE = frozenset("kmpcoWrn")
 _PYTHON = re.compile(r"^(\{python\}|python(\d(\.\d+)?)?)$")
 _PYTHON_VALUES = frozenset({"-W", "-X"})
 
@@ -211,14 +214,26 @@ def _python_target(run: Sequence[str]) -> tuple[Literal["module", "file", "other
 
 
 def _pytest_positionals(arguments: Sequence[str]) -> list[str]:
+    """The files that pytest is told to run. One that is missed here is missed by pytest itself."""
     found = []
+    value_may_follow = False
     rest = iter(arguments)
     for argument in rest:
-        if argument in _PYTEST_VALUES:
-            next(rest, None)
-        elif not argument.startswith("-"):
+        if argument == "--":
+            return found + [path.split("::", 1)[0] for path in rest]
+        if argument.startswith("-"):
+            value_may_follow = _value_may_follow(argument)
+        elif value_may_follow:
+            value_may_follow = False
+        else:
             found.append(argument.split("::", 1)[0])
     return found
+
+
+def _value_may_follow(option: str) -> bool:
+    if option.startswith("--"):
+        return "=" not in option and option not in _PYTEST_FLAGS
+    return option[-1] in _PYTEST_SHORT_WITH_VALUE and not any(c in _PYTEST_SHORT_WITH_VALUE for c in option[1:-1])
 
 
 def examples() -> Path:

@@ -152,3 +152,19 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
         find_runbook("cpu-smok", tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         find_runbook("./none.yaml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "paths"),
+    [
+        ("-q a.py b.py::test_b", ["a.py", "b.py"]),
+        ("--reruns 2 --count 3 --numprocesses 2 --durations-min 0.1 --cov-report html a.py", ["a.py"]),
+        ("a.py --reruns 2", ["a.py"]),
+        ("--reruns=2 a.py -x b.py --lf c.py", ["a.py", "b.py", "c.py"]),
+        ("-k name -n 4 a.py -n4 b.py -qk name c.py -rA d.py", ["a.py", "b.py", "c.py", "d.py"]),
+        ("--pyargs a.py -- -b.py", ["a.py", "-b.py"]),
+    ],
+)
+def test_an_options_value_is_no_path(arguments: str, paths: list[str]) -> None:
+    stage = Stage.model_validate({"name": "s", "run": ["pytest", *arguments.split()]})
+    assert named_paths(stage) == paths
