@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from orchestrator.config.variables import EnvMap
 from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
+from orchestrator.shared.globs import wrong_pattern
 from orchestrator.shared.schema import MISSING, Error
 from orchestrator.verdict.expect import wrong as wrong_expectations
 
@@ -38,7 +39,15 @@ def _condition(text: str) -> str:
     return text
 
 
+def _pattern(text: str) -> str:
+    wrong = wrong_pattern(text)
+    if wrong:
+        raise ValueError(wrong)
+    return text
+
+
 Condition = Annotated[str, AfterValidator(_condition)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Seconds = Annotated[float, Field(gt=0, strict=False)]
 
@@ -89,6 +98,7 @@ class Stage(_Model):
     needs: list[str] = []
     when: list[Condition] = []
     required: bool = True
+    builds: list[Pattern] = []
     exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
     expect: Expectations = {}

@@ -25,6 +25,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.plan import (
     FORMAT,
     HASH_DIGITS,
+    Ancestry,
     Environment,
     LeftOut,
     Limits,
@@ -51,6 +52,7 @@ class Tree:
 
     commit: str
     commit_object: bytes
+    ancestry: Ancestry
     tree: str
     submodules: Sequence[Submodule]
     dirty: bool
@@ -131,6 +133,7 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         who=who(),
         commit=tree.commit,
         commit_object=base64.b64encode(tree.commit_object).decode(),
+        ancestry=tree.ancestry,
         tree=tree.tree,
         submodules=list(tree.submodules),
         dirty=tree.dirty,
@@ -263,6 +266,7 @@ def _planned(
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
         expect=_expect(stage),
+        builds=list(stage.builds),
         blocked=f"requires {missing}" if missing else _absent(stage, tree),
     )
 

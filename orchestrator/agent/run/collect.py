@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.secret_files import take_away
@@ -14,7 +14,6 @@ from orchestrator.shared.files import Refused, copy_inside, describe, open_insid
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File, ForeignModule
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of
 
 GUARD_REPORT = "modules.jsonl"
 _MAX_REPORT_BYTES = 1 << 20
@@ -30,8 +29,6 @@ class Artifacts:
     def __init__(self, places: Layout) -> None:
         self._places = places
         self._before = snapshot(places.artifacts)
-        # Artifacts that were delivered in the tree: they may stay there as they are.
-        self.in_tree: Manifest = {}
 
     def existing(self, expected: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
         """Whether each expected artifact, or the file in the tree that it is to be taken from, is there already."""
@@ -46,7 +43,6 @@ class Artifacts:
             elif source:
                 name = source[len("tree:") :]
                 copy_inside(self._places.tree, name, self._places.artifacts, expected["path"])
-                self.in_tree[name] = entry_of(self._places.tree / name)
             else:
                 with open_inside(self._places.artifacts, expected["path"]) as f:
                     return self._link_outside(os.fstat(f.fileno()))
@@ -57,14 +53,6 @@ class Artifacts:
         except OSError as e:
             return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
         return None
-
-    def put_back(self, expected: Iterable[Mapping[str, Any]]) -> None:
-        """Bring delivered artifacts into a new tree, where they had been taken from."""
-        for source, path in ((a.get("from") or "", a["path"]) for a in expected):
-            if source.startswith("tree:"):
-                name = source[len("tree:") :]
-                copy_inside(self._places.artifacts, path, self._places.tree, name)
-                self.in_tree[name] = entry_of(self._places.tree / name)
 
     def _link_outside(self, status: os.stat_result) -> str | None:
         """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""
@@ -82,10 +70,8 @@ class Artifacts:
         return fresh, overwritten
 
     def take_away(self, names: Sequence[str], redactor: Redactor) -> dict[str, str]:
-        """Remove those of the artifacts `names` that hold a secret value, in the tree too; why, by artifact."""
+        """Remove those of the artifacts `names` that hold a secret value; why, by artifact."""
         removed = take_away(self._places.artifacts, names, redactor)
-        for name in take_away(self._places.tree, list(self.in_tree), redactor):
-            del self.in_tree[name]
         for name in removed:
             self._before.pop(name, None)
         return removed
