@@ -52,7 +52,7 @@ def test_a_changed_tree_costs_its_own_stage_the_credit(pod: Pod, code: str, name
 
 @pytest.mark.parametrize("name", ["conftest.py", "pkg/_C.so", ".hidden"])
 def test_what_a_stage_leaves_is_gone_before_the_next_begins(pod: Pod, name: str) -> None:
-    looks = "import os\ndef test_a(): assert not os.path.exists({!r})\n".format(name)
+    looks = f"import os\ndef test_a(): assert not os.path.exists({name!r})\n"
     first = said("first", script(f"open({name!r}, 'w').write('raise SystemExit'); print(1)"))
     run = pod.run({**FILES, "test_it.py": looks}, first, pytest_stage("second", "test_it.py"))
     assert statuses(run) == ["passed", "passed"]
