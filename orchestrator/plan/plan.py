@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
@@ -52,11 +52,11 @@ class Tree:
 
     commit: str
     commit_object: bytes
-    ancestry: Ancestry
     tree: str
     submodules: Sequence[Submodule]
     dirty: bool
     files: frozenset[str]
+    ancestry: Ancestry = field(default_factory=lambda: Ancestry(objects="", tags={}))
 
     def has(self, path: str) -> bool:
         """Whether `path` is a file or a directory of the tree."""

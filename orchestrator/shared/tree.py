@@ -19,6 +19,7 @@ from orchestrator.shared.plan import Submodule
 Manifest = Dict[str, Tuple[str, str]]
 
 _UNKNOWN = ("other", "")
+_PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 SHA1_OPTIONS: dict[str, Any] = {"usedforsecurity": False} if sys.version_info >= (3, 9) else {}
 
@@ -93,10 +94,13 @@ def object_name(kind: str, content: bytes) -> str:
 def copy(source: Path, target: Path) -> None:
     """Copy the files and links below `source` to the new directory `target`, by reflink where the disk can."""
     target.mkdir()
+    made = {str(target)}
     for name, path in _walk(source):
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        copy_file(path, str(place))
+        folder, _, last = f"{target}/{name}".rpartition("/")
+        if folder not in made:
+            os.makedirs(folder, exist_ok=True)
+            made.add(folder)
+        copy_file(path, f"{folder}/{last}")
 
 
 def copy_file(source: str, target: str) -> None:
@@ -108,7 +112,7 @@ def copy_file(source: str, target: str) -> None:
         try:
             fcntl.ioctl(dst.fileno(), _FICLONE, src.fileno())
         except OSError:  # a file system without reflinks
-            shutil.copyfileobj(src, dst, 1 << 20)
+            shutil.copyfileobj(src, dst, _PIECE)
         if os.fstat(src.fileno()).st_mode & 0o100:
             os.fchmod(dst.fileno(), 0o755)
 
@@ -139,6 +143,6 @@ def _sort_key(name: str, entry: object) -> bytes:
 def _hash_file(path: str | Path) -> str:
     with open(path, "rb") as f:
         digest = hashlib.sha1(b"blob %d\0" % os.fstat(f.fileno()).st_size, **SHA1_OPTIONS)
-        for piece in iter(lambda: f.read(1 << 16), b""):
+        for piece in iter(lambda: f.read(_PIECE), b""):
             digest.update(piece)
     return digest.hexdigest()

@@ -37,4 +37,4 @@ def test_what_is_no_pattern(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["a", "a/", "**", "a/**/b", "[", "a..b"])
 def test_what_is_one(pattern: str) -> None:
-    assert wrong_pattern(pattern) is None and not matcher([pattern])("elsewhere/zzz") or pattern == "**"
+    assert (wrong_pattern(pattern) is None and not matcher([pattern])("elsewhere/zzz")) or pattern == "**"

@@ -28,8 +28,6 @@ ADA = Capabilities(sm=89, packages=frozenset({"torch", "flash-attn"}))
 def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, **pod: Any) -> Plan:
     runbook = loads(text, "r.yaml", Runbook)
     origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=True)
-    tree = Tree(
-        "c" * 40, b"", {"objects": "", "tags": {}}, "7" * 40, [], False, frozenset({"tests/test_a.py", "README"})
-    )
+    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"tests/test_a.py", "README"}))
     work = Work(runbook, origin, Pod(name="p", transport="local", **pod), tree)
     return make_plan(work, Place({"kind": "system"}, have, {}, "/w"))

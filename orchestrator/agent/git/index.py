@@ -31,7 +31,7 @@ def _entry(root: Path, name: bytes, path: str, entry: tuple[str, str]) -> bytes:
 def _stat_data(root: Path, path: str, mode: int) -> tuple[int, ...]:
     """What git compares to tell, without reading it, that a file is unchanged."""
     try:
-        s = os.lstat(root / path)
+        s = os.lstat(f"{root}/{path}")
     except OSError:  # a submodule that is not there
         return 0, 0, 0, 0, 0, 0, mode, 0, 0, 0
     times = (part for ns in (s.st_ctime_ns, s.st_mtime_ns) for part in divmod(ns, 10**9))

@@ -16,7 +16,7 @@ from orchestrator.shared.tree import SHA1_OPTIONS
 
 _KINDS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
 _NAME = 20  # bytes of a SHA-1
-_PIECE = 1 << 20
+_PIECE = 1 << 16
 _COMPRESSED_BYTES = 1 << 16  # what is larger is stored as it is: a run waits for this
 _IDX_HEAD = b"\377tOc" + struct.pack(">I", 2)
 _FANOUT = 256 * 4
