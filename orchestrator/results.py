@@ -58,7 +58,7 @@ class StageResult(_Model):
     tests: Annotated[TestSummary, _AS_IT_IS] = {}
     routes: dict[str, str] = {}
     artifacts: list[ArtifactResult] = []
-    left: Annotated[Left | None, _AS_IT_IS] = None
+    left: Annotated[Left, _AS_IT_IS] | None = None
     notes: list[str] = []
 
 

@@ -144,7 +144,17 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 
 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
-    for key in set(blank([])) - {"seconds", "leftovers", "refused", "redacted", "gpu", "used_cuda", "unseen_sessions"}:
+    for key in set(blank([])) - {
+        "left",
+        "built",
+        "seconds",
+        "leftovers",
+        "refused",
+        "redacted",
+        "gpu",
+        "used_cuda",
+        "unseen_sessions",
+    }:
         record = {k: v for k, v in blank([]).items() if k != key}
         assert judge(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 

@@ -31,9 +31,11 @@ def with_plugin(argv: Sequence[str], tree: Path, junit: Path) -> list[str]:
     """A pytest command with the agent's options: the plugin's first, those that must win over the runbook's last."""
     start = argv.index("-m") + 2 if module_of(argv) == "pytest" else 1
     end = argv.index("--") if "--" in argv[start:] else len(argv)
-    first = ["-p", PYTEST_PLUGIN, "-p", "no:cacheprovider"]
+    first = ["-p", PYTEST_PLUGIN]
     last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
     last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
+    if "no:cacheprovider" not in argv:  # its own, empty: neither in the tree nor another stage's
+        last += ["-o", f"cache_dir={junit.parent}/pytest_cache"]
     return [*argv[:start], *first, *argv[start:end], *last, *argv[end:]]
 
 
