@@ -41,7 +41,7 @@ python3 -c 'import pkg.core; print(pkg.core.VALUE)'; cp -p old pkg/core.py
 """
 TOUCHES = """
 touch pkg/*.py; ln pkg/core.py other.py; rm other.py; chmod g+w pkg/core.py
-test -z "$(git status --porcelain)" && git ls-files --error-unmatch pkg/core.py && git diff --exit-code
+test -z "$(git status --porcelain -uno)" && git ls-files --error-unmatch pkg/core.py && git diff --exit-code
 """
 FAILS = "def test_a(): assert 0\n"
 DROPS_FIRST = "def pytest_collection_modifyitems(items): del items[0]\n"
