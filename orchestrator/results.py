@@ -19,7 +19,8 @@ from orchestrator.shared import journal, stage_record, telemetry
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
 from orchestrator.shared.plan import Plan, RunbookOrigin, Stage, is_not_the_commits
-from orchestrator.shared.stage_record import Evidence
+from orchestrator.shared.schema import first_error
+from orchestrator.shared.stage_record import Built, Evidence, Left
 from orchestrator.text import count, listing, number, plain
 from orchestrator.verdict import routes
 from orchestrator.verdict.case import Run
@@ -57,6 +58,7 @@ class StageResult(_Model):
     tests: Annotated[TestSummary, _AS_IT_IS] = {}
     routes: dict[str, str] = {}
     artifacts: list[ArtifactResult] = []
+    left: Annotated[Left, _AS_IT_IS] | None = None
     notes: list[str] = []
 
 
@@ -195,7 +197,16 @@ def _judge_stage(
         tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
         artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
+        left=_left(told or {}),
     )
+
+
+def _left(facts: Mapping[str, Any]) -> Left | None:
+    """What it left in the tree, if it left anything."""
+    left = facts.get("left")
+    if first_error(left, Left, "left") or not left["count"]:  # type: ignore[index]
+        return None
+    return Left(count=left["count"], first=[plain(path) for path in left["first"]])  # type: ignore[index]
 
 
 def _never_ended(ended_early: str | None) -> str:
@@ -212,9 +223,25 @@ def _notes(facts: Mapping[str, Any]) -> Iterator[str]:
     unknown = facts["gpu"].get("unknown") if isinstance(facts.get("gpu"), dict) else None
     if unknown:
         yield f"whether someone else used the GPU could not be checked: {plain(unknown)}"
+    left = _left(facts)
+    if left:
+        yield f"left in the tree, and removed before the next stage: {_some(left)}"
+    built = facts.get("built")
+    if built and not first_error(built, Built, "built"):
+        yield f"built in the tree, for the stages after it: {_some(built)}"
+    tree = facts.get("tree")
+    set_back = tree.get("set_back") if isinstance(tree, dict) else None
+    if isinstance(set_back, list) and set_back:
+        yield f"data of the commit was written while it ran, and is as it was: {listing(set_back)}"
     outlived = [_outlived(process) for process in _mappings(facts.get("leftovers"))]
     if outlived:
         yield f"processes that outlived it were ended: {listing(outlived)}"
+
+
+def _some(told: Left | Built) -> str:
+    """The first of them, and how many more there are."""
+    more = told["count"] - len(told["first"])
+    return ", ".join(map(plain, told["first"])) + (f" and {more} more" if more > 0 else "")
 
 
 def _outlived(process: Mapping[str, Any]) -> str:

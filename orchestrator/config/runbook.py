@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from orchestrator.config.variables import EnvMap
 from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
+from orchestrator.shared.globs import wrong_pattern
 from orchestrator.shared.schema import MISSING, Error
 from orchestrator.verdict.artifacts.asked import normal
 from orchestrator.verdict.expect import wrong as wrong_expectations
@@ -42,7 +43,15 @@ def _condition(text: str) -> str:
     return text
 
 
+def _pattern(text: str) -> str:
+    wrong = wrong_pattern(text)
+    if wrong:
+        raise ValueError(wrong)
+    return text
+
+
 Condition = Annotated[str, AfterValidator(_condition)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Seconds = Annotated[float, Field(gt=0, strict=False)]
 
@@ -94,6 +103,7 @@ class Stage(_Model):
     needs: list[str] = []
     when: list[Condition] = []
     required: bool = True
+    builds: list[Pattern] = []
     exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
     expect: Expectations = {}
@@ -215,7 +225,7 @@ def _python_target(run: Sequence[str]) -> tuple[Literal["module", "file", "other
 
 def _pytest_positionals(arguments: Sequence[str]) -> list[str]:
     """The files that pytest is told to run. One that is missed here is missed by pytest itself."""
-    found = []
+    found: list[str] = []
     value_may_follow = False
     rest = iter(arguments)
     for argument in rest:

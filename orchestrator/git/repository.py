@@ -118,6 +118,23 @@ class Repository:
         """The commit object's content, whose hash the commit is."""
         return self._output("cat-file", "commit", commit)
 
+    def said(self, *arguments: str, stdin: bytes = b"") -> bytes | None:
+        """What git answers to a question that it may have no answer to."""
+        done = self._git(*arguments, stdin=stdin)
+        return done.stdout if done.returncode == 0 else None
+
+    def objects(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Kind and content of each of these small objects."""
+        data = self._output("cat-file", "--batch", stdin="".join(f"{name}\n" for name in names).encode())
+        at = 0
+        for name in names:
+            end = data.index(b"\n", at)
+            found, kind, size = data[at:end].decode().split()
+            if found != name:
+                raise InputError(f"{self.root}: git gave the object {found} for {name}")
+            at = end + 1 + int(size) + 1
+            yield kind, data[end + 1 : at - 1]
+
     def blob_at(self, commit: str, path: str) -> bytes | None:
         """The content of the file at `path`, or None if the commit has none there."""
         done = self._git("cat-file", "blob", f"{commit}:{path}")

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.plan import (
     FORMAT,
     HASH_DIGITS,
+    Ancestry,
     Environment,
     LeftOut,
     Limits,
@@ -56,6 +57,7 @@ class Tree:
     submodules: Sequence[Submodule]
     dirty: bool
     files: frozenset[str]
+    ancestry: Ancestry = field(default_factory=lambda: Ancestry(objects="", tags={}))
 
     def has(self, path: str) -> bool:
         """Whether `path` is a file or a directory of the tree."""
@@ -132,6 +134,7 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         who=who(),
         commit=tree.commit,
         commit_object=base64.b64encode(tree.commit_object).decode(),
+        ancestry=tree.ancestry,
         tree=tree.tree,
         submodules=list(tree.submodules),
         dirty=tree.dirty,
@@ -264,6 +267,7 @@ def _planned(
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
         expect=_expect(stage, tree.commit),
+        builds=list(stage.builds),
         blocked=f"requires {missing}" if missing else _absent(stage, tree),
     )
 

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from orchestrator.shared.stage_record import File
 
@@ -127,13 +127,23 @@ def walk(root: Path, skip: Callable[[str], bool] = lambda folder: False) -> Iter
                     folders.append((entry.path, relative + "/"))
 
 
-def snapshot(root: Path) -> dict[str, tuple[int, ...]]:
-    """All files below `root`: relative path -> what changes when the file is written or replaced."""
-    return {name: _identity(entry.stat(follow_symlinks=False)) for name, entry in walk(root)}
+class Identity(NamedTuple):
+    """What changes when a file is written or replaced; times in nanoseconds."""
+
+    mode: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
 
 
-def _identity(s: os.stat_result) -> tuple[int, ...]:
-    return s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+def snapshot(root: Path) -> dict[str, Identity]:
+    """All files below `root` by relative path."""
+    return {name: identity(entry.stat(follow_symlinks=False)) for name, entry in walk(root)}
+
+
+def identity(s: os.stat_result) -> Identity:
+    return Identity(s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
 
 
 def copy_inside(source_root: Path, source: str, target_root: Path, target: str) -> None:

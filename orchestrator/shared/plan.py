@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, TypedDict, cast
 
 from orchestrator.shared import strict_json
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.schema import first_error
+from orchestrator.shared.schema import LATER, first_error
 
 FORMAT = 2
 """Of the plans and journals that this version writes. Format 1 had no number in its journals."""
@@ -33,7 +33,8 @@ class Limits(TypedDict):
 
 class Stage(TypedDict):
     """One process (group): `argv` still has its placeholders, `env` is complete but for the allow-list and for
-    `secrets`, variables whose values the launch hands over beside the plan. `expect` is for `verdict` to read.
+    `secrets`, variables whose values the launch hands over beside the plan. `expect` is for `verdict` to read;
+    `builds` are patterns of files in the tree that the stages after it get.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Stage(TypedDict):
     exclusive: Optional[Literal["gpu"]]
     limits: Limits
     expect: Dict[str, Any]
+    builds: List[str]
     blocked: Optional[str]
 
 
@@ -65,6 +67,14 @@ class Submodule(TypedDict):
     path: str
     commit: str
     tree: str
+
+
+class Ancestry(TypedDict):
+    """What `git describe` needs of what was before the commit: `objects` (commits and tags, as git stores them, in
+    base64 of zlib), and the `tags` by name, each with its object."""
+
+    objects: str
+    tags: Dict[str, str]
 
 
 class _Origin(TypedDict):
@@ -163,6 +173,7 @@ class Plan(TypedDict):
     who: str
     commit: str
     commit_object: str
+    ancestry: Ancestry
     tree: str
     submodules: List[Submodule]
     dirty: bool
@@ -184,6 +195,10 @@ def is_not_the_commits(runbook: RunbookOrigin) -> bool:
     if runbook["source"] == "packaged":
         return "instead_of" in runbook
     return not runbook["committed"]
+
+
+LATER[Stage] = frozenset({"builds"})
+LATER[Plan] = frozenset({"ancestry"})
 
 
 def canonical(plan: Mapping[str, Any]) -> bytes:

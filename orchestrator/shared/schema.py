@@ -31,6 +31,8 @@ Rule = Callable[[Any], Optional[str]]
 MISSING = "is missing"
 RULES: Dict[object, Rule] = {}
 """By NewType: what is wrong with a value of the right type, as a sentence; None for one that is right."""
+LATER: Dict[object, FrozenSet[str]] = {}
+"""By TypedDict: keys that came later, which a value of an earlier version may lack."""
 
 _NAMES = {
     str: "text",
@@ -88,7 +90,7 @@ def fields(shape: Any) -> Dict[str, Any]:
 def _required(shape: Any) -> FrozenSet[str]:
     """The keys that must be there. Python 3.8 knows of whole classes only whether all of theirs must."""
     known: FrozenSet[str] = getattr(shape, "__required_keys__", frozenset(fields(shape) if shape.__total__ else ()))
-    return known
+    return known - LATER.get(shape, frozenset())
 
 
 def is_typed_dict(shape: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, TypedDict, cast
 
-from orchestrator.shared.schema import first_error
+from orchestrator.shared.schema import LATER, first_error
 
 RunEndedBy = Literal["cancel", "limit"]
 EndedBy = Literal["wall", "silence", "cancel", "limit"]
@@ -19,11 +19,30 @@ class File(TypedDict):
 
 
 class TreeState(TypedDict):
-    """The run's tree after the stage: files of the commit that `changed`, and `strays`, which are not the commit's."""
+    """The run's tree after the stage: files of the commit that `changed`, and `strays`, which are not the commit's and
+    could not be removed; code that was written and is as it was (`rewritten`), and the same of data (`set_back`).
+    """
 
     ok: bool
     changed: List[str]
     strays: List[str]
+    rewritten: List[str]
+    set_back: List[str]
+
+
+class Left(TypedDict):
+    """What a stage left in the tree, and was removed: how much, and the first of it; a folder ends with a slash."""
+
+    count: int
+    first: List[str]
+
+
+class Built(TypedDict):
+    """What a stage made in the tree for later ones; `tree` is git's hash of it."""
+
+    count: int
+    first: List[str]
+    tree: str
 
 
 class GpuUse(TypedDict):
@@ -88,6 +107,8 @@ class StageRecord(Evidence):
     redacted: Dict[str, List[str]]  # names of the secret values that were replaced, by file
     leftovers: List[Dict[str, Any]]  # processes that outlived the stage's own, and were ended
     refused: List[Dict[str, str]]  # what it left that is no regular file
+    left: Left
+    built: Optional[Built]
 
 
 # Evidence that the journals of earlier versions do not have.
@@ -101,6 +122,9 @@ _ABSENT: Mapping[str, Any] = {
 }
 
 
+LATER[TreeState] = frozenset({"rewritten", "set_back"})
+
+
 def blank(stray_before: Sequence[str]) -> StageRecord:
     """The record of a stage that did not start."""
     return {
@@ -110,7 +134,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "signal": None,
         "ended_by": None,
         "truncated": {},
-        "tree": {"ok": True, "changed": [], "strays": []},
+        "tree": {"ok": True, "changed": [], "strays": [], "rewritten": [], "set_back": []},
         "stray_before": list(stray_before),
         "environment_ok": True,
         "journal_ok": True,
@@ -129,6 +153,8 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "redacted": {},
         "leftovers": [],
         "refused": [],
+        "left": {"count": 0, "first": []},
+        "built": None,
     }
 
 

@@ -1,17 +1,14 @@
-"""A commit's tree on disk: its git hash recomputed from the files, a run's own copy of it, and what was done to it."""
+"""A commit's tree on disk: its git hash recomputed from the files, and a run's own copy of it."""
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import sys
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Tuple
 
@@ -21,20 +18,10 @@ from orchestrator.shared.plan import Submodule
 # Path -> (git mode, sha1 of the blob). Whatever git cannot hold has the mode "other" and no hash.
 Manifest = Dict[str, Tuple[str, str]]
 
-# Path -> modification and change time, in nanoseconds.
-WriteTimes = Mapping[str, Tuple[int, int]]
-
 _UNKNOWN = ("other", "")
+_PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
-_SHA1_OPTIONS: dict[str, Any] = {"usedforsecurity": False} if sys.version_info >= (3, 9) else {}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """`changed` names files of the commit that are missing or different; `strays` what is not the commit's."""
-
-    changed: list[str] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)
+SHA1_OPTIONS: dict[str, Any] = {"usedforsecurity": False} if sys.version_info >= (3, 9) else {}
 
 
 def scan(root: Path) -> Manifest:
@@ -44,18 +31,28 @@ def scan(root: Path) -> Manifest:
 
 def tree_hash(manifest: Manifest, submodules: Sequence[Submodule] = ()) -> str:
     """The git hash of the tree with these files, submodules as links to their commits."""
-    top: dict[str, Any] = {}
+    *_, top = tree_objects(entries(manifest, submodules))
+    return object_name("tree", top)
+
+
+def entries(manifest: Manifest, submodules: Sequence[Submodule] = ()) -> Manifest:
+    """What git's own list of the tree has: its files, and submodules as links to their commits."""
     links = {s["path"]: ("160000", s["commit"]) for s in submodules}
     inside = tuple(path + "/" for path in links)
-    own = {path: entry for path, entry in manifest.items() if not path.startswith(inside)}
-    outermost = {path: entry for path, entry in links.items() if not path.startswith(inside)}
-    for path, entry in {**own, **outermost}.items():
+    found = {**manifest, **links}
+    return {path: entry for path, entry in found.items() if not path.startswith(inside)} if inside else found
+
+
+def tree_objects(listed: Manifest) -> Iterator[bytes]:
+    """The content of each of git's objects for these folders, the top's last."""
+    top: dict[str, Any] = {}
+    for path, entry in listed.items():
         *folders, name = path.split("/")
         folder = top
         for part in folders:
             folder = folder.setdefault(part, {})
         folder[name] = entry
-    return _hash_folder(top)
+    return _folder_objects(top)
 
 
 def wrong_hash(manifest: Manifest, tree: str, submodules: Sequence[Submodule] = ()) -> str | None:
@@ -81,7 +78,7 @@ def entry_of(path: str | Path) -> tuple[str, str]:
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISLNK(mode):
-            return "120000", _hash_object("blob", os.fsencode(os.readlink(path)))
+            return "120000", object_name("blob", os.fsencode(os.readlink(path)))
         if stat.S_ISREG(mode):
             return ("100755" if mode & 0o100 else "100644"), _hash_file(path)
     except OSError:
@@ -91,61 +88,38 @@ def entry_of(path: str | Path) -> tuple[str, str]:
 
 def is_empty(entry: tuple[str, str]) -> bool:
     """Whether a manifest's entry is that of a file without content."""
-    return entry[1] == _hash_object("blob", b"")
+    return entry[1] == object_name("blob", b"")
 
 
-def write_times(root: Path, files: Iterable[str]) -> WriteTimes:
-    """When each of `files` was last written: the change time cannot be set back, as the content can."""
-    return {name: _write_time(root / name) for name in files}
-
-
-def difference(root: Path, expected: Manifest, allowed: Manifest, commit: str, written: WriteTimes) -> Difference:
-    """What was done to the tree at `root` since it was `expected`; `allowed` files may be there as they are.
-
-    A file that was written since `written` has changed, even if its content was set back.
-    """
-    found = {name: entry_of(p) if name in expected or name in allowed else _UNKNOWN for name, p in _walk(root)}
-    now = write_times(root, expected)
-    changed = sorted(path for path, entry in expected.items() if found.get(path) != entry or now[path] != written[path])
-    strays = sorted(path for path, entry in found.items() if path not in expected and allowed.get(path) != entry)
-    if _git_head(root) != commit:
-        changed.append(".git/HEAD")
-    return Difference(changed, strays)
+def object_name(kind: str, content: bytes) -> str:
+    """Git's name of an object."""
+    return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content, **SHA1_OPTIONS).hexdigest()
 
 
 def copy(source: Path, target: Path) -> None:
     """Copy the files and links below `source` to the new directory `target`, by reflink where the disk can."""
     target.mkdir()
+    made = {str(target)}
     for name, path in _walk(source):
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.islink(path):
-            os.symlink(os.readlink(path), place)
-        else:
-            _copy_file(path, str(place))
+        folder, _, last = f"{target}/{name}".rpartition("/")
+        if folder not in made:
+            os.makedirs(folder, exist_ok=True)
+            made.add(folder)
+        copy_file(path, f"{folder}/{last}")
 
 
-def make_git(root: Path, commit: str, commit_object: str, tree: str) -> None:
-    """A minimal .git with HEAD detached at `commit`, enough for `git rev-parse HEAD`.
-
-    With `commit_object` (the object's content in base64), unless that is empty, `git log -1` works too; ValueError if
-    its hash is not `commit`, or if it is the commit of another tree than `tree`.
-    """
-    git = root / ".git"
-    for folder in ("objects", "refs/heads"):
-        (git / folder).mkdir(parents=True)
-    (git / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
-    (git / "HEAD").write_text(commit + "\n")
-    if commit_object:
-        content = base64.b64decode(commit_object, validate=True)
-        if _hash_object("commit", content) != commit:
-            raise ValueError(f"the commit object in the plan is not that of {commit}")
-        if not content.startswith(f"tree {tree}\n".encode()):
-            raise ValueError(f"the plan's tree {tree} is not that of its commit {commit}")
-        place = git / "objects" / commit[:2] / commit[2:]
-        place.parent.mkdir()
-        place.write_bytes(zlib.compress(b"commit %d\0" % len(content) + content))
-        (git / "shallow").write_text(commit + "\n")  # its parents are not here
+def copy_file(source: str, target: str) -> None:
+    """Copy a file or a link to the new path `target`, by reflink where the disk can."""
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+        return
+    with open(source, "rb") as src, open(target, "xb") as dst:
+        try:
+            fcntl.ioctl(dst.fileno(), _FICLONE, src.fileno())
+        except OSError:  # a file system without reflinks
+            shutil.copyfileobj(src, dst, _PIECE)
+        if os.fstat(src.fileno()).st_mode & 0o100:
+            os.fchmod(dst.fileno(), 0o755)
 
 
 def _walk(root: Path) -> Iterator[tuple[str, str]]:
@@ -153,12 +127,17 @@ def _walk(root: Path) -> Iterator[tuple[str, str]]:
     return ((name, entry.path) for name, entry in walk(root, skip=lambda folder: folder == ".git"))
 
 
-def _hash_folder(folder: Mapping[str, Any]) -> str:
+def _folder_objects(folder: Mapping[str, Any]) -> Iterator[bytes]:
     content = b""
     for name, entry in sorted(folder.items(), key=lambda item: _sort_key(*item)):
-        mode, digest = ("40000", _hash_folder(entry)) if isinstance(entry, dict) else entry
+        if isinstance(entry, dict):
+            below = list(_folder_objects(entry))
+            yield from below
+            mode, digest = "40000", object_name("tree", below[-1])
+        else:
+            mode, digest = entry
         content += b"%s %s\0" % (mode.encode(), os.fsencode(name)) + bytes.fromhex(digest)
-    return _hash_object("tree", content)
+    yield content
 
 
 def _sort_key(name: str, entry: object) -> bytes:
@@ -166,38 +145,9 @@ def _sort_key(name: str, entry: object) -> bytes:
     return os.fsencode(name) + (b"/" if isinstance(entry, dict) else b"")
 
 
-def _hash_object(kind: str, content: bytes) -> str:
-    return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content, **_SHA1_OPTIONS).hexdigest()
-
-
 def _hash_file(path: str | Path) -> str:
     with open(path, "rb") as f:
-        digest = hashlib.sha1(b"blob %d\0" % os.fstat(f.fileno()).st_size, **_SHA1_OPTIONS)
-        for piece in iter(lambda: f.read(1 << 16), b""):
+        digest = hashlib.sha1(b"blob %d\0" % os.fstat(f.fileno()).st_size, **SHA1_OPTIONS)
+        for piece in iter(lambda: f.read(_PIECE), b""):
             digest.update(piece)
     return digest.hexdigest()
-
-
-def _write_time(path: Path) -> tuple[int, int]:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_ctime_ns
-
-
-def _git_head(root: Path) -> str:
-    try:
-        return (root / ".git" / "HEAD").read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _copy_file(source: str, target: str) -> None:
-    with open(source, "rb") as src, open(target, "xb") as dst:
-        try:
-            fcntl.ioctl(dst.fileno(), _FICLONE, src.fileno())
-        except OSError:  # a file system without reflinks
-            shutil.copyfileobj(src, dst, 1 << 20)
-    if os.stat(source).st_mode & 0o100:
-        os.chmod(target, 0o755)

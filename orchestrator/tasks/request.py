@@ -11,6 +11,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook
 from orchestrator.config.variables import Variables
 from orchestrator.errors import InputError
+from orchestrator.git.ancestry import ancestry_of
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pairing.choose import require_possible
 from orchestrator.pairing.table import table
@@ -77,6 +78,7 @@ class Request:
         tree = Tree(
             commit=self.revision.commit,
             commit_object=self.repo.commit_object(self.revision.commit),
+            ancestry=ancestry_of(self.repo, self.revision.commit),
             tree=self.revision.tree,
             submodules=self.contents.submodules,
             dirty=bool(self.dirty),

@@ -16,6 +16,8 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     changed = record["tree"]["changed"]
     if changed or not record["tree"]["ok"]:
         yield f"files of the commit were changed in the run's tree: {listing(changed)}"
+    if record["tree"].get("rewritten"):
+        yield f"code of the commit was written while it ran, and set back: {listing(record['tree']['rewritten'])}"
     if record["stray_before"]:
         yield f"an earlier stage left files in the tree that are not the commit's: {listing(record['stray_before'])}"
     if not record["environment_ok"]:

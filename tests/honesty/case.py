@@ -59,9 +59,8 @@ class Case:
 
     @property
     def stages(self) -> list[Stage]:
-        """The runbook's stages; after a case of several, the tree is set in order for the next."""
-        own = [self.stage] if self.stage else []
-        return [*self.before, *own, *([_tidy(self.name)] if self.before else [])]
+        """The runbook's stages."""
+        return [*self.before, *([self.stage] if self.stage else [])]
 
 
 def lie(made: StageCase, pretends: str, *, honest: str, **more: Any) -> Case:
@@ -97,10 +96,3 @@ def in_runbook(made: StageCase) -> dict[str, Any]:
     planned = made.stage
     kept = ("name", "env", "paths", "needs", "required", "limits", "expect")
     return {"run": planned["argv"], **{key: planned[key] for key in kept}}
-
-
-def _tidy(name: str) -> Stage:
-    """A stage that makes the run's tree what the commit is, from the pod's own copy of it."""
-    copy = "rsync -a --delete --exclude /.git ../../../trees/*/ ./ && echo {commit} > .git/HEAD && echo tidy"
-    expect = {"artifacts": [{"path": f"{name}.tidy.txt", "from": "stdout"}]}
-    return {"name": f"{name}.tidy", "run": ["sh", "-c", copy], "required": False, "expect": expect}

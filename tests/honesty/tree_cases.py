@@ -28,6 +28,21 @@ open("pkg/core.py", "w").write(before)
 print("VALUE is", pkg.core.VALUE)
 """
 ONLY_READS = "".join(line for line in EDIT_AND_BACK.splitlines(keepends=True) if '"w"' not in line)
+NEEDS_BUILT = "import os\ndef test_a(): assert os.path.exists('pkg/core.so')\n"
+LEAVES_BYTECODE = """
+import importlib.util, py_compile
+open('other.py', 'w').write('VALUE = 2\\n')
+place = importlib.util.cache_from_source('pkg/core.py')
+py_compile.compile('other.py', place, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+"""
+COPIED_BACK = """
+cp -p pkg/core.py old; echo VALUE = 2 > pkg/core.py
+python3 -c 'import pkg.core; print(pkg.core.VALUE)'; cp -p old pkg/core.py
+"""
+TOUCHES = """
+touch pkg/*.py; ln pkg/core.py other.py; rm other.py; chmod g+w pkg/core.py
+test -z "$(git status --porcelain -uno)" && git ls-files --error-unmatch pkg/core.py && git diff --exit-code
+"""
 FAILS = "def test_a(): assert 0\n"
 DROPS_FIRST = "def pytest_collection_modifyitems(items): del items[0]\n"
 NSA = {"nsa/__init__.py": "VALUE = 'own'\n"}
@@ -126,6 +141,15 @@ HONEST = [
         ),
     ),
     truth(
+        tests("built_and_used", "passed", "", NEEDS_BUILT.replace("core.so", "built.so"), files=CORE),
+        "the stage before it declares the .so that it builds",
+        before=first("built_and_used", "open('pkg/built.so', 'w').write('x')", builds=["pkg/*.so"]),
+    ),
+    truth(
+        runs("only_touched", "passed", "", "sh", "-c", TOUCHES, files=CORE),
+        "a shell touches the commit's files, links one, and asks git whether all is clean",
+    ),
+    truth(
         runs("own_module", "passed", "", "python", "tool.py", env=ELSEWHERE, files={**NSA, "tool.py": SHOWS_NSA}),
         "another `nsa` is on PYTHONPATH, behind the tree's own",
         before=first("own_module", OTHER_NSA),
@@ -143,13 +167,13 @@ HONEST = [
 
 LIES = [
     lie(
-        tests("edited_by_a_stage", "invalid", "pkg/core.py", NEEDS_VALUE.format(2), files=CORE),
+        tests("edited_by_a_stage", "failed", "test_a failed", NEEDS_VALUE.format(2), files=CORE),
         "a stage edits the tree, and the next one's tests pass",
         honest="clean_tree",
         before=first("edited_by_a_stage", EDIT),
     ),
     lie(
-        tests("edit_reverted", "invalid", "pkg/core.py", NEEDS_VALUE.format(2), files=CORE, conftest=REVERT),
+        tests("edit_reverted", "failed", "test_a failed", NEEDS_VALUE.format(2), files=CORE, conftest=REVERT),
         "the edit of an earlier stage is reverted before the run ends",
         honest="clean_tree",
         before=first("edit_reverted", EDIT),
@@ -179,8 +203,8 @@ LIES = [
     lie(
         tests(
             "stray_conftest",
-            "invalid",
-            "not the commit's: stray_conftest/conftest.py",
+            "failed",
+            "test_a failed",
             FAILS + TWO[19:],
             files={"stray_conftest/.gitignore": "conftest.py\n"},
         ),
@@ -189,18 +213,21 @@ LIES = [
         before=first("stray_conftest", f"open('stray_conftest/conftest.py', 'w').write({DROPS_FIRST!r})"),
     ),
     lie(
-        tests(
-            "stray_extension", "invalid", "not the commit's: pkg/core.so", TWO, files={**CORE, ".gitignore": "*.so\n"}
-        ),
-        "a stage leaves an ignored .so in the tree",
-        honest="left_an_artifact",
+        tests("stray_extension", "failed", "test_a failed", NEEDS_BUILT, files={**CORE, ".gitignore": "*.so\n"}),
+        "a stage leaves an ignored .so in the tree, which it does not declare, and the next one's tests live on it",
+        honest="built_and_used",
         before=first("stray_extension", "open('pkg/core.so', 'w').write('x')"),
     ),
     lie(
-        tests("stray_bytecode", "invalid", "not the commit's: pkg/__pycache__", NEEDS_VALUE.format(1), files=CORE),
+        tests("stray_bytecode", "failed", "test_a failed", NEEDS_VALUE.format(2), files=CORE),
         "a stage leaves bytecode in the place of a module",
         honest="left_an_artifact",
-        before=first("stray_bytecode", "import py_compile; py_compile.compile('pkg/core.py')"),
+        before=first("stray_bytecode", LEAVES_BYTECODE),
+    ),
+    lie(
+        runs("copied_back", "invalid", "set back: pkg/core.py", "sh", "-c", COPIED_BACK, files=CORE),
+        "a shell puts another module in the place of the commit's, runs it, and copies the old one back with its times",
+        honest="only_touched",
     ),
     lie(
         tests(

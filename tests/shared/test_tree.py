@@ -73,22 +73,6 @@ def test_a_copy_is_equal_and_no_link(repo: Path, tmp_path: Path) -> None:
     assert not os.path.samefile(repo / "a", tmp_path / "copy/a")
 
 
-def test_difference_names_what_is_not_gits_kind_of_file(repo: Path) -> None:
-    manifest, commit = tree.scan(repo), git(repo, "rev-parse", "HEAD")
-    (repo / ".git/HEAD").write_text(commit)
-    written = tree.write_times(repo, manifest)
-    assert tree.difference(repo, manifest, {}, commit, written) == tree.Difference([], [])
-    os.mkfifo(repo / "pipe")
-    (repo / "a").unlink()
-    os.mkfifo(repo / "a")
-    (repo / "big").write_bytes(b"x")
-    allowed = {"big": tree.entry_of(repo / "big")}
-    assert tree.difference(repo, manifest, allowed, commit, written) == tree.Difference(["a"], ["pipe"])
-    (repo / "big").write_bytes(b"y")
-    assert tree.difference(repo, manifest, allowed, commit, written).strays == ["big", "pipe"]
-    assert tree.difference(repo, manifest, {}, "0" * 40, written).changed == ["a", ".git/HEAD"]
-
-
 def test_adopt_tree(pod: Pod) -> None:
     hashed = pod.add_tree({"a.txt": "1\n"})
     target = pod.workdir / "trees" / hashed

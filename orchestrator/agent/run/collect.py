@@ -32,8 +32,6 @@ class Artifacts:
         self._committed = {entry[1]: name for name, entry in committed.items() if not is_empty(entry)}
         self._began = Moment(places.run_dir)
         self._before = snapshot(places.artifacts)
-        # Artifacts that were delivered in the tree: they may stay there as they are.
-        self.in_tree: Manifest = {}
 
     def begin(self, expected: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
         """A stage begins: whether each artifact that is expected of it, or the file in the tree that it is to be taken
@@ -51,7 +49,6 @@ class Artifacts:
             elif source:
                 name = source[len("tree:") :]
                 copy_inside(self._places.tree, name, self._places.artifacts, expected["path"])
-                self.in_tree[name] = entry_of(self._places.tree / name)
             else:
                 with open_inside(self._places.artifacts, expected["path"]) as f:
                     return self._link_outside(os.fstat(f.fileno()))
@@ -72,14 +69,6 @@ class Artifacts:
         blobs = {a["path"]: entry_of(self._places.artifacts / a["path"])[1] for a in expected}
         return {path: self._committed[blob] for path, blob in blobs.items() if blob in self._committed}
 
-    def put_back(self, expected: Iterable[Mapping[str, Any]]) -> None:
-        """Bring delivered artifacts into a new tree, where they had been taken from."""
-        for source, path in ((a.get("from") or "", a["path"]) for a in expected):
-            if source.startswith("tree:"):
-                name = source[len("tree:") :]
-                copy_inside(self._places.artifacts, path, self._places.tree, name)
-                self.in_tree[name] = entry_of(self._places.tree / name)
-
     def _link_outside(self, status: os.stat_result) -> str | None:
         """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""
         if status.st_nlink == 1:
@@ -96,10 +85,8 @@ class Artifacts:
         return fresh, overwritten
 
     def take_away(self, names: Sequence[str], redactor: Redactor) -> dict[str, str]:
-        """Remove those of the artifacts `names` that hold a secret value, in the tree too; why, by artifact."""
+        """Remove those of the artifacts `names` that hold a secret value; why, by artifact."""
         removed = take_away(self._places.artifacts, names, redactor)
-        for name in take_away(self._places.tree, list(self.in_tree), redactor):
-            del self.in_tree[name]
         for name in removed:
             self._before.pop(name, None)
         return removed

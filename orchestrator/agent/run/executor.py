@@ -23,6 +23,7 @@ from orchestrator.agent.run.secret_files import redact_logs, take_away
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
 from orchestrator.agent.run.variables import inherited
+from orchestrator.agent.run.workspace import Workspace
 from orchestrator.shared import tree
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted
 from orchestrator.shared.files import walk
@@ -59,7 +60,7 @@ class Executor:
         self._supervisor = supervisor
         self._secrets = secrets
         self._artifacts = Artifacts(places, manifest)
-        self._written = tree.write_times(places.tree, manifest)
+        self._workspace = Workspace(plan, places, manifest)
         self._strays: List[str] = []
         self._statuses: Dict[str, Status] = {}
         self._run = Run(places.run_dir, devices=routes.devices(plan))
@@ -68,13 +69,8 @@ class Executor:
         self._commands = Commands(plan["commit"], places, interpreter, self._injection.venv, secrets, cache)
 
     def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
-        """Count the stages that an earlier agent of the run finished, and put back what they delivered in the tree."""
-        for stage in self._plan["stages"]:
-            done = records.get(stage["name"])
-            if done:
-                self._statuses[stage["name"]] = done["status"]
-                kept = {file["path"] for file in done["files"]}
-                self._artifacts.put_back(a for a in _artifacts(stage) if f"artifacts/{a['path']}" in kept)
+        """Count the stages that an earlier agent of the run finished."""
+        self._statuses.update({name: done["status"] for name, done in records.items()})
 
     def run_stage(self, number: int, stage: Stage) -> None:
         """Run one stage (or say why it is blocked), judge it, and record both."""
@@ -125,6 +121,7 @@ class Executor:
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"the pod has no place for the stage: {e}") from e
         limits = stage["limits"]
+        self._workspace.begin()
         self._journal.append(
             StageStarted(
                 event="stage_started",
@@ -186,16 +183,29 @@ class Executor:
         record["executed"] = seen.executed
         record["foreign_modules"] = list(seen.foreign_modules.values())
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
-        done = tree.difference(
-            self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"], self._written
-        )
-        self._written = tree.write_times(self._places.tree, self._manifest)
-        strays_removed = take_away(self._places.tree, done.strays, self._secrets.redactor)
-        record["refused"] += [{"path": f"tree/{name}", "reason": why} for name, why in strays_removed.items()]
-        self._strays = done.strays[:_MOST_NAMED]
-        record["tree"] = {"ok": not done.changed, "changed": done.changed[:_MOST_NAMED], "strays": self._strays}
+        self._note_tree(stage, record)
         record["environment_ok"] = self._environment_ok()
         record["journal_ok"] = self._journal.intact()
+
+    def _note_tree(self, stage: Stage, record: StageRecord) -> None:
+        """What the stage did to the tree, which is set in order for the next one."""
+        holding: Dict[str, str] = {}
+
+        def is_clean(path: str) -> bool:
+            holding.update(take_away(self._places.tree, [path], self._secrets.redactor))
+            return path not in holding
+
+        done = self._workspace.end(stage, is_clean)
+        record["refused"] += [{"path": f"tree/{name}", "reason": why} for name, why in holding.items()]
+        record["left"], record["built"] = done.told_left, done.told_built
+        self._strays = done.stuck[:_MOST_NAMED]
+        record["tree"] = {
+            "ok": not done.changed,
+            "changed": done.changed[:_MOST_NAMED],
+            "strays": self._strays,
+            "rewritten": done.rewritten[:_MOST_NAMED],
+            "set_back": done.set_back[:_MOST_NAMED],
+        }
 
     def _without_secrets(self, stage: Stage, folder: Path, made: Sequence[str], record: StageRecord) -> Dict[str, str]:
         """Redact the stage's own files, take away what of `made` holds a secret value: why, by artifact."""

@@ -47,6 +47,16 @@ class Layout:
     def pristine(self, tree: str) -> Path:
         return self.workdir / "trees" / tree
 
+    @property
+    def objects(self) -> Path:
+        """Git's objects, for all runs."""
+        return self.workdir / "objects"
+
+    @property
+    def builds(self) -> Path:
+        """What stages built in the tree for later ones, as they left it: a folder for each stage."""
+        return self.run_dir / "builds"
+
     def cache(self, key: str) -> Path:
         return self.workdir / "cache" / key
 

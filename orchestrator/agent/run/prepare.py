@@ -33,10 +33,11 @@ def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[st
     """A pytest command with the agent's options: those that must win over the runbook's come last."""
     start = argv.index("-m") + 2 if module_of(argv) == "pytest" else 1
     end = argv.index("--") if "--" in argv[start:] else len(argv)
-    first = ["-p", "no:cacheprovider"]
     last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
     last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
-    return [*argv[:start], *first, *argv[start:end], *last, *argv[end:]]
+    if "no:cacheprovider" not in argv:  # its own, empty: neither in the tree nor another stage's
+        last += ["-o", f"cache_dir={junit.parent}/pytest_cache"]
+    return [*argv[:end], *last, *argv[end:]]
 
 
 def module_of(argv: Sequence[str]) -> str | None:

@@ -18,6 +18,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import Refused, describe, walk
 from orchestrator.shared.plan import Plan, Stage, plan_hash
 from orchestrator.shared.redaction import Redactor
+from orchestrator.shared.tree import scan, tree_hash
 
 _ASIDE = "interrupted"
 
@@ -43,6 +44,9 @@ class Past:
             for file in found["files"]:
                 if not self._is_here(file):
                     raise Failure(f"{file['path']} is not as stage {name} left it: start a new run")
+            built = found.get("built")
+            if built and tree_hash(scan(self.places.builds / name)) != built["tree"]:
+                raise Failure(f"what stage {name} built is not as it left it: start a new run")
 
     def put_aside(self, stages: Sequence[Stage], redactor: Redactor) -> None:
         """Move what unfinished stages left (logs, artifacts) to interrupted/, and delete the tree that they worked in.
@@ -52,6 +56,7 @@ class Past:
         aside = self._new_folder()
         for name in [stage["name"] for stage in stages if stage["name"] not in self.records]:
             _move(self.places.run_dir, f"stages/{name}", aside)
+            shutil.rmtree(self.places.builds / name, ignore_errors=True)
         kept = {file["path"] for found in self.records.values() for file in found["files"]}
         for name, _ in list(walk(self.places.artifacts)):
             if f"artifacts/{name}" not in kept:

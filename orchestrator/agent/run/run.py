@@ -260,10 +260,6 @@ def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
     wrong = tree.wrong_hash(manifest, plan["tree"], plan["submodules"])
     if wrong:
         raise Failure(f"{pristine} is not the commit's tree: {wrong}")
-    try:
-        tree.make_git(places.tree, plan["commit"], plan["commit_object"], plan["tree"])
-    except ValueError as e:
-        raise Failure(str(e)) from e
     return manifest
 
 

@@ -1,0 +1,1 @@
+"""A run's .git, made without git: its objects, its index, its references."""
