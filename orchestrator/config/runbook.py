@@ -16,8 +16,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from orchestrator.config.variables import EnvMap
 from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
-from orchestrator.shared.schema import MISSING, Error
+from orchestrator.shared.schema import MISSING, RULES, Error
 from orchestrator.verdict.expect import wrong as wrong_expectations
+from orchestrator.verdict.integrity import Glob
 
 Source = Literal["repository", "packaged", "file"]
 
@@ -38,6 +39,14 @@ def _condition(text: str) -> str:
     return text
 
 
+def _absolute(pattern: str) -> str:
+    wrong = RULES[Glob](pattern)
+    if wrong:
+        raise ValueError(wrong)
+    return pattern
+
+
+AbsoluteGlob = Annotated[str, AfterValidator(_absolute)]
 Condition = Annotated[str, AfterValidator(_condition)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Seconds = Annotated[float, Field(gt=0, strict=False)]
@@ -91,6 +100,7 @@ class Stage(_Model):
     required: bool = True
     exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
+    outside: list[AbsoluteGlob] = []
     expect: Expectations = {}
 
     @property
@@ -121,6 +131,7 @@ class Runbook(_Model):
     environment: EnvironmentSpec = EnvironmentSpec()
     env: EnvMap = {}
     limits: Limits = Limits()
+    outside: list[AbsoluteGlob] = []
     stages: Annotated[list[Stage], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -262,16 +262,20 @@ def _planned(
         pytest=stage.is_pytest,
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
-        expect=_expect(stage),
+        expect=_expect(stage, runbook),
         blocked=f"requires {missing}" if missing else _absent(stage, tree),
     )
 
 
-def _expect(stage: RunbookStage) -> dict[str, Any]:
+def _expect(stage: RunbookStage, runbook: Runbook) -> dict[str, Any]:
     """What the stage is asked for; of tests, one pass where it does not say."""
-    if not stage.is_pytest:
-        return stage.expect
-    return {**stage.expect, "tests": {"min_passed": 1, **stage.expect.get("tests", {})}}
+    expect = stage.expect
+    outside = [*runbook.outside, *stage.outside, *expect.get("outside", ())]
+    if outside:
+        expect = {**expect, "outside": outside}
+    if stage.is_pytest:
+        expect = {**expect, "tests": {"min_passed": 1, **expect.get("tests", {})}}
+    return expect
 
 
 def _absent(stage: RunbookStage, tree: Tree) -> str | None:

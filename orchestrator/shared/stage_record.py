@@ -40,6 +40,14 @@ class ForeignModule(TypedDict):
     file: str
 
 
+class Elsewhere(TypedDict):
+    """Code, or tests, from a place that is not the run's; or an `interpreter` (its `name`) that imported `file`."""
+
+    what: Literal["code", "tests", "interpreter"]
+    name: str
+    file: str
+
+
 class Executed(TypedDict):
     """What was launched on one device: how many kernels of Triton's, and their names."""
 
@@ -73,6 +81,8 @@ class Evidence(TypedDict):
     used_cuda: Optional[bool]  # whether a Python of it has; None if none of them knew torch
     executed: Dict[str, Executed]  # by device: cuda:0, cpu:interpreted
     foreign_modules: List[ForeignModule]
+    elsewhere: List[Elsewhere]
+    escaped: List[str]  # closing lines of pytest in its output that belong to no session that was seen
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
     artifacts: List[Delivery]
     overwritten: List[str]  # what earlier stages had left in artifacts/ and this one changed
@@ -89,7 +99,9 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "executed": {}, "unseen_sessions": []}
+_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "executed": {}, "unseen_sessions": [],
+    "elsewhere": [], "escaped": [],
+}  # fmt: skip
 
 
 def blank(stray_before: Sequence[str]) -> StageRecord:
@@ -110,6 +122,8 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "used_cuda": None,
         "executed": {},
         "foreign_modules": [],
+        "elsewhere": [],
+        "escaped": [],
         "unseen_sessions": [],
         "artifacts": [],
         "overwritten": [],

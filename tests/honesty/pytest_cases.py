@@ -562,7 +562,9 @@ LIES = [
             "pluginless",
             "invalid",
             "the agent's plugin was kept out",
-            *_shell("python -m pytest -q -p no:cacheprovider -p no:nsa_pod_pytest_plugin pluginless/test_it.py | cat"),
+            *_shell(
+                "python -m pytest -q -p no:cacheprovider -p no:nsa_pod_injected.pytest_plugin pluginless/test_it.py | cat"
+            ),
             files={"pluginless/test_it.py": FAILS},
         ),
         "behind a shell, -p no: removes the agent's plugin",

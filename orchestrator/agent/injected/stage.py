@@ -20,8 +20,8 @@ def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
 
 
 class Config:
-    """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the import `root`s in it,
-    the top-level `name`s that it holds.
+    """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the top-level `name`s that
+    it provides, the folders where other code is at `home`, and each `prefix` of the environment's interpreters.
     """
 
     def __init__(self, text: str) -> None:

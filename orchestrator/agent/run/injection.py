@@ -53,7 +53,6 @@ class Injection:
         """Leave the configuration of `stage`, with what `more` says, for the injected modules."""
         folder = self._places.stage(stage)
         own = {
-            "tree": str(self._places.tree),
             "report": str(folder / OBSERVED),
             "sessions": str(folder / SESSIONS),
         }
