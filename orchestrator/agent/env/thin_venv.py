@@ -22,7 +22,7 @@ _LAUNCHED = re.compile(rb"#!/bin/sh\n'''exec' ['\"]?(?P<python>[^'\"\n]+?)['\"]?
 
 
 class ThinVenv:
-    """A thin environment at `root` over `below`: its Python sees all that is installed there, and writes nothing there."""
+    """A thin environment at `root` over `below`: its Python sees all that is installed there, and writes none."""
 
     def __init__(self, root: Path, below: Interpreter) -> None:
         self.root = root

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from .stage import Config, Notes
 
 _SITES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_INJECTED = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_PENDING = 8
 _STANDARD_LIBRARY = tuple(os.path.dirname(file) + os.sep for file in (os.__file__, os.path.realpath(os.__file__)))
 # Past what a class may make of `__dict__`: modules that load all they have when somebody looks.
-_own_dict: Callable[[object], dict[str, Any] | None] = vars(type(sys))["__dict__"].__get__
+_own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__get__
 
 
 class Imports:
@@ -75,8 +76,8 @@ class Imports:
         if key in self._seen or not issubclass(type(module), type(sys)):
             return
         own = _own_dict(module)
-        file = own.get("__file__") if own is not None else None
-        if not isinstance(file, str):
+        file = own.get("__file__") if own else None
+        if not isinstance(file, str) or file.startswith(_INJECTED):
             return
         # A package may file another one under a name of its own: the module's real name is its spec's.
         name = getattr(own.get("__spec__"), "name", None) or key

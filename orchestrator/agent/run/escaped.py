@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List
 
-from orchestrator.agent.run.injection import FILE
+from orchestrator.agent.injected.stage import FILE
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.observed import SESSIONS
 from orchestrator.shared.files import Refused, open_inside, walk
