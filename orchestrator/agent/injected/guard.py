@@ -12,7 +12,7 @@ import sys
 
 from .imports import Imports
 from .kernels import Launches
-from .stage import HIGH_FD, Config, Notes, read_config
+from .stage import Config, Notes, moved_up, read_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,11 +154,10 @@ def test_around() -> str | None:
 def _allow_stack_dumps() -> None:
     """On SIGUSR1 all threads' stacks go to what is stderr now, even when a test runner redirects it later."""
     import faulthandler
-    import fcntl
     import signal
 
     try:
-        fd = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+        fd = moved_up(os.dup(2))
     except OSError:  # no stderr, so nowhere to write to
         return
     faulthandler.register(signal.SIGUSR1, file=fd, all_threads=True)

@@ -18,7 +18,8 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.observed import OBSERVED, SESSIONS
 
 PACKAGE = "nsa_pod_injected"
-_START = "import sys; sys.path.append({path!r}); from {package} import guard; guard.install()"
+# Lines of a .pth file in a virtual environment are run twice.
+_START = "import sys; {path!r} in sys.path or sys.path.append({path!r}); from {package} import guard; guard.install()"
 _SITECUSTOMIZE = """\
 import os
 
