@@ -96,21 +96,24 @@ class Imports:
             else:  # a link that leads out
                 self._note(module=name, file=path, link=named)
             return
-        called_as_ours = called_as_ours and not _is_standard(named) and not self._is_inside_another(name)
-        if called_as_ours or not named.startswith(self._home):
+        called_as_ours = called_as_ours and not _is_standard(named)
+        at_home = named.startswith(self._home) and not called_as_ours
+        if not at_home and not self._is_inside_another(name, named):
             path = self._resolved(named)
             if self._is_of_tree(path):  # an editable installation may be a link
                 self._note_imported(path)
             elif called_as_ours or not path.startswith(self._home):
                 self._note(module=name, file=path)
 
-    def _is_inside_another(self, name: str) -> bool:
-        """Whether a package around the module is itself not the tree's: it speaks for all that is in it."""
+    def _is_inside_another(self, name: str, file: str) -> bool:
+        """Whether a package around the module is itself not the tree's: it speaks for all that is in its folder."""
         outer = name.rpartition(".")[0]
         while outer:
-            file = getattr(sys.modules.get(outer), "__file__", None)
-            if isinstance(file, str):
-                return not self._is_of_tree(os.path.realpath(os.path.join(self._folder, file)))
+            package = getattr(sys.modules.get(outer), "__file__", None)
+            if isinstance(package, str):
+                place = os.path.normpath(os.path.join(self._folder, package))
+                is_ours = self._is_of_tree(place) or self._is_of_tree(os.path.realpath(place))
+                return not is_ours and file.startswith(os.path.dirname(place) + os.sep)
             outer = outer.rpartition(".")[0]
         return False
 

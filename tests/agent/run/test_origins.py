@@ -69,7 +69,8 @@ CASES = [
          "{other} tool.py", {"tool.py": ""}),
     Case("other_shebang", "invalid", "not the environment's Python",
          "cp tool $TMPDIR; "
-         "chmod +x $TMPDIR/tool; PYTHONPATH=.:$PYTHONPATH $TMPDIR/tool", {**WIDGET, "tool": "#!{other}\nimport widget\n"}),
+         "chmod +x $TMPDIR/tool; PYTHONPATH=.:$PYTHONPATH $TMPDIR/tool",
+         {**WIDGET, "tool": "#!{other}\nimport widget\n"}),
     Case("other_python_aside", "passed", "", "{other} -c 'print(1)'", WIDGET),
     Case("own_venv", "passed", "",
          f'python -m venv --without-pip $TMPDIR/v; $TMPDIR/v/bin/python -c "{SHOWS}"', WIDGET),
