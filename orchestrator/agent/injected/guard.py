@@ -36,7 +36,7 @@ class Guard:
             **self._launches.after_import,
         }
         self._sessions: list[Any] = []
-        self.notes.add(loaded=os.getpid())
+        self.notes.write(f'{{"loaded": {os.getpid()}}}')
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""

@@ -66,11 +66,14 @@ class Notes:
         """Write one line, at once: the process may end in any way."""
         import json
 
-        line = json.dumps(fields).encode("ascii") + b"\n"
+        self.write(json.dumps(fields))
+
+    def write(self, line: str) -> None:
+        """Write a line that is JSON already: most processes have nothing to say that is worth the import of `json`."""
         try:
             if not self._is_open():  # a daemon closes all that it has open, and the number may be another file's by now
                 self._open()
-            os.write(self._fd, line)
+            os.write(self._fd, line.encode("ascii") + b"\n")
         except OSError:
             return
 
