@@ -17,9 +17,10 @@ from orchestrator.config.variables import EnvMap
 from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
 from orchestrator.shared.globs import wrong_pattern
-from orchestrator.shared.schema import MISSING, Error
+from orchestrator.shared.schema import MISSING, RULES, Error
 from orchestrator.verdict.artifacts.asked import normal
 from orchestrator.verdict.expect import wrong as wrong_expectations
+from orchestrator.verdict.integrity import Glob
 
 Source = Literal["repository", "packaged", "file"]
 
@@ -50,6 +51,14 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _absolute(pattern: str) -> str:
+    wrong = RULES[Glob](pattern)
+    if wrong:
+        raise ValueError(wrong)
+    return pattern
+
+
+AbsoluteGlob = Annotated[str, AfterValidator(_absolute)]
 Condition = Annotated[str, AfterValidator(_condition)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -106,6 +115,7 @@ class Stage(_Model):
     builds: list[Pattern] = []
     exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
+    outside: list[AbsoluteGlob] = []
     expect: Expectations = {}
 
     @property
@@ -136,6 +146,7 @@ class Runbook(_Model):
     environment: EnvironmentSpec = EnvironmentSpec()
     env: EnvMap = {}
     limits: Limits = Limits()
+    outside: list[AbsoluteGlob] = []
     stages: Annotated[list[Stage], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -266,19 +266,22 @@ def _planned(
         pytest=stage.is_pytest,
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
-        expect=_expect(stage, tree.commit),
+        expect=_expect(stage, runbook, tree.commit),
         builds=list(stage.builds),
         blocked=f"requires {missing}" if missing else _absent(stage, tree),
     )
 
 
-def _expect(stage: RunbookStage, commit: str) -> dict[str, Any]:
+def _expect(stage: RunbookStage, runbook: Runbook, commit: str) -> dict[str, Any]:
     """What the stage is asked for: of tests, one pass where it does not say; artifacts as named for this commit."""
     expect = dict(stage.expect)
     if "artifacts" in expect:
         expect["artifacts"] = [_named_for(artifact, commit) for artifact in expect["artifacts"]]
     if stage.is_pytest:
         expect["tests"] = {"min_passed": 1, **expect.get("tests", {})}
+    outside = [*runbook.outside, *stage.outside, *expect.get("outside", ())]
+    if outside:
+        expect["outside"] = outside
     return expect
 
 

@@ -59,6 +59,14 @@ class ForeignModule(TypedDict):
     file: str
 
 
+class Elsewhere(TypedDict):
+    """Code, or tests, from a place that is not the run's; or an `interpreter` (its `name`) that imported `file`."""
+
+    what: Literal["code", "tests", "interpreter"]
+    name: str
+    file: str
+
+
 class Executed(TypedDict):
     """What was launched on one device: how many kernels of Triton's, and their names."""
 
@@ -92,6 +100,8 @@ class Evidence(TypedDict):
     used_cuda: Optional[bool]  # whether a Python of it has; None if none of them knew torch
     executed: Dict[str, Executed]  # by device: cuda:0, cpu:interpreted
     foreign_modules: List[ForeignModule]
+    elsewhere: List[Elsewhere]
+    escaped: List[str]  # closing lines of pytest in its output that belong to no session that was seen
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
     artifacts: List[Delivery]
     older: List[str]  # artifacts whose content was written before the stage began
@@ -116,6 +126,8 @@ _ABSENT: Mapping[str, Any] = {
     "gpu": None,
     "used_cuda": None,
     "executed": {},
+    "elsewhere": [],
+    "escaped": [],
     "unseen_sessions": [],
     "older": [],
     "equal_to_committed": {},
@@ -143,6 +155,8 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "used_cuda": None,
         "executed": {},
         "foreign_modules": [],
+        "elsewhere": [],
+        "escaped": [],
         "unseen_sessions": [],
         "artifacts": [],
         "older": [],

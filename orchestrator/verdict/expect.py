@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, TypedDict
 
 from orchestrator.shared.schema import Error, errors
-from orchestrator.verdict import routes, tests
+from orchestrator.verdict import integrity, routes, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
 
 class Expect(TypedDict, total=False):
-    """`allow_tracebacks` is for a stage that shows exceptions which it has handled."""
+    """`allow_tracebacks` is for a stage that shows exceptions which it has handled; `outside` are patterns of paths
+    outside the tree from which code and tests may come.
+    """
 
     tests: tests.Asked
     routes: routes.Asked
     artifacts: List[artifacts.Asked]
     allow_tracebacks: bool
+    outside: List[integrity.Glob]
 
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:

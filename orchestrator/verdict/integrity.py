@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, Optional
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Iterator, NewType, Optional
 
+from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import listing
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
+
+Glob = NewType("Glob", str)
+RULES[Glob] = lambda path: None if path.startswith("/") else "expected an absolute path, with * for any part of it"
+
+# By what a record says of `elsewhere`.
+_SENTENCES = {
+    "code": "{name} came from {file}, neither the commit's nor the environment's (`outside` allows such places)",
+    "tests": "tests were collected from {file}, which is not in the tree (`outside` allows such places)",
+    "interpreter": "{name}, which is not the environment's Python, imported {file} of the tree",
+}
 
 
 def doubts(case: Case) -> Iterator[Optional[str]]:
@@ -28,9 +40,25 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
         yield f"a pytest that it ran behind another program, where no outcome counts, had not simply passed: {wrong}"
     for module in record["foreign_modules"]:
         yield f"module {module['name']} was imported from {module['file']}, outside the tree, which holds it too"
+    yield from _elsewhere(case)
+    for line in record["escaped"]:
+        yield f"a pytest ran out of the agent's sight: it printed {line!r}"
     yield from _gpu(case)
     if record["guarded"] is False:
         yield "Python ran with -S, or its report was damaged: where its modules came from is not known"
+
+
+def _elsewhere(case: Case) -> Iterator[str]:
+    allowed = case.expect.get("outside") or []
+    for found in case.evidence["elsewhere"]:
+        known = found["what"] != "interpreter" and any(_matches(found["file"], pattern) for pattern in allowed)
+        if not known:
+            yield _SENTENCES[found["what"]].format(**found)
+
+
+def _matches(file: str, pattern: str) -> bool:
+    """The file itself, or a folder that it is in."""
+    return fnmatchcase(file, pattern) or fnmatchcase(file, f"{pattern.rstrip('/')}/*")
 
 
 def _gpu(case: Case) -> Iterator[Optional[str]]:

@@ -121,6 +121,15 @@ def named_like_a_hash(project: Project) -> Outcome:
     return project.validate("--runbook", "r", "--commit", bad[:7])
 
 
+KEPT = {"lib/kept/__init__.py": "VALUE = 'own'\n", "sub/shows_kept.py": "import kept\nprint(kept.VALUE)\n"}
+HELPED = {"sub/helped.py": "import helper_of_another\nprint(helper_of_another.VALUE)\n"}
+OLD_LOG = {"old.log": "===== 5 passed in 0.00s =====\n"}
+
+
+def _module_elsewhere(name: str) -> str:
+    return OTHER_NSA.replace("elsewhere/nsa", f"elsewhere/{name}")
+
+
 HONEST = [
     truth(
         tests("clean_tree", "passed", "", NEEDS_VALUE.format(1), files=CORE),
@@ -153,6 +162,37 @@ HONEST = [
         runs("own_module", "passed", "", "python", "tool.py", env=ELSEWHERE, files={**NSA, "tool.py": SHOWS_NSA}),
         "another `nsa` is on PYTHONPATH, behind the tree's own",
         before=first("own_module", OTHER_NSA),
+    ),
+    truth(
+        runs(
+            "kept_in_lib",
+            "passed",
+            "",
+            "python",
+            "sub/shows_kept.py",
+            env={"PYTHONPATH": "lib:../elsewhere"},
+            files=KEPT,
+        ),
+        "another package of the name of one under lib/ lies on PYTHONPATH, behind it",
+        before=first("kept_in_lib", _module_elsewhere("kept")),
+    ),
+    truth(
+        runs(
+            "helper_allowed",
+            "passed",
+            "",
+            "python",
+            "sub/helped.py",
+            env=ELSEWHERE,
+            files=HELPED,
+            expect={"artifacts": [{"path": "helper_allowed.txt", "from": "stdout"}], "outside": ["/*/elsewhere"]},
+        ),
+        "a module comes from a folder that the runbook allows under `outside`",
+        before=first("helper_allowed", _module_elsewhere("helper_of_another")),
+    ),
+    truth(
+        runs("shows_an_old_log", "passed", "", "cat", "old.log", files=OLD_LOG),
+        "a stage shows the committed log of an older pytest",
     ),
     truth(
         runs("compiled_again", "passed", "", "python", "build.py", files=EXTENDED),
@@ -333,6 +373,46 @@ LIES = [
         "python -S hides where its modules come from",
         honest="own_module",
         before=first("modules_hidden", "pass"),
+    ),
+    lie(
+        runs(
+            "kept_in_lib_and_not_used",
+            "invalid",
+            "module kept was",
+            "python",
+            "sub/shows_kept.py",
+            env=ELSEWHERE,
+            files=KEPT,
+        ),
+        "the package under lib/ is not on the path, another one of its name is",
+        honest="kept_in_lib",
+        before=first("kept_in_lib_and_not_used", _module_elsewhere("kept")),
+    ),
+    lie(
+        runs(
+            "helped_by_another",
+            "invalid",
+            "helper_of_another came from",
+            "python",
+            "sub/helped.py",
+            env=ELSEWHERE,
+            files=HELPED,
+        ),
+        "a module comes from a folder that is neither the commit's nor the environment's",
+        honest="helper_allowed",
+        before=first("helped_by_another", _module_elsewhere("helper_of_another")),
+    ),
+    lie(
+        runs(
+            "out_of_sight",
+            "invalid",
+            "out of the agent's sight",
+            "sh",
+            "-c",
+            "printf '%d passed in 0.0%ds\\n' 3 0",
+        ),
+        "the closing line of a pytest that nobody saw, as under env -i",
+        honest="shows_an_old_log",
     ),
     lie(
         runs("compiled_before", "failed", "exit code 1", "python", "build.py", files=EXTENDED),

@@ -158,7 +158,7 @@ TESTS = [
           conftest=UNCONFIGURE + "open(junit, 'w').write('<!DOCTYPE t [<!ENTITY a \"b\">]><testsuites/>')"),
     tests("junit_elsewhere", "passed", "", TWO, "--junitxml", "elsewhere.xml"),
     tests("no_junit", "failed", "exit code 4", TWO, "-p", "no:junitxml"),
-    tests("no_plugin", "invalid", "plugin was never started", TWO, "-p", "no:nsa_pod_pytest_plugin"),
+    tests("no_plugin", "invalid", "plugin was never started", TWO, "-p", "no:nsa_pod_injected.pytest_plugin"),
     # routes
     routed("route", "passed", "", "triton@cpu:interpreted"),
     routed("route_not_taken", "invalid", "no passed test recorded route.selected"),
@@ -199,7 +199,8 @@ OTHERS = [
     runs("silent_stdout", "invalid", "silent_stdout.txt is empty", "true"),
     runs("exit_code", "failed", "exit code 3", "sh", "-c", "echo done; exit 3"),
     runs("shell_signal", "failed", "exit code 139", "sh", "-c", "echo done; exit 139"),
-    runs("without_guard", "invalid", "-I, -E or -S", "python", "-I", "-c", "print(1)"),
+    runs("without_guard", "invalid", "ran with -S", "python", "-S", "-c", "print(1)"),
+    runs("isolated", "passed", "", "python", "-I", "-c", "print(1)"),
     runs("no_program", "blocked", "the program no-such-thing is not on this pod", "no-such-thing"),
     runs("no_module", "blocked", "no_such_module is neither in the commit nor", "python", "-m", "no_such_module"),
     runs("no_submodule", "blocked", "honest.bench is not in the commit", "python", "-m", "honest.bench"),

@@ -301,7 +301,7 @@ def test_a_pytest_of_another_python_is_not_the_environments(tmp_path: Path) -> N
         (folder / "pytest").write_text(script)
         (folder / "pytest").chmod(0o755)
     interpreter = Interpreter(
-        f"{ours}/python", "system", None, "3.11.1", f"{ours}/python", False, "lib", (), frozenset()
+        f"{ours}/python", "system", None, "3.11.1", str(ours.parent), f"{ours}/python", False, "lib", (), frozenset()
     )
 
     def why_blocked(path: Path) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Iterable, Mapping
+from typing import AbstractSet, Any, Iterable, Mapping
 
+from orchestrator.agent.env import editable
 from orchestrator.agent.env.fingerprint import fingerprint, system_fingerprint
 from orchestrator.shared.failure import Failure
 
@@ -23,7 +24,7 @@ def known(name):
 sites = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages") and os.path.isdir(p)]
 library = sysconfig.get_path("purelib", "posix_prefix", vars={"base": "", "platbase": ""})
 print(json.dumps({
-    "version": sys.version.split()[0], "base": getattr(sys, "_base_executable", sys.executable),
+    "prefix": sys.prefix, "version": sys.version.split()[0], "base": getattr(sys, "_base_executable", sys.executable),
     "virtual": sys.prefix != sys.base_prefix, "library": library.lstrip("/"), "sites": sites,
     "modules": list(filter(known, sys.argv[1:])),
 }))
@@ -34,19 +35,23 @@ print(json.dumps({
 class Interpreter:
     """A Python with what is installed for it; `modules` are those that were asked for and are there.
 
-    `base` is the interpreter that a virtual environment links to, or the Python itself; `virtual` says which;
-    `library` is where a prefix has its packages, relative to it; `sites` are the directories of what is installed.
+    `prefix` is where it is installed; `base` is the interpreter that a virtual environment links to, or the Python
+    itself; `virtual` says which;
+    `library` is where a prefix has its packages, relative to it; `sites` are the directories of what is installed, and
+    `editables` the folders outside of them to which editable installations lead.
     """
 
     python: str
     kind: str
     root: str | None
     version: str
+    prefix: str
     base: str
     virtual: bool
     library: str
     sites: tuple[str, ...]
     modules: frozenset[str]
+    editables: tuple[str, ...] = ()
 
     @property
     def bin(self) -> str:
@@ -54,7 +59,14 @@ class Interpreter:
 
     def fingerprint(self) -> str:
         """Of the files that are installed for it now."""
-        return fingerprint(Path(self.root)) if self.root else system_fingerprint(self.sites)
+        return fingerprint(Path(self.root)) if self.root else system_fingerprint(self.sites, self.editables)
+
+    def without_editables_of(self, names: AbstractSet[str]) -> Interpreter:
+        """Without the editable installations of packages called so: a stage that takes those from there is `invalid`,
+        and people go on editing their own checkout while its commit is validated.
+        """
+        others = (target for target in self.editables if names.isdisjoint(editable.packages(target)))
+        return replace(self, editables=tuple(others))
 
 
 def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpreter:
@@ -80,11 +92,13 @@ def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpret
         kind=environment["kind"],
         root=root,
         version=said["version"],
+        prefix=said["prefix"],
         base=said["base"],
         virtual=said["virtual"],
         library=said["library"],
         sites=tuple(said["sites"]),
         modules=frozenset(said["modules"]),
+        editables=tuple(editable.targets(said["sites"])),
     )
 
 

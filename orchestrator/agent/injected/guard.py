@@ -12,12 +12,12 @@ import sys
 
 from .imports import Imports
 from .kernels import Launches
-from .stage import HIGH_FD, Config, Notes, read_config
+from .stage import Config, Notes, moved_up, read_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Iterable, Sequence
 
 TEST_VARIABLE = "NSA_POD_TEST"
 """Not pytest's own, which a session inside a test takes away."""
@@ -38,19 +38,17 @@ class Guard:
             **self._launches.after_import,
         }
         self._sessions: list[Any] = []
-        self.notes.add(loaded=os.getpid())
+        self.notes.write(f'{{"loaded": {os.getpid()}}}')
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """Look up `name` as the finders after this one will; note it if it comes from elsewhere."""
-        watched = self._imports.watches(name)
+        """Look up `name` as the finders after this one will, if something is to be done after its import."""
+        self._imports.begins(name)
         hook = self._after_import.pop(name, None)
-        if not watched and hook is None:
+        if hook is None:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
-        if found is not None and watched and found.has_location:
-            self._imports.look_at(name, found.origin)
-        if found is None or hook is None:
+        if found is None:
             return None
         _call_after(found.loader, hook)
         return found
@@ -58,10 +56,15 @@ class Guard:
     def note_test(self, test: str) -> None:
         """Write down what was counted as the work of the test that has just ended in this process."""
         self._launches.note(test)
+        self._imports.look_at_new()
+
+    def note_test_files(self, files: Iterable[str]) -> None:
+        """Write down where the tests that a session has collected lie, if not in the tree."""
+        self._imports.look_at_tests(files)
 
     def note_all(self) -> None:
         """Write down what is known so far: the process, or its session, ends."""
-        self._imports.look_at_loaded()
+        self._imports.look_at_all()
         self._launches.note(test_around())
         self._launches.note_cuda()
         for session in self._sessions:
@@ -81,6 +84,7 @@ class Guard:
 
         def _exit(status: int) -> Any:
             self._launches.note(test_around())
+            self._imports.look_at_new()
             end(status)
 
         os._exit = _exit
@@ -127,7 +131,8 @@ def run_displaced_sitecustomize(own: str) -> None:
     if spec is not None and spec.loader is not None:
         from importlib.util import module_from_spec
 
-        spec.loader.exec_module(module_from_spec(spec))
+        module = sys.modules["sitecustomize"] = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def _call_after(loader: Any, hook: Callable[[ModuleType], None]) -> None:
@@ -150,11 +155,10 @@ def test_around() -> str | None:
 def _allow_stack_dumps() -> None:
     """On SIGUSR1 all threads' stacks go to what is stderr now, even when a test runner redirects it later."""
     import faulthandler
-    import fcntl
     import signal
 
     try:
-        fd = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+        fd = moved_up(os.dup(2))
     except OSError:  # no stderr, so nowhere to write to
         return
     faulthandler.register(signal.SIGUSR1, file=fd, all_threads=True)

@@ -1,4 +1,4 @@
-"""Where the modules of a process came from: those of a name that the tree holds, and were found elsewhere."""
+"""Where the code of a process came from: modules, shared objects and tests that are not known to be at home."""
 
 from __future__ import annotations
 
@@ -7,59 +7,175 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Iterator
+
     from .stage import Config, Notes
 
-_INJECTED = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-_STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
+_SITES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_INJECTED = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MOST_PENDING = 8
+_STANDARD_LIBRARY = tuple(os.path.dirname(file) + os.sep for file in (os.__file__, os.path.realpath(os.__file__)))
+# Past what a class may make of `__dict__`: modules that load all they have when somebody looks.
+_own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__get__
 
 
 class Imports:
-    """Notes a module once, when it is first seen: `{"name": ..., "file": ...}`."""
+    """Notes each once: `{"module": NAME, "file": ...}`, `{"mapped": ...}`, `{"tests": ...}`; and, where the interpreter
+    is none of the environment's, `{"imported": FILE, "python": ...}` for the first file of the tree that it imports.
+
+    A module is looked at soon after it was imported, so that the import itself is left alone. Noted is what lies in
+    none of the folders `home`, and what is called as something of the tree and does not lie there: of a package only
+    its outermost part. The agent knows what to make of it.
+    """
 
     def __init__(self, config: Config, notes: Notes) -> None:
         self._notes = notes
-        self._tree = config.one("tree")
-        self._roots = config.all("root")
+        self._tree = config.one("tree") + os.sep
         self._names = frozenset(config.all("name"))
+        self._home = tuple(path + os.sep for path in (*config.all("home"), *_own_folders()))
+        self._is_stranger = os.path.realpath(sys.prefix) not in config.all("prefix")
+        self._folder = _current_folder()
+        self._program = _program(self._folder)
+        self._real: dict[str, str] = {}
         self._seen: set[str] = set()
+        self._pending: list[str] = []
 
-    def watches(self, name: str) -> bool:
-        return name.partition(".")[0] in self._names
+    def begins(self, name: str) -> None:
+        """The module `name` is about to be imported."""
+        self.look_at_new()
+        self._pending.append(name)
 
-    def look_at(self, name: str, file: str | None) -> None:
-        """Note the module `name` if it comes from outside the tree, and should not."""
-        if name in self._seen or file is None:
+    def look_at_new(self) -> None:
+        """Look at what was imported since the last time."""
+        names, self._pending = self._pending, []
+        for name in names:
+            if name in sys.modules:
+                self._look_at(name, sys.modules[name])
+            elif len(self._pending) < _MOST_PENDING:  # it may still come, or cannot be imported
+                self._pending.append(name)
+
+    def look_at_all(self) -> None:
+        """Also at what was loaded past the finders, or before they were watched, and at what is mapped."""
+        self._pending = []
+        for name, module in list(sys.modules.items()):
+            self._look_at(name, module)
+        if self._program:
+            self._look_at_file("__main__", self._program)
+        for path in _mapped():
+            if not path.startswith((*self._home, self._tree)):
+                self._note(mapped=path)
+
+    def look_at_tests(self, files: Iterable[str]) -> None:
+        """Note those of the collected test files that are not the tree's."""
+        for file in files:
+            path = os.path.realpath(file)
+            if not self._is_of_tree(path):
+                self._note(tests=path)
+
+    def _look_at(self, key: str, module: object) -> None:
+        if key in self._seen or not issubclass(type(module), type(sys)):
             return
-        self._seen.add(name)
-        path = os.path.realpath(file)
-        ours = path.startswith((self._tree + os.sep, _INJECTED + os.sep))
-        if not ours and not _is_standard(path) and (self._is_in_tree(file) or self._tree_holds(name)):
-            self._notes.add(name=name, file=path)
+        own = _own_dict(module)
+        file = own.get("__file__") if own else None
+        if not isinstance(file, str) or file.startswith(_INJECTED):
+            return
+        # A package may file another one under a name of its own: the module's real name is its spec's.
+        name = getattr(own.get("__spec__"), "name", None) or key
+        self._seen.add(key)
+        self._look_at_file(name if isinstance(name, str) else key, file)
 
-    def look_at_loaded(self) -> None:
-        """Also those that were loaded past the finders, or before the guard was there."""
-        for key, module in list(sys.modules.items()):
-            own = getattr(module, "__dict__", {})
-            # A package may file another one under a name of its own: the module's real name is its spec's.
-            name = getattr(own.get("__spec__"), "name", None) or key
-            file = own.get("__file__")
-            if isinstance(file, str) and (self.watches(name) or self._is_in_tree(file)):
-                self.look_at(name, file)
-        for script in sys.argv[:1]:  # __main__ has forgotten its file by now
-            if self._is_in_tree(script):
-                self.look_at("__main__", script)
+    def _look_at_file(self, name: str, file: str) -> None:
+        called_as_ours = name.partition(".")[0] in self._names
+        if not called_as_ours and file.startswith(self._home) and "/../" not in file:
+            return
+        named = os.path.normpath(os.path.join(self._folder, file))
+        if self._is_of_tree(named):
+            path = self._resolved(named)
+            if self._is_of_tree(path):
+                self._note_imported(path)
+            else:  # a link that leads out
+                self._note(module=name, file=path, link=named)
+            return
+        called_as_ours = called_as_ours and not _is_standard(named)
+        at_home = named.startswith(self._home) and not called_as_ours
+        if not at_home and not self._is_inside_another(name, named):
+            path = self._resolved(named)
+            if self._is_of_tree(path):  # an editable installation may be a link
+                self._note_imported(path)
+            elif called_as_ours or not path.startswith(self._home):
+                self._note(module=name, file=path)
 
-    def _is_in_tree(self, file: str) -> bool:
-        """Whether `file` is named as one of the tree: where it leads is another question."""
-        return os.path.abspath(file).startswith(self._tree + os.sep)
+    def _is_inside_another(self, name: str, file: str) -> bool:
+        """Whether a package around the module is itself not the tree's: it speaks for all that is in its folder."""
+        outer = name.rpartition(".")[0]
+        while outer:
+            package = getattr(sys.modules.get(outer), "__file__", None)
+            if isinstance(package, str):
+                place = os.path.normpath(os.path.join(self._folder, package))
+                is_ours = self._is_of_tree(place) or self._is_of_tree(os.path.realpath(place))
+                return not is_ours and file.startswith(os.path.dirname(place) + os.sep)
+            outer = outer.rpartition(".")[0]
+        return False
 
-    def _tree_holds(self, name: str) -> bool:
-        inner = name.replace(".", os.sep)
-        bases = [os.path.join(root, inner) for root in self._roots]
-        return any(os.path.isfile(b + ".py") or os.path.isfile(os.path.join(b, "__init__.py")) for b in bases)
+    def _note_imported(self, path: str) -> None:
+        if self._is_stranger:
+            self._is_stranger = False
+            base = getattr(sys, "_base_executable", None) or sys.executable
+            python = {"program": sys.executable, "prefix": os.path.realpath(sys.prefix), "base": os.path.realpath(base)}
+            self._notes.add(imported=path, python=python)
+
+    def _note(self, **fields: str) -> None:
+        key = repr(fields)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._notes.add(**fields)
+
+    def _is_of_tree(self, path: str) -> bool:
+        """Whether `path` is named as one of the tree, and not as what is installed in an environment below it."""
+        return path.startswith(self._tree) and not any(site in path[len(self._tree) - 1 :] for site in _SITES)
+
+    def _resolved(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder)
+        found = os.path.join(self._real[folder], name)
+        return os.path.realpath(found) if os.path.islink(found) else found
+
+
+def _own_folders() -> Iterator[str]:
+    """Where the interpreter has what is its own and what is installed for it."""
+    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
+        for inner in ("lib", "lib64", "bin"):
+            yield os.path.join(prefix, inner)
+            yield os.path.realpath(os.path.join(prefix, inner))
+    yield os.path.dirname(os.path.realpath(os.__file__))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return os.sep
+
+
+def _program(folder: str) -> str | None:
+    """The script that the process begins with: at its end its module has forgotten the file."""
+    script = (getattr(sys, "argv", None) or [""])[0]
+    return script if os.path.isfile(os.path.join(folder, script)) else None
 
 
 def _is_standard(path: str) -> bool:
-    inside = path[len(_STANDARD_LIBRARY) :]
-    is_package = inside.startswith(("site-packages" + os.sep, "dist-packages" + os.sep))
-    return path.startswith(_STANDARD_LIBRARY) and not is_package
+    return path.startswith(_STANDARD_LIBRARY) and not any(site in path for site in _SITES)
+
+
+def _mapped() -> Iterator[str]:
+    """The shared objects that the process has mapped to run; none where nobody tells."""
+    try:
+        with open("/proc/self/maps", "rb") as f:
+            lines = f.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        fields = line.split(None, 5)
+        if len(fields) == 6 and b"x" in fields[1] and b".so" in fields[5] and not fields[5].endswith(b"(deleted)"):
+            yield os.fsdecode(fields[5])

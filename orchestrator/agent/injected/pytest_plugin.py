@@ -219,6 +219,8 @@ class Collection:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
         self._tell("collected", ids=[item.nodeid for item in items])
+        if guards.test_around() is None:
+            guards.installed().note_test_files({str(item.path) for item in items})
         yield
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:

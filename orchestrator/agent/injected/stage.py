@@ -20,8 +20,8 @@ def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
 
 
 class Config:
-    """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the import `root`s in it,
-    the top-level `name`s that it holds.
+    """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the top-level `name`s that
+    it provides, the folders where other code is at `home`, and each `prefix` of the environment's interpreters.
     """
 
     def __init__(self, text: str) -> None:
@@ -48,30 +48,54 @@ def read_config() -> Config | None:
 
 
 class Notes:
-    """Lines for the agent, in one file for all processes of the stage."""
+    """Lines for the agent, in one file for all processes of the stage.
+
+    A process that may not write it any more (another user by now, a limit of its own) goes on without.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._open()
 
     def _open(self) -> None:
-        """Under a high number: programs may count on the low ones."""
-        import fcntl
-
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
-        os.close(fd)
+        self._fd = moved_up(fd)
         self._file = os.fstat(self._fd).st_ino
 
     def add(self, **fields: object) -> None:
         """Write one line, at once: the process may end in any way."""
         import json
 
-        line = json.dumps(fields).encode("ascii") + b"\n"
+        self.write(json.dumps(fields))
+
+    def write(self, line: str) -> None:
+        """Write a line that is JSON already: most processes have nothing to say that is worth the import of `json`."""
         try:
-            same = os.fstat(self._fd).st_ino == self._file
+            if not self._is_open():  # a daemon closes all that it has open, and the number may be another file's by now
+                self._open()
+            os.write(self._fd, line.encode("ascii") + b"\n")
         except OSError:
-            same = False
-        if not same:  # a daemon closes all that it has open, and the number may be another file's by now
-            self._open()
-        os.write(self._fd, line)
+            return
+
+    def _is_open(self) -> bool:
+        try:
+            return os.fstat(self._fd).st_ino == self._file
+        except OSError:
+            return False
+
+
+def moved_up(fd: int) -> int:
+    """`fd` under a high number, for programs count on the low ones; at least above the standard streams, which may be
+    closed, where that is beyond the process's limit.
+    """
+    import fcntl
+
+    try:
+        for least in (HIGH_FD, 3):
+            try:
+                return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+            except OSError:
+                continue
+    finally:
+        os.close(fd)
+    raise OSError("no number is left for another file")

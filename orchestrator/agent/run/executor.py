@@ -15,10 +15,12 @@ from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.run.command import Commands, seen_by
+from orchestrator.agent.run.escaped import escaped
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.logs import Log
 from orchestrator.agent.run.observed import read_observed
+from orchestrator.agent.run.provenance import Origins
 from orchestrator.agent.run.secret_files import redact_logs, take_away
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
@@ -66,6 +68,7 @@ class Executor:
         self._run = Run(places.run_dir, devices=routes.devices(plan))
         self._injection = Injection(places, interpreter)
         cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
+        self._origins = Origins(places, interpreter, manifest, cache)
         self._commands = Commands(plan["commit"], places, interpreter, self._injection.venv, secrets, cache)
 
     def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
@@ -148,9 +151,7 @@ class Executor:
         self._places.stage(stage["name"]).mkdir(parents=True)
         for folder in (Path(command.env["TMPDIR"]), self._commands.cache):
             folder.mkdir(parents=True, exist_ok=True)
-        roots = prepare.import_roots(self._places.tree, command.env)
-        names = prepare.importable_names(self._places.tree, roots, self._manifest)
-        self._injection.tell(stage["name"], {"root": roots, "name": sorted(names)})
+        self._injection.tell(stage["name"], self._origins.of(command.env).config)
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log) -> None:
         told = Output(
@@ -181,7 +182,11 @@ class Executor:
         record["guarded"] = bool(seen.guarded) if is_python else seen.guarded
         record["used_cuda"] = seen.used_cuda
         record["executed"] = seen.executed
-        record["foreign_modules"] = list(seen.foreign_modules.values())
+        origins = self._origins.of(command.env)
+        record["foreign_modules"] = origins.foreign_modules(seen.origins)
+        if not stage["pytest"]:
+            record["escaped"] = escaped(self._places, stage["name"], record["seconds"], self._manifest)
+        record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
         self._note_tree(stage, record)
         record["environment_ok"] = self._environment_ok()

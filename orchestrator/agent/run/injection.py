@@ -19,7 +19,8 @@ from orchestrator.agent.run.observed import OBSERVED
 from orchestrator.verdict.case import SESSIONS
 
 PACKAGE = "nsa_pod_injected"
-_START = "import sys; sys.path.append({path!r}); from {package} import guard; guard.install()"
+# Lines of a .pth file in a virtual environment are run twice.
+_START = "import sys; {path!r} in sys.path or sys.path.append({path!r}); from {package} import guard; guard.install()"
 _SITECUSTOMIZE = """\
 import os
 
@@ -54,7 +55,6 @@ class Injection:
         """Leave the configuration of `stage`, with what `more` says, for the injected modules."""
         folder = self._places.stage(stage)
         own = {
-            "tree": str(self._places.tree),
             "report": str(folder / OBSERVED),
             "sessions": str(folder / SESSIONS),
         }

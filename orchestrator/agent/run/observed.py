@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Set
 
+from orchestrator.agent.run.provenance import Seen
 from orchestrator.shared.files import Refused, open_inside
-from orchestrator.shared.stage_record import Executed, ForeignModule
+from orchestrator.shared.stage_record import Executed
 from orchestrator.shared.text import plain
 
 OBSERVED = "observed.jsonl"
@@ -16,7 +17,6 @@ OBSERVED = "observed.jsonl"
 
 _MAX_BYTES = 256 << 20
 _MOST_KERNELS = 200
-_MOST_MODULES = 1000
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Observed:
 
     guarded: Optional[bool] = None
     used_cuda: Optional[bool] = None
-    foreign_modules: Dict[str, ForeignModule] = field(default_factory=dict)
+    origins: Seen = field(default_factory=Seen)
     unseen_sessions: Dict[str, str] = field(default_factory=dict)
     launches: Dict[str, int] = field(default_factory=dict)
     kernels: Dict[str, Set[str]] = field(default_factory=dict)
@@ -58,9 +58,7 @@ def read_observed(folder: Path) -> Observed:
 
 
 def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
-    if "name" in line and len(seen.foreign_modules) < _MOST_MODULES:
-        module = ForeignModule(name=plain(line["name"]), file=plain(line["file"]))
-        seen.foreign_modules[module["name"]] = module
+    seen.origins.fold(line)
     if "session" in line:
         seen.unseen_sessions[line["session"]] = plain(line["wrong"])
     if "cuda" in line:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run.layout import Layout
@@ -74,21 +74,6 @@ def why_blocked(
     `argv` and `env` are the stage's, already filled.
     """
     return next((reason for reason in _obstacles(stage, argv, env, interpreter, places) if reason), None)
-
-
-def import_roots(tree: Path, env: Mapping[str, str]) -> list[str]:
-    """Directories of the tree from which a stage imports: the top, src, and entries of the stage's PYTHONPATH."""
-    entries = [os.path.normpath(tree / entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    inside = [entry for entry in entries if entry.startswith(f"{tree}/")]
-    return list(dict.fromkeys([str(tree), str(tree / "src"), *inside]))
-
-
-def importable_names(tree: Path, roots: Iterable[str], files: Iterable[str]) -> set[str]:
-    """Top-level module names below the import roots: `files` (of the tree) that are Python, and their directories."""
-    python = [f"{tree}/{path}" for path in files if path.endswith(".py")]
-    below = (path[len(root) + 1 :] for root in roots for path in python if path.startswith(f"{root}/"))
-    tops = (re.sub(r"\.py$", "", path.partition("/")[0]) for path in below)
-    return {name for name in tops if name.isidentifier()}
 
 
 def _obstacles(

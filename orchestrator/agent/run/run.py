@@ -19,6 +19,7 @@ from orchestrator.agent.run import prepare, resume, secret_values
 from orchestrator.agent.run.executor import Executor
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.lock import Lock
+from orchestrator.agent.run.provided import Provided
 from orchestrator.agent.run.reaper import Reaper
 from orchestrator.agent.run.supervise import Supervisor
 from orchestrator.shared import plan as plans
@@ -145,7 +146,7 @@ def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
         journal.append(RunStarted(event="run_started", **_beginning(run.plan)))
         manifest = _make_tree(run.plan, run.places)
         _tell_tree(journal, run.plan, manifest)
-        python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
+        python = _inspect(run)
         return _Ground(manifest, python, _tell_environment(journal, python, python.fingerprint()), {})
 
     return journal, prepare_ground
@@ -155,7 +156,7 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
     """The journal of a run that is gone on with; all that may keep it from that is found before a line is written."""
     past = resume.look(run.plan, run.places)
     beginning = _beginning(run.plan)
-    python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
+    python = _inspect(run)
     fingerprint = python.fingerprint()
     past.require_same(beginning["gpus"], fingerprint)
     past.put_aside(run.plan["stages"], run.secrets.redactor)
@@ -168,6 +169,14 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
         return _Ground(manifest, python, _tell_environment(journal, python, fingerprint), past.records)
 
     return journal, prepare_ground
+
+
+def _inspect(run: _Run) -> interpreter.Interpreter:
+    """The environment's Python, for this commit."""
+    python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
+    if not python.editables:
+        return python
+    return python.without_editables_of(Provided.by_tree(run.places.pristine(run.plan["tree"])).names)
 
 
 def _tell_tree(journal: Journal, plan: Plan, manifest: tree.Manifest) -> None:

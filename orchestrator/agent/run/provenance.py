@@ -1,0 +1,253 @@
+"""Whose code ran: what the injected modules saw imported, mapped and collected, held against what the commit provides.
+
+At home are the tree, what was installed from it, the environment with its editable installations, the system's library
+folders and caches of compiled code. A module that the commit provides has to come from the first two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from urllib.parse import unquote, urlsplit
+
+from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.provided import Provided
+from orchestrator.shared.stage_record import Elsewhere, ForeignModule
+from orchestrator.shared.text import plain
+from orchestrator.shared.tree import Manifest, entry_of
+
+CODE_FOLDERS = (
+    "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share",
+    "/usr/bin", "/usr/sbin", "/usr/local/lib", "/usr/local/lib64", "/usr/local/bin", "/usr/local/share", "/nix/store",
+    "/gnu/store", "/snap",
+)  # fmt: skip
+"""The system's own: what a pod has there is part of the pod."""
+_LIBRARY_FOLDERS = ("/usr", "/opt", "/run/opengl-driver", "/etc", "/sw", "/cvmfs")
+_SITES = ("site-packages", "dist-packages")
+# Below the user's cache folder: tools that keep code there which they have compiled or unpacked, by its hash.
+_CACHES = (
+    "torch", "torch_extensions", "huggingface/modules", "flashinfer", "tvm-ffi", "deep_gemm", "tilelang", "vllm",
+    "cupy", "numba", "pytensor", "jax", "pex", "uv", "pip", "pre-commit",
+)  # fmt: skip
+_CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
+_CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
+_MOST = 1000
+
+
+@dataclass
+class Seen:
+    """What was seen in all Pythons of a stage: modules as (name, file, the link in the tree that led there), shared
+    objects, test files, and files of the tree that an interpreter of another prefix imported, with that interpreter.
+    """
+
+    modules: Dict[Tuple[str, str], Optional[str]] = field(default_factory=dict)
+    mapped: Dict[str, None] = field(default_factory=dict)
+    tests: Dict[str, None] = field(default_factory=dict)
+    strangers: Dict[str, Tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def fold(self, line: Mapping[str, Any]) -> None:
+        """Take over what a line of the report says of this."""
+        if "module" in line and len(self.modules) < _MOST:
+            self.modules[str(line["module"]), str(line["file"])] = line.get("link")
+        if "mapped" in line and len(self.mapped) < _MOST:
+            self.mapped[str(line["mapped"])] = None
+        if "tests" in line and len(self.tests) < _MOST:
+            self.tests[str(line["tests"])] = None
+        if "imported" in line and len(self.strangers) < _MOST:
+            self.strangers[str(line["python"]["program"])] = str(line["imported"]), line["python"]
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Folders where code may come from in a stage, its `tree` first. `built` is what the stage may have installed or
+    built itself, `prefixes` are those of the environment's interpreters over `base`, `others` have its packages and
+    programs; `libraries` are folders of shared objects, `blobs` the hashes of the commit's files.
+    """
+
+    tree: str
+    built: Sequence[str] = ()
+    caches: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
+    base: str = ""
+    others: Sequence[str] = ()
+    libraries: Sequence[str] = ()
+    blobs: FrozenSet[str] = frozenset()
+
+
+class Origins:
+    """Judges where code came from, in the stages of one run."""
+
+    def __init__(self, places: Layout, interpreter: Interpreter, manifest: Manifest, cache: Path) -> None:
+        self._places = places
+        self._cache = cache
+        self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes())
+        prefixes = [str(places.venv), interpreter.prefix]
+        own = [f"{prefix}/{inner}" for prefix in prefixes for inner in ("lib", "lib64", "bin")]
+        self._homes = Homes(
+            tree=os.path.realpath(places.tree),
+            prefixes=_both_ways(prefixes),
+            base=os.path.realpath(interpreter.base),
+            others=_both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
+            blobs=frozenset(digest for _, digest in manifest.values() if digest),
+        )
+
+    def of(self, env: Mapping[str, str]) -> StageOrigins:
+        """In a stage with these variables."""
+        tree = str(self._places.tree)
+        folders = (os.path.normpath(os.path.join(tree, entry)) for entry in _path(env, "PYTHONPATH"))
+        inside = [os.path.relpath(folder, tree) for folder in folders if folder.startswith(tree + os.sep)]
+        homes = replace(
+            self._homes,
+            built=_both_ways([env["TMPDIR"], str(self._places.venv)]),
+            caches=_both_ways(_caches(env, str(self._cache))),
+            libraries=_both_ways(_path(env, "LD_LIBRARY_PATH")),
+        )
+        return StageOrigins(self._provided.and_below(inside), homes)
+
+
+class StageOrigins:
+    """Judges by what the commit provides, and by the folders where its code, and that of others, is at home."""
+
+    def __init__(self, provided: Provided, homes: Homes) -> None:
+        self._provided = provided
+        self._homes = homes
+        self._near = (*homes.built, *homes.caches, homes.tree)
+
+    @property
+    def config(self) -> Dict[str, Sequence[str]]:
+        """What the injected modules have to know: they leave out what nobody would ask about."""
+        homes = self._homes
+        return {
+            "tree": [homes.tree],
+            "name": sorted(self._provided.names),
+            "home": [*homes.built, *homes.caches, *homes.others, *CODE_FOLDERS],
+            "prefix": homes.prefixes,
+        }
+
+    def foreign_modules(self, seen: Seen) -> List[ForeignModule]:
+        """Modules that the commit provides, and that came from elsewhere."""
+        return [
+            ForeignModule(name=plain(name), file=plain(file))
+            for (name, file), link in seen.modules.items()
+            if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file))
+        ]
+
+    def elsewhere(self, seen: Seen) -> List[Elsewhere]:
+        """All else that is not at home."""
+        return [*self._interpreters(seen), *self._tests(seen), *self._code(seen)]
+
+    def _interpreters(self, seen: Seen) -> Iterator[Elsewhere]:
+        """Other interpreters that imported the tree; an environment that the stage made over the same one is none."""
+        for program, (file, python) in seen.strangers.items():
+            made_here = _is_below(f"{python.get('prefix')}/", [*self._homes.built, self._homes.tree])
+            if python.get("base") != self._homes.base or not made_here:
+                yield Elsewhere(what="interpreter", name=plain(program), file=plain(file))
+
+    def _tests(self, seen: Seen) -> Iterator[Elsewhere]:
+        for file in seen.tests:
+            if not self._counts_as_test(file):
+                yield Elsewhere(what="tests", name=plain(os.path.basename(file)), file=plain(file))
+
+    def _code(self, seen: Seen) -> Iterator[Elsewhere]:
+        for (name, file), link in seen.modules.items():
+            if not link and not self._provided.holds(name) and not self._is_at_home(file):
+                yield Elsewhere(what="code", name=plain(name), file=plain(file))
+        for file in seen.mapped:
+            if not _is_below(file, (*self._near, *self._homes.others, *self._homes.libraries, *_LIBRARY_FOLDERS)):
+                yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
+
+    def _is_foreign(self, name: str, file: str) -> bool:
+        if not self._provided.holds(name):
+            return False
+        return not (self._may_be_built(file) and _is_from_tree(name, file, self._homes))
+
+    def _is_at_home(self, file: str) -> bool:
+        """Modules are noted for their names too: most of what was is an environment's, or the system's."""
+        return _is_below(file, (*self._near, *self._homes.others, *CODE_FOLDERS)) or _site_of(file) is not None
+
+    def _counts_as_test(self, file: str) -> bool:
+        """Tests count from the tree: installed from it, or copied as they are."""
+        if not self._may_be_built(file):
+            return False
+        return entry_of(file)[1] in self._homes.blobs or _is_installed_from_tree(file, self._homes)
+
+    def _may_be_built(self, file: str) -> bool:
+        return _is_below(file, [*self._homes.built, self._homes.tree])
+
+
+def _path(env: Mapping[str, str], variable: str) -> List[str]:
+    return [entry for entry in env.get(variable, "").split(os.pathsep) if entry]
+
+
+def _both_ways(folders: Iterable[str]) -> List[str]:
+    """As they are named, and where that leads."""
+    return list(dict.fromkeys(path for folder in folders for path in (folder, os.path.realpath(folder))))
+
+
+def _caches(env: Mapping[str, str], own: str) -> List[str]:
+    """Named caches of compiled code: the run's `own`, those that the stage's variables name, those of its user."""
+    home = env.get("HOME") or "/nonexistent"
+    shared = env.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    named = [env[name] for name in _CACHE_VARIABLES if env.get(name)]
+    if env.get("HF_HOME"):
+        named.append(os.path.join(env["HF_HOME"], "modules"))
+    below = [os.path.join(shared, name) for name in _CACHES] + [os.path.join(home, name) for name in _CACHES_AT_HOME]
+    return [own, *named, *below]
+
+
+def _is_from_tree(name: str, file: str, homes: Homes) -> bool:
+    """Whether a module that was built or installed by the stage was made of the tree: no index has sent it."""
+    site = _site_of(file) or _without_module(name, file)
+    owner = _owner(site, name.partition(".")[0])
+    return owner is None or _comes_from(owner, homes)
+
+
+def _is_installed_from_tree(file: str, homes: Homes) -> bool:
+    site = _site_of(file)
+    if site is None:
+        return False
+    owner = _owner(site, os.path.relpath(file, site).partition(os.sep)[0])
+    return owner is not None and _comes_from(owner, homes)
+
+
+def _site_of(file: str) -> Optional[str]:
+    parts = file.split(os.sep)
+    found = [number for number, part in enumerate(parts) if part in _SITES]
+    return os.sep.join(parts[: found[-1] + 1]) if found else None
+
+
+def _without_module(name: str, file: str) -> str:
+    """The folder from which the module `name` was imported, as `pip install --target` fills one."""
+    depth = name.count(".") + (2 if os.path.basename(file).startswith("__init__.") else 1)
+    return os.sep.join(file.split(os.sep)[:-depth])
+
+
+def _owner(site: str, top: str) -> Optional[Path]:
+    """The metadata of the distribution in `site` that `top` was installed with."""
+    for folder in sorted(Path(site).glob("*.dist-info")):
+        try:
+            lines = (folder / "RECORD").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        if any(line.startswith((f"{top}/", f"{top}.", f'"{top}/')) for line in lines):
+            return folder
+    return None
+
+
+def _comes_from(distribution: Path, homes: Homes) -> bool:
+    """Whether it was installed from the tree, or from what the stage built (PEP 610)."""
+    try:
+        url = json.loads((distribution / "direct_url.json").read_text(encoding="utf-8"))["url"]
+        parts = urlsplit(url)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    path = os.path.realpath(unquote(parts.path))
+    return parts.scheme == "file" and _is_below(path + os.sep, [homes.tree, *homes.built])
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return path.startswith(tuple(folder + os.sep for folder in folders))

@@ -1,0 +1,193 @@
+"""What is made of modules, shared objects, tests and interpreters, by where they lie."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.env import editable
+from orchestrator.agent.env.fingerprint import system_fingerprint
+from orchestrator.agent.run.provenance import Homes, Seen, StageOrigins
+from orchestrator.agent.run.provided import Provided
+from orchestrator.shared.tree import entry_of
+
+SITE = "venv/lib/python3.11/site-packages"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    package = tmp_path / "tree" / "src" / "widget"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "core.py", "test_core.py"):
+        (package / name).write_text(f"# {name}\n")
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def origins(tmp_path: Path, tree: Path) -> StageOrigins:
+    homes = Homes(
+        tree=str(tree),
+        built=[str(tmp_path / "tmp"), str(tmp_path / "venv")],
+        caches=[str(tmp_path / "cache")],
+        base="/usr/bin/python3.11",
+        others=[str(tmp_path / "env")],
+        blobs=frozenset(entry_of(path)[1] for path in tree.rglob("*.py")),
+    )
+    return StageOrigins(Provided.by_tree(tree), homes)
+
+
+def seen(*lines: dict[str, Any]) -> Seen:
+    found = Seen()
+    for line in lines:
+        found.fold(line)
+    return found
+
+
+def install(tmp_path: Path, site: str, url: str | None, name: str = "widget") -> None:
+    """What pip leaves of a package that it has installed, from `url` (PEP 610) or from an index."""
+    info = tmp_path / site / f"{name}-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "RECORD").write_text(f"{name}/__init__.py,,\n{name}/test_core.py,,\n")
+    if url:
+        (info / "direct_url.json").write_text(json.dumps({"url": url, "dir_info": {}}))
+
+
+@pytest.mark.parametrize(
+    ("site", "url", "foreign"),
+    [
+        (SITE, "file://{tree}", False),
+        (SITE, "file://{tree}/dist/widget-1-py3-none-any.whl", False),
+        (SITE, "file://{root}/tmp/widget.whl", False),
+        (SITE, "file:///home/me/widget", True),
+        (SITE, "file://{tree}-of-another", True),
+        (SITE, "https://example.org/widget.whl", True),
+        (SITE, None, True),
+        ("tmp/target", "file://{tree}", False),
+        ("tmp/target", None, True),
+        ("tree/.tox/py/lib/python3.11/site-packages", "file://{tree}/.tox/dist/widget.tar.gz", False),
+        ("tree/.tox/py/lib/python3.11/site-packages", None, True),
+        ("env/lib/python3.11/site-packages", "file://{tree}", True),
+    ],
+)
+def test_what_was_installed_has_to_be_of_the_tree(
+    tmp_path: Path, tree: Path, origins: StageOrigins, site: str, url: str | None, foreign: bool
+) -> None:
+    install(tmp_path, site, url and url.format(tree=tree, root=tmp_path))
+    found = seen({"module": "widget", "file": str(tmp_path / site / "widget" / "__init__.py")})
+    assert bool(origins.foreign_modules(found)) is foreign
+    assert not origins.elsewhere(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "foreign"),
+    [("tmp/widget/__init__.py", False), ("cache/widget.so", False), ("env/widget.so", True), ("other/widget.py", True)],
+)
+def test_a_module_of_the_trees_name(tmp_path: Path, origins: StageOrigins, file: str, foreign: bool) -> None:
+    assert bool(origins.foreign_modules(seen({"module": "widget", "file": str(tmp_path / file)}))) is foreign
+
+
+def test_a_link_that_leads_out_of_the_tree_is_foreign(origins: StageOrigins, tree: Path) -> None:
+    line = {"module": "tool", "file": "/home/me/tool.py", "link": str(tree / "tool.py")}
+    assert origins.foreign_modules(seen(line)) == [{"name": "tool", "file": "/home/me/tool.py"}]
+
+
+@pytest.mark.parametrize(
+    ("line", "elsewhere"),
+    [
+        ({"module": "helper", "file": "/home/me/helper.py"}, True),
+        ({"module": "helper", "file": "/usr/lib/python3/dist-packages/helper.py"}, False),
+        ({"module": "helper", "file": "{root}/env/helper.py"}, False),
+        ({"module": "helper", "file": "{root}/tmp/helper.py"}, False),
+        ({"module": "widget.plugin", "file": "{root}/env/widget/plugin.py"}, False),
+        ({"mapped": "/home/me/libwidget.so"}, True),
+        ({"mapped": "/opt/vendor/libx.so.1"}, False),
+        ({"mapped": "{root}/cache/kernel.so"}, False),
+        ({"mapped": "{root}/env/lib/libx.so"}, False),
+    ],
+)
+def test_other_code(tmp_path: Path, origins: StageOrigins, line: dict[str, str], elsewhere: bool) -> None:
+    found = seen({key: value.format(root=tmp_path) for key, value in line.items()})
+    assert [where["what"] for where in origins.elsewhere(found)] == (["code"] if elsewhere else [])
+
+
+def test_tests_count_from_the_tree_or_as_they_are_there(tmp_path: Path, tree: Path, origins: StageOrigins) -> None:
+    install(tmp_path, SITE, f"file://{tree}")
+    copied, changed = tmp_path / "tmp" / "test_core.py", tmp_path / "tmp" / "test_other.py"
+    copied.parent.mkdir()
+    copied.write_text("# test_core.py\n")
+    changed.write_text("# another\n")
+    installed = tmp_path / SITE / "widget" / "test_core.py"
+    files = [copied, changed, installed, tmp_path / "env" / "widget" / "test_core.py"]
+    found = origins.elsewhere(seen(*({"tests": str(file)} for file in files)))
+    assert [where["file"] for where in found] == [str(changed), str(files[-1])]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "base", "other"),
+    [
+        ("/usr", "/usr/bin/python3.11", True),
+        ("{root}/tmp/v", "/usr/bin/python3.11", False),
+        ("{root}/tree/.tox/py", "/usr/bin/python3.11", False),
+        ("{root}/tmp/v", "/usr/bin/python3.12", True),
+    ],
+)
+def test_interpreters(tmp_path: Path, origins: StageOrigins, prefix: str, base: str, other: bool) -> None:
+    python = {"program": "python", "prefix": prefix.format(root=tmp_path), "base": base}
+    found = origins.elsewhere(seen({"imported": str(tmp_path / "tree" / "tool.py"), "python": python}))
+    assert [where["what"] for where in found] == (["interpreter"] if other else [])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A project outside of any environment."""
+    (tmp_path / "checkout" / "src" / "gadget").mkdir(parents=True)
+    (tmp_path / "checkout" / "src" / "gadget" / "__init__.py").write_text("VALUE = 1\n")
+    return tmp_path / "checkout"
+
+
+def _editable(site: Path, checkout: Path, way: str) -> None:
+    site.mkdir(parents=True)
+    if way == "pep610":
+        (site / "gadget-1.dist-info").mkdir()
+        told = {"url": checkout.as_uri(), "dir_info": {"editable": True}}
+        (site / "gadget-1.dist-info" / "direct_url.json").write_text(json.dumps(told))
+    elif way == "pth":
+        (site / "__editable__.gadget.pth").write_text(f"import nothing\n{checkout}/src\n")
+    elif way == "egg-link":
+        (site / "gadget.egg-link").write_text(f"{checkout}\n.")
+    else:
+        (site / "gadget").symlink_to(checkout / "src" / "gadget")
+
+
+@pytest.mark.parametrize("way", ["pep610", "pth", "egg-link", "link"])
+def test_an_editable_installation_leads_out_and_is_fingerprinted(tmp_path: Path, checkout: Path, way: str) -> None:
+    site = tmp_path / "env" / "lib" / "site-packages"
+    _editable(site, checkout, way)
+    (target,) = editable.targets([str(site)])
+    assert target.startswith(str(checkout))
+    before = system_fingerprint([str(site)], [target])
+    (checkout / "src" / "gadget" / "notes.txt").write_text("")
+    (checkout / "src" / "gadget" / "__pycache__").mkdir()
+    (checkout / "src" / "gadget" / "__pycache__" / "x.py").write_text("")
+    assert system_fingerprint([str(site)], [target]) == before
+    (checkout / "src" / "gadget" / "__init__.py").write_text("VALUE = 23\n")
+    assert system_fingerprint([str(site)], [target]) != before
+
+
+def test_a_project_with_its_environment_inside_is_a_target_too(tmp_path: Path, checkout: Path) -> None:
+    site = checkout / ".venv" / "lib" / "site-packages"
+    _editable(site, checkout, "pep610")
+    assert editable.targets([str(site)]) == [str(checkout)]
+    assert editable.packages(str(checkout)) >= {"gadget"}
+
+
+def test_paths_within_the_environment_lead_nowhere(tmp_path: Path) -> None:
+    site = tmp_path / "env" / "lib" / "site-packages"
+    (site / "vendored").mkdir(parents=True)
+    (site / "a.pth").write_text(f"{site}/vendored\n/nonexistent\nimport x\n")
+    (site / "gadget-1.dist-info").mkdir()
+    (site / "gadget-1.dist-info" / "direct_url.json").write_text("[]")
+    assert editable.targets([str(site)]) == []
