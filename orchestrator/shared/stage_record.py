@@ -40,6 +40,22 @@ class ForeignModule(TypedDict):
     file: str
 
 
+class LostExitCode(TypedDict):
+    """A status other than 0 that a shell has dropped: of which command, in which line of which script.
+
+    `how` is untested, member (of a pipeline that returned 0), ignored (`|| true`), background (`wait` does not say it),
+    or cleanup (in the script's own EXIT trap); `ours` says whether it is a Python or a program of the tree.
+    """
+
+    command: str
+    program: str
+    code: int
+    line: int
+    file: str
+    how: str
+    ours: bool
+
+
 class Delivery(TypedDict):
     """An artifact that was asked for: whether it was there before the stage, and what keeps it from being one."""
 
@@ -66,6 +82,8 @@ class Evidence(TypedDict):
     used_cuda: Optional[bool]  # whether a Python of it has; None if none of them knew torch
     foreign_modules: List[ForeignModule]
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
+    lost_exit_codes: List[LostExitCode]
+    unseen_exit_codes: Optional[str]  # why those of a shell could not be recorded
     artifacts: List[Delivery]
     overwritten: List[str]  # what earlier stages had left in artifacts/ and this one changed
     files: List[File]
@@ -81,7 +99,7 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "unseen_sessions": []}
+_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "unseen_sessions": [], "lost_exit_codes": [], "unseen_exit_codes": None}
 
 
 def blank(stray_before: Sequence[str]) -> StageRecord:
@@ -102,6 +120,8 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "used_cuda": None,
         "foreign_modules": [],
         "unseen_sessions": [],
+        "lost_exit_codes": [],
+        "unseen_exit_codes": None,
         "artifacts": [],
         "overwritten": [],
         "files": [],

@@ -13,7 +13,7 @@ from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected import guard
-from orchestrator.agent.run import prepare
+from orchestrator.agent.run import exit_codes, prepare
 from orchestrator.agent.run.collect import GUARD_REPORT, Artifacts, describe_files, in_lines, read_guard_report
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.logs import Log
@@ -102,13 +102,16 @@ class Executor:
         planned.update(self._secrets.of(stage["name"]))
         if not stage["pytest"]:
             planned.update(prepare.with_plugin_variable(planned))
+        env = {
+            **stage_variables(planned, places, self._interpreter.bin, tmp, self._cache),
+            guard.CONFIG_VARIABLE: str(places.plugin / f"{stage['name']}.guard"),
+        }
+        if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
+            argv, env = exit_codes.recorded(argv, env, places, folder / exit_codes.REPORT)
         return Command(
             argv=argv,
             cwd=places.tree,
-            env={
-                **stage_variables(planned, places, self._interpreter.bin, tmp, self._cache),
-                guard.CONFIG_VARIABLE: str(places.plugin / f"{stage['name']}.guard"),
-            },
+            env=env,
             stdout=folder / "stdout",
             stderr=folder / "stderr",
             log_bytes=stage["limits"]["log_bytes"],
@@ -211,6 +214,8 @@ class Executor:
         record["used_cuda"] = report.used_cuda
         record["foreign_modules"] = list(report.foreign_modules)
         record["unseen_sessions"] = list(report.unseen_sessions)
+        seen = exit_codes.read(folder, stage["argv"], self._places.tree, self._interpreter.bin)
+        record["lost_exit_codes"], record["unseen_exit_codes"] = seen
         done = tree.difference(
             self._places.tree, self._manifest, self._artifacts.in_tree, self._plan["commit"], self._written
         )

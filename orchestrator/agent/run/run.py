@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from orchestrator.agent.env import lease
 from orchestrator.agent.host import gpu, interpreter, machine, processes
-from orchestrator.agent.run import prepare, resume, secret_values
+from orchestrator.agent.run import exit_codes, prepare, resume, secret_values
 from orchestrator.agent.run.executor import Executor
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.lock import Lock
@@ -276,6 +276,7 @@ def _make_places(places: Layout) -> None:
     for module, file in (("guard", "nsa_pod_guard"), ("pytest_plugin", prepare.PYTEST_PLUGIN)):
         source = pkgutil.get_data("orchestrator.agent.injected", f"{module}.py")
         (places.plugin / f"{file}.py").write_bytes(source or b"")
+    exit_codes.install(places.plugin)
     (places.plugin / "sitecustomize.py").write_text(_SITECUSTOMIZE)
     # A pytest that finds no configuration in the tree looks for one above it: it shall not find anybody's.
     (places.run_dir / "pytest.ini").write_text("[pytest]\n")
