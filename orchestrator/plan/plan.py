@@ -252,7 +252,7 @@ def _planned(
 ) -> PlannedStage:
     return PlannedStage(
         name=stage.name,
-        argv=list(stage.run),
+        argv=stage.argv,
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
         paths=named_paths(stage),

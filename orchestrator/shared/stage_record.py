@@ -99,7 +99,13 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "unseen_sessions": [], "lost_exit_codes": [], "unseen_exit_codes": None}
+_ABSENT: Mapping[str, Any] = {
+    "gpu": None,
+    "used_cuda": None,
+    "unseen_sessions": [],
+    "lost_exit_codes": [],
+    "unseen_exit_codes": None,
+}
 
 
 def blank(stray_before: Sequence[str]) -> StageRecord:

@@ -40,13 +40,18 @@ def shows(piece: bytes) -> bool:
 def python_error(f: BinaryIO) -> str | None:
     """What in `f` says that a Python program failed, as a phrase; exceptions that Python itself ignores do not."""
     before = b""
+    shown = False  # a traceback whose last line is to come
     for line in iter(lambda: f.readline(_LONGEST_LINE), b""):
+        if shown and line[:1] not in (b" ", b"\n", b"\r"):
+            if not line.startswith(b"BrokenPipeError: "):  # what it writes to has read enough
+                return "a Python traceback"
+            shown = False
         if _TRACEBACK in line and not before.startswith(b"Exception ignored"):
-            return "a Python traceback"
+            shown = True
         if _NO_START.match(line):
             return f"Python's {plain(line.decode('utf-8', 'replace'), 120)!r}"
         before = line
-    return None
+    return "a Python traceback" if shown else None
 
 
 def listing(names: Iterable[str], most: int = 3) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, TypedDict
 
 from orchestrator.shared.schema import Error, errors
-from orchestrator.verdict import routes, tests
+from orchestrator.verdict import exit_codes, routes, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
 
 class Expect(TypedDict, total=False):
-    """`allow_tracebacks` is for a stage that shows exceptions which it has handled."""
+    """`allow_tracebacks` is for a stage that shows exceptions which it has handled; `allow_exit_codes` for programs
+    behind a shell whose exit codes other than 0 are meant.
+    """
 
     tests: tests.Asked
     routes: routes.Asked
     artifacts: List[artifacts.Asked]
     allow_tracebacks: bool
+    allow_exit_codes: exit_codes.Asked
 
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:

@@ -100,7 +100,9 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str) -> Seen:
     running = next((e for e in entries if e["how"] == "running" and e["ours"]), None)
     unseen = _unseen(argv, tree, bool(text))
     if running and not unseen:
-        unseen = f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
+        unseen = (
+            f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
+        )
     return Seen(lost[:_MOST], unseen)
 
 

@@ -18,8 +18,9 @@ _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
 
 def fill(text: str, commit: str, python: str, places: Layout) -> str:
-    """`text` with {artifacts}, {commit} and {python} replaced."""
-    return text.replace("{artifacts}", str(places.artifacts)).replace("{commit}", commit).replace("{python}", python)
+    """`text` with {artifacts}, {commit} and {python} replaced; ${commit} is a shell's."""
+    values = {"artifacts": str(places.artifacts), "commit": commit, "python": python}
+    return re.sub(r"(?<!\$)\{(artifacts|commit|python)\}", lambda match: values[match[1]], text)
 
 
 def with_python(argv: Sequence[str], python: str) -> list[str]:
