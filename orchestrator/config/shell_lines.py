@@ -27,7 +27,9 @@ def commands(text: str) -> Iterator[list[str]]:
     """
     for line in text.replace("\\\n", " ").splitlines():
         try:
-            words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.whitespace_split = True
+            words = list(lexer)
         except ValueError:  # a quotation that goes on
             return
         if not (yield from _of_line(words)):

@@ -24,6 +24,7 @@ _UNITTEST = re.compile(
 _CTEST = re.compile(
     r"^\d+% tests passed, (?P<failed>\d+) tests? failed out of (?P<total>\d+)$|^No tests were found!!!$", re.MULTILINE
 )
+_CTEST_AFTER = re.compile(r"Label Time|Total Test time|The following tests|Errors while|\s")
 _CTEST_SKIPS = re.compile(r"^\s+\d+ - (?P<name>.+) \((?P<why>Skipped|Disabled|Not Run)\)$", re.MULTILINE)
 _GO = re.compile(
     r"^(?:(?P<ok>ok)  \t(?P<name>\S+)\t(?:\(cached\)|[\d.]+s)(?P<none>.*\[no tests to run\])?.*|"
@@ -72,7 +73,7 @@ def skips(case: Case) -> Optional[str]:
 
 
 def read(text: str, everywhere: Callable[[str], bool]) -> List[Closing]:
-    """The closings in what a stage printed: all of a runner that it names itself (`everywhere`), else the last lines'."""
+    """The closings in what a stage printed: all of a runner that it names (`everywhere`), else the last lines'."""
     found: List[Closing] = []
     for runner, parse in _PARSERS:
         found += parse(text, everywhere(runner))
@@ -135,21 +136,15 @@ def _cargo(text: str, everywhere: bool) -> Iterator[Closing]:
         yield Closing("cargo", sum(int(m["passed"]) + int(m["failed"]) for m in lines), failed, tuple(reasons))
 
 
-_CTEST_AFTER = re.compile(
-    r"\s*(?:(?:Label Time|Total Test time|The following tests|Errors while|\s).*\n?)*", re.MULTILINE
-)
-
-
 def _that_close(
     pattern: "re.Pattern[str]", text: str, everywhere: bool, after: "Optional[re.Pattern[str]]" = None
 ) -> List["re.Match[str]"]:
-    """All matches, or only one that nothing but blanks (or what `after` matches) follows."""
+    """All matches, or only one that nothing follows but blank lines, and such as begin like `after`."""
     found = list(pattern.finditer(text))
     if everywhere or not found:
         return found
-    rest = text[found[-1].end() :]
-    closes = after.fullmatch(rest) if after else not rest.strip()
-    return found[-1:] if closes else []
+    rest = text[found[-1].end() :].split("\n")
+    return found[-1:] if all(not line.strip() or (after and after.match(line)) for line in rest) else []
 
 
 _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [

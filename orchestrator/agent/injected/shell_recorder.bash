@@ -39,7 +39,7 @@ __nsa_awaited= __nsa_wanted=0          # the job that `wait` has named; whether 
 __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0
 __nsa_held=() __nsa_held_by=()         # variables that hold an exit code which nothing has read yet
 __nsa_holds='^((local|declare|typeset|export|readonly) +(-[A-Za-z]+ +)*)?([A-Za-z_][A-Za-z0-9_]*)(\[[^]]*\])?\+?=\(?"?\$\{?(\?|PIPESTATUS\[[^]]*\])\}?"?\)?$'
-__nsa_outer= __nsa_leaving=0
+__nsa_outer= __nsa_leaving=0 __nsa_status=0 __nsa_given_back=0
 __nsa_on_EXIT= __nsa_on_ERR= __nsa_on_DEBUG= __nsa_on_RETURN= __nsa_traced=
 __nsa_free=3 __nsa_next=4 __nsa_inherited=
 
@@ -59,6 +59,7 @@ __nsa_look_at_descriptors
 # __nsa_write KIND CODE LINE COMMAND FIRST
 __nsa_write() {
   local command=${4:0:400} first=${5:0:200} file=${BASH_SOURCE[${#BASH_SOURCE[@]} - 1]-}
+  if [[ $file == "${BASH_SOURCE[0]}" ]]; then file=; fi # lines that were given to bash
   command=${command//\\/\\\\} first=${first//\\/\\\\} file=${file//\\/\\\\}
   command=${command//$'\t'/\\t} first=${first//$'\t'/\\t} file=${file//$'\t'/\\t}
   command=${command//$'\n'/\\n} first=${first//$'\n'/\\n} file=${file//$'\n'/\\n}
@@ -101,6 +102,7 @@ __nsa_ends() {
 __nsa_before() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   if [[ -e /dev/fd/199 ]]; then return 0; fi # a command of these functions
+  __nsa_status=$1
   case ${FUNCNAME[1]-} in wait | trap) return 0 ;; esac
   local IFS=' ' __nsa_held_ends=0
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
@@ -153,7 +155,9 @@ __nsa_settle() {
   if (( __nsa_failed )); then
     if [[ -z $reads ]]; then
       local kind=untested
-      (( ! __nsa_leaving )) || kind=cleanup
+      if (( __nsa_leaving )); then # where bash does not say which command runs
+        kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
+      fi
       __nsa_write "$kind" "$__nsa_failed" "$__nsa_failed_line" "$__nsa_failed_by" "$__nsa_failed_first"
     elif [[ $2 =~ $__nsa_holds ]]; then
       __nsa_held+=("${BASH_REMATCH[4]}")
@@ -218,8 +222,13 @@ __nsa_members() {
 # ERR: "$?" "$LINENO" "$1". What failed in a function has a better name than its call.
 __nsa_fails() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
+  __nsa_status=$1
   if (( __nsa_wanted )); then return "$1"; fi
-  case ${FUNCNAME[1]-} in wait | trap) return "$1" ;; esac
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return "$1" ;; esac
+  if (( __nsa_given_back )); then # `$?` was only given back to a trap of the script's
+    __nsa_given_back=0
+    return "$1"
+  fi
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
     __nsa_name "$1" "$3"
@@ -237,13 +246,13 @@ __nsa_fails() {
 # RETURN: "$?" "$1". A pipeline that ends a function: its caller no longer sees PIPESTATUS.
 __nsa_returns() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
-  case ${FUNCNAME[1]-} in __nsa_* | trap | wait) return "$1" ;; esac
+  __nsa_status=$1
+  case ${FUNCNAME[1]-} in __nsa_* | trap | wait) return 0 ;; esac
   if (( ${#__nsa_codes[@]} > 1 )) && [[ $BASHPID == "$__nsa_shell" ]]; then
     local IFS=' '
     if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2"; fi
     __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
   fi
-  return "$1"
 }
 
 # EXIT, of the script and of each subshell: "$?" "$1"
@@ -263,8 +272,21 @@ __nsa_leaves() {
     __nsa_write passed "$1" "$__nsa_unit_line" "$by" "$first"
   fi
   for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
-  __nsa_leaving=1
-  return "$1"
+  __nsa_leaving=1 __nsa_failed=0 __nsa_status=$1
+  __nsa_give_back
+}
+
+# The end of the script's own EXIT trap: "$?" "$1"
+__nsa_left() {
+  local -a __nsa_codes=("${PIPESTATUS[@]}")
+  local IFS=' '
+  __nsa_settle "$1" '' "$2"
+}
+
+# `$?` as it was, for what the script has set as a trap.
+__nsa_give_back() {
+  if (( __nsa_status )); then __nsa_given_back=1; fi
+  return "$__nsa_status"
 }
 
 # Whether this is a substitution in a command that shows its output, or takes it for a word, and forgets its status.
@@ -430,6 +452,7 @@ __nsa_remember() {
   [[ $code != - ]] || code=
   builtin printf -v "__nsa_on_$1" %s "$code"
   builtin printf -v "__nsa_owner_$1" %s "$BASHPID"
+  builtin printf -v "__nsa_level_$1" %s $((${#FUNCNAME[@]} - 3)) # without these three functions
   __nsa_install "$1"
 }
 
@@ -443,17 +466,18 @@ __nsa_install() {
     DEBUG) text='{ __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null' ;;
   esac
   if [[ -n ${!own} && $1 == EXIT ]]; then
-    text+=$'\n'"${!own}"
+    text+=$'\n'"${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
   elif [[ -n ${!own} ]]; then
-    text+=$'\n'"if __nsa_is_own $1; then ${!own}"$'\n'fi
+    text+=$'\n'"if __nsa_is_own $1; then { __nsa_give_back; } 199</dev/null; ${!own}"$'\n'fi
   fi
   builtin trap -- "$text" "$1"
 }
 
 # Whether the script's own trap $1 would run here, without the tracing that is on for the recorder's.
 __nsa_is_own() {
-  local owner=__nsa_owner_$1
-  [[ " $__nsa_traced " == *" $1 "* ]] || (( ${#FUNCNAME[@]} == 1 )) && [[ ${!owner} == "$BASHPID" ]]
+  local owner=__nsa_owner_$1 level=__nsa_level_$1
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return 1 ;; esac
+  [[ " $__nsa_traced " == *" $1 "* ]] || (( ${#FUNCNAME[@]} - 1 <= ${!level} )) && [[ ${!owner} == "$BASHPID" ]]
 }
 
 [[ -s $__nsa_file ]] || builtin printf 'loaded\n' >> "$__nsa_file" || :
