@@ -527,8 +527,8 @@ LIES = [
     lie(
         runs(
             "piped_failure",
-            "invalid",
-            "a pytest that it ran.*1 failed",
+            "failed",
+            "returned 1, in a pipeline",
             *_shell("python -m pytest -q -p no:cacheprovider piped_failure/test_it.py | cat"),
             files={"piped_failure/test_it.py": FAILS},
         ),
@@ -549,8 +549,8 @@ LIES = [
     lie(
         runs(
             "or_true",
-            "invalid",
-            "a pytest that it ran",
+            "failed",
+            "returned 2, and its script dropped it",
             *_shell("python -m pytest -q -p no:cacheprovider or_true/test_it.py || true"),
             files={"or_true/test_it.py": "def test_a(:"},
         ),
@@ -560,8 +560,8 @@ LIES = [
     lie(
         runs(
             "pluginless",
-            "invalid",
-            "the agent's plugin was kept out",
+            "failed",
+            "returned 1, in a pipeline",
             *_shell("python -m pytest -q -p no:cacheprovider -p no:nsa_pod_pytest_plugin pluginless/test_it.py | cat"),
             files={"pluginless/test_it.py": FAILS},
         ),
@@ -571,8 +571,8 @@ LIES = [
     lie(
         runs(
             "guards_report_damaged",
-            "invalid",
-            "its report was damaged",
+            "failed",
+            "returned 1, and its script did not test it",
             *_shell(
                 "python -m pytest -q -p no:cacheprovider guards_report_damaged/test_it.py;"
                 " echo { >> $NSA_POD_ARTIFACTS/../stages/guards_report_damaged/modules.jsonl"

@@ -76,8 +76,9 @@ def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, report
     if not (folder / _RECORDER).is_file():
         return Shells(list(argv), dict(env))
     sh = folder / "bin" / "sh"
+    environment, *rest = env["PATH"].split(os.pathsep)
     more = {
-        "PATH": os.pathsep.join([str(sh.parent), env["PATH"]]),
+        "PATH": os.pathsep.join([environment, str(sh.parent), *rest]),
         "BASH_ENV": str(folder / _RECORDER),
         "NSA_POD_SHELL_RECORD": str(report),
         "NSA_POD_SHELL_ROOTS": ":".join([str(places.tree), env["TMPDIR"], str(places.artifacts)]),
