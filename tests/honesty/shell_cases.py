@@ -47,7 +47,7 @@ HONEST = [
           "a job in the background whose status is looked at"),
     truth(_bash("server_ended", "passed", "", "sleep 60 & p=$!; echo up; kill $p; wait $p; echo down"),
           "a server in the background, which the script ends"),
-    truth(_bash("output_cut_short", "passed", "", "yes | head -1; python -c 'for i in range(9999): print(i)' | head -1"),
+    truth(_bash("output_cut_short", "passed", "", "yes | head -1; python -c 'for i in range(9999): print(i)'|head -1"),
           "a reader that has read enough"),
     truth(_bash("nothing_found", "passed", "", "grep x /dev/null | wc -l",
                 expect={"artifacts": [artifact("nothing_found.txt", from_="stdout")],

@@ -11,7 +11,7 @@ import pkgutil
 import re
 import shutil
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.run.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
@@ -171,35 +171,50 @@ def _unseen(argv: Sequence[str], tree: Path, loaded: bool) -> Optional[str]:
     return None
 
 
-def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
-    """Each failure once, named by the subshell that told of it where its own shell could not."""
-    seen = set()
-    passed: Dict[str, Tuple[int, str, str]] = {}
+class _Failure(NamedTuple):
+    """A line of the report."""
+
+    how: str
+    shell: str
+    parent: str
+    code: int
+    line: int
+    file: str
+    command: str
+    first: str
+
+
+def _failures(text: str) -> Iterator[_Failure]:
+    """The lines of a report, each named by the subshell that told of it where its own shell could not name it."""
+    passed: Dict[str, _Failure] = {}
     for line in text.splitlines():
         fields = [_unescaped(field) for field in line.split("\t")]
         if len(fields) != 8 or not fields[3].isdigit() or not fields[4].isdigit():
-            continue
+            continue  # the first, or one that was cut
         how, shell, parent, code, number, file, command, first = fields
-        if how == "passed":
-            passed[parent] = (int(code), *passed.get(shell, (0, command, first))[1:]) if not command else (
-                int(code), command, first)  # fmt: skip
-            continue
+        failure = _Failure(how, shell, parent, int(code), int(number), file, command, first)
         inner = passed.get(shell)
-        if inner and inner[0] == int(code) and (not command or _ASSIGNMENT.match(command)):
-            command, first = inner[1] or command, inner[2] or first
-        key = (how, code, number, file, command)
-        if key not in seen:
-            seen.add(key)
-            program = os.path.basename(first) if first else program_of(command)
-            yield LostExitCode(
-                command=plain(command) or "a subshell",
-                program=plain(program),
-                code=int(code),
-                line=int(number),
-                file=plain(_shown(file, tree)),
-                how=how,
-                ours=_is_ours(command, first or program, tree, programs),
-            )
+        if inner and inner.code == failure.code and (not command or _ASSIGNMENT.match(command)):
+            failure = failure._replace(command=inner.command or command, first=inner.first or first)
+        if how == "passed":
+            passed[parent] = failure
+        else:
+            yield failure
+
+
+def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
+    """Each failure once."""
+    for failure in dict.fromkeys(f._replace(shell="", parent="") for f in _failures(text)):
+        program = failure.first or program_of(failure.command)
+        yield LostExitCode(
+            command=plain(failure.command) or "a subshell",
+            program=plain(os.path.basename(program)),
+            code=failure.code,
+            line=failure.line,
+            file=plain(os.path.relpath(failure.file, tree) if failure.file.startswith(f"{tree}/") else failure.file),
+            how=failure.how,
+            ours=_is_ours(failure.command, program, tree, programs),
+        )
 
 
 def _is_ours(command: str, program: str, tree: Path, programs: str) -> bool:
@@ -217,10 +232,6 @@ def _is_file_of(tree: Path, word: str) -> bool:
     path = os.path.normpath(tree / word) if word and "\0" not in word else ""
     inside = path.startswith(f"{tree}/") and os.path.isfile(path)
     return inside and (os.access(path, os.X_OK) or path.endswith((".sh", ".bash", ".py")))
-
-
-def _shown(file: str, tree: Path) -> str:
-    return os.path.relpath(file, tree) if file.startswith(f"{tree}/") else file
 
 
 def _unescaped(field: str) -> str:
