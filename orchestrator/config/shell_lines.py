@@ -52,6 +52,8 @@ def _of_line(words: list[str]) -> Generator[list[str], None, bool]:
                 if found and found[0] not in _ENDS:
                     yield found
                 return False
+            if found and found[-1].isdigit():  # the descriptor of a redirection
+                found.pop()
             plain = False
         elif not found and _ASSIGNMENT.match(word):
             continue

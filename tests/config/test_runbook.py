@@ -126,6 +126,7 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
     [
         ("pytest -q t/test_a.py::test_b | tee log", ["t/test_a.py"]),
         ("PYTHONPATH=. python tool.py --n 3 && python -m pytest tests", ["tool.py", "tests"]),
+        ("pytest -q t.py 2>&1 | tee log", ["t.py"]),
         ("set -x\npython a.py > out.txt  # why\npython \\\n  b.py", ["a.py", "b.py"]),
         ("if [ -f a.py ]; then python a.py; fi\npython b.py", []),
         ("cd sub\npython a.py", []),

@@ -23,7 +23,7 @@ SHOWS = "echo '{}'"
 NONE_OF_CTEST = "No tests were found!!!"
 ONE_OF_CTEST = "100% tests passed, 0 tests failed out of 1"
 NONE_OF_CARGO = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s"
-SEEDS = "PYTHONPATH=. python -m pytest -q -p no:cacheprovider {} 2>&1 | tee -a $TMPDIR/log"
+SEEDS = "PYTHONPATH=.:$PYTHONPATH python -m pytest -q -p no:cacheprovider {} 2>&1 | tee -a $TMPDIR/log"
 
 
 def _bash(name: str, status: str, reason: str, script: str, **over: Any) -> Any:
@@ -94,10 +94,11 @@ LIES = [
     lie(runs("recipe_with_a_pipe", "failed", "returned 3", "make", "-s", "-f", "recipe_with_a_pipe.mk",
              files={"recipe_with_a_pipe.mk": f"all:\n\t{FAILS} | cat; echo done\n"}),
         "a pipe in a recipe of make", honest="recipe"),
-    lie(runs("ignored_by_make", "failed", "Error 3 .ignored", "make", "-s", "-f", "ignored_by_make.mk",
+    lie(runs("ignored_by_make", "failed", "Error 3 .ignored", "make", "-f", "ignored_by_make.mk",
              files={"ignored_by_make.mk": f"all:\n\t-{FAILS}\n\t@echo done\n"}),
         "make ignores the error of a recipe", honest="recipe"),
-    lie(runs("make_goes_on", "invalid", "go on after errors", "make", "-sk", "-f", "recipe.mk"),
+    lie(runs("make_goes_on", "invalid", "go on after errors", "make", "-sk", "-f", "make_goes_on.mk",
+             files={"make_goes_on.mk": "all:\n\t@echo it is made\n"}),
         "make -k, and nothing else is owed", honest="recipe"),
     lie(runs("another_shell", "invalid", "not recorded of this dash", "dash", "-c", "false; echo done"),
         "a shell that does not tell", honest="posix_script"),
