@@ -107,7 +107,8 @@ def test_exactly_three_packages_are_shipped() -> None:
     with zipfile.ZipFile(io.BytesIO(bundle.build()[0])) as archive:
         shipped = set(archive.namelist())
     expected = {f"orchestrator/{module}" for module in MODULES if room(module) in ("agent", "shared", "verdict")}
-    assert shipped == {"__main__.py", "orchestrator/__init__.py", *expected}
+    beside = {"__main__.py", "orchestrator/__init__.py", "orchestrator/agent/injected/shell_recorder.bash"}
+    assert shipped == {*beside, *expected}
 
 
 def test_the_library_and_the_tool_do_not_import_each_other() -> None:

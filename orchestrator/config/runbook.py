@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from orchestrator.config import shell_lines
 from orchestrator.config.variables import EnvMap
 from orchestrator.config.yamlfile import loads, nearest, read
 from orchestrator.errors import InputError
@@ -106,7 +107,8 @@ class Stage(_Model):
     """One process (group) on the pod and the evidence it owes."""
 
     name: Name
-    run: Annotated[list[str], Field(min_length=1)]
+    run: Annotated[list[str], Field(min_length=1)] | None = None
+    shell: Annotated[str, Field(pattern=r"\S")] | None = None
     env: EnvMap = {}
     paths: list[str] = []
     needs: list[str] = []
@@ -119,13 +121,26 @@ class Stage(_Model):
     expect: Expectations = {}
 
     @property
+    def argv(self) -> list[str]:
+        """What is run: `run`, or bash with the lines of `shell`."""
+        return shell_lines.argv(self.shell) if self.shell is not None else list(self.run or ())
+
+    @property
     def is_pytest(self) -> bool:
-        return pytest_arguments(self.run) is not None
+        return pytest_arguments(self.argv) is not None
+
+    @model_validator(mode="after")
+    def _one_command(self) -> Stage:
+        if (self.run is None) == (self.shell is None):
+            raise ValueError("expected either 'run' (a command and its arguments) or 'shell' (lines for bash)")
+        return self
 
     @model_validator(mode="after")
     def _evidence_fits(self) -> Stage:
-        if not self.is_pytest and ("tests" in self.expect or self.expect.get("routes")):
-            raise ValueError("expected 'tests' and 'routes' only of a stage that runs pytest")
+        if not self.is_pytest and self.expect.get("routes"):
+            raise ValueError("expected 'routes' only of a stage that runs pytest")
+        if not self.is_pytest and self.shell is None and "tests" in self.expect:
+            raise ValueError("expected 'tests' only of a stage that runs pytest, or lines of 'shell'")
         return self
 
 
@@ -211,10 +226,15 @@ def named_paths(stage: Stage) -> list[str]:
 
 def named_programs(stage: Stage) -> list[str]:
     """What the stage names to run: pytest's positionals (without `::`), FILE of `python FILE`."""
-    arguments = pytest_arguments(stage.run)
+    commands = [stage.argv] if stage.shell is None else shell_lines.commands(stage.shell)
+    return [name for command in commands for name in _programs(command)]
+
+
+def _programs(command: Sequence[str]) -> list[str]:
+    arguments = pytest_arguments(command)
     if arguments is not None:
         return _pytest_positionals(arguments)
-    kind, name = _python_target(stage.run)
+    kind, name = _python_target(command)
     return [name] if kind == "file" else []
 
 

@@ -256,7 +256,7 @@ def _planned(
 ) -> PlannedStage:
     return PlannedStage(
         name=stage.name,
-        argv=list(stage.run),
+        argv=stage.argv,
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
         paths=[with_commit(path, tree.commit) for path in named_paths(stage)],

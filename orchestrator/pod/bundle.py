@@ -31,5 +31,6 @@ def build() -> tuple[bytes, str]:
 
 
 def sources() -> list[Path]:
-    """The modules that are shipped."""
-    return sorted(path for package in SHIPPED for path in (_ROOT / package).rglob("*.py"))
+    """What is shipped: modules, and what bash reads."""
+    found = (path for package in SHIPPED for path in (_ROOT / package).rglob("*"))
+    return sorted(path for path in found if path.suffix in (".py", ".bash"))

@@ -74,6 +74,22 @@ class Executed(TypedDict):
     kernels: List[str]
 
 
+class LostExitCode(TypedDict):
+    """A status other than 0 that a shell has dropped: of which command, in which line of which script.
+
+    `how` is untested, member (of a pipeline that returned 0), ignored (`|| true`), background (`wait` does not say it),
+    or cleanup (in the script's own EXIT trap); `ours` says whether it is a Python or a program of the tree.
+    """
+
+    command: str
+    program: str
+    code: int
+    line: int
+    file: str
+    how: str
+    ours: bool
+
+
 class Delivery(TypedDict):
     """An artifact that was asked for: whether it was there before the stage, and what keeps it from being one."""
 
@@ -103,6 +119,8 @@ class Evidence(TypedDict):
     elsewhere: List[Elsewhere]
     escaped: List[str]  # closing lines of pytest in its output that belong to no session that was seen
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
+    lost_exit_codes: List[LostExitCode]
+    unseen_exit_codes: Optional[str]  # why those of a shell could not be recorded
     artifacts: List[Delivery]
     older: List[str]  # artifacts whose content was written before the stage began
     equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content
@@ -129,6 +147,8 @@ _ABSENT: Mapping[str, Any] = {
     "elsewhere": [],
     "escaped": [],
     "unseen_sessions": [],
+    "lost_exit_codes": [],
+    "unseen_exit_codes": None,
     "older": [],
     "equal_to_committed": {},
 }
@@ -158,6 +178,8 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "elsewhere": [],
         "escaped": [],
         "unseen_sessions": [],
+        "lost_exit_codes": [],
+        "unseen_exit_codes": None,
         "artifacts": [],
         "older": [],
         "equal_to_committed": {},

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, TypedDict
 
 from orchestrator.shared.schema import Error, errors
-from orchestrator.verdict import integrity, routes, tests
+from orchestrator.verdict import exit_codes, integrity, routes, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
 
 class Expect(TypedDict, total=False):
     """`allow_tracebacks` is for a stage that shows exceptions which it has handled; `outside` are patterns of paths
-    outside the tree from which code and tests may come.
+    outside the tree from which code and tests may come; `allow_exit_codes` is for programs behind a shell whose exit
+    codes other than 0 are meant.
     """
 
     tests: tests.Asked
@@ -19,6 +20,7 @@ class Expect(TypedDict, total=False):
     artifacts: List[artifacts.Asked]
     allow_tracebacks: bool
     outside: List[integrity.Glob]
+    allow_exit_codes: exit_codes.Asked
 
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Iterator
+import os
+import re
+from typing import TYPE_CHECKING, Iterator, Optional
 
 from orchestrator.shared.files import Refused
-from orchestrator.shared.text import python_error
+from orchestrator.shared.text import plain, python_error
 from orchestrator.verdict.artifacts import evidence as artifacts
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
+
+_PYTHON = re.compile(r"\{python\}|python[\d.]*")
+# What a shell whose exit codes are not recorded says of a program that it could not run, or that a signal ended; of a
+# bash they are recorded. What `sh:` says is of a shell behind another program, which has its exit code.
+_SHELL_ERRORS = re.compile(
+    rb"(?!sh: )\S+: \d+: \S+: not found$|zsh:(?:\d+:)? command not found: \S+$|"
+    rb"fish: Unknown command.*|Segmentation fault(?: \(core dumped\))?$|Bus error(?: \(core dumped\))?$"
+)
+_IGNORED = re.compile(rb"g?make(?:\[\d+\])?: \[.*\] Error (\d+) \(ignored\)$")
+_LONGEST_LINE = 1 << 16
 
 
 def tracebacks(case: Case) -> Iterator[str]:
@@ -24,3 +36,18 @@ def tracebacks(case: Case) -> Iterator[str]:
             error = python_error(f)
             if error:
                 yield f"{path} holds {error}, although the exit code is 0"
+
+
+def shell_error(case: Case) -> Optional[str]:
+    """What a shell or make says of a command that failed, where no exit code does; not of a Python, which has them."""
+    if case.stage["pytest"] or _PYTHON.fullmatch(os.path.basename("".join(case.stage["argv"][:1]))):
+        return None
+    meant = (case.expect.get("allow_exit_codes") or {}).get("make", [])
+    for stream in ("stderr", "stdout"):
+        path = f"stages/{case.stage['name']}/{stream}"
+        with contextlib.suppress(Refused, OSError), case.open(path) as f:
+            for line in iter(lambda: f.readline(_LONGEST_LINE), b""):
+                ignored = _IGNORED.match(line.rstrip())
+                if _SHELL_ERRORS.match(line.rstrip()) or (ignored and int(ignored[1]) not in meant):
+                    return f"{path} holds {plain(line.decode('utf-8', 'replace'), 120)!r}, although the exit code is 0"
+    return None

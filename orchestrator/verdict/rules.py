@@ -12,7 +12,7 @@ from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
 from orchestrator.shared.stage_record import File
 from orchestrator.shared.text import plain
-from orchestrator.verdict import integrity, output, routes, tests
+from orchestrator.verdict import exit_codes, integrity, output, routes, runners, tests
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.status import Status
@@ -122,6 +122,14 @@ def _unmet(case: Case) -> Optional[str]:
     return next(artifacts.of_weight(case, "unmet"), None)
 
 
+def _failed_behind_a_shell(case: Case) -> Optional[str]:
+    return exit_codes.lost(case) or output.shell_error(case) or runners.failures(case)
+
+
+def _too_few(case: Case) -> Optional[str]:
+    return tests.too_few(case) or runners.skips(case)
+
+
 def _untrusted(case: Case) -> Optional[str]:
     return _first(integrity.doubts(case), artifacts.doubts(case), tests.doubts(case))
 
@@ -130,7 +138,9 @@ def _not_there(case: Case) -> Optional[str]:
     if not case.stage["pytest"] and not artifacts.asked(case) and not case.session.started:
         return "no evidence asked"
     wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
-    return _first(artifacts.problems(case), wrong_routes, output.tracebacks(case))
+    return _first(
+        artifacts.problems(case), wrong_routes, runners.none_ran(case), exit_codes.unseen(case), output.tracebacks(case)
+    )
 
 
 def _not_at_home(case: Case) -> Optional[str]:
@@ -161,6 +171,13 @@ RULES: Tuple[Rule, ...] = (
     Rule("failed", "exit code not 0, or failures or errors in the JUnit file", _failed),
     Rule("failed", "a check of an artifact's values does not hold: the row and the value are named", _unmet, (2,)),
     Rule(
+        "failed",
+        "behind a shell: an exit code other than 0 that its script neither tested nor passed on, unless "
+        "`allow_exit_codes` says that it is meant; an error that a shell or make shows; failures in the closing lines "
+        "of unittest, nose, ctest, go or cargo",
+        _failed_behind_a_shell,
+    ),
+    Rule(
         "invalid",
         "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
         "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU; "
@@ -170,14 +187,16 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "skipped",
-        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow",
-        tests.too_few,
+        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow; "
+        "skips of another runner, likewise",
+        _too_few,
     ),
     Rule(
         "invalid",
         "what was asked for is not there: an artifact, a column, a row, a key with something under it, a number where "
-        "a column holds numbers, a text that it must hold, a route; an artifact that holds a secret's value; or no "
-        "evidence was asked for at all",
+        "a column holds numbers, a text that it must hold, a route; an artifact that holds a secret's value; another "
+        "runner's tests, of which none ran; checked evidence, where the exit codes behind a shell were not recorded; "
+        "or no evidence was asked for at all",
         _not_there,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),

@@ -168,3 +168,37 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
 def test_an_options_value_is_no_path(arguments: str, paths: list[str]) -> None:
     stage = Stage.model_validate({"name": "s", "run": ["pytest", *arguments.split()]})
     assert named_paths(stage) == paths
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        ("pytest -q t/test_a.py::test_b | tee log", ["t/test_a.py"]),
+        ("PYTHONPATH=. python tool.py --n 3 && python -m pytest tests", ["tool.py", "tests"]),
+        ("pytest -q t.py 2>&1 | tee log", ["t.py"]),
+        ("set -x\npython a.py > out.txt  # why\npython \\\n  b.py", ["a.py", "b.py"]),
+        ("if [ -f a.py ]; then python a.py; fi\npython b.py", []),
+        ("cd sub\npython a.py", []),
+        ("python a.py || python b.py", ["a.py"]),
+        ("python - <<X\nprint()\nX\npython b.py", []),
+        ("python $SCRIPT\npytest tests/*.py", []),
+        ("echo 'begin\nend'; python a.py", []),
+    ],
+)
+def test_paths_that_lines_name(lines: str, paths: list[str]) -> None:
+    assert named_paths(Stage(name="s", shell=lines)) == paths
+
+
+def test_lines_are_run_by_a_strict_bash() -> None:
+    assert Stage(name="s", shell="a\nb\n").argv == ["bash", "-euo", "pipefail", "-c", "a\nb\n"]
+
+
+@pytest.mark.parametrize("given", [{}, {"run": ["a"], "shell": "a"}])
+def test_a_stage_has_either_a_command_or_lines(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"expected either 'run' .* or 'shell'"):
+        Stage(name="s", **given)
+
+
+def test_tests_may_be_owed_by_lines() -> None:
+    stage = Stage(name="s", shell="pytest | tee log", expect={"tests": {"min_passed": 1}})
+    assert not stage.is_pytest

@@ -212,7 +212,12 @@ LIES = [
     ),
     lie(
         runs(
-            "traceback_in_a_pipe", "invalid", "Python traceback", "sh", "-c", "python -c 'print(1); 1 / 0' 2>&1 | cat"
+            "traceback_in_a_pipe",
+            "failed",
+            "returned 1, in a pipe",
+            "sh",
+            "-c",
+            "python -c 'print(1); 1 / 0' 2>&1 | cat",
         ),
         "a script dies in a pipeline whose end succeeds",
         honest="says_something",
@@ -225,8 +230,8 @@ LIES = [
     lie(
         runs(
             "syntax_error_in_a_shell",
-            "invalid",
-            "SyntaxError",
+            "failed",
+            "syntax_error.py returned 1",
             "sh",
             "-c",
             "echo step 1; python syntax_error.py || true",
@@ -237,7 +242,12 @@ LIES = [
     ),
     lie(
         runs(
-            "no_script_in_a_shell", "invalid", "can't open file", "sh", "-c", "echo step 1; python no_script.py || true"
+            "no_script_in_a_shell",
+            "failed",
+            "no_script.py returned 2",
+            "sh",
+            "-c",
+            "echo step 1; python no_script.py || true",
         ),
         "|| true after a script that does not exist",
         honest="says_something",
@@ -245,8 +255,8 @@ LIES = [
     lie(
         runs(
             "no_module_in_a_shell",
-            "invalid",
-            "Error while finding module",
+            "failed",
+            "gone.bench returned 1",
             "sh",
             "-c",
             "echo step 1; python -m gone.bench | cat",

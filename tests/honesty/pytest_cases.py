@@ -587,11 +587,10 @@ LIES = [
     lie(
         runs(
             "pluginless",
-            "invalid",
-            "the agent's plugin was kept out",
+            "failed",
+            "returned 1, in a pipeline",
             *_shell(
-                "python -m pytest -q -p no:cacheprovider -p no:nsa_pod_injected.pytest_plugin"
-                " pluginless/test_it.py | cat"
+                "python -m pytest -q -p no:cacheprovider -p no:nsa_pod_injected.pytest_plugin pluginless/test_it.py | cat"
             ),
             files={"pluginless/test_it.py": FAILS},
         ),

@@ -8,7 +8,7 @@ from typing import Dict
 
 from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.run import prepare
+from orchestrator.agent.run import exit_codes, prepare
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import Command
@@ -39,10 +39,13 @@ class Commands:
         planned = {name: self._fill(value) for name, value in stage["env"].items()}
         planned.update(self.secrets.of(stage["name"]))
         bins = [str(self.venv.bin), self.interpreter.bin]
+        env = stage_variables(planned, self.places, bins, tmp, self.cache)
+        if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
+            argv, env = exit_codes.recorded(argv, env, self.places, folder / exit_codes.REPORT)
         return Command(
             argv=argv,
             cwd=self.places.tree,
-            env=stage_variables(planned, self.places, bins, tmp, self.cache),
+            env=env,
             stdout=folder / "stdout",
             stderr=folder / "stderr",
             log_bytes=stage["limits"]["log_bytes"],

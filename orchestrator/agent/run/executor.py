@@ -12,7 +12,7 @@ from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.run import prepare
+from orchestrator.agent.run import exit_codes, prepare
 from orchestrator.agent.run.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.run.command import Commands, seen_by
 from orchestrator.agent.run.escaped import escaped
@@ -188,6 +188,8 @@ class Executor:
             record["escaped"] = escaped(self._places, stage["name"], record["seconds"], self._manifest)
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
+        lost = exit_codes.read(folder, stage["argv"], self._places.tree, self._interpreter.bin)
+        record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)
         record["environment_ok"] = self._environment_ok()
         record["journal_ok"] = self._journal.intact()

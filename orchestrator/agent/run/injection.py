@@ -14,6 +14,7 @@ from orchestrator.agent import injected
 from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
+from orchestrator.agent.run import exit_codes
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.observed import OBSERVED
 from orchestrator.verdict.case import SESSIONS
@@ -42,6 +43,7 @@ class Injection:
         package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
         for module in ("__init__", *(m.name for m in pkgutil.iter_modules(injected.__path__))):
             (package / f"{module}.py").write_bytes(pkgutil.get_data(injected.__name__, f"{module}.py") or b"")
+        exit_codes.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         # Once, and not in each process: stages write no bytecode. Where it fails they compile it themselves.
         compile_all = [interpreter.python, "-I", "-S", "-m", "compileall", "-q", str(places.injected)]

@@ -11,7 +11,6 @@ from typing import Any, Iterator, Mapping, Sequence
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import lfs
-from orchestrator.shared.text import with_commit
 
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
 _PYTEST = re.compile(r"pytest|py\.test")
@@ -19,9 +18,9 @@ _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
 
 def fill(text: str, commit: str, python: str, places: Layout) -> str:
-    """`text` with {artifacts}, {commit}, {commit7} and {python} replaced."""
-    filled = text.replace("{artifacts}", str(places.artifacts)).replace("{python}", python)
-    return with_commit(filled, commit)
+    """`text` with {artifacts}, {commit}, {commit7} and {python} replaced; ${commit} is a shell's."""
+    values = {"artifacts": str(places.artifacts), "commit": commit, "commit7": commit[:7], "python": python}
+    return re.sub(r"(?<!\$)\{(artifacts|commit7?|python)\}", lambda match: values[match[1]], text)
 
 
 def with_python(argv: Sequence[str], python: str) -> list[str]:

@@ -1,0 +1,489 @@
+# Read by every bash of a stage, through BASH_ENV: writes down each exit code that the script neither tested nor passed on.
+#
+# What is tested is what bash itself takes for tested (`set -e`, the ERR trap): conditions, `!`, all but the last of an
+# `&&` or `||` list; and a command before one that reads `$?` or PIPESTATUS. ERR says that a command failed untested; the
+# DEBUG trap, which runs before each command, sees what the next command does about it, and PIPESTATUS for the members
+# of a pipeline that ERR does not see. The script's own `$?`, `$_`, PIPESTATUS, traps and output stay as they are.
+#
+# A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/run/exit_codes.py
+# reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was.
+
+[[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
+[[ -z ${PYTEST_CURRENT_TEST-} ]] || return 0 # what a test runs is the test's to judge
+
+if [[ -n ${NSA_POD_SH-} ]]; then # as /bin/sh on most pods, dash, has it
+  unset NSA_POD_SH
+  shopt -s xpg_echo expand_aliases
+  shopt -s inherit_errexit 2>/dev/null || :
+  set +B
+fi
+
+# A script of the system is its own: only lines that were given and scripts below NSA_POD_SHELL_ROOTS are the stage's.
+if [[ -z ${BASH_EXECUTION_STRING+set} && -f $0 && $0 != "$BASH" ]]; then
+  __nsa_script=$0 __nsa_rest=${NSA_POD_SHELL_ROOTS-}:
+  [[ $0 == /* ]] || __nsa_script=$PWD/$0
+  while [[ -n $__nsa_rest && $__nsa_script != "${__nsa_rest%%:*}"/* ]]; do __nsa_rest=${__nsa_rest#*:}; done
+  [[ -n $__nsa_rest ]] || return 0
+fi
+
+__nsa_file=$NSA_POD_SHELL_RECORD
+__nsa_shell=$BASHPID __nsa_parent=$PPID
+__nsa_unit=() __nsa_unit_line=0        # the commands of the pipeline that was begun last
+__nsa_open=0 __nsa_whole=1             # whether more of its members are to come; whether it began with the first
+__nsa_begun=0 __nsa_seen=              # a pipeline was begun since PIPESTATUS, with this text, was looked at
+__nsa_failed=0 __nsa_failed_by= __nsa_failed_first= __nsa_failed_line=0
+__nsa_bad=0 __nsa_bad_by= __nsa_bad_first=  # the last command that failed, tested or not
+__nsa_by= __nsa_first= __nsa_depth=0
+__nsa_awaited= __nsa_wanted=0          # the job that `wait` has named; whether the script itself has ended it
+__nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0
+__nsa_held=() __nsa_held_by=()         # variables that hold an exit code which nothing has read yet
+__nsa_holds='^((local|declare|typeset|export|readonly) +(-[A-Za-z]+ +)*)?([A-Za-z_][A-Za-z0-9_]*)(\[[^]]*\])?\+?=\(?"?\$\{?(\?|PIPESTATUS\[[^]]*\])\}?"?\)?$'
+__nsa_outer= __nsa_leaving=0 __nsa_status=0 __nsa_given_back=0
+__nsa_on_EXIT= __nsa_on_ERR= __nsa_on_DEBUG= __nsa_on_RETURN= __nsa_traced=
+__nsa_free=3 __nsa_next=4 __nsa_inherited=
+
+__nsa_look_at_descriptors() {
+  local n
+  __nsa_inherited=' '
+  for n in 3 4 5 6 7 8 9; do
+    [[ ! -p /dev/fd/$n ]] || __nsa_inherited+="$n "
+  done
+  __nsa_free=3
+  while (( __nsa_free < 9 )) && [[ -e /dev/fd/$__nsa_free ]]; do __nsa_free=$((__nsa_free + 1)); done
+  __nsa_next=$((__nsa_free + 1))
+  while (( __nsa_next < 10 )) && [[ -e /dev/fd/$__nsa_next ]]; do __nsa_next=$((__nsa_next + 1)); done
+}
+__nsa_look_at_descriptors
+
+# __nsa_write KIND CODE LINE COMMAND FIRST
+__nsa_write() {
+  local command=${4:0:400} first=${5:0:200} file=${BASH_SOURCE[${#BASH_SOURCE[@]} - 1]-}
+  if [[ $file == "${BASH_SOURCE[0]}" ]]; then file=; fi # lines that were given to bash
+  command=${command//\\/\\\\} first=${first//\\/\\\\} file=${file//\\/\\\\}
+  command=${command//$'\t'/\\t} first=${first//$'\t'/\\t} file=${file//$'\t'/\\t}
+  command=${command//$'\n'/\\n} first=${first//$'\n'/\\n} file=${file//$'\n'/\\n}
+  builtin printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' \
+    "$1" "$__nsa_shell" "$__nsa_parent" "$2" "$3" "$file" "$command" "$first" >> "$__nsa_file" || :
+}
+
+# What the first word of a command stands for: $1 the command, $2 the script's own $1.
+__nsa_resolve() {
+  __nsa_first=
+  if [[ $1 =~ ^\"?\$[@*{1] && $1 =~ ^\"?\$\{?[@*1]\}?\"?([[:space:]]|$) ]]; then
+    __nsa_first=$2
+  elif [[ $1 =~ ^\"?\$\{?([A-Za-z_][A-Za-z0-9_]*)(\[[@*0]\])?(:-[^}]*)?\}?\"?([[:space:]/]|$) ]]; then
+    __nsa_first=${!BASH_REMATCH[1]-}
+  fi
+}
+
+# A shell that was forked from this one: nothing has failed in it yet.
+__nsa_enter() {
+  __nsa_outer=${__nsa_unit[*]-}
+  __nsa_parent=$__nsa_shell __nsa_shell=$BASHPID
+  __nsa_unit=() __nsa_open=0 __nsa_whole=1 __nsa_begun=0 __nsa_seen=$1 __nsa_failed=0 __nsa_bad=0
+  __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0 __nsa_held=() __nsa_held_by=()
+  __nsa_on_EXIT= __nsa_leaving=0
+  __nsa_look_at_descriptors
+  __nsa_install EXIT
+}
+
+# How many ends of pipes of a pipeline under way this shell holds: 2 before its first member, 1 before its last.
+__nsa_ends() {
+  local n
+  __nsa_held_ends=0
+  for n in 3 4 5 6 7 8 9; do
+    [[ $__nsa_inherited == *" $n "* || ! -p /dev/fd/$n ]] || __nsa_held_ends=$((__nsa_held_ends + 1))
+  done
+  (( __nsa_held_ends )) || __nsa_look_at_descriptors # the script has opened a file of its own
+}
+
+# Before each command: "$?" "$LINENO" "$1"
+__nsa_before() {
+  local -a __nsa_codes=("${PIPESTATUS[@]}")
+  if [[ -e /dev/fd/199 ]]; then return 0; fi # a command of these functions
+  __nsa_status=$1
+  case ${FUNCNAME[1]-} in wait | trap) return 0 ;; esac
+  local IFS=' ' __nsa_held_ends=0
+  if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
+  if [[ $BASH_COMMAND == "${__nsa_unit[*]-}" ]] && (( ${#FUNCNAME[@]} == __nsa_depth + 1 )); then
+    __nsa_depth=${#FUNCNAME[@]} # the function that was called begins
+    return 0
+  fi
+  if [[ -e /dev/fd/$__nsa_free || -e /dev/fd/$__nsa_next ]]; then __nsa_ends; fi
+  if (( __nsa_open && __nsa_held_ends % 2 )); then
+    __nsa_unit+=("$BASH_COMMAND")
+    (( __nsa_held_ends > 1 )) || __nsa_open=0
+    return 0
+  fi
+  if (( $1 || __nsa_failed || ${#__nsa_codes[@]} > 1 || ${#__nsa_held[@]} )) || [[ ${!-} != "$__nsa_job" ]]; then
+    __nsa_settle "$1" "$BASH_COMMAND" "$3"
+  fi
+  case $BASH_COMMAND in
+    for\ * | case\ * | select\ *) return 0 ;; # which runs nothing by itself
+    kill\ * | pkill\ * | killall\ *) __nsa_killed=1 ;;
+    set\ *) case $BASH_COMMAND in *errtrace* | set\ -*E*) __nsa_traced+=' ERR' ;; *functrace* | set\ -*T*) __nsa_traced+=' DEBUG RETURN' ;; esac ;;
+  esac
+  __nsa_unit=("$BASH_COMMAND") __nsa_unit_line=$2 __nsa_depth=${#FUNCNAME[@]}
+  __nsa_open=0 __nsa_whole=1
+  if (( __nsa_held_ends )); then
+    __nsa_begun=1
+    (( __nsa_held_ends == 1 )) || __nsa_open=1
+    (( __nsa_held_ends == 2 )) || __nsa_whole=0
+  fi
+  return 0
+}
+
+# What became of the command before: $1 its status, $2 the next command, $3 the script's $1.
+__nsa_settle() {
+  local reads=
+  case $2 in
+    echo\ * | printf\ [!-]*) ;; # which only shows it
+    *'$?'* | *'${?'*) reads=status ;;
+  esac
+  case $2 in
+    *PIPESTATUS*) [[ $2 == echo\ * || $2 == printf\ [!-]* ]] || reads=all ;;
+  esac
+  if [[ ${!-} != "$__nsa_job" ]]; then __nsa_note_job; fi
+  if (( ${#__nsa_held[@]} )); then __nsa_look_up_held "$2"; fi
+  if (( ${#__nsa_codes[@]} > 1 )); then
+    if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then
+      [[ $reads == all ]] || __nsa_members "$3"
+    fi
+  fi
+  __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
+  if (( __nsa_failed )); then
+    if [[ -z $reads ]]; then
+      local kind=untested
+      if (( __nsa_leaving )); then # where bash does not say which command runs
+        kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
+      fi
+      __nsa_write "$kind" "$__nsa_failed" "$__nsa_failed_line" "$__nsa_failed_by" "$__nsa_failed_first"
+    elif [[ $2 =~ $__nsa_holds ]]; then
+      __nsa_held+=("${BASH_REMATCH[4]}")
+      __nsa_held_by+=("$__nsa_failed"$'\x1f'"$__nsa_failed_line"$'\x1f'"$__nsa_failed_first"$'\x1f'"$__nsa_failed_by")
+    fi
+    __nsa_bad=$__nsa_failed __nsa_bad_by=$__nsa_failed_by __nsa_bad_first=$__nsa_failed_first __nsa_failed=0
+  elif (( $1 )); then
+    __nsa_tested "$1" "$2" "$3"
+  fi
+  __nsa_wanted=0 __nsa_awaited=
+}
+
+# A failure that was tested; a test that only drops it is told.
+__nsa_tested() {
+  if [[ ${__nsa_unit[*]-} != return* ]]; then
+    __nsa_name "$1" "$3"
+    __nsa_bad=$1 __nsa_bad_by=$__nsa_by __nsa_bad_first=$__nsa_first
+  fi
+  case $2 in
+    true | : | ':'\ * | /bin/true | 'exit 0' | 'return 0')
+      (( __nsa_bad != $1 )) || __nsa_write ignored "$1" "$__nsa_unit_line" "$__nsa_bad_by" "$__nsa_bad_first" ;;
+  esac
+}
+
+# Which command of the last pipeline has this status, as __nsa_by: the last that does.
+__nsa_name() {
+  local i by=$((${#__nsa_codes[@]} - 1))
+  for (( i = by; i >= 0; i-- )); do
+    if (( __nsa_codes[i] == $1 )); then by=$i; break; fi
+  done
+  __nsa_member "$by" "$2"
+}
+
+# The command of member $1 of the last pipeline, as __nsa_by; blank where it is no simple command.
+__nsa_member() {
+  local n=${#__nsa_codes[@]} m=${#__nsa_unit[@]}
+  __nsa_by=
+  if (( n == m )); then
+    __nsa_by=${__nsa_unit[$1]-}
+  elif (( n == 1 && m )); then
+    __nsa_by=${__nsa_unit[m - 1]}
+  elif (( $1 == 0 && m && __nsa_whole )); then
+    __nsa_by=${__nsa_unit[0]}
+  elif (( $1 == n - 1 && m && ! __nsa_open )); then
+    __nsa_by=${__nsa_unit[m - 1]}
+  fi
+  __nsa_resolve "$__nsa_by" "$2"
+}
+
+# The members of a pipeline whose own status hides theirs.
+__nsa_members() {
+  local i n=${#__nsa_codes[@]}
+  if (( __nsa_codes[n - 1] )) || [[ -o pipefail ]]; then return 0; fi
+  for (( i = 0; i < n - 1; i++ )); do
+    if (( __nsa_codes[i] && (__nsa_codes[i] != 141 || __nsa_codes[i + 1]) )); then
+      __nsa_member "$i" "$1"
+      __nsa_write member "${__nsa_codes[i]}" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first"
+    fi
+  done
+}
+
+# ERR: "$?" "$LINENO" "$1". What failed in a function has a better name than its call.
+__nsa_fails() {
+  local -a __nsa_codes=("${PIPESTATUS[@]}")
+  __nsa_status=$1
+  if (( __nsa_wanted )); then return "$1"; fi
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return "$1" ;; esac
+  if (( __nsa_given_back )); then # `$?` was only given back to a trap of the script's
+    __nsa_given_back=0
+    return "$1"
+  fi
+  if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
+  if (( ! __nsa_failed )); then
+    __nsa_name "$1" "$3"
+    if [[ $BASH_COMMAND == '('* && $BASH_COMMAND != '(('* ]]; then __nsa_by=; fi
+    __nsa_failed=$1 __nsa_failed_line=$__nsa_unit_line __nsa_failed_by=$__nsa_by __nsa_failed_first=$__nsa_first
+    if [[ $__nsa_by == return* && $__nsa_bad == "$1" ]]; then
+      __nsa_failed_by=$__nsa_bad_by __nsa_failed_first=$__nsa_bad_first
+    elif [[ $__nsa_by == wait* && -n $__nsa_awaited ]]; then
+      __nsa_failed_by=$__nsa_awaited
+    fi
+  fi
+  return "$1"
+}
+
+# RETURN: "$?" "$1". A pipeline that ends a function: its caller no longer sees PIPESTATUS.
+__nsa_returns() {
+  local -a __nsa_codes=("${PIPESTATUS[@]}")
+  __nsa_status=$1
+  case ${FUNCNAME[1]-} in __nsa_* | trap | wait) return 0 ;; esac
+  if (( ${#__nsa_codes[@]} > 1 )) && [[ $BASHPID == "$__nsa_shell" ]]; then
+    local IFS=' '
+    if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2"; fi
+    __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
+  fi
+}
+
+# EXIT, of the script and of each subshell: "$?" "$1"
+__nsa_leaves() {
+  local -a __nsa_codes=("${PIPESTATUS[@]}")
+  local IFS=' ' i by first
+  by=$__nsa_failed_by first=$__nsa_failed_first
+  if (( ! __nsa_failed )); then __nsa_name "$1" "$2"; by=$__nsa_by first=$__nsa_first; fi
+  if [[ $by == exit* && $__nsa_bad == "$1" ]]; then by=$__nsa_bad_by first=$__nsa_bad_first; fi
+  (( $1 == 0 )) || __nsa_failed=0
+  __nsa_settle "$1" '' "$2"
+  if (( $1 == 0 )); then
+    for i in "${!__nsa_held[@]}"; do __nsa_write_held "$i"; done
+  elif __nsa_is_dropped; then
+    __nsa_write untested "$1" "$__nsa_unit_line" "$by" "$first"
+  else
+    __nsa_write passed "$1" "$__nsa_unit_line" "$by" "$first"
+  fi
+  for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
+  __nsa_leaving=1 __nsa_failed=0 __nsa_status=$1
+  __nsa_give_back
+}
+
+# The end of the script's own EXIT trap: "$?" "$1"
+__nsa_left() {
+  local -a __nsa_codes=("${PIPESTATUS[@]}")
+  local IFS=' '
+  __nsa_settle "$1" '' "$2"
+}
+
+# `$?` as it was, for what the script has set as a trap.
+__nsa_give_back() {
+  if (( __nsa_status )); then __nsa_given_back=1; fi
+  return "$__nsa_status"
+}
+
+# Whether this is a substitution in a command that shows its output, or takes it for a word, and forgets its status.
+__nsa_is_dropped() {
+  case $__nsa_outer in
+    *'$('* | *'`'* | *'<('*) ;;
+    *) return 1 ;;
+  esac
+  case $__nsa_outer in
+    '[ '* | '[[ '* | 'test '* | '(('* | 'case '*) return 1 ;; # which tests what it says
+  esac
+  [[ ! $__nsa_outer =~ ^[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?= ]] || return 1 # whose status is the substitution's
+  [[ -p /dev/fd/1 && ! /proc/self/fd/1 -ef /proc/$__nsa_parent/fd/1 ]]
+}
+
+# A variable that holds an exit code: the next command may read it, or write over it.
+__nsa_look_up_held() {
+  local i name
+  for i in "${!__nsa_held[@]}"; do
+    name=${__nsa_held[i]}
+    [[ $1 =~ (^|[^A-Za-z0-9_])$name([^A-Za-z0-9_]|$) ]] || continue
+    case $1 in
+      echo\ * | printf\ [!-]*) continue ;;
+      "$name="*) [[ $1 == *"\$$name"* || $1 == *"\${$name"* ]] || __nsa_write_held "$i" ;;
+    esac
+    unset -v "__nsa_held[i]" "__nsa_held_by[i]"
+  done
+}
+
+__nsa_write_held() {
+  local code line first by
+  IFS=$'\x1f' builtin read -r -d '' code line first by <<< "${__nsa_held_by[$1]}" || :
+  __nsa_write untested "$code" "$line" "${by%$'\n'}" "$first"
+}
+
+__nsa_note_job() {
+  __nsa_job=${!-}
+  case ${__nsa_unit[*]-} in *'>('* | *'<('*) return 0 ;; esac # a substitution's process is no job
+  __nsa_jobs+=("$__nsa_job")
+  __nsa_job_names+=("${__nsa_unit_line}"$'\t'"${__nsa_unit[*]-}")
+}
+
+# What background job number $1 returned, if it has ended; nobody has asked before.
+__nsa_end_job() {
+  local pid=${__nsa_jobs[$1]} name=${__nsa_job_names[$1]} code=0
+  if kill -0 "$pid" 2>/dev/null; then
+    __nsa_resolve "${name#*$'\t'}" ''
+    (( __nsa_killed )) || __nsa_write running 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
+    return 0
+  fi
+  builtin wait "$pid" 2>/dev/null || code=$?
+  __nsa_job_ended "$1" "$code"
+}
+
+# Forgets job number $1, which returned $2.
+__nsa_job_ended() {
+  local name=${__nsa_job_names[$1]}
+  unset -v "__nsa_jobs[$1]" "__nsa_job_names[$1]"
+  case $2 in
+    0 | 127) return 0 ;; # 127: bash does not know it any more
+    129 | 130 | 137 | 143) (( ! __nsa_killed )) || return 0 ;; # as the script wanted
+  esac
+  __nsa_resolve "${name#*$'\t'}" ''
+  __nsa_write background "$2" "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
+}
+
+# `wait` without names returns 0, and with several the status of the last: the others' are asked for first.
+wait() {
+  { local -; set +x; } 2>/dev/null
+  { __nsa_wait "$@"; } 199</dev/null
+}
+
+__nsa_wait() {
+  local i pid code=0 known
+  if [[ ${!-} != "$__nsa_job" ]]; then __nsa_note_job; fi
+  if (( $# == 0 )); then
+    known=" $(builtin jobs -p) " known=${known//$'\n'/ }
+    for i in "${!__nsa_jobs[@]}"; do
+      pid=${__nsa_jobs[i]} code=0
+      if [[ $known != *" $pid "* ]] && kill -0 "$pid" 2>/dev/null; then continue; fi
+      builtin wait "$pid" 2>/dev/null || code=$?
+      if (( code > 128 )) && kill -0 "$pid" 2>/dev/null; then return "$code"; fi # a signal came
+      __nsa_job_ended "$i" "$code"
+    done
+    builtin wait
+    return
+  fi
+  if [[ $1 == -* ]]; then # which one that was is not known
+    __nsa_jobs=() __nsa_job_names=()
+    builtin wait "$@" || return
+    return 0
+  fi
+  while (( $# )); do
+    code=0
+    builtin wait "$1" || code=$?
+    for i in "${!__nsa_jobs[@]}"; do
+      [[ ${__nsa_jobs[i]} == "$1" ]] || continue
+      if (( $# > 1 )); then
+        __nsa_job_ended "$i" "$code"
+      elif (( __nsa_killed )) && [[ $code == 129 || $code == 130 || $code == 137 || $code == 143 ]]; then
+        unset -v "__nsa_jobs[i]" "__nsa_job_names[i]"
+        __nsa_wanted=1
+      else
+        __nsa_awaited=${__nsa_job_names[i]#*$'\t'}
+        unset -v "__nsa_jobs[i]" "__nsa_job_names[i]"
+      fi
+    done
+    shift
+  done
+  return "$code"
+}
+
+# Traps of the script's own run after these.
+trap() {
+  { local -; set +x; } 2>/dev/null
+  { __nsa_trap "$@"; } 199</dev/null
+}
+
+__nsa_trap() {
+  local code name
+  local -a rest=()
+  case ${1-} in
+    -l) builtin trap -l; return ;;
+    '' | -p)
+      if (( $# )) && [[ -z $1 ]]; then :; else
+        if (( $# )); then shift; fi
+        __nsa_show_traps "$@"
+        return
+      fi ;;
+  esac
+  if [[ ${1-} == -- ]]; then shift; fi
+  if (( $# == 1 )); then set -- - "$1"; fi
+  code=$1
+  shift
+  for name; do
+    case ${name#SIG} in
+      EXIT | exit | 0) __nsa_remember EXIT "$code" ;;
+      ERR | err) __nsa_remember ERR "$code" ;;
+      DEBUG | debug) __nsa_remember DEBUG "$code" ;;
+      RETURN | return) __nsa_remember RETURN "$code" ;;
+      *) rest+=("$name") ;;
+    esac
+  done
+  if (( ${#rest[@]} )); then builtin trap -- "$code" "${rest[@]}"; fi
+}
+
+__nsa_show_traps() {
+  local name all asked=" $* " quote="'" quoted="'\\''"
+  for name in EXIT ERR DEBUG RETURN; do
+    all=__nsa_on_$name
+    if [[ -n ${!all} ]] && { (( ! $# )) || [[ $asked == *" $name "* ]]; }; then
+      builtin printf "trap -- '%s' %s\n" "${!all//$quote/$quoted}" "$name"
+    fi
+  done
+  if (( ! $# )); then set -- {1..15} {17..31}; fi
+  for name; do
+    case $name in EXIT | ERR | DEBUG | RETURN | 0) ;; *) builtin trap -p "$name" ;; esac
+  done
+}
+
+__nsa_remember() {
+  local code=$2
+  [[ $code != - ]] || code=
+  builtin printf -v "__nsa_on_$1" %s "$code"
+  builtin printf -v "__nsa_owner_$1" %s "$BASHPID"
+  builtin printf -v "__nsa_level_$1" %s $((${#FUNCNAME[@]} - 3)) # without these three functions
+  __nsa_install "$1"
+}
+
+# Sets the trap $1: what is recorded, then what the script has set. fd 199 tells __nsa_before that this is none of it.
+__nsa_install() {
+  local own=__nsa_on_$1 text
+  case $1 in
+    EXIT) text='{ __nsa_leaves "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
+    ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}"; } 199</dev/null 2>/dev/null' ;;
+    RETURN) text='{ __nsa_returns "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
+    DEBUG) text='{ __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null' ;;
+  esac
+  if [[ -n ${!own} && $1 == EXIT ]]; then
+    text+=$'\n'"${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
+  elif [[ -n ${!own} ]]; then
+    text+=$'\n'"if __nsa_is_own $1; then { __nsa_give_back; } 199</dev/null; ${!own}"$'\n'fi
+  fi
+  builtin trap -- "$text" "$1"
+}
+
+# Whether the script's own trap $1 would run here, without the tracing that is on for the recorder's.
+__nsa_is_own() {
+  local owner=__nsa_owner_$1 level=__nsa_level_$1
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return 1 ;; esac
+  [[ " $__nsa_traced " == *" $1 "* ]] || (( ${#FUNCNAME[@]} - 1 <= ${!level} )) && [[ ${!owner} == "$BASHPID" ]]
+}
+
+[[ -s $__nsa_file ]] || builtin printf 'loaded\n' >> "$__nsa_file" || :
+if [[ -n ${NSA_POD_BASH_ENV-} && -r $NSA_POD_BASH_ENV ]]; then . "$NSA_POD_BASH_ENV"; fi
+set -ET
+__nsa_install EXIT
+__nsa_install ERR
+__nsa_install RETURN
+__nsa_install DEBUG

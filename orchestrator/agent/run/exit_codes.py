@@ -1,0 +1,238 @@
+"""Exit codes that a stage's shells would lose: what makes every shell write them down, and what was written.
+
+A bash reads the recorder through BASH_ENV. `sh` is made a bash as well: by argv, by a `sh` at the front of PATH, and by
+the default SHELL of make.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import re
+import shutil
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+from orchestrator.agent.run.layout import Layout
+from orchestrator.shared.files import Refused, open_inside
+from orchestrator.shared.stage_record import LostExitCode
+from orchestrator.shared.text import plain
+
+REPORT = "shell.tsv"
+_FOLDER = "shell"
+_RECORDER = "shell_recorder.bash"
+_MAX_BYTES = 4 << 20
+_MOST = 1000
+# The kernel starts a script's interpreter with one argument; bash called `sh` would not read BASH_ENV.
+_SH = '#!{bash} -p\nNSA_POD_SH=1 exec {bash} "$@"\n'
+# Read before each Makefile, which may set a SHELL of its own and shall not see this file among its own.
+_MAKEFILE = "SHELL := {sh}\nMAKEFILE_LIST :=\n"
+_SHELL = re.compile(r"(?:r?ba|da|k|mk|pdk|z|c|tc|fi|xon|nu|elvi|)sh")
+_KEEPS_GOING = re.compile(r"-[a-zA-Z]*[ki][a-zA-Z]*|--keep-going|--ignore-errors")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
+_SUBSTITUTION = re.compile(r"(?:\$\(|`|<\()\s*(?P<inner>.*)", re.DOTALL)
+_WORD = re.compile(r"""(?:[^\s'"`$]|\$\((?:[^()]|\([^()]*\))*\)|\$|'[^']*'|"(?:[^"\\]|\\.)*"|`[^`]*`)+""", re.DOTALL)
+# Programs that run another, with the options of theirs that take a value.
+_CARRIERS: Mapping[str, str] = {
+    "command": "", "builtin": "", "exec": "a", "env": "uC", "nohup": "", "time": "fo", "timeout": "ks", "nice": "n",
+    "ionice": "cn", "stdbuf": "ioe", "setsid": "", "sudo": "ug", "taskset": "", "numactl": "NmC", "xvfb-run": "s",
+}  # fmt: skip
+_RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accelerate|torchrun|deepspeed|py\.?test.*")
+_RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+
+
+class Shells(NamedTuple):
+    """How a stage is to be started, so that its shells write their lost exit codes down."""
+
+    argv: List[str]
+    env: Dict[str, str]
+
+
+class Seen(NamedTuple):
+    """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded."""
+
+    lost: List[LostExitCode]
+    unseen: Optional[str]
+
+
+def install(root: Path) -> None:
+    """Put what the shells of a run need below `root`; nothing where there is no bash."""
+    bash = shutil.which("bash")
+    if bash is None:
+        return
+    folder = root / _FOLDER
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / _RECORDER).write_bytes(pkgutil.get_data("orchestrator.agent.injected", _RECORDER) or b"")
+    sh = folder / "bin" / "sh"
+    sh.write_text(_SH.format(bash=bash))
+    sh.chmod(0o700)
+    (folder / "sh.mk").write_text(_MAKEFILE.format(sh=sh))
+
+
+def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, report: Path) -> Shells:
+    """`argv` and `env` of a stage that runs no pytest itself, with the recorder in each of its shells."""
+    folder = places.injected / _FOLDER
+    if not (folder / _RECORDER).is_file():
+        return Shells(list(argv), dict(env))
+    sh = folder / "bin" / "sh"
+    environment, *rest = env["PATH"].split(os.pathsep)
+    more = {
+        "PATH": os.pathsep.join([environment, str(sh.parent), *rest]),
+        "BASH_ENV": str(folder / _RECORDER),
+        "NSA_POD_SHELL_RECORD": str(report),
+        "NSA_POD_SHELL_ROOTS": ":".join([str(places.tree), env["TMPDIR"], str(places.artifacts)]),
+        "MAKEFILES": " ".join(filter(None, [str(folder / "sh.mk"), env.get("MAKEFILES", "")])),
+    }
+    if env.get("BASH_ENV"):
+        more["NSA_POD_BASH_ENV"] = env["BASH_ENV"]
+    return Shells(_with_bash(argv, sh, places.tree), {**env, **more})
+
+
+def read(folder: Path, argv: Sequence[str], tree: Path, programs: str) -> Seen:
+    """What the shells of a stage wrote, if its folder has it; `programs` is where the environment's are."""
+    try:
+        with open_inside(folder, REPORT) as f:
+            text = f.read(_MAX_BYTES).decode("utf-8", "replace")
+    except (OSError, Refused):
+        text = ""
+    entries = list(_entries(text, tree, programs))
+    lost = [entry for entry in entries if entry["how"] != "running"]
+    running = next((e for e in entries if e["how"] == "running" and e["ours"]), None)
+    unseen = _unseen(argv, tree, bool(text))
+    if running and not unseen:
+        unseen = (
+            f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
+        )
+    return Seen(lost[:_MOST], unseen)
+
+
+def program_of(command: str) -> str:
+    """The program that a command runs, without its folder: behind assignments, and behind `env`, `timeout` and such."""
+    words = _WORD.findall(command)
+    while words and _ASSIGNMENT.match(words[0]):
+        inner = _SUBSTITUTION.search(words[0])
+        if inner and len(words) == 1:
+            return program_of(inner["inner"])
+        words = words[1:]
+    if not words:
+        return ""
+    name = os.path.basename(words[0].strip("'\""))
+    if name in ("local", "export", "declare", "readonly", "typeset"):
+        inner = _SUBSTITUTION.search(command)
+        return program_of(inner["inner"]) if inner else name
+    return program_of(_carried(words, _CARRIERS[name])) if name in _CARRIERS and len(words) > 1 else name
+
+
+def _carried(words: Sequence[str], with_value: str) -> str:
+    """What `env -u X timeout 5 program` runs: the words after the options, and after a duration or a number."""
+    rest = list(words[1:])
+    while rest and (rest[0].startswith("-") or re.fullmatch(r"[\d.]+[smhd]?", rest[0])):
+        option = rest.pop(0)
+        if len(option) == 2 and option[1] in with_value and rest:
+            rest.pop(0)
+    return " ".join(rest)
+
+
+def _with_bash(argv: Sequence[str], sh: Path, tree: Path) -> List[str]:
+    """`argv` with `sh` as a bash, also where it is what a script's first line names."""
+    if argv[0] in ("sh", "/bin/sh", "/usr/bin/sh"):
+        return [str(sh), *argv[1:]]
+    interpreter = _interpreter(argv[0], tree)
+    if interpreter and os.path.basename(interpreter[0]) == "sh":
+        return [str(sh), *interpreter[1:], *argv]
+    return list(argv)
+
+
+def _interpreter(program: str, tree: Path) -> List[str]:
+    """What the first line of a script of the tree starts it with."""
+    if "/" not in program:
+        return []
+    try:
+        with open(tree / program, "rb") as f:
+            line = os.fsdecode(f.readline(4096))
+    except OSError:
+        return []
+    words = line[2:].split() if line.startswith("#!") else []
+    if words and os.path.basename(words[0]) == "env":
+        return [word for word in words[1:] if not word.startswith("-")]
+    return words
+
+
+def _unseen(argv: Sequence[str], tree: Path, loaded: bool) -> Optional[str]:
+    """Why the exit codes behind this command were not all recorded, as a clause; None if they were."""
+    name = os.path.basename(argv[0])
+    if name in ("make", "gmake") and any(map(_KEEPS_GOING.fullmatch, argv[1:])):
+        return "make was told to go on after errors, and what failed is not recorded"
+    interpreter = _interpreter(argv[0], tree)
+    shell = os.path.basename(interpreter[0]) if interpreter else name
+    if _SHELL.fullmatch(shell) and not loaded:
+        return f"the exit codes that a script lost are not recorded of this {shell}"
+    return None
+
+
+class _Failure(NamedTuple):
+    """A line of the report."""
+
+    how: str
+    shell: str
+    parent: str
+    code: int
+    line: int
+    file: str
+    command: str
+    first: str
+
+
+def _failures(text: str) -> Iterator[_Failure]:
+    """The lines of a report, each named by the subshell that told of it where its own shell could not name it."""
+    passed: Dict[str, _Failure] = {}
+    for line in text.splitlines():
+        fields = [_unescaped(field) for field in line.split("\t")]
+        if len(fields) != 8 or not fields[3].isdigit() or not fields[4].isdigit():
+            continue  # the first, or one that was cut
+        how, shell, parent, code, number, file, command, first = fields
+        failure = _Failure(how, shell, parent, int(code), int(number), file, command, first)
+        inner = passed.get(shell)
+        if inner and inner.code == failure.code and (not command or _ASSIGNMENT.match(command)):
+            failure = failure._replace(command=inner.command or command, first=inner.first or first)
+        if how == "passed":
+            passed[parent] = failure
+        else:
+            yield failure
+
+
+def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
+    """Each failure once."""
+    for failure in dict.fromkeys(f._replace(shell="", parent="") for f in _failures(text)):
+        program = failure.first or program_of(failure.command)
+        yield LostExitCode(
+            command=plain(failure.command) or "a subshell",
+            program=plain(os.path.basename(program)),
+            code=failure.code,
+            line=failure.line,
+            file=plain(os.path.relpath(failure.file, tree) if failure.file.startswith(f"{tree}/") else failure.file),
+            how=failure.how,
+            ours=_is_ours(failure.command, program, tree, programs),
+        )
+
+
+def _is_ours(command: str, program: str, tree: Path, programs: str) -> bool:
+    """Whether it is a Python, a program of the environment or of the tree, or a runner of tests."""
+    name = os.path.basename(program)
+    if _PYTHON.fullmatch(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
+        return True
+    if name and "/" not in name and os.path.isfile(os.path.join(programs, name)):
+        return not _SHELL.fullmatch(name)
+    return any(_is_file_of(tree, word.strip("'\"")) for word in _WORD.findall(command)[:4])
+
+
+def _is_file_of(tree: Path, word: str) -> bool:
+    """Whether a word of a command names a program or a script of the tree."""
+    path = os.path.normpath(tree / word) if word and "\0" not in word else ""
+    inside = path.startswith(f"{tree}/") and os.path.isfile(path)
+    return inside and (os.access(path, os.X_OK) or path.endswith((".sh", ".bash", ".py")))
+
+
+def _unescaped(field: str) -> str:
+    return re.sub(r"\\(.)", lambda m: {"t": "\t", "n": "\n"}.get(m[1], m[1]), field)

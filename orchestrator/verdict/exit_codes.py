@@ -1,0 +1,72 @@
+"""Exit codes that a stage's shells dropped: which say that something failed, and what is owed where nobody saw."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional
+
+from orchestrator.shared.files import Refused
+from orchestrator.shared.stage_record import LostExitCode
+from orchestrator.verdict.artifacts import evidence as artifacts
+
+if TYPE_CHECKING:
+    from orchestrator.verdict.case import Case
+
+Asked = Dict[str, List[int]]
+"""By program, the exit codes that are meant."""
+
+_ANY: FrozenSet[int] = frozenset()
+# Programs whose status answers a question, or is of no account: with these codes (any, if none) they have not failed.
+_ANSWERS: Mapping[str, FrozenSet[int]] = {
+    **dict.fromkeys(("[", "[[", "test", "((", "let", "expr", "read", "which", "type"), frozenset({1})),
+    **dict.fromkeys(("kill", "pkill", "killall", "tput", "stty", "clear", "reset", "tty", "disown"), _ANY),
+}
+_HOW = {
+    "untested": "and its script did not test it",
+    "member": "in a pipeline, which does not say it",
+    "ignored": "and its script dropped it",
+    "background": "in the background, and its script did not ask",
+    "cleanup": "in the script's EXIT trap",
+}
+# How Python ends when what reads its output has ended before: it does not get SIGPIPE.
+_BROKEN_PIPE = (1, 120)
+_BROKEN_PIPE_SAID = b"BrokenPipeError: [Errno 32] Broken pipe"
+
+
+def lost(case: Case) -> Optional[str]:
+    """The first that was not meant, as a sentence."""
+    allowed: Asked = case.expect.get("allow_exit_codes") or {}
+    for entry in case.evidence["lost_exit_codes"]:
+        meant = entry["code"] in allowed.get(entry["program"], ()) or _means_nothing(entry)
+        if not meant and not (entry["how"] == "member" and entry["code"] in _BROKEN_PIPE and _broke_a_pipe(case)):
+            place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
+            return f"{entry['command']} returned {entry['code']}, {_HOW.get(entry['how'], entry['how'])}{place}"
+    return None
+
+
+def _broke_a_pipe(case: Case) -> bool:
+    for stream in ("stderr", "stdout"):
+        with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:
+            if any(line.startswith(_BROKEN_PIPE_SAID) for line in f):
+                return True
+    return False
+
+
+def _means_nothing(entry: LostExitCode) -> bool:
+    if entry["how"] in ("ignored", "cleanup"):
+        return not entry["ours"]
+    program = "((" if entry["program"].startswith("((") else entry["program"]
+    if program not in _ANSWERS:
+        return False
+    return not _ANSWERS[program] or entry["code"] in _ANSWERS[program]
+
+
+def unseen(case: Case) -> Iterator[str]:
+    """Where exit codes could not be recorded, tests or an artifact whose content is checked are owed."""
+    why = case.evidence["unseen_exit_codes"]
+    if why and not case.expect.get("tests") and not any(map(_is_checked, artifacts.asked(case))):
+        yield f"{why}: expected tests, or an artifact whose content is checked"
+
+
+def _is_checked(artifact: Mapping[str, object]) -> bool:
+    return (artifact.get("kind") or "text") != "text" or bool(artifact.get("contains"))

@@ -1,0 +1,125 @@
+"""Exit codes that a script loses, and runners of tests that ran none, skipped some or failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.honesty.case import Case, lie, truth
+from tests.support.stage_cases import TWO, artifact, runs
+
+FAILS = "python -c 'raise SystemExit(3)'"
+RUNS = "python -c 'print(1)'"
+FAILING_TEST = "def test_a(): assert 1 == 2\n"
+UNITTEST = """
+import unittest
+class T(unittest.TestCase):
+    def test_a(self): pass
+    {}
+if __name__ == "__main__":
+    unittest.main()
+"""
+SKIPS = "def test_b(self): self.skipTest('no GPU')"
+SHOWS = "echo '{}'"
+NONE_OF_CTEST = "No tests were found!!!"
+ONE_OF_CTEST = "100% tests passed, 0 tests failed out of 1"
+NONE_OF_CARGO = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s"
+SEEDS = "PYTHONPATH=. python -m pytest -q {} 2>&1 | tee -a $TMPDIR/log"
+
+
+def _bash(name: str, status: str, reason: str, script: str, **over: Any) -> Any:
+    return runs(name, status, reason, "bash", "-c", script, **over)
+
+
+def _lines(name: str, text: str, says: str, *, honest: str | None = None, status: str = "passed", reason: str = "",
+           files: dict[str, str] | None = None, **expect: Any) -> Case:  # fmt: skip
+    """A stage of `shell` lines that owes its stdout."""
+    expect = {"artifacts": [artifact(f"{name}.txt", from_="stdout")], **expect}
+    stage = {"name": name, "shell": text, "expect": expect}
+    return Case(name, says, status, reason, honest=honest, stage=stage, files=files or {})
+
+
+HONEST = [
+    truth(_bash("script_of_successes", "passed", "", f"{RUNS} | tee $TMPDIR/log; {RUNS} & wait; echo done"),
+          "pipes and jobs, none of which fails"),
+    truth(_bash("status_tested", "passed", "", f"{FAILS}; rc=$?; if [ $rc -eq 3 ]; then echo as expected; fi"),
+          "a status that is looked at"),
+    truth(_bash("job_tested", "passed", "", f"{FAILS} & p=$!; wait $p || echo it failed, as it should"),
+          "a job in the background whose status is looked at"),
+    truth(_bash("server_ended", "passed", "", "sleep 60 & p=$!; echo up; kill $p; wait $p; echo down"),
+          "a server in the background, which the script ends"),
+    truth(_bash("output_cut_short", "passed", "", "yes | head -1; python -c 'for i in range(9999): print(i)'|head -1"),
+          "a reader that has read enough"),
+    truth(_bash("nothing_found", "passed", "", "grep x /dev/null | wc -l",
+                expect={"artifacts": [artifact("nothing_found.txt", from_="stdout")],
+                        "allow_exit_codes": {"grep": [1]}}),
+          "a grep that finds nothing, which is allowed"),
+    truth(runs("posix_script", "passed", "", "sh", "posix_script.sh",
+               files={"posix_script.sh": "[ -f none ] || echo none\nx=$(expr 1 - 1 || true)\necho $x\n"}),
+          "a script of questions, tested"),
+    truth(runs("recipe", "passed", "", "make", "-s", "-f", "recipe.mk",
+               files={"recipe.mk": "all:\n\t@echo it is made | cat\n"}), "a recipe whose pipe succeeds"),
+    truth(_bash("unittests", "passed", "", "python -m unittest -v unittests 2>&1",
+                files={"unittests.py": UNITTEST.format("")}), "a unittest that passes"),
+    truth(_bash("ctested", "passed", "", SHOWS.format(ONE_OF_CTEST)), "ctest, one test of one passes"),
+    _lines("lines", "set -x\n" + SEEDS.format("lines/test_it.py") + "\n",
+           "the seeds' command as `shell` lines, on a good commit", files={"lines/test_it.py": TWO}),
+]  # fmt: skip
+
+LIES = [
+    lie(_bash("lost_in_a_pipe", "failed", "returned 3, in a pipeline", f"{FAILS} | tee $TMPDIR/log; echo done"),
+        "| tee takes the exit code", honest="script_of_successes"),
+    lie(_bash("lost_in_between", "failed", "returned 3, and its script did not", f"{FAILS}; echo done"),
+        "a script without set -e goes on", honest="script_of_successes"),
+    lie(_bash("lost_in_a_function", "failed", "returned 3", f"f() {{ {FAILS} | cat; }}; f; echo done"),
+        "a pipe that ends a function", honest="script_of_successes"),
+    lie(_bash("lost_in_the_background", "failed", "in the background", f"{FAILS} & wait; echo done"),
+        "`wait` does not say what a job returned", honest="job_tested"),
+    lie(_bash("killed_in_the_background", "failed", "returned 137",
+              "python -c 'import os; os.kill(os.getpid(), 9)' & wait; echo done"),
+        "a job in the background is killed", honest="server_ended"),
+    lie(_bash("segfault_in_a_pipe", "failed", "returned 139",
+              "python -c 'import os; os.kill(os.getpid(), 11)' | cat; echo done"),
+        "a segfault at the begin of a pipe", honest="output_cut_short"),
+    lie(_bash("dropped", "failed", "dropped it", f"{FAILS} || true; echo done"),
+        "|| true after a Python", honest="status_tested"),
+    lie(_bash("status_only_shown", "failed", "returned 3", f"{FAILS}; rc=$?; echo exit code $rc; exit 0"),
+        "the status is printed, and nothing more", honest="status_tested"),
+    lie(_bash("command_not_found", "failed", "returned 127", "no_such_bench --all; echo done"),
+        "the program is not there, and the script goes on", honest="script_of_successes"),
+    lie(_bash("nothing_found_in_the_middle", "failed", "grep .* returned 1", "grep x /dev/null | wc -l"),
+        "a grep in a pipe that finds nothing", honest="nothing_found"),
+    lie(runs("posix_script_goes_on", "failed", "posix_script_goes_on.sh line 1", "sh", "posix_script_goes_on.sh",
+             files={"posix_script_goes_on.sh": "python no_such_file.py\necho done\n"}),
+        "a script for /bin/sh goes on", honest="posix_script"),
+    lie(runs("recipe_with_a_pipe", "failed", "returned 3", "make", "-s", "-f", "recipe_with_a_pipe.mk",
+             files={"recipe_with_a_pipe.mk": f"all:\n\t{FAILS} | cat; echo done\n"}),
+        "a pipe in a recipe of make", honest="recipe"),
+    lie(runs("ignored_by_make", "failed", "Error 3 .ignored", "make", "-f", "ignored_by_make.mk",
+             files={"ignored_by_make.mk": f"all:\n\t-{FAILS}\n\t@echo done\n"}),
+        "make ignores the error of a recipe", honest="recipe"),
+    lie(runs("make_goes_on", "invalid", "go on after errors", "make", "-sk", "-f", "make_goes_on.mk",
+             files={"make_goes_on.mk": "all:\n\t@echo it is made\n"}),
+        "make -k, and nothing else is owed", honest="recipe"),
+    lie(runs("another_shell", "invalid", "not recorded of this dash", "dash", "-c", "false; echo done"),
+        "a shell that does not tell", honest="posix_script"),
+    lie(_bash("unittest_skips", "skipped", "skipped 1 test: no GPU", "python -m unittest -v unittest_skips 2>&1",
+              files={"unittest_skips.py": UNITTEST.format(SKIPS)}),
+        "a unittest skips", honest="unittests"),
+    lie(_bash("unittest_runs_none", "invalid", "unittest ran no test",
+              "python -m unittest discover -s unittest_runs_none -p 'no*.py' 2>&1; exit 0",
+              files={"unittest_runs_none/__init__.py": ""},
+              expect={"artifacts": [artifact("unittest_runs_none.txt", from_="stdout")],
+                      "allow_exit_codes": {"python": [5]}}),
+        "a unittest finds no test", honest="unittests"),
+    lie(_bash("ctest_runs_none", "invalid", "ctest ran no test", SHOWS.format(NONE_OF_CTEST)),
+        "ctest finds no test", honest="ctested"),
+    lie(_bash("cargo_runs_none", "invalid", "cargo ran no test", SHOWS.format(NONE_OF_CARGO)),
+        "cargo filters all tests out", honest="ctested"),
+    lie(_bash("seeds_command", "failed", "test_a failed", SEEDS.format("seeds_command/test_it.py") + " || true",
+              files={"seeds_command/test_it.py": FAILING_TEST}),
+        "the seeds' command, with || true, on a broken commit", honest="lines"),
+    _lines("lines_that_fail", SEEDS.format("lines_that_fail/test_it.py"), "`shell` lines on a broken commit",
+           honest="lines", status="failed", reason="test_a failed", files={"lines_that_fail/test_it.py": FAILING_TEST}),
+]  # fmt: skip
+
+CASES = [*HONEST, *LIES]
