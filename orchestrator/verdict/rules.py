@@ -126,7 +126,7 @@ def _not_there(case: Case) -> Optional[str]:
     if not case.stage["pytest"] and not artifacts.asked(case):
         return "no evidence asked"
     wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
-    return _first(artifacts.problems(case), wrong_routes, output.tracebacks(case))
+    return _first(artifacts.problems(case), wrong_routes, tests.unchecked(case), output.tracebacks(case))
 
 
 def _not_at_home(case: Case) -> Optional[str]:
@@ -154,7 +154,12 @@ RULES: Tuple[Rule, ...] = (
     Rule("timed_out", "over the wall limit. Its whole process group is ended", _timed_out),
     Rule("stalled", "no output for the silence limit. Its whole process group is ended", _stalled),
     Rule("crashed", "ended by a signal, which is named", _crashed),
-    Rule("failed", "exit code not 0, or failures or errors in the JUnit file", _failed),
+    Rule(
+        "failed",
+        "exit code not 0, failures or errors in the JUnit file, or an AssertionError that a test left lying in a "
+        "thread, a pool, a child or an `except`",
+        _failed,
+    ),
     Rule(
         "invalid",
         "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
@@ -163,13 +168,15 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "skipped",
-        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow",
+        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow: "
+        "also a test that holds assertions of which none ran, or one that is written and was not collected",
         tests.too_few,
     ),
     Rule(
         "invalid",
-        "what was asked for is not there: an artifact, a text that it must hold, a route or a check; an artifact that "
-        "holds a secret's value; or no evidence was asked for at all",
+        "what was asked for is not there: an artifact, a text that it must hold, a route or a check; a test that "
+        "checked nothing, under `checked: true`; an artifact that holds a secret's value; or no "
+        "evidence was asked for at all",
         _not_there,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),

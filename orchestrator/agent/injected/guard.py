@@ -10,8 +10,11 @@ import atexit
 import os
 import sys
 
+from .checks import Checks
+from .comparisons import Comparisons
 from .imports import Imports
 from .kernels import Launches
+from .lost import Lost
 from .stage import HIGH_FD, Config, Notes, read_config
 
 TYPE_CHECKING = False
@@ -31,9 +34,14 @@ class Guard:
         self.notes = Notes(config.one("report"))
         self._imports = Imports(config, self.notes)
         self._launches = Launches(self.notes)
+        self.checks = Checks(config, self.notes)
+        self._lost = Lost(self.checks)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             **self._launches.after_import,
+            **self.checks.after_import,
+            **Comparisons(self.checks).after_import,
+            **self._lost.after_import,
         }
         self._sessions: list[Any] = []
         self.notes.add(loaded=os.getpid())
@@ -71,6 +79,9 @@ class Guard:
         sys.meta_path.insert(0, self)
         atexit.register(self.note_all)
         os.register_at_fork(after_in_child=self._launches.forget)
+        os.register_at_fork(after_in_child=self.checks.after_child_starts)
+        self.checks.start()
+        self._lost.start()
         self._watch_exit()
 
     def _watch_exit(self) -> None:

@@ -75,3 +75,16 @@ class Notes:
         if not same:  # a daemon closes all that it has open, and the number may be another file's by now
             self._open()
         os.write(self._fd, line)
+
+    def size(self) -> int:
+        """How much all processes have written by now."""
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError:
+            return 0
+
+    def since(self, offset: int) -> bytes:
+        """The lines that were written after `offset`."""
+        with open(self._path, "rb") as f:
+            f.seek(offset)
+            return f.read()
