@@ -12,6 +12,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
     from typing import Any, Iterable, Iterator, Sequence
 
 ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
@@ -32,21 +33,17 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
 class Function:
-    """A function of a file that stands in no other: whether it holds an assertion, and what it names."""
+    """A function of a file that stands in no other: whether it holds an assertion."""
 
-    def __init__(self, node: Any) -> None:
-        self.node = node
-        self.name: str = node.name
-        self.line = first_line(node)
+    def __init__(self, name: str, line: int) -> None:
+        self.name = name
+        self.line = line
         self.holds = False
-
-    def names(self) -> set[str]:
-        inner = [n for statement in self.node.body for n in ast.walk(statement)]
-        return {n.id if isinstance(n, ast.Name) else n.attr for n in inner if isinstance(n, (ast.Name, ast.Attribute))}
 
 
 class Facts:
@@ -56,7 +53,6 @@ class Facts:
         self.path = path
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
-        self._owed: dict[int, list[str]] = {}
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function
@@ -66,15 +62,22 @@ class Facts:
         """Of the assertions in the function that begins at `line`; 0 is the module itself."""
         return f"{self.path}:{line}"
 
-    def owed_by(self, line: int) -> list[str]:
-        """The keys of which one is to be seen when the function at `line` has run: its own, and of those it names."""
-        if line not in self._owed:
-            function = self._functions.get(line)
-            found = [function] if function else []
-            for name in function.names() if function else ():
-                found += self._by_name.get(name, ())
-            self._owed[line] = [self.key(f.line) for f in found if f.holds]
-        return self._owed[line]
+    def holds(self, line: int) -> bool:
+        """Whether the function that begins at `line` holds an assertion."""
+        return line in self._functions and self._functions[line].holds
+
+    def owed_by(self, code: CodeType) -> list[str]:
+        """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
+        lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
+        return [self.key(line) for line in lines if self.holds(line)]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The globals and attributes that a code names, also in the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from _names(constant)
 
 
 def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
@@ -115,7 +118,7 @@ class _Marker:
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         outer = self._function
         if outer is None and isinstance(node, _FUNCTIONS):
-            self._function = Function(node)
+            self._function = Function(node.name, first_line(node))
             self._facts.add(self._function)
         self.statements(node)
         self._function = outer
@@ -174,21 +177,24 @@ class _Marker:
             node.body = [*_before_jumps(node.body, COMPLETED + key), _seen(node.body[-1], COMPLETED + key)]
 
 
+def _at(statement: ast.stmt) -> dict[str, Any]:
+    return {name: getattr(statement, name, None) for name in _PLACE}
+
+
 def _constant(value: object) -> ast.Constant:
     return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
 
 
 def _seen(at: ast.stmt, key: str) -> ast.stmt:
-    call = ast.Call(ast.Name(ISINSTANCE, ast.Load()), [_constant(key), ast.Name(SEEN, ast.Load())], [])
-    return _located(ast.Expr(call), at)
+    place, load = _at(at), ast.Load()
+    names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
+    key_node = ast.Constant(key, **place)
+    return ast.Expr(ast.Call(names[0], [key_node, names[1]], [], **place), **place)
 
 
 def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.stmt:
     function = ast.Attribute(ast.Name(SEEN, ast.Load()), method, ast.Load())
-    return _located(ast.Expr(ast.Call(function, list(arguments), list(keywords))), at)
-
-
-def _located(new: ast.stmt, at: ast.stmt) -> ast.stmt:
+    new = ast.Expr(ast.Call(function, list(arguments), list(keywords)))
     for node in ast.walk(new):
         ast.copy_location(node, at)
     return new

@@ -92,7 +92,7 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     code = code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
-        owed = facts.owed_by(code.co_firstlineno)
+        owed = facts.owed_by(code)
         found["idle"] = bool(owed) and not any(key in record.counts for key in owed)
         found.update(_counted(record))
     return found

@@ -134,7 +134,7 @@ def _missing(file: str, found: _Collected, names: Sequence[str], fixtures: Colle
     ]
     facts = mark(module, source, file) if missing else None
     for test in missing:
-        if _is_named_as_test(test.path[:-1]) or (facts is not None and facts.owed_by(test.line)):
+        if _is_named_as_test(test.path[:-1]) or (facts is not None and facts.holds(test.line)):
             yield test.path
 
 
