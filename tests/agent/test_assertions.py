@@ -86,7 +86,7 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
         ("try: assert 1 == 2\n    except AssertionError as e: assert str(e) == ''", False),
         ("try: assert 1 == 2\n    except AssertionError: pass\n    else: pytest.fail('no')", False),
         (
-            "for i in range(3):\n        try:\n            assert i\n            break\n        except AssertionError: pass",
+            "for i in range(3):\n        try:\n            assert i\n            break\n        except AssertionError: pass",  # noqa: E501
             False,
         ),
         ("for i in range(3):\n        try: assert i > 1\n        except AssertionError: continue", False),
@@ -106,7 +106,7 @@ def test_lines_and_messages_stay(checks: Checks) -> None:
     exec(compile(source, _FILE, "exec"), plain)
     errors = []
     for test in (plain["test"], loaded(checks, source)):
-        with pytest.raises(AssertionError, match="^why$") as caught:
+        with pytest.raises(AssertionError, match=r"^why$") as caught:
             test()
         errors.append([entry.lineno for entry in caught.traceback])
     assert errors[0][1:] == errors[1][1:]
