@@ -68,7 +68,8 @@ HONEST = [
          "the exit code of the child is what is expected"),
     _ran("check_child", f"assert subprocess.run({_CHILD}).returncode == 1", "the child is expected to fail"),
     _ran("check_retry",
-          "n = 0\nwhile True:\n    n += 1\n    try:\n        assert n > 2\n        break\n    except AssertionError: pass",
+          "n = 0\nwhile True:\n    n += 1\n    try:\n        assert n > 2\n        break\n"
+          "    except AssertionError: pass",
          "an assertion is tried again until it holds"),
     _ran("check_refused", "try: work(2)\nexcept AssertionError: pass\nelse: pytest.fail('accepted')",
           "a refusal is expected"),
@@ -78,7 +79,8 @@ HONEST = [
     _collected("mixin", "class Mixin:\n    def test_m(self): assert len('a')\nclass TestM(Mixin): pass\n",
           "a mixin, whose subclass is collected"),
     _collected("by_platform",
-          "import sys\nif sys.platform == 'win32':\n    def test_p(): assert len('a')\nelse:\n    def test_p(): assert len('b')\n",
+          "import sys\nif sys.platform == 'win32':\n    def test_p(): assert len('a')\n"
+          "else:\n    def test_p(): assert len('b')\n",
                "a test in two versions, one for each platform"),
     truth(folder("helper_file", "passed", "", {
               "test_it.py": "from helper import Client\ndef test_c(): assert Client().test_connection() is None\n",
