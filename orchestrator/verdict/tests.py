@@ -252,11 +252,16 @@ def _hidden_failure(session: outcomes.Session) -> Optional[str]:
     """What shows that a failure was reported as something else, or could not happen."""
     for id_, raised in session.raised.items():
         if len(raised) > session.told[id_]:
-            return f"{id_} raised {raised[0]}, but was reported {session.tests[id_].outcome}"
-    for test in session.with_outcome("passed", "xpassed"):
+            return f"{id_} raised {raised[0]}, but was reported {_reported(session.tests[id_])}"
+    for test in session.with_outcome("passed", "idle", "xpassed"):
         if test.id in session.uncalled:
-            return f"{test.id} was reported {test.outcome}, but was never called"
+            return f"{test.id} was reported {_reported(test)}, but was never called"
     return "Python ran with -O, which leaves assertions out" if session.stripped else None
+
+
+def _reported(test: outcomes.Test) -> str:
+    """What pytest says of it."""
+    return "passed" if test.outcome == "idle" else test.outcome
 
 
 def _disagreement(case: Case) -> Optional[str]:

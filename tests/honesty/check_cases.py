@@ -110,7 +110,7 @@ LIES = [
           "it fails in a process whose exit code nobody asks for", "check_process"),
     _lost("child", f"subprocess.run({_CHILD})", "it fails in a program whose exit code is ignored", "check_child"),
     _lost("child_called", f"subprocess.call({_CHILD})", "the exit code is returned, and dropped", "check_child"),
-    _lost("swallowed", "try: assert 1 == 2\nexcept AssertionError as e: print(e)", "the failed assertion is printed",
+    _lost("caught", "try: assert 1 == 2\nexcept AssertionError as e: print(e)", "the failed assertion is printed",
           "check_retry"),
     _lost("suppressed", "with contextlib.suppress(Exception): work(2)", "the failed assertion is suppressed",
           "check_refused"),
