@@ -16,9 +16,12 @@ class Malformed(Exception):
 
 @dataclass
 class Test:
-    """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished.
+    """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished; idle if it passed and no
+    assertion of it ran.
 
     `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
+    `checks` counts the assertions and comparisons that ran and could fail, None where that is not known; `vacuous`
+    says why not one of those that ran could.
     """
 
     id: str
@@ -27,6 +30,8 @@ class Test:
     finished: bool = False
     skipped_subtests: list[str] = field(default_factory=list)
     routes: dict[str, list[str]] = field(default_factory=dict)
+    checks: int | None = None
+    vacuous: str = ""
 
 
 @dataclass
@@ -36,9 +41,10 @@ class Session:
     `prefix` is what its ids begin with where its root is above the tree;
     `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
     of that was reported; `reruns` what those tests raised at last that were run again; `uncalled` tests whose reports
-    are of no call; `ignored` files and directories of tests that were not even looked at; `stripped` says that the
-    Python ran with -O, which leaves assertions out; `inside` is the test that started it, `outside` says that it has
-    nothing to do with the tree, `only_collects` that it was asked for no more.
+    are of no call; `ignored` files and directories of tests that were not even looked at; `not_collected` tests that
+    stand in those that were; `lost` says which AssertionErrors were raised after the last test and seen by nobody;
+    `stripped` says that the Python ran with -O, which leaves assertions out; `inside` is the test that started it,
+    `outside` says that it has nothing to do with the tree, `only_collects` that it was asked for no more.
     """
 
     started: bool = False
@@ -53,6 +59,8 @@ class Session:
     collected: list[str] = field(default_factory=list)
     deselected: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    not_collected: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     selected: list[str] = field(default_factory=list)
     tests: dict[str, Test] = field(default_factory=dict)
     collect_errors: dict[str, str] = field(default_factory=dict)
@@ -93,7 +101,8 @@ def merged(sessions: Iterable[Session]) -> Session:
         whole.stripped |= session.stripped
         for name in ("collected", "deselected", "selected"):
             getattr(whole, name).extend(names[id_] for id_ in getattr(session, name))
-        whole.ignored.extend(session.ignored)
+        for name in ("ignored", "not_collected", "lost"):
+            getattr(whole, name).extend(getattr(session, name))
         whole.tests.update((names[test.id], replace(test, id=names[test.id])) for test in counted)
         for of_id in ("collect_errors", "collect_skips", "raised", "told", "reruns"):
             getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
@@ -129,6 +138,10 @@ def _ids(session: Session, event: dict[str, Any]) -> None:
     getattr(session, event["event"]).extend(str(i) for i in event["ids"])
 
 
+def _lost(session: Session, event: dict[str, Any]) -> None:
+    session.lost.extend(str(reason) for reason in event["reasons"])
+
+
 def _collect_error(session: Session, event: dict[str, Any]) -> None:
     session.collect_errors[str(event["id"])] = str(event["reason"])
 
@@ -152,6 +165,17 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
         test.finished = True
         for name, value in event.get("routes", ()):
             test.routes.setdefault(str(name), []).append(str(value))
+        _fold_checks(test, event.get("checks") or {})
+
+
+def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
+    """A test that passed has failed where an AssertionError was lost; runs of earlier versions say nothing of it."""
+    if test.outcome == "passed" and checks.get("lost"):
+        test.outcome, test.reason = "failed", str(checks["lost"][0])
+    elif test.outcome == "passed" and checks.get("idle"):
+        test.outcome, test.reason = "idle", "no assertion of it ran"
+    elif "ran" in checks:
+        test.checks, test.vacuous = int(checks["ran"]), str(checks["vacuous"])
 
 
 def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:
@@ -199,6 +223,8 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
     "collected": _ids,
     "deselected": _ids,
     "ignored": _ids,
+    "not_collected": _ids,
+    "lost": _lost,
     "selected": _ids,
     "collect_error": _collect_error,
     "collect_skip": _collect_skip,

@@ -141,6 +141,7 @@ def _not_there(case: Case) -> Optional[str]:
     return _first(
         artifacts.problems(case), wrong_routes, runners.none_ran(case), exit_codes.unseen(case), output.tracebacks(case)
     )
+    return _first(artifacts.problems(case), wrong_routes, tests.unchecked(case), output.tracebacks(case))
 
 
 def _not_at_home(case: Case) -> Optional[str]:
@@ -168,7 +169,12 @@ RULES: Tuple[Rule, ...] = (
     Rule("timed_out", "over the wall limit. Its whole process group is ended", _timed_out),
     Rule("stalled", "no output for the silence limit. Its whole process group is ended", _stalled),
     Rule("crashed", "ended by a signal, which is named", _crashed),
-    Rule("failed", "exit code not 0, or failures or errors in the JUnit file", _failed),
+    Rule(
+        "failed",
+        "exit code not 0, failures or errors in the JUnit file, or an AssertionError that a test left lying in a "
+        "thread, a pool, a child or an `except`",
+        _failed,
+    ),
     Rule("failed", "a check of an artifact's values does not hold: the row and the value are named", _unmet, (2,)),
     Rule(
         "failed",
@@ -187,16 +193,17 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "skipped",
-        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow; "
-        "skips of another runner, likewise",
+        "fewer passes than `min_passed`; a skip, xfail, XPASS, rerun or deselection that `allow_skips` does not allow: "
+        "also a test that holds assertions of which none ran, or one that is written and was not collected; skips of "
+        "another runner, likewise",
         _too_few,
     ),
     Rule(
         "invalid",
         "what was asked for is not there: an artifact, a column, a row, a key with something under it, a number where "
-        "a column holds numbers, a text that it must hold, a route; an artifact that holds a secret's value; another "
-        "runner's tests, of which none ran; checked evidence, where the exit codes behind a shell were not recorded; "
-        "or no evidence was asked for at all",
+        "a column holds numbers, a text that it must hold, a route; a test that checked nothing (`checked: true`); an "
+        "artifact that holds a secret's value; another runner's tests, of which none ran; checked evidence, where "
+        "the exit codes behind a shell were not recorded; or no evidence was asked for at all",
         _not_there,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),

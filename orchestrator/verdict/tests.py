@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
 _MOST_LISTED = 1000
+_NOT_COLLECTED = "not collected: "
 
 Pattern = NewType("Pattern", str)
 Least = NewType("Least", int)
 
 
 class Asked(TypedDict, total=False):
-    """`allow_skips` are patterns of reasons, `must_pass` patterns of test ids."""
+    """`allow_skips` are patterns of reasons, `must_pass` patterns of test ids; `checked` refuses passes that check
+    nothing.
+    """
 
     min_passed: Least
     allow_skips: List[Pattern]
     must_pass: List[Pattern]
+    checked: bool
 
 
 class Shortfall(NamedTuple):
@@ -46,8 +50,18 @@ class NotPassed(TypedDict):
     allowed: bool
 
 
+class Vacuous(TypedDict):
+    """A passed test of whose checks none could fail, and why the first one could not."""
+
+    id: str
+    reason: str
+
+
 class Summary(TypedDict, total=False):
-    """How many tests were collected, what became of them, and what did not simply pass. Empty without a session."""
+    """How many tests were collected, what became of them, and what did not simply pass. Empty without a session.
+
+    `unchecked` of those that passed have checked nothing.
+    """
 
     collected: int
     passed: int
@@ -60,6 +74,8 @@ class Summary(TypedDict, total=False):
     deselected: int
     allowed_skips: int
     not_passed: List[NotPassed]
+    unchecked: int
+    vacuous: List[Vacuous]
 
 
 def asked(case: Case) -> Asked:
@@ -83,11 +99,13 @@ def shortfalls(session: outcomes.Session, allow: List[Pattern]) -> list[Shortfal
     found = [(t.id, "skipped", t.reason) for t in session.with_outcome("skipped")]
     found += [(id_, "skipped", reason) for id_, reason in session.collect_skips.items()]
     found += [(t.id, "skipped", reason) for t in session.tests.values() for reason in t.skipped_subtests]
+    found += [(t.id, "skipped", t.reason) for t in session.with_outcome("idle")]
     found += [(t.id, "xfailed", f"xfail: {t.reason}") for t in session.with_outcome("xfailed")]
     found += [(t.id, "xpassed", f"xpass: {t.reason}") for t in session.with_outcome("xpassed")]
     found += [(id_, "rerun", f"rerun: {raised}") for id_, raised in session.reruns.items()]
     found += [(id_, "deselected", f"deselected: {id_}") for id_ in session.deselected]
     found += [(path, "deselected", f"ignored: {path}") for path in dict.fromkeys(session.ignored)]
+    found += [(id_, "deselected", f"{_NOT_COLLECTED}{id_}") for id_ in session.not_collected]
     return [Shortfall(*item, any(re.search(pattern, item[2]) for pattern in allow)) for item in found]
 
 
@@ -135,7 +153,26 @@ def summary(case: Case) -> Summary:
             NotPassed(id=plain(s.id), outcome=s.outcome, reason=plain(s.reason), allowed=s.allowed)
             for s in listed[:_MOST_LISTED]
         ],
+        unchecked=len(_unchecked(session)),
+        vacuous=[
+            Vacuous(id=plain(t.id), reason=plain(t.vacuous))
+            for t in session.with_outcome("passed")[:_MOST_LISTED]
+            if t.vacuous
+        ],
     )
+
+
+def _unchecked(session: outcomes.Session) -> list[outcomes.Test]:
+    return [t for t in session.with_outcome("passed") if t.checks == 0 and not t.vacuous]
+
+
+def unchecked(case: Case) -> Iterator[Optional[str]]:
+    """The first test that passed and checked nothing that could fail, where the runbook wants none of these."""
+    if asked(case).get("checked"):
+        idle = [t for t in case.session.with_outcome("passed") if t.checks == 0]
+        more = f" (and {count(len(idle) - 1, 'other test')})" if len(idle) > 1 else ""
+        for test in idle[:1]:
+            yield f"{test.id} passed and checked nothing{test.vacuous and ': ' + test.vacuous}{more}"
 
 
 def failures(case: Case) -> Optional[str]:
@@ -144,6 +181,8 @@ def failures(case: Case) -> Optional[str]:
     if bad:
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         return f"{bad[0].id} {'failed' if bad[0].outcome == 'failed' else 'had an error'}: {bad[0].reason}{more}"
+    for reason in case.session.lost:
+        return f"after the last test {reason}"
     for id_, reason in case.session.collect_errors.items():
         return f"{id_} could not be collected: {reason}"
     wrong = [c for c in case.sessions.junit if c.outcome in ("failed", "error")]
@@ -177,7 +216,9 @@ def too_few(case: Case) -> Optional[str]:
         more = "" if others.startswith("0") else f"; {others}"
         if first.outcome == "inner":
             return f"a pytest that a test started did not simply pass: {first.reason}{more}"
-        why = "" if first.outcome == "deselected" else f": {first.reason}"
+        why = f": {first.reason}" if first.outcome != "deselected" else ""
+        if first.reason.startswith(_NOT_COLLECTED):
+            why = ": written, but not collected"
         return f"{same} {first.outcome}{why} ({first.id}){more}"
     empty = _named_in_vain(case.session)
     if empty:
@@ -236,11 +277,16 @@ def _hidden_failure(session: outcomes.Session) -> Optional[str]:
     """What shows that a failure was reported as something else, or could not happen."""
     for id_, raised in session.raised.items():
         if len(raised) > session.told[id_]:
-            return f"{id_} raised {raised[0]}, but was reported {session.tests[id_].outcome}"
-    for test in session.with_outcome("passed", "xpassed"):
+            return f"{id_} raised {raised[0]}, but was reported {_reported(session.tests[id_])}"
+    for test in session.with_outcome("passed", "idle", "xpassed"):
         if test.id in session.uncalled:
-            return f"{test.id} was reported {test.outcome}, but was never called"
+            return f"{test.id} was reported {_reported(test)}, but was never called"
     return "Python ran with -O, which leaves assertions out" if session.stripped else None
+
+
+def _reported(test: outcomes.Test) -> str:
+    """What pytest says of it."""
+    return "passed" if test.outcome == "idle" else test.outcome
 
 
 def _disagreement(case: Case) -> Optional[str]:
@@ -257,4 +303,4 @@ def _disagreement(case: Case) -> Optional[str]:
 
 
 def _outcome_in_junit(test: outcomes.Test) -> str:
-    return "passed" if test.outcome in ("passed", "xpassed") and not test.skipped_subtests else "skipped"
+    return "passed" if test.outcome in ("passed", "idle", "xpassed") and not test.skipped_subtests else "skipped"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tests.honesty import (
     artifact_cases,
+    check_cases,
     environment_cases,
     pytest_cases,
     route_cases,
@@ -18,6 +19,7 @@ from tests.honesty.case import Case
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Shells and other runners": shell_cases.CASES,
+    "Checks": check_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
     "The tree": tree_cases.CASES,

@@ -10,17 +10,18 @@ import atexit
 import os
 import sys
 
+from .checks import Checks
+from .comparisons import Comparisons
 from .imports import Imports
 from .kernels import Launches
-from .stage import Config, Notes, moved_up, read_config
+from .lost import Lost
+from .stage import Config, Notes, moved_up, read_config, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable, Iterable, Sequence
 
-TEST_VARIABLE = "NSA_POD_TEST"
-"""Not pytest's own, which a session inside a test takes away."""
 PLUGIN = "nsa_pod_injected.pytest_plugin"
 _installed: list[Guard] = []
 
@@ -33,9 +34,14 @@ class Guard:
         self.notes = Notes(config.one("report"))
         self._imports = Imports(config, self.notes)
         self._launches = Launches(self.notes)
+        self.checks = Checks(config, self.notes)
+        self._lost = Lost(self.checks)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             **self._launches.after_import,
+            **self.checks.after_import,
+            **Comparisons(self.checks).after_import,
+            **self._lost.after_import,
         }
         self._sessions: list[Any] = []
         self.notes.write(f'{{"loaded": {os.getpid()}}}')
@@ -76,6 +82,9 @@ class Guard:
         sys.meta_path.insert(0, self)
         atexit.register(self.note_all)
         os.register_at_fork(after_in_child=self._launches.forget)
+        os.register_at_fork(after_in_child=self.checks.after_child_starts)
+        self.checks.start()
+        self._lost.start()
         self._watch_exit()
 
     def _watch_exit(self) -> None:
@@ -145,11 +154,6 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None]) -> None:
         hook(module)
 
     loader.exec_module = exec_module
-
-
-def test_around() -> str | None:
-    """The test that this process, or one above it, is at."""
-    return os.environ.get(TEST_VARIABLE)
 
 
 def _allow_stack_dumps() -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import time
-import warnings
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -20,6 +19,9 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
+from .checks import Record
+from .stage import TEST_VARIABLE, test_around
+from .written import NO_TESTS_IN, code_of, not_collected
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
@@ -27,8 +29,8 @@ _WORKER_KEY = "nsa_pod"
 _RAISED, _CALLED = "nsa_pod_raised", "nsa_pod_called"
 # On each collection's report: its outcome and how much it holds, as pytest itself had made it.
 _COLLECTED = "nsa_pod_collected"
-# pytest's default `norecursedirs`: where nobody expects the commit's tests.
-_NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
+# On the last report of a test: which checks ran, as `_checks` says it.
+_CHECKS = "nsa_pod_checks"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(collection, "nsa-pod-collection")
         return
     pipe = os.environ.pop(FD_VARIABLE, None)
-    inside, outside = guards.test_around(), _is_outside(config)
+    inside, outside = test_around(), _is_outside(config)
     if pipe is None and inside is not None and outside:  # a test of a plugin, say: what runs in it proves nothing
         return
     tree = Path(guards.installed().config.one("tree"))
@@ -47,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     reporter = Reporter(_own_file() if pipe is None else int(pipe), inside=inside, outside=outside, prefix=prefix)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
+    config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
 
 
 def _is_outside(config: pytest.Config) -> bool:
@@ -78,6 +81,30 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         raised.append(by_the_test)
     setattr(result.get_result(), _RAISED, list(raised))
     setattr(result.get_result(), _CALLED, by_the_test is not None)
+    if call.when == "teardown":
+        setattr(result.get_result(), _CHECKS, _checks(item))
+
+
+def _checks(item: pytest.Item) -> dict[str, object]:
+    """How many checks ran that could fail, or why none of those that ran could; what was lost; whether all that the
+    test holds is `idle`. Of an item that is no function nothing is known but what was lost.
+    """
+    checks = guards.installed().checks
+    record = checks.now
+    checks.add_told(record)
+    found: dict[str, object] = {"lost": record.failures()}
+    code = code_of(item)
+    facts = checks.facts.get(code.co_filename) if code is not None else None
+    if code is not None and facts is not None:
+        owed = facts.owed_by(code)
+        found["idle"] = bool(owed) and not any(key in record.counts for key in owed)
+        found.update(_counted(record))
+    return found
+
+
+def _counted(record: Record) -> dict[str, object]:
+    ran, vacuous = sum(record.counts.values()), len(record.vacuous)
+    return {"ran": max(ran - vacuous, 0), "vacuous": record.vacuous[0] if 0 < ran <= vacuous else ""}
 
 
 def _calls_function(item: pytest.Item) -> bool:
@@ -89,21 +116,23 @@ def _calls_function(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    if guards.test_around() is not None:  # one inside another test, whose work it is
+    guard = guards.installed()
+    guard.checks.begin(item.nodeid)
+    if test_around() is not None:  # one inside another test, whose work it is
         yield
+        guard.checks.end()
         return
-    os.environ[guards.TEST_VARIABLE] = item.nodeid
+    os.environ[TEST_VARIABLE] = item.nodeid
     yield
-    os.environ.pop(guards.TEST_VARIABLE, None)
-    guards.installed().note_test(item.nodeid)
+    os.environ.pop(TEST_VARIABLE, None)
+    guard.checks.end()
+    guard.note_test(item.nodeid)
 
 
 @pytest.hookimpl(specname="pytest_pyfunc_call")
 def pytest_pyfunc_call_begins(pyfuncitem: pytest.Function) -> None:
     """After all hooks that may call the function in pytest's place, and before pytest's own."""
     pyfuncitem.__dict__[_CALLED] = ""
-    if hasattr(pytest, "PytestReturnNotNoneWarning"):  # `return a == b` checks nothing; a test's filters end with it
-        warnings.simplefilter("error", pytest.PytestReturnNotNoneWarning)
 
 
 @pytest.hookimpl(hookwrapper=True, trylast=True)
@@ -157,6 +186,12 @@ class Reporter:
             **self._about,
         )
 
+    def send_lost(self) -> None:
+        """What was lost outside of any test, when no more can be: in a thread that outlived the last one."""
+        reasons = guards.installed().checks.now.failures()
+        if reasons:
+            self.send("lost", reasons=reasons)
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.send("selected", ids=[item.nodeid for item in session.items])
 
@@ -205,22 +240,30 @@ class Collection:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
+        self._said: set[str] = set()
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Iterator[None]:
         result: Any = yield
         if result.get_result() and _may_hold_tests(collection_path, config.getini("python_files")):
-            self._tell("ignored", ids=[os.path.relpath(collection_path, config.rootpath)])
+            path = os.path.relpath(collection_path, config.rootpath)
+            self._said.add(path)
+            self._tell("ignored", ids=[path])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if not report.passed:
+            self._said.add(report.nodeid)
         if getattr(report, _COLLECTED, None) != _extent(report):
             self._tell("collect_error", id=report.nodeid, reason="what pytest had collected was replaced by a hook")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
         self._tell("collected", ids=[item.nodeid for item in items])
-        if guards.test_around() is None:
+        if test_around() is None:
             guards.installed().note_test_files({str(item.path) for item in items})
+        missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))
+        if missing:
+            self._tell("not_collected", ids=missing)
         yield
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
@@ -230,7 +273,7 @@ class Collection:
 def _may_hold_tests(path: Path, patterns: list[str]) -> bool:
     if not path.is_dir():
         return any(fnmatch(path.name, pattern) for pattern in patterns)
-    expected = not any(fnmatch(path.name, pattern) for pattern in _NO_TESTS_IN)
+    expected = not any(fnmatch(path.name, pattern) for pattern in NO_TESTS_IN)
     return expected and any(found for pattern in patterns for found in path.rglob(pattern))
 
 
@@ -247,6 +290,7 @@ def _details(report: Any) -> dict[str, object]:
         details["subtest"] = True
     if report.when == "teardown":
         details["routes"] = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
+        details["checks"] = getattr(report, _CHECKS, {})
     return details
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
 FILE = "stage"
 """Beside this package: lines of `key=value`, a key may come again."""
 HIGH_FD = 100
+TEST_VARIABLE = "NSA_POD_TEST"
+"""Not pytest's own, which a session inside a test takes away."""
 
 
 def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
@@ -83,6 +85,19 @@ class Notes:
         except OSError:
             return False
 
+    def size(self) -> int:
+        """How much all processes have written by now."""
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError:
+            return 0
+
+    def since(self, offset: int) -> bytes:
+        """The lines that were written after `offset`."""
+        with open(self._path, "rb") as f:
+            f.seek(offset)
+            return f.read()
+
 
 def moved_up(fd: int) -> int:
     """`fd` under a high number, for programs count on the low ones; at least above the standard streams, which may be
@@ -99,3 +114,8 @@ def moved_up(fd: int) -> int:
     finally:
         os.close(fd)
     raise OSError("no number is left for another file")
+
+
+def test_around() -> str | None:
+    """The test that this process, or one above it, is at."""
+    return os.environ.get(TEST_VARIABLE)

@@ -1,0 +1,291 @@
+"""Which assertions a file of tests holds, and the marks beside them by which `checks` sees that they ran.
+
+A mark is a statement on the line of what it marks, so that line numbers, tracebacks, coverage and pytest's own
+explanations stay as they are. It is written as `isinstance(KEY, CLASS)` because compilers of Python code, TorchDynamo
+above all, evaluate that while they trace: a call of a function they would take for part of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Iterable, Iterator, Sequence
+
+ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
+"""Names in `builtins`, and none that a program can write."""
+COMPLETED = "!"
+"""Before the key of a `try` whose body ended well."""
+
+_CHECK = re.compile(
+    r"_*assert\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
+    r"|fail(If|Unless)\w*|(no_)?(fnmatch|re_match)_lines?\w*|expect"
+)
+_FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
+_COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
+# They convert what they are called on, and change nothing.
+_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to")
+_TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+_MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
+_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+_BLOCKS = ("body", "orelse", "finalbody")
+
+
+class Function:
+    """A function of a file that stands in no other: whether it holds an assertion."""
+
+    def __init__(self, name: str, line: int) -> None:
+        self.name = name
+        self.line = line
+        self.holds = False
+
+
+class Facts:
+    """What a file's assertions are: its functions by their first lines."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._functions: dict[int, Function] = {}
+        self._by_name: dict[str, list[Function]] = {}
+
+    def add(self, function: Function) -> None:
+        self._functions[function.line] = function
+        self._by_name.setdefault(function.name, []).append(function)
+
+    def key(self, line: int) -> str:
+        """Of the assertions in the function that begins at `line`; 0 is the module itself."""
+        return f"{self.path}:{line}"
+
+    def holds(self, line: int) -> bool:
+        """Whether the function that begins at `line` holds an assertion."""
+        return line in self._functions and self._functions[line].holds
+
+    def owed_by(self, code: CodeType) -> list[str]:
+        """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
+        lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
+        return [self.key(line) for line in lines if self.holds(line)]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The globals and attributes that a code names, also in the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from _names(constant)
+
+
+def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+    """As code objects have it: that of the first decorator."""
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def is_check(name: str) -> bool:
+    """Whether what is called `name` fails a test by raising."""
+    return _CHECK.fullmatch(name) is not None
+
+
+def mark(module: ast.Module, source: bytes, path: str) -> Facts:
+    """Put marks beside the assertions of `module`, and say where they are.
+
+    A file that uses numba is left alone: what numba compiles must not hold them.
+    """
+    facts = Facts(path)
+    if b"numba" not in source:
+        _Marker(facts).statements(module)
+    return facts
+
+
+class _Marker:
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._function: Function | None = None
+
+    def statements(self, node: Any) -> None:
+        """Mark the blocks of statements that `node` holds, at any depth."""
+        for name in _BLOCKS:
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                setattr(node, name, [new for statement in block for new in self._marked(statement)])
+        for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            self.statements(inner)
+
+    def _marked(self, node: ast.stmt) -> list[ast.stmt]:
+        outer = self._function
+        if outer is None and isinstance(node, _FUNCTIONS):
+            self._function = Function(node.name, first_line(node))
+            self._facts.add(self._function)
+        self.statements(node)
+        self._function = outer
+        if isinstance(node, _TRIES):
+            self._watch_handlers(node)
+        before, after = self._beside(node)
+        return [*before, node, *after]
+
+    def _beside(self, node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """The marks before and after a statement."""
+        if isinstance(node, ast.Assert):
+            return self._beside_assert(node)
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            return [], self._ran(node) if any(_checks(item.context_expr) for item in node.items) else []
+        if isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
+            return self._ran(node) if _fails_in(node) else [], []
+        if isinstance(node, _TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
+            return [], self._ran(node) if _fails_in(node) else []
+        if isinstance(node, ast.Return):
+            return self._ran(node) if _checks(node) else [], []
+        if isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            return [], self._ran(node) if _checks(node) else []
+        return [], []
+
+    def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        test = node.test
+        if isinstance(test, ast.Tuple) and test.elts:
+            return [_call(node, "asserted_tuple", _constant(f"{self._facts.path}:{node.lineno}"))], []
+        if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
+            return [], []
+        after = self._ran(node)
+        if isinstance(test, ast.Constant):
+            after.append(_call(node, "vacuous", _constant("a constant is asserted")))
+        elif _same_name(test):
+            after.append(_call(node, "vacuous", _constant("one name is compared with itself")))
+        elif isinstance(test, ast.Call):
+            after += _compared(node, test)
+        return [], after
+
+    def _ran(self, node: ast.stmt) -> list[ast.stmt]:
+        line = 0
+        if self._function is not None:
+            self._function.holds, line = True, self._function.line
+        return [_seen(node, self._facts.key(line))]
+
+    def _watch_handlers(self, node: Any) -> None:
+        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed."""
+        if any(map(_raises, _within(node.orelse))):  # it expects what it catches
+            return
+        key = f"{self._facts.path}:{node.lineno}"
+        silent = [handler for handler in node.handlers if not any(map(_raises, _within(handler.body)))]
+        for handler in silent:
+            keeps_it = any(map(_keeps, handler.body))
+            handler.body.insert(0, _call(handler.body[0], "swallowed", _constant(key), _constant(keeps_it)))
+        if silent:
+            node.body = [*_before_jumps(node.body, COMPLETED + key), _seen(node.body[-1], COMPLETED + key)]
+
+
+def _at(statement: ast.stmt) -> dict[str, Any]:
+    return {name: getattr(statement, name, None) for name in _PLACE}
+
+
+def _constant(value: object) -> ast.Constant:
+    return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
+
+
+def _seen(at: ast.stmt, key: str) -> ast.stmt:
+    place, load = _at(at), ast.Load()
+    names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
+    key_node = ast.Constant(key, **place)
+    return ast.Expr(ast.Call(names[0], [key_node, names[1]], [], **place), **place)
+
+
+def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.stmt:
+    function = ast.Attribute(ast.Name(SEEN, ast.Load()), method, ast.Load())
+    new = ast.Expr(ast.Call(function, list(arguments), list(keywords)))
+    for node in ast.walk(new):
+        ast.copy_location(node, at)
+    return new
+
+
+def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes and all below them that run with them: not what a function or class among them holds."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, _SCOPES):
+            yield from _within(ast.iter_child_nodes(node))
+
+
+def _called(node: ast.AST) -> str:
+    function = node.func if isinstance(node, ast.Call) else None
+    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+def _checks(node: ast.AST) -> bool:
+    return any(is_check(_called(inner)) for inner in _within([node]))
+
+
+def _raises(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Raise, ast.Assert)) or _called(node) in _FAILS or is_check(_called(node))
+
+
+def _keeps(statement: ast.stmt) -> bool:
+    """Whether a handler's statement does more than say that something was raised: it may be asked about later."""
+    if isinstance(statement, ast.Expr):
+        return not isinstance(statement.value, ast.Constant) and _called(statement.value) not in _TELLS
+    return not isinstance(statement, (ast.Pass, ast.Continue, ast.Break, ast.Return))
+
+
+def _fails_in(node: Any) -> bool:
+    """Whether a block of the statement, not one deeper inside, fails the test: by a raise, a call or `assert False`."""
+    blocks = [getattr(node, name, ()) for name in _BLOCKS]
+    blocks += [inner.body for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        blocks = [node.orelse]
+    return any(_fails(statement) for block in blocks for statement in block)
+
+
+def _fails(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Raise):
+        raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
+        return getattr(raised, "attr", getattr(raised, "id", "")) == "AssertionError"
+    if isinstance(statement, ast.Assert):
+        return isinstance(statement.test, ast.Constant) and not statement.test.value
+    return isinstance(statement, ast.Expr) and _called(statement.value) == "fail"
+
+
+def _before_jumps(block: list[ast.stmt], key: str) -> list[ast.stmt]:
+    """The block with a mark before each statement by which it is left."""
+    marked: list[ast.stmt] = []
+    for statement in block:
+        if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
+            marked.append(_seen(statement, key))
+        elif not isinstance(statement, _SCOPES):
+            for name in _BLOCKS:
+                if isinstance(getattr(statement, name, None), list):
+                    setattr(statement, name, _before_jumps(getattr(statement, name), key))
+        marked.append(statement)
+    return marked
+
+
+def _same_name(test: ast.expr) -> bool:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    left, right = test.left, test.comparators[0]
+    same = isinstance(left, ast.Name) and isinstance(right, ast.Name) and left.id == right.id
+    return same and isinstance(test.ops[0], (ast.Eq, ast.Is, ast.LtE, ast.GtE))
+
+
+def _compared(node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
+    """What looks at the arguments of a comparison again, where to look at them does nothing else."""
+    if _called(call) not in _COMPARES or not isinstance(call.func, ast.Attribute):
+        return []
+    keywords = [k for k in call.keywords if k.arg]
+    operands = [call.func.value, *call.args, *(k.value for k in keywords)]
+    if len(keywords) < len(call.keywords) or not all(map(_is_plain, operands)):
+        return []
+    return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+
+
+def _is_plain(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and _is_plain(node.func.value)
+        return plain and all(map(_is_plain, (*node.args, *(k.value for k in node.keywords))))
+    if isinstance(node, (ast.Name, ast.Constant)):
+        return True
+    kinds = (ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.UnaryOp)
+    index = getattr(ast, "Index", None)  # around a subscript before Python 3.9
+    inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, (ast.expr_context, ast.unaryop))]
+    return (isinstance(node, kinds) or (index is not None and type(node) is index)) and all(map(_is_plain, inside))

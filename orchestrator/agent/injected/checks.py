@@ -1,0 +1,250 @@
+"""Which checks ran for each test: its assertions, and what became of an AssertionError that nobody saw.
+
+A test's checks are those that ran in this process between its begin and its end, in any thread, and in the processes
+that it started, which tell of them in the stage's report under the test that pytest has named to them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from .stage import test_around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+    from .assertions import Facts
+    from .stage import Config, Notes, test_around
+
+_COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
+# Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
+_HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
+
+
+class Record:
+    """What was seen while one test ran; of a process that runs no session, since its start."""
+
+    def __init__(self, test: str | None) -> None:
+        self.test = test
+        self.counts: dict[str, int] = _Counts()
+        self.vacuous: list[str] = []
+        self.swallowed: dict[str, str] = {}
+        self.pending: list[Pending] = []
+        self.lost: list[str] = []
+        self.begins = 0  # where the stage's report had ended before
+
+    def failures(self) -> list[str]:
+        """Each AssertionError that nobody saw, as a sentence."""
+        unseen = [p.sentence for p in self.pending if not p.retrieved]
+        return list(dict.fromkeys([*self.lost, *self.swallowed.values(), *unseen]))
+
+
+class Pending:
+    """An AssertionError that someone may still ask for."""
+
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
+        self.retrieved = False
+
+
+class _Counts(dict):  # type: ignore[type-arg]  # of str and int
+    def __missing__(self, key: str) -> int:
+        return 0
+
+
+class _ToldCounts(_Counts):
+    """Of a child: each key is told when it is first seen, for the process may end in any way."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def __missing__(self, key: str) -> int:
+        self._tell(key)
+        return 0
+
+
+class Checks:
+    """The records of this process: of its own work, and of the tests that run in it, one inside another."""
+
+    def __init__(self, config: Config, notes: Notes) -> None:
+        self.notes = notes
+        self.tree = config.one("tree") + os.sep
+        self.facts: dict[str, Facts] = {}
+        self.looked_at: set[int] = set()  # processes whose ends someone asked for
+        self._records: list[Record] = []
+        self._helping: Any = None
+        self.after_child_starts()
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.assertion.rewrite": self._mark_rewritten}
+
+    @property
+    def now(self) -> Record:
+        return self._records[-1]
+
+    def start(self) -> None:
+        """Offer what the marks name, and mark the helpers that this process imports."""
+        setattr(builtins, "@nsa_pod_isinstance", isinstance)
+        setattr(builtins, "@nsa_pod", _seen_by(self))
+        self._mark_helpers()
+
+    def after_child_starts(self) -> None:
+        """In a process that runs no session, or was forked out of one: what it sees it tells at once."""
+        test = self._records[-1].test if self._records else None
+        self._records = [Record(test)]
+        self._records[0].counts = _ToldCounts(self._tell)
+        self._records[0].begins = self.notes.size()
+
+    def begin(self, test: str) -> None:
+        record = Record(test)
+        record.begins = self.notes.size()
+        self._records.append(record)
+
+    def end(self) -> None:
+        if len(self._records) > 1:  # not in a child that was forked in the midst of the test
+            self._records.pop()
+
+    def add_told(self, record: Record) -> None:
+        """Add to the record of a test what the processes that it started have told."""
+        import json
+
+        if self.notes.size() == record.begins:
+            return
+        for line in self.notes.since(record.begins).splitlines():
+            if b'"checked"' in line or b'"died"' in line:
+                note = json.loads(line)
+                if note.get("test") != record.test:
+                    continue
+                if "checked" in note:
+                    record.counts[note["checked"]] += 1
+                elif self.looked_at.isdisjoint(note["pids"]):
+                    record.lost.append(note["died"])
+
+    def _tell(self, key: str) -> None:
+        test = self.now.test or test_around()
+        if test is not None:
+            self.notes.add(checked=key, test=test)
+
+    def _is_ours(self, path: str) -> bool:
+        return path.startswith(self.tree)
+
+    def _mark(self, module: Any, source: bytes, path: str) -> None:
+        from .assertions import mark
+
+        self.facts[path] = mark(module, source, path)
+
+    def _mark_rewritten(self, rewrite: Any) -> None:
+        """Mark what pytest rewrites, before it does; it must not keep that for others, nor take what has no marks."""
+        rewrite_asserts = rewrite.rewrite_asserts
+
+        def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
+            if module_path is not None and self._is_ours(module_path):
+                self._mark(mod, source, module_path)
+            rewrite_asserts(mod, source, module_path, config)
+
+        rewrite.rewrite_asserts = marked
+        rewrite._read_pyc = rewrite._write_pyc = lambda *args, **kwargs: None
+
+    def _mark_helpers(self) -> None:
+        """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache."""
+        from importlib.machinery import SourceFileLoader
+
+        get_code = SourceFileLoader.get_code
+
+        def marked(loader: Any, name: str) -> Any:
+            path = loader.path
+            if self._is_ours(path) and self._helps(path):
+                module = _parsed(_read(path), path)
+                if module is not None:
+                    self._mark(module, _read(path), path)
+                    return compile(module, path, "exec", dont_inherit=True)
+            return get_code(loader, name)
+
+        SourceFileLoader.get_code = marked  # type: ignore[assignment, method-assign, unused-ignore]
+
+    def _helps(self, path: str) -> bool:
+        import re
+
+        if self._helping is None:
+            self._helping = re.compile(_HELPING)
+        inside = path[len(self.tree) : -len(".py")]
+        return any(map(self._helping.match, inside.split(os.sep)))
+
+    def raised_in_a_check(self, error: BaseException, *, keeps_it: bool) -> bool:
+        """Whether an AssertionError comes from a check of the tests, not from a program that refuses its arguments.
+
+        A handler that `keeps_it` may stand for `pytest.raises`: then only what the tests' files raise themselves is.
+        """
+        traceback = error.__traceback__
+        if traceback is None:
+            return False
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame
+        module = str(frame.f_globals.get("__name__", ""))
+        if any(module == name or module.startswith(name + ".") for name in _COMPARING):
+            return True
+        path = frame.f_code.co_filename
+        return path in self.facts or (self._is_ours(path) and not keeps_it)
+
+
+def _seen_by(checks: Checks) -> type:
+    """The class that the marks name."""
+
+    class Seen(type):
+        def __instancecheck__(cls, key: Any) -> bool:
+            if key[0] == "!":
+                checks.now.swallowed.pop(key[1:], None)
+            else:
+                checks.now.counts[key] += 1
+            return False
+
+        @staticmethod
+        def vacuous(why: str) -> None:
+            checks.now.vacuous.append(why)
+
+        @staticmethod
+        def compared(first: Any, *others: Any, **options: Any) -> None:
+            """Look at a comparison that has held: of a module's function, or a method's."""
+            from .comparisons import why_vacuous
+
+            operands = others if isinstance(first, type(sys)) else (first, *others)
+            why = why_vacuous(*operands, **options)
+            if why:
+                checks.now.vacuous.append(why)
+
+        @staticmethod
+        def asserted_tuple(place: str) -> None:
+            where = place[len(checks.tree) :]
+            checks.now.lost.append(f"a tuple is asserted, which is always true ({where})")
+
+        @staticmethod
+        def swallowed(key: str, keeps_it: bool) -> None:
+            error = sys.exc_info()[1]
+            if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
+                text = str(error).partition("\n")[0][:200]
+                where = key[len(checks.tree) :]
+                checks.now.swallowed[key] = f"an AssertionError was caught and dropped ({where}): {text}".rstrip(": ")
+
+    return Seen("Seen", (), {})
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def _parsed(source: bytes, path: str) -> Any:
+    """None for what does not compile: Python itself says so where it matters."""
+    import ast
+
+    try:
+        return ast.parse(source, path)
+    except (SyntaxError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,115 @@
+"""Comparisons that cannot fail: of nothing, of a thing with itself, of NaN with NaN, with too much tolerance."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+    from .checks import Checks
+
+_WATCHED = {
+    "torch.testing": ("assert_close", "assert_allclose"),
+    "numpy.testing": ("assert_allclose", "assert_array_equal", "assert_equal"),
+}
+
+
+class Comparisons:
+    """Looks at what the comparisons of torch's and numpy's `testing` compare."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self.after_import: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(_WATCHED, self._watch)
+
+    def _watch(self, module: Any) -> None:
+        for name in _WATCHED[module.__name__]:
+            if hasattr(module, name):
+                setattr(module, name, self._looking(getattr(module, name)))
+
+    def _looking(self, compare: Callable[..., Any]) -> Callable[..., Any]:
+        import functools
+
+        @functools.wraps(compare)
+        def look(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            result = compare(*args, **kwargs)
+            why = why_vacuous(*args, **kwargs)
+            if why:
+                self._checks.now.vacuous.append(why)
+            return result
+
+        return look
+
+
+def why_vacuous(*operands: Any, **options: Any) -> str | None:
+    """Why a comparison that has held could not but hold, in a clause; it may be given any arguments."""
+    try:
+        return _why(*operands, **options)
+    except Exception:  # the comparison itself has held: its operands are of a kind that is not known here
+        return None
+
+
+def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: Any = None, **more: Any) -> str | None:
+    rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
+    if left is right and isinstance(left, (list, dict)):
+        return "something is compared with itself"
+    if not (hasattr(left, "shape") and hasattr(right, "shape")):
+        return _why_numbers(left, right, rtol, atol)
+    if 0 in tuple(left.shape):
+        return "empty tensors are compared"
+    if left is right:
+        return "a tensor is compared with itself"
+    if _storage(left) is not None and _storage(left) == _storage(right):
+        return "a tensor is compared with itself"
+    kind = str(getattr(left, "dtype", ""))
+    if "float" not in kind and "complex" not in kind:
+        return None
+    if equal_nan is not False and _all_nan(left) and _all_nan(right):
+        return "both sides are NaN throughout"
+    return _why_loose(left, right, rtol, atol)
+
+
+def _why_numbers(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
+    if left != left and right != right:
+        return "both sides are NaN throughout"
+    if isinstance(right, (int, float)) and right and (rtol or atol):
+        return _too_loose(abs(float(right)), rtol, atol)
+    return None
+
+
+def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
+    """Only where a tolerance is given: to look at all data costs about as much as to compare them."""
+    if not atol and not (rtol and rtol >= 1):
+        return None
+    return _too_loose(min(_greatest(left), _greatest(right)), rtol, atol)
+
+
+def _too_loose(size: float, rtol: Any, atol: Any) -> str | None:
+    """Zeros would have passed for data of this size; where the data are zeros, they are what is expected."""
+    allowed = float(atol or 0) + float(rtol or 0) * size
+    return (
+        f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}" if allowed >= size > 0 else None
+    )
+
+
+def _storage(tensor: Any) -> Any:
+    """What tells whether two are the same memory."""
+    if hasattr(tensor, "data_ptr"):
+        return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), str(tensor.dtype)
+    interface = getattr(tensor, "__array_interface__", None)
+    return interface and (interface["data"], interface["shape"], interface["strides"], interface["typestr"])
+
+
+def _all_nan(tensor: Any) -> bool:
+    """The first element tells of almost all tensors that they are not."""
+    first = tensor.reshape(-1)[0]
+    return bool(first != first) and bool((tensor != tensor).all())
+
+
+def _greatest(tensor: Any) -> float:
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach()
+    size = abs(tensor).reshape(-1)
+    numbers = size[size == size]
+    return float(numbers.max()) if len(numbers) else 0.0

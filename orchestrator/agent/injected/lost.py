@@ -1,0 +1,297 @@
+"""An AssertionError that nobody looks at: in a thread, a pool, a task, a child process, or under `suppress`.
+
+Whoever asks for it (`result()`, `exception()`, an exit code, an `excepthook` of one's own) has seen it, and what the
+test makes of it is its own affair. What is not known to have been dropped counts as seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .checks import Pending
+from .stage import test_around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+    from typing import Any, Callable
+
+    from .checks import Checks
+
+_WARNINGS = ("PytestReturnNotNoneWarning", "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
+_MOST_ANCESTORS = 20
+
+
+class Lost:
+    """Watches the places where an exception can be left lying."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self._commands: dict[int, tuple[object, int]] = {}  # the arguments of a process that failed, and its id
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "threading": self._watch_threads,
+            "concurrent.futures._base": self._watch_futures,
+            "multiprocessing.pool": self._watch_pools,
+            "multiprocessing.process": self._watch_processes,
+            "subprocess": self._watch_children,
+            "asyncio.base_events": self._watch_tasks,
+            "contextlib": self._watch_suppress,
+            "_pytest.warning_types": self._watch_warnings,
+        }
+
+    def start(self) -> None:
+        """Also in modules that Python itself has loaded by now."""
+        for name, watch in self.after_import.items():
+            if name in sys.modules:
+                watch(sys.modules[name])
+        self._watch_this_process()
+
+    def _watch_this_process(self) -> None:
+        """A process that a test has started, and that ends by an AssertionError, says so."""
+        default = sys.excepthook
+
+        def excepthook(kind: Any, error: Any, traceback: Any) -> None:
+            self._died(error)
+            default(kind, error, traceback)
+
+        sys.excepthook = excepthook
+
+    def _died(self, error: BaseException) -> None:
+        test = test_around()
+        if test is not None and isinstance(error, AssertionError):
+            self._checks.notes.add(died=_sentence("in a child process", error), test=test, pids=_ancestors())
+
+    def _watch_threads(self, threading: Any) -> None:
+        """pytest has an `excepthook` of its own while a test runs, whose warning is seen below: this is for others."""
+        default = threading.excepthook
+
+        def excepthook(args: Any) -> None:
+            if isinstance(args.exc_value, AssertionError):
+                self._checks.now.lost.append(_sentence("in a thread", args.exc_value))
+            default(args)
+
+        threading.excepthook = excepthook
+
+    def _watch_futures(self, futures: Any) -> None:
+        set_exception = futures.Future.set_exception
+
+        def watched(future: Any, exception: Any) -> None:
+            if isinstance(exception, AssertionError):
+                self._until_asked(future, ("result", "exception"), _sentence("in a pool", exception))
+            set_exception(future, exception)
+
+        futures.Future.set_exception = watched
+
+    def _watch_pools(self, pool: Any) -> None:
+        for results in (pool.ApplyResult, pool.MapResult):
+            self._watch_results(results)
+
+    def _watch_results(self, results: Any) -> None:
+        set_result = results._set
+
+        def watched(result: Any, i: Any, outcome: Any) -> None:
+            success, value = outcome
+            if not success and isinstance(value, AssertionError) and not result._error_callback:
+                self._until_asked(result, ("get", "successful"), _sentence("in a pool", value))
+            set_result(result, i, outcome)
+
+        results._set = watched
+
+    def _until_asked(self, holder: Any, methods: tuple[str, ...], sentence: str) -> None:
+        """Remember what `holder` has until one of its `methods` is called."""
+        pending = Pending(sentence)
+        self._checks.now.pending.append(pending)
+
+        def asked(method: Callable[..., Any]) -> Callable[..., Any]:
+            def ask(*args: Any, **kwargs: Any) -> Any:
+                pending.retrieved = True
+                return method(*args, **kwargs)
+
+            return ask
+
+        for name in methods:
+            setattr(holder, name, asked(getattr(holder, name)))
+
+    def _watch_tasks(self, base_events: Any) -> None:
+        """What asyncio tells of a task that is gone, and whose exception was never retrieved."""
+        handle = base_events.BaseEventLoop.call_exception_handler
+
+        def watched(loop: Any, context: Any) -> None:
+            if isinstance(context.get("exception"), AssertionError):
+                self._checks.now.lost.append(_sentence("in a task", context["exception"]))
+            handle(loop, context)
+
+        base_events.BaseEventLoop.call_exception_handler = watched
+
+    def _watch_suppress(self, contextlib: Any) -> None:
+        leave = contextlib.suppress.__exit__
+
+        def __exit__(context: Any, kind: Any, error: Any, traceback: Any) -> Any:
+            frame = sys._getframe(1)
+            key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            dropped = leave(context, kind, error, traceback)
+            self._checks.now.swallowed.pop(key, None)
+            is_lost = dropped and isinstance(error, AssertionError)
+            if is_lost and self._checks.raised_in_a_check(error, keeps_it=False):
+                self._checks.now.swallowed[key] = _sentence("and suppressed", error)
+            return dropped
+
+        contextlib.suppress.__exit__ = __exit__
+
+    def _watch_warnings(self, warning_types: Any) -> None:
+        """pytest's own warnings that a test checked nothing, or not all, whatever filters make of them."""
+        for name in _WARNINGS:
+            category = getattr(warning_types, name, None)
+            if category is not None:
+                category.__init__ = self._telling(name)
+
+    def _telling(self, name: str) -> Callable[..., None]:
+        def __init__(warning: Any, *args: Any) -> None:
+            Warning.__init__(warning, *args)
+            text = str(args[0] if args else "").partition("\n")[0]
+            self._checks.now.lost.append(f"{name}: {text}"[:300])
+
+        return __init__
+
+    def _watch_processes(self, process: Any) -> None:
+        """Of multiprocessing: a child whose function raises ends with exit code 1, which the parent may ask for."""
+        bootstrap, exitcode = process.BaseProcess._bootstrap, process.BaseProcess.exitcode
+
+        def _bootstrap(child: Any, *args: Any, **kwargs: Any) -> Any:
+            run = child.run
+
+            def watched() -> None:
+                try:
+                    run()
+                except AssertionError as error:
+                    self._died(error)
+                    raise
+
+            child.run = watched
+            return bootstrap(child, *args, **kwargs)
+
+        def asked(child: Any) -> Any:
+            code = exitcode.fget(child)
+            if code and not _is_of(sys._getframe(1), "multiprocessing"):
+                self._checks.looked_at.add(child.pid)
+            return code
+
+        process.BaseProcess._bootstrap = _bootstrap
+        process.BaseProcess.exitcode = property(asked, doc=exitcode.__doc__)
+
+    def _watch_children(self, subprocess: Any) -> None:
+        """What becomes of an exit code that is not 0: only one that is known to be dropped was not looked at."""
+        popen, completed = subprocess.Popen, subprocess.CompletedProcess
+        popen.wait = self._ending(popen.wait)
+        popen.poll = self._ending(popen.poll)
+        popen.returncode = _Told("returncode", lambda process, frame: self._look(process.pid, frame))
+        for name in ("returncode", "stdout", "stderr"):
+            setattr(completed, name, _Told(name, self._look_at_completed))
+        init = subprocess.CalledProcessError.__init__
+
+        def __init__(error: Any, returncode: Any, cmd: Any, *args: Any, **kwargs: Any) -> None:
+            init(error, returncode, cmd, *args, **kwargs)
+            self._look_at_command(cmd)
+
+        subprocess.CalledProcessError.__init__ = __init__
+        os.waitpid = self._waiting(os.waitpid)
+        system = os.system
+
+        def watched(command: Any) -> int:
+            status = system(command)
+            if status and not _drops_result(sys._getframe(1)):
+                self._checks.looked_at.add(os.getpid())  # it does not say which process it was: this one's, at any rate
+            return status
+
+        os.system = watched
+
+    def _ending(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(process: Any, *args: Any, **kwargs: Any) -> Any:
+            code = method(process, *args, **kwargs)
+            if code:
+                self._commands[id(process.args)] = (process.args, process.pid)
+                frame: FrameType | None = sys._getframe(1)
+                while frame is not None and _is_of(frame, "subprocess") and frame.f_code.co_name == "call":
+                    frame = frame.f_back
+                if frame is not None and not _is_of(frame, "subprocess") and not _drops_result(frame):
+                    self._checks.looked_at.add(process.pid)
+            return code
+
+        ask.__doc__ = method.__doc__
+        return ask
+
+    def _waiting(self, waitpid: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(pid: int, options: int) -> Any:
+            found, status = waitpid(pid, options)
+            frame = sys._getframe(1)
+            if status and not _is_of(frame, "subprocess", "multiprocessing") and not _drops_result(frame):
+                self._checks.looked_at.add(found)
+            return found, status
+
+        return ask
+
+    def _look(self, pid: int, frame: FrameType) -> None:
+        if not _is_of(frame, "subprocess"):
+            self._checks.looked_at.add(pid)
+
+    def _look_at_completed(self, completed: Any, frame: FrameType) -> None:
+        if not _is_of(frame, "subprocess") or frame.f_code.co_name == "check_returncode":
+            self._look_at_command(completed.args)
+
+    def _look_at_command(self, command: object) -> None:
+        known = self._commands.get(id(command))
+        if known is not None:
+            self._checks.looked_at.add(known[1])
+
+
+class _Told:
+    """An attribute that tells, with the frame that asks, when it is read and is not 0 or empty."""
+
+    def __init__(self, name: str, tell: Callable[[Any, FrameType], None]) -> None:
+        self._name = name
+        self._tell = tell
+
+    def __get__(self, holder: Any, kind: type) -> Any:
+        if holder is None:
+            return self
+        try:
+            value = holder.__dict__[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        if value:
+            self._tell(holder, sys._getframe(1))
+        return value
+
+    def __set__(self, holder: Any, value: Any) -> None:
+        holder.__dict__[self._name] = value
+
+
+def _sentence(where: str, error: BaseException) -> str:
+    text = str(error).partition("\n")[0][:200]
+    return f"an AssertionError was raised {where}, and nobody looked at it: {text}".rstrip(": ")
+
+
+def _is_of(frame: FrameType, *packages: str) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in packages
+
+
+def _drops_result(frame: FrameType) -> bool:
+    """Whether the call that `frame` is in the midst of is a statement by itself."""
+    import dis
+
+    after = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname != "CACHE")
+    found = next(after, None)
+    return found is not None and found.opname == "POP_TOP"
+
+
+def _ancestors() -> list[int]:
+    """This process and those that started it, as far as they can be seen."""
+    pids = [os.getpid()]
+    while pids[-1] > 1 and len(pids) < _MOST_ANCESTORS:
+        try:
+            with open(f"/proc/{pids[-1]}/stat", "rb") as f:
+                pids.append(int(f.read().rpartition(b")")[2].split()[1]))
+        except (OSError, ValueError, IndexError):
+            break
+    return pids

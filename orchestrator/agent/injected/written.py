@@ -1,0 +1,211 @@
+"""Tests that are written in the files that a session collects from, and that it did not collect.
+
+What stands there is found in the source, what was collected is known by its code: file and first line. A file that
+pytest was not to look at counts if it is named like a file of tests, or stands in a folder with collected ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Collection, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+import pytest
+
+from .assertions import first_line, mark
+
+NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
+"""pytest's default `norecursedirs`: where nobody expects the commit's tests."""
+Names = Tuple[str, ...]
+
+_FILES = ("test_*.py", "*_test.py")
+_NO_TESTS = ("conftest.py", "setup.py")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BLOCKS = ("body", "orelse", "handlers", "finalbody")
+_NO_TEST_BY = ("'fixture'", "overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
+
+
+class _Collected(NamedTuple):
+    """What a session collected: code by file and first line, tests and their classes by file and names; `bases` are all
+    classes that these inherit from.
+    """
+
+    code: Set[Tuple[str, int]]
+    tests: Set[Tuple[str, Names]]
+    classes: Set[Tuple[str, Names]]
+    bases: Set[Tuple[str, Names]]
+
+
+class _Written(NamedTuple):
+    """A test in the source: `path` are its name and those around it, `arms` the branches that it stands in."""
+
+    path: Names
+    line: int
+    arms: Tuple[Tuple[int, str], ...]
+
+
+def not_collected(
+    session: pytest.Session, items: Iterable[pytest.Item], tree: str, said: Collection[str]
+) -> Iterator[str]:
+    """The ids of tests that are written where the session collects, in the tree, and are none of its `items`.
+
+    Of the files and folders in `said` it is known already that they were not collected.
+    """
+    items = list(items)
+    found = _collected(items)
+    fixtures = _fixtures(session)
+    functions = ["test*", *(p if set(p) & set("*?[") else p + "*" for p in session.config.getini("python_functions"))]
+    for file in map(str, _files(session, items)):
+        relative = os.path.relpath(file, session.config.rootpath)
+        known = any(relative == path or relative.startswith(path + os.sep) for path in said)
+        if file.startswith(tree) and not known:
+            for path in _missing(file, found, functions, fixtures):
+                yield "::".join([relative, *path])
+
+
+def _collected(items: Iterable[pytest.Item]) -> _Collected:
+    found = _Collected(set(), set(), set(), set())
+    for item in items:
+        file = str(item.path)
+        classes = tuple(node.name for node in item.listchain() if isinstance(node, pytest.Class))
+        found.tests.add((file, (*classes, getattr(item, "originalname", None) or item.name)))
+        found.classes.add((file, classes))
+        code = code_of(item)
+        if code is not None:
+            found.code.add((code.co_filename, code.co_firstlineno))
+        for cls in getattr(getattr(item, "cls", None), "__mro__", ()):
+            source = getattr(sys.modules.get(cls.__module__), "__file__", None)
+            found.bases.add((str(source), tuple(cls.__qualname__.split("."))))
+    return found
+
+
+def code_of(item: pytest.Item) -> Any:
+    """The code of an item's function, below what it is wrapped in; None if it has none."""
+    try:
+        return inspect.unwrap(item.function).__code__  # type: ignore[attr-defined]
+    except Exception:  # items of plugins may be anything
+        return None
+
+
+def _fixtures(session: pytest.Session) -> Set[str]:
+    """The names of all fixtures; where pytest keeps them differs between its versions."""
+    manager = vars(getattr(session, "_fixturemanager", session))
+    return {"request", *(n for key, names in manager.items() if key.startswith("_arg2") for n in names)}
+
+
+def _files(session: pytest.Session, items: Iterable[pytest.Item]) -> List[Path]:
+    """The files of the items, but for those of which single tests were named, and others in the folders named."""
+    whole: Set[Path] = set()
+    folders: Set[Path] = set()
+    single: Set[Path] = set()
+    for argument in session.config.args:
+        name, _, inner = str(argument).partition("::")
+        path = Path(os.path.abspath(session.config.invocation_params.dir / name))
+        (single if inner else folders if path.is_dir() else whole).add(path)
+    collected = {Path(item.path) for item in items}
+    homes = {path.parent for path in collected}
+    patterns = (*_FILES, *session.config.getini("python_files"))
+    for path in _below(folders):
+        if path.parent in homes or any(fnmatch(path.name, pattern) for pattern in patterns):
+            whole.add(path)
+    return sorted(whole | (collected - single))
+
+
+def _below(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        for where, inner, names in os.walk(folder):
+            inner[:] = [n for n in inner if not any(fnmatch(n, pattern) for pattern in NO_TESTS_IN)]
+            yield from (Path(where, n) for n in names if n.endswith(".py") and n not in _NO_TESTS)
+
+
+def _missing(file: str, found: _Collected, names: Sequence[str], fixtures: Collection[str]) -> Iterator[Names]:
+    try:
+        source = Path(file).read_bytes()
+        module = ast.parse(source, file)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    written = list(_Reader(module, names, fixtures).read(module))
+    missing = [
+        t for t in written if (file, t.line) not in found.code and not _is_accounted_for(t, written, file, found)
+    ]
+    facts = mark(module, source, file) if missing else None
+    for test in missing:
+        if _is_named_as_test(test.path[:-1]) or (facts is not None and facts.holds(test.line)):
+            yield test.path
+
+
+def _is_named_as_test(around: Names) -> bool:
+    """Methods of other classes are tests if they hold an assertion."""
+    return not around or around[0].lower().startswith("test")
+
+
+def _is_accounted_for(test: _Written, written: Sequence[_Written], file: str, found: _Collected) -> bool:
+    """Whether it is inherited, or the one of its name that was not meant here, or was wrapped beyond knowing."""
+    inside = (file, test.path[:-1])
+    if inside in found.bases and inside not in found.classes:
+        return True
+    namesakes = [other for other in written if other.path == test.path and other is not test]
+    collected = [other for other in namesakes if (file, other.line) in found.code]
+    if collected:
+        return all(other.arms != test.arms for other in collected)
+    return (file, test.path) in found.tests and test.line >= max((n.line for n in namesakes), default=0)
+
+
+class _Reader:
+    """Finds what looks like a test: by its name, what it asks for, and whether something else uses it."""
+
+    def __init__(self, module: ast.Module, names: Sequence[str], fixtures: Collection[str]) -> None:
+        self._module = module
+        self._names = names
+        self._fixtures = set(fixtures)
+        self._own_fixtures: Optional[Set[str]] = None
+
+    def read(self, node: Any, path: Names = (), arms: Tuple[Tuple[int, str], ...] = ()) -> Iterator[_Written]:
+        """The tests in the blocks of a module, a class, or a statement in one of them."""
+        for block in _BLOCKS:
+            for child in getattr(node, block, ()):
+                inside = arms if isinstance(node, (ast.Module, ast.ClassDef)) else (*arms, (node.lineno, block))
+                if isinstance(child, _FUNCTIONS):
+                    yield from self._of_function(child, path, inside)
+                else:
+                    below = (*path, child.name) if isinstance(child, ast.ClassDef) else path
+                    yield from self.read(child, below, inside)
+
+    def _of_function(self, node: Any, path: Names, arms: Tuple[Tuple[int, str], ...]) -> Iterator[_Written]:
+        """The function itself, and those in it that nothing there uses."""
+        if not self._is_named(node.name):
+            return
+        if self._is_test(node, is_method=bool(path)):
+            yield _Written((*path, node.name), first_line(node), arms)
+        nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and self._is_named(n.name)]
+        used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
+        for inner in nested:
+            if inner.name not in used and self._is_test(inner, is_method=False):
+                yield _Written((*path, node.name, inner.name), first_line(inner), arms)
+
+    def _is_named(self, name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in self._names)
+
+    def _is_test(self, node: Any, *, is_method: bool) -> bool:
+        """Whether pytest could call it: a decorator may give it what it asks for, or make something else of it."""
+        decorators = [ast.dump(decorator) for decorator in node.decorator_list]
+        if any(word in decorator for word in _NO_TEST_BY for decorator in decorators):
+            return False
+        arguments = [a.arg for a in (*getattr(node.args, "posonlyargs", ()), *node.args.args)]
+        asked = arguments[: len(arguments) - len(node.args.defaults)][is_method:]
+        return bool(decorators) or all(name in self._fixtures or self._is_own_fixture(name) for name in asked)
+
+    def _is_own_fixture(self, name: str) -> bool:
+        """Whether the file itself makes it, which nobody has asked if the file was not collected."""
+        if self._own_fixtures is None:
+            functions = [node for node in ast.walk(self._module) if isinstance(node, _FUNCTIONS)]
+            self._own_fixtures = {f.name for f in functions if any(map(_makes_fixture, f.decorator_list))}
+        return name in self._own_fixtures
+
+
+def _makes_fixture(decorator: ast.expr) -> bool:
+    return "'fixture'" in ast.dump(decorator)

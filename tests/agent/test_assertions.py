@@ -1,0 +1,145 @@
+"""Marks beside assertions: where they are put, what they change, and what they see."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.injected import assertions
+from orchestrator.agent.injected.checks import Checks
+from orchestrator.agent.injected.comparisons import why_vacuous
+from orchestrator.agent.injected.stage import Config, Notes
+
+_FILE = "/tree/test_it.py"
+
+
+@pytest.fixture
+def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
+    """The checks of a process of its own, within the test's."""
+    made = Checks(Config("tree=/tree\n"), Notes(str(tmp_path / "observed.jsonl")))
+    monkeypatch.setattr(Checks, "_mark_helpers", lambda self: None)
+    for name in (assertions.ISINSTANCE, assertions.SEEN):
+        monkeypatch.setattr(builtins, name, None, raising=False)
+    made.start()
+    made.begin("t")
+    return made
+
+
+def loaded(checks: Checks, source: str) -> Callable[[], Any]:
+    """The function `test` of a marked file."""
+    text = textwrap.dedent(source)
+    module = ast.parse(text)
+    checks.facts[_FILE] = assertions.mark(module, text.encode(), _FILE)
+    names: dict[str, Any] = {"__name__": "test_it", "pytest": pytest, "check": None}
+    exec(compile(module, _FILE, "exec"), names)
+    test: Callable[[], Any] = names["test"]
+    return test
+
+
+def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
+    test()
+    owed = checks.facts[_FILE].owed_by(test.__code__)
+    return bool(owed) and not any(key in checks.now.counts for key in owed)
+
+
+@pytest.mark.parametrize(
+    ("body", "idle"),
+    [
+        ("assert 1 + 1", False),
+        ("pass", False),
+        ("if 1 == 2: assert 0 + 1", True),
+        ("return\n    assert 1 + 1", True),
+        ("for x in []: assert x", True),
+        ("for x in [1]: assert x", False),
+        ("def inner(): assert 1 + 1", True),
+        ("def inner(): assert 1 + 1\n    inner()", False),
+        ("if 1 == 2: pytest.fail('no')", False),
+        ("if 1 == 2: raise AssertionError('no')", False),
+        ("def boom(): raise AssertionError('not to be called')", False),
+        ("def boom(): assert False, 'not to be called'", False),
+        ("with pytest.raises(ValueError): int('x')", False),
+        ("try: int('x')\n    except ValueError: pass\n    else: pytest.fail('no')", False),
+        ("helper(1)", False),
+        ("helper", True),
+        ("[helper(x) for x in []]", True),
+    ],
+)
+def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: str, idle: bool) -> None:
+    source = f"def helper(x):\n    assert x\ndef test():\n    {body}\n"
+    assert is_idle(checks, loaded(checks, source)) is idle
+
+
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [
+        ("try: assert 1 == 2\n    except AssertionError as e: print(e)", True),
+        ("try: assert 1 == 2\n    except Exception: pass", True),
+        ("try: assert 1 == 2\n    except Exception: raised = True", True),
+        ("try: int('x')\n    except Exception: pass", False),
+        ("with pytest.raises(AssertionError): assert 1 == 2", False),
+        ("try: assert 1 == 2\n    except AssertionError as e: assert str(e) == ''", False),
+        ("try: assert 1 == 2\n    except AssertionError: pass\n    else: pytest.fail('no')", False),
+        (
+            "for i in range(3):\n        try:\n            assert i\n            break\n        except AssertionError: pass",  # noqa: E501
+            False,
+        ),
+        ("for i in range(3):\n        try: assert i > 1\n        except AssertionError: continue", False),
+        ("for i in range(3):\n        try: assert i > 5\n        except AssertionError: continue", True),
+        ("assert (1 == 2, 'a message')", True),
+        ("assert ()  or 1", False),
+    ],
+)
+def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, lost: bool) -> None:
+    loaded(checks, f"def test():\n    {body}\n")()
+    assert bool(checks.now.failures()) is lost
+
+
+def test_lines_and_messages_stay(checks: Checks) -> None:
+    source = "def test():\n    x = 1\n    assert (\n        x ==\n        2\n    ), 'why'\n"
+    plain: dict[str, Any] = {}
+    exec(compile(source, _FILE, "exec"), plain)
+    errors = []
+    for test in (plain["test"], loaded(checks, source)):
+        with pytest.raises(AssertionError, match=r"^why$") as caught:
+            test()
+        errors.append([entry.lineno for entry in caught.traceback])
+    assert errors[0][1:] == errors[1][1:]
+
+
+def test_what_numba_compiles_is_left_alone() -> None:
+    source = "import numba\n@numba.njit\ndef f(x):\n    assert x\n"
+    module = ast.parse(source)
+    facts = assertions.mark(module, source.encode(), _FILE)
+    assert ast.dump(module) == ast.dump(ast.parse(source)) and not facts.holds(2)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "options", "why"),
+    [
+        (1.0, 2.0, {"abs_tol": 5.0}, "tolerance"),
+        (1.0, 1.0 + 1e-9, {"rel_tol": 1e-6}, None),
+        (float("nan"), float("nan"), {}, "NaN"),
+        ("a", "a", {}, None),
+        (object(), 3, {"atol": "nonsense"}, None),
+    ],
+)
+def test_vacuous_numbers(left: object, right: object, options: dict[str, Any], why: str | None) -> None:
+    found = why_vacuous(left, right, **options)
+    assert (found is None) if why is None else (found is not None and why in found)
+
+
+def test_vacuous_arrays() -> None:
+    numpy = pytest.importorskip("numpy")
+    ones, nan = numpy.ones(3), numpy.full(3, numpy.nan)
+    assert why_vacuous(ones, ones) == why_vacuous(ones, ones[:]) == "a tensor is compared with itself"
+    assert why_vacuous(ones[:0], ones[:0].copy()) == "empty tensors are compared"
+    assert why_vacuous(nan, nan.copy()) == "both sides are NaN throughout"
+    assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))
+    assert why_vacuous(ones, ones.copy(), rtol=1e-3, atol=1e-3) is None
+    assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None

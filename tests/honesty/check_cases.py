@@ -1,0 +1,147 @@
+"""Tests that pass and check nothing, and tests that are written and never collected."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from tests.honesty.case import Case, lie, truth
+from tests.honesty.pytest_cases import folder
+from tests.support.stage_cases import tests
+
+_HEAD = """\
+import asyncio, contextlib, os, subprocess, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pool, Process
+import pytest
+def work(x): assert x == 1
+def test_other(): assert work
+"""
+_CHILD = "[sys.executable, '-c', 'assert 1 == 2']"
+
+
+def _file(body: str) -> str:
+    return _HEAD + "def test_a():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
+
+
+def _ran(name: str, body: str, says: str) -> Case:
+    return truth(tests(name, "passed", "", _file(body)), says)
+
+
+def _idle(name: str, body: str, pretends: str, honest: str) -> Case:
+    return lie(tests(name, "skipped", "no assertion of it ran.*test_a", _file(body)), pretends, honest=honest)
+
+
+def _lost(name: str, body: str, pretends: str, honest: str) -> Case:
+    return lie(
+        tests(name, "failed", "test_a failed: .*(Assertion|tuple|Thread|Return)", _file(body)), pretends, honest=honest
+    )
+
+
+def _unwritten(name: str, source: str, pretends: str, honest: str, **over: Any) -> Case:
+    made = tests(
+        name,
+        "skipped",
+        "written, but not collected",
+        "def test_z(): assert len('a')\n" + textwrap.dedent(source),
+        **over,
+    )
+    return lie(made, pretends, honest=honest)
+
+
+def _collected(name: str, source: str, says: str, **over: Any) -> Case:
+    return truth(tests(name, "passed", "", "def test_z(): assert len('a')\n" + textwrap.dedent(source), **over), says)
+
+
+HONEST = [
+    _ran("check_guarded", "if os.environ.get('HOME'): assert len('a') == 1", "the guard holds"),
+    _ran("check_in_loop", "for x in [1]: assert x == 1", "the loop has something to check"),
+    _ran("check_nested", "def inner(): assert len('a')\ninner()", "the inner function is called"),
+    _ran("check_coroutine", "async def f(): assert len('a')\nasyncio.run(f())", "the coroutine runs"),
+    _ran("check_thread", "t = threading.Thread(target=work, args=(1,)); t.start(); t.join()",
+          "the thread's assertion holds"),
+    _ran("check_pool",
+          "with ThreadPoolExecutor() as p:\n    with pytest.raises(AssertionError): p.submit(work, 2).result()",
+         "what the pool raises is asked for, and expected"),
+    _ran("check_workers", "with Pool(1) as p: p.map(work, [1, 1])", "the workers' assertions hold"),
+    _ran("check_process", "p = Process(target=work, args=(2,)); p.start(); p.join(); assert p.exitcode == 1",
+         "the exit code of the child is what is expected"),
+    _ran("check_child", f"assert subprocess.run({_CHILD}).returncode == 1", "the child is expected to fail"),
+    _ran("check_retry",
+          "n = 0\nwhile True:\n    n += 1\n    try:\n        assert n > 2\n        break\n"
+          "    except AssertionError: pass",
+         "an assertion is tried again until it holds"),
+    _ran("check_refused", "try: work(2)\nexcept AssertionError: pass\nelse: pytest.fail('accepted')",
+          "a refusal is expected"),
+    _ran("check_forbidden", "def never(): raise AssertionError('called')\n(lambda f: None)(never)",
+          "what must not be called is not"),
+    _ran("check_message", "assert len('a') == 1, 'a message'", "an assertion with a message"),
+    _collected("mixin", "class Mixin:\n    def test_m(self): assert len('a')\nclass TestM(Mixin): pass\n",
+          "a mixin, whose subclass is collected"),
+    _collected("by_platform",
+          "import sys\nif sys.platform == 'win32':\n    def test_p(): assert len('a')\n"
+          "else:\n    def test_p(): assert len('b')\n",
+               "a test in two versions, one for each platform"),
+    truth(folder("helper_file", "passed", "", {
+              "test_it.py": "from helper import Client\ndef test_c(): assert Client().test_connection() is None\n",
+              "helper.py": "class Client:\n    def test_connection(self): pass\ndef test_pair(a, b): return a == b\n"}),
+          "a helper beside the tests whose functions have such names"),
+    _collected("inner_used", "def test_o():\n    def test_i(): assert len('a')\n    test_i()\n",
+          "an inner function that the test calls"),
+    truth(tests("checked", "passed", "",
+          "import pytest\n@pytest.mark.parametrize('x', [1, 2])\ndef test_a(x): assert x\n",
+                tests={"checked": True}), "every test checks something"),
+]  # fmt: skip
+LIES = [
+    _idle("guarded", "if os.environ.get('NO_SUCH'): assert 1 == 2", "the assertion is behind a guard", "check_guarded"),
+    _idle("early_return", "return\nassert 1 == 2", "the test returns before its assertion", "check_guarded"),
+    _idle("empty_loop", "for x in []: assert x == 1", "the assertion is in a loop over nothing", "check_in_loop"),
+    _idle("never_called", "def inner(): assert 1 == 2", "the assertion is in a function that nobody calls",
+          "check_nested"),
+    _idle("not_awaited", "async def f(): assert 1 == 2\nf()", "the assertion is in a coroutine that nobody awaits",
+          "check_coroutine"),
+    _lost("thread", "t = threading.Thread(target=work, args=(2,)); t.start(); t.join()",
+          "the assertion fails in a thread", "check_thread"),
+    _lost("pool", "with ThreadPoolExecutor() as p: p.submit(work, 2)", "it fails in a pool that nobody asks",
+          "check_pool"),
+    _lost("workers", "with Pool(1) as p: p.apply_async(work, (2,)); p.close(); p.join()",
+          "it fails in a worker process", "check_workers"),
+    _lost("process", "p = Process(target=work, args=(2,)); p.start(); p.join()",
+          "it fails in a process whose exit code nobody asks for", "check_process"),
+    _lost("child", f"subprocess.run({_CHILD})", "it fails in a program whose exit code is ignored", "check_child"),
+    _lost("child_called", f"subprocess.call({_CHILD})", "the exit code is returned, and dropped", "check_child"),
+    _lost("caught", "try: assert 1 == 2\nexcept AssertionError as e: print(e)", "the failed assertion is printed",
+          "check_retry"),
+    _lost("suppressed", "with contextlib.suppress(Exception): work(2)", "the failed assertion is suppressed",
+          "check_refused"),
+    _lost("tuple", "assert (1 == 2, 'a message')", "a tuple is asserted", "check_message"),
+    _lost("returned", "return 1 == 2", "the comparison is returned, not asserted", "check_message"),
+    _unwritten("class_name", "class Kernels:\n    def test_k(self): assert len('a')\n",
+          "a class whose name does not begin with Test", "mixin"),
+    _unwritten("class_init", "class TestK:\n    def __init__(self): pass\n    def test_k(self): assert len('a')\n",
+          "a class with `__init__`", "mixin"),
+    _unwritten("not_a_test", "class TestK:\n    __test__ = False\n    def test_k(self): assert len('a')\n",
+          "`__test__ = False`", "mixin"),
+    _unwritten("shadowed", "def test_k(): assert 1 == 2\ndef test_k(): assert len('a')\n",
+          "a second test of the same name", "by_platform"),
+    _unwritten("nested_test", "def test_o():\n    def test_i(): assert 1 == 2\n    assert len('a')\n",
+          "a test inside a test", "inner_used"),
+    _unwritten("conditional", "import os\nif os.environ.get('NO_SUCH'):\n    def test_gpu(): assert 1 == 2\n",
+          "a test that is only there on a condition", "by_platform"),
+    _unwritten("dropped_by_hook", "def test_hard(): assert 1 == 2\n", "a hook makes nothing of a test", "mixin",
+               conftest="def pytest_pycollect_makeitem(name): return [] if 'hard' in name else None\n"),
+    _idle("callback", "def check(x): assert x == 1\n(lambda f: None)(check)", "the assertion is in a callback that "
+          "nobody calls", "check_forbidden"),
+    lie(folder("file_name", "skipped", "written, but not collected.*kernels.py::test_k",
+               {"test_it.py": "def test_z(): assert len('a')\n", "kernels.py": "def test_k(): assert 1 == 2\n"}),
+        "a file of tests that is named otherwise", honest="helper_file"),
+    _unwritten("ini_functions", "def test_hard(): assert 1 == 2\n", "an ini that knows other names", "mixin",
+               files={"ini_functions/pytest.ini": "[pytest]\npython_functions = test_z\n"}),
+    lie(tests("unchecked", "invalid", "test_a passed and checked nothing",
+          "def test_a(): print(1)\n", tests={"checked": True}),
+        "a test that only runs, where the runbook wants checks", honest="checked"),
+    lie(tests("vacuous", "invalid", "checked nothing: a constant",
+          "def test_a(): assert True\n", tests={"checked": True}),
+        "an assertion that cannot fail", honest="checked"),
+]  # fmt: skip
+CASES = [*HONEST, *LIES]
