@@ -101,6 +101,13 @@ class Stage(_Model):
     def _evidence_fits(self) -> Stage:
         if not self.is_pytest and ("tests" in self.expect or self.expect.get("routes")):
             raise ValueError("expected 'tests' and 'routes' only of a stage that runs pytest")
+        for key in ("kills", "mutants"):
+            if not self.is_pytest and self.expect.get(key):
+                raise ValueError(f"expected {key!r} only of a stage that runs pytest: its tests are run again")
+        named = [*self.expect.get("kills", ()), *(mutant["patch"] for mutant in self.expect.get("mutants", ()))]
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice:
+            raise ValueError(f"expected each of 'kills' and 'mutants' once, got {twice!r} twice")
         return self
 
 

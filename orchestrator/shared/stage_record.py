@@ -47,6 +47,17 @@ class Executed(TypedDict):
     kernels: List[str]
 
 
+class Attempt(TypedDict):
+    """The stage's tests, run again with the function or the mutant `name`: the `test` that noticed, or why none did."""
+
+    name: str
+    kind: Literal["function", "mutant"]
+    outcome: Literal["killed", "survived", "not called", "no proof"]
+    test: Optional[str]
+    reason: str
+    seconds: float
+
+
 class Delivery(TypedDict):
     """An artifact that was asked for: whether it was there before the stage, and what keeps it from being one."""
 
@@ -77,6 +88,7 @@ class Evidence(TypedDict):
     artifacts: List[Delivery]
     overwritten: List[str]  # what earlier stages had left in artifacts/ and this one changed
     files: List[File]
+    sabotage: List[Attempt]
 
 
 class StageRecord(Evidence):
@@ -89,7 +101,7 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "executed": {}, "unseen_sessions": []}
+_ABSENT: Mapping[str, Any] = {"gpu": None, "used_cuda": None, "executed": {}, "unseen_sessions": [], "sabotage": []}
 
 
 def blank(stray_before: Sequence[str]) -> StageRecord:
@@ -114,6 +126,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "artifacts": [],
         "overwritten": [],
         "files": [],
+        "sabotage": [],
         "seconds": 0.0,
         "redacted": {},
         "leftovers": [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, TypedDict
 
 from orchestrator.shared.schema import Error, errors
-from orchestrator.verdict import routes, tests
+from orchestrator.verdict import routes, sabotage, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
 
@@ -16,6 +16,8 @@ class Expect(TypedDict, total=False):
     routes: routes.Asked
     artifacts: List[artifacts.Asked]
     allow_tracebacks: bool
+    kills: List[sabotage.Function]
+    mutants: List[sabotage.Mutant]
 
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:

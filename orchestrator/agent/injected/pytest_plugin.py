@@ -20,6 +20,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
+from .attempt import Attempt, Stop
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
@@ -32,6 +33,10 @@ _NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules",
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if guards.test_around() is None:
+        for told in guards.installed().config.all("attempt"):
+            config.pluginmanager.register(Attempt(guards.installed().notes, told), "nsa-pod-attempt")
+            config.pluginmanager.register(Stop(config), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
         notes: list[dict[str, object]] = []
         config.workeroutput[_WORKER_KEY] = notes  # type: ignore[attr-defined]
