@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 _UNTOUCHED = object()
 """What a leaf function answers for a value that is not its own."""
-_DEEPEST = 8
+_DEEPEST = 5
 _MOST_FOUND = 1000
 _SMALL = 0.1
+_CODE = ("module", "function", "method", "builtin_function_or_method")
 
 
 def spoiled(value: Any) -> Any:
@@ -124,18 +125,10 @@ def _copied(value: Any, changed: dict[Any, Any]) -> Any:
 
 
 def _holds_fields(value: Any) -> bool:
-    """Whether it is data: an object of a class written in Python, and no class, function or module."""
-    kind = type(value)
-    if dataclasses.is_dataclass(kind):
-        return True
-    own = getattr(value, "__dict__", None)
-    return (
-        type(own) is dict
-        and bool(own)
-        and not isinstance(value, type)
-        and not callable(value)
-        and kind is not type(sys)
-    )
+    """Whether it is an object with fields of its own, and no class, function or module."""
+    if isinstance(value, type) or type(value).__name__ in _CODE:
+        return False
+    return dataclasses.is_dataclass(type(value)) or type(getattr(value, "__dict__", None)) is dict
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -149,11 +142,7 @@ def _inside(value: Any) -> list[Any]:
         return list(value.values())
     if isinstance(value, (tuple, list, set, frozenset)):
         return list(value)[:_MOST_FOUND]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return list(_fields(value).values())
-    own = getattr(value, "__dict__", None)
-    is_code = isinstance(value, type) or type(value).__name__ in ("module", "function", "builtin_function_or_method")
-    return [] if is_code or type(own) is not dict else list(own.values())
+    return list(_fields(value).values()) if _holds_fields(value) else []
 
 
 # --- single values ---
@@ -215,7 +204,7 @@ def _array(value: Any, *, numbers: bool) -> Any:
 
     kind = value.dtype.kind
     if value.size == 0 or kind not in ("fiuc" if numbers else "b"):
-        return _UNTOUCHED
+        return value
     with np.errstate(all="ignore"):
         wrong = _wrong_array(value, np.ones(value.shape, bool))
     return value.dtype.type(wrong) if _is_scalar(value) else wrong
@@ -257,7 +246,7 @@ def _tensor(x: Any, *, numbers: bool) -> Any:
 
     is_number = x.dtype != torch.bool
     if x.numel() == 0 or is_number != numbers or _is_imagined(x):
-        return _UNTOUCHED
+        return x
     try:
         if not is_number:
             return ~x
@@ -266,9 +255,11 @@ def _tensor(x: Any, *, numbers: bool) -> Any:
                 return _wrong_integers(x.detach(), None)
         with torch.no_grad():
             shift, finite = _shift(x.detach(), None)
+        if x.element_size() == 1:  # torch does not add in eight bits
+            return (x.float() + shift.float()).to(x.dtype)
         return torch.where(finite.any(), x + shift, torch.full_like(x, _SMALL))
     except (RuntimeError, NotImplementedError):  # a layout or a type that torch itself does not calculate with
-        return _UNTOUCHED
+        return x
 
 
 def _shift(x: Any, where: Any) -> tuple[Any, Any]:
