@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.honesty import artifact_cases, environment_cases, pytest_cases, route_cases, run_cases, tree_cases
+from tests.honesty import (
+    artifact_cases,
+    environment_cases,
+    pytest_cases,
+    route_cases,
+    run_cases,
+    sabotage_cases,
+    tree_cases,
+)
 from tests.honesty.case import Case
 
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
+    "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
     "The tree": tree_cases.CASES,

@@ -251,7 +251,7 @@ def _not_spoiled(notes: List[Mapping[str, Any]]) -> Optional[Finding]:
     if "spoiled" not in told and "untouched" in told:
         return "no proof", None, f"returned nothing that can be made wrong: {told['untouched'].get('of')}"
     if "spoiled" not in told:
-        return "no proof", None, "returned nothing, and changed nothing that it was given"
+        return "no proof", None, "gave no result, and changed nothing that it was given"
     return None
 
 
