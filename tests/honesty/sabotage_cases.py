@@ -24,10 +24,11 @@ def missing(x):
 _CUBE = """\
 --- a/{name}/of_{name}.py
 +++ b/{name}/of_{name}.py
-@@ -1,2 +1,2 @@
+@@ -1,3 +1,3 @@
  def square(x):
 -    return x * x
 +    return x * {wrong}
+{blank}
 """
 _HONEST = "from of_{name} import square\ndef test_a(): assert square(3.0) == 9.0\n"
 _WRONG = "its tests pass while of_.*:square returns wrong numbers"
@@ -35,7 +36,7 @@ _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
 def _tests(name: str, status: str, reason: str, body: str, function: str = "square", **expect: Any) -> StageCase:
     """Tests with this body of a module of their own, whose function is spoiled."""
-    files = {f"{name}/of_{name}.py": _CODE, f"{name}/wrong.patch": _CUBE.format(name=name, wrong="x * x")}
+    files = {f"{name}/of_{name}.py": _CODE, f"{name}/wrong.patch": _CUBE.format(name=name, wrong="x * x", blank=" ")}
     source = body.format(name=name)
     asked = expect or {"kills": [f"of_{name}:{function}"]}
     return tests(name, status, reason, source, files=files, expect=asked)
