@@ -89,6 +89,7 @@ def cli() -> None:
 @click.option("--wait", is_flag=True, help="Wait for the pod while another run holds it.")
 @click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it.")
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
+@click.option("--no-sabotage", is_flag=True, help="Do not run tests again with wrong code (kills, mutants).")
 @click.option("--dry-run", is_flag=True, help="Print the plan as the inventory promises it; contact nothing.")
 @takes(options.Validate)
 def validate(o: options.Validate) -> int:
@@ -96,9 +97,10 @@ def validate(o: options.Validate) -> int:
     pod = o.the_pod
     claim = Claim(o.wait, o.steal)
     limit = run_limit(pod, o.max_time, o.max_cost)
-    if o.resume is not None and (limit or o.dry_run):
-        raise InputError("--resume goes on with the run's own plan: expected no --max-time, --max-cost or --dry-run")
-    asked = request_task.Asked(pod, o.repo, o.commit, o.runbook, o.artifacts, limit)
+    if o.resume is not None and (limit or o.no_sabotage or o.dry_run):
+        given = "--max-time, --max-cost, --no-sabotage or --dry-run"
+        raise InputError(f"--resume goes on with the run's own plan: expected no {given}")
+    asked = request_task.Asked(pod, o.repo, o.commit, o.runbook, o.artifacts, limit, not o.no_sabotage)
     with Progress(o.verbosity) as progress:
         request = request_task.find(asked)
         progress.say(f"runbook {request.runbook.name} on commit {request.revision.commit[:7]}, pod {pod.name}")

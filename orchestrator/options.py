@@ -71,6 +71,7 @@ class Validate(Reaching, Kept):
     wait: bool
     steal: bool
     resume: str | None
+    no_sabotage: bool
     dry_run: bool
 
 

@@ -18,13 +18,14 @@ from orchestrator.plan.plan import read_plan
 from orchestrator.shared import journal, stage_record, telemetry
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
-from orchestrator.shared.plan import Plan, RunbookOrigin, Stage, is_not_the_commits
+from orchestrator.shared.plan import Plan, RunbookOrigin, Stage, is_not_the_commits, with_sabotage
 from orchestrator.shared.schema import first_error
 from orchestrator.shared.stage_record import Built, Evidence, Left
 from orchestrator.text import count, listing, number, plain
 from orchestrator.verdict import routes
 from orchestrator.verdict.case import Run
 from orchestrator.verdict.rules import judge_stage
+from orchestrator.verdict.sabotage import Kills
 from orchestrator.verdict.status import OUTCOMES, Status, Verdict, verdict_of
 from orchestrator.verdict.tests import Summary as TestSummary
 
@@ -59,6 +60,7 @@ class StageResult(_Model):
     routes: dict[str, str] = {}
     artifacts: list[ArtifactResult] = []
     left: Annotated[Left, _AS_IT_IS] | None = None
+    kills: Annotated[Kills, _AS_IT_IS] = {}
     notes: list[str] = []
 
 
@@ -161,7 +163,7 @@ def read_events(directory: Path, most: int | None = None) -> list[Event]:
 def _judge_stages(
     plan: Plan, events: Sequence[Event], directory: Path, left: frozenset[str], never_ended: str
 ) -> list[StageResult]:
-    run = Run(directory, plan["format"], routes.devices(plan), never_ended)
+    run = Run(directory, plan["format"], routes.devices(plan), with_sabotage(plan), never_ended)
     records = stage_record.by_stage(events)
     statuses: dict[str, Status] = {}
     results = []
@@ -198,6 +200,7 @@ def _judge_stage(
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
         artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
         left=_left(told or {}),
+        kills=judgement.kills,
     )
 
 
@@ -338,6 +341,7 @@ def _summary(
         f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
+        _sabotage(plan, stages),
         f"optional and not passed: {', '.join(optional)}" if optional else "",
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
@@ -347,6 +351,16 @@ def _summary(
         "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def _sabotage(plan: Plan, stages: list[StageResult]) -> str:
+    """How much of the sabotage the tests noticed, or that it was left out."""
+    asking = [s for s in plan["stages"] if s["expect"].get("kills") or s["expect"].get("mutants")]
+    if asking and not with_sabotage(plan):
+        return f"without the sabotage of {count(len(asking), 'stage')} (--no-sabotage)"
+    killed = sum(stage.kills.get("killed", 0) for stage in stages)
+    tried = sum(stage.kills.get("of", 0) for stage in stages)
+    return f"{killed} of {count(tried, 'planted fault')} noticed" if tried else ""
 
 
 def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:

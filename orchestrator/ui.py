@@ -78,6 +78,12 @@ class Progress:
         elif kind == "output":
             elapsed = seconds(number(event.get("elapsed")))
             self.busy(f"{self._counter(event)} {event.get('stage')} · {elapsed} · {event.get('last_line')}")
+        elif kind == "sabotage_started":
+            step = f"{event.get('number')} of {event.get('of')}"
+            self.busy(f"{self._counter(event)} {event.get('stage')} · planted fault {step}: {event.get('name')}")
+        elif kind == "sabotage_ended":
+            took = seconds(number(event.get("seconds")))
+            self.detail(f"{event.get('stage')}: {event.get('name')} {event.get('outcome')}, {took}")
         elif kind == "stage_ended" and self._verbosity >= 0:
             status = event.get("status")
             reason = "" if status == "passed" else escape(plain(event.get("reason")))

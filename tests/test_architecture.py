@@ -38,7 +38,12 @@ LEVEL = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
 ON_THE_POD = set(bundle.SHIPPED)
 # Files that run in Pythons of their own: they know nothing of the package that they came in.
 LONERS = {"agent/env/verify.py", "agent/env/triton_kernel.py"}
-FOREIGN = {"agent/injected/pytest_plugin.py": {"pytest"}, "agent/env/triton_kernel.py": {"triton"}}
+FOREIGN = {
+    "agent/injected/pytest_plugin.py": {"pytest"},
+    "agent/injected/attempt.py": {"pytest"},
+    "agent/injected/spoil.py": {"numpy", "torch"},  # where a process has them
+    "agent/env/triton_kernel.py": {"triton"},
+}
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 LONERS |= {module for module in MODULES if module.startswith("agent/injected/")}
 

@@ -141,6 +141,13 @@ class Stage(_Model):
             raise ValueError("expected 'routes' only of a stage that runs pytest")
         if not self.is_pytest and self.shell is None and "tests" in self.expect:
             raise ValueError("expected 'tests' only of a stage that runs pytest, or lines of 'shell'")
+        for key in ("kills", "mutants"):
+            if not self.is_pytest and self.expect.get(key):
+                raise ValueError(f"expected {key!r} only of a stage that runs pytest: its tests are run again")
+        named = [*self.expect.get("kills", ()), *(mutant["patch"] for mutant in self.expect.get("mutants", ()))]
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice:
+            raise ValueError(f"expected each of 'kills' and 'mutants' once, got {twice!r} twice")
         return self
 
 

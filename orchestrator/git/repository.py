@@ -80,7 +80,7 @@ class Repository:
             raise InputError(f"{folder} is not a directory: expected a git repository")
         where = folder.absolute()
         wanted = ("--is-bare-repository", "--show-object-format", "--absolute-git-dir")
-        done = _run(["git", "-C", str(where), "rev-parse", *wanted])
+        done = run(["git", "-C", str(where), "rev-parse", *wanted])
         if done.returncode != 0:
             raise InputError(_not_a_repository(where, done.stderr.decode(errors="replace")))
         bare, object_format, git_dir = os.fsdecode(done.stdout).rstrip("\n").split("\n", 2)
@@ -90,7 +90,7 @@ class Repository:
             )
         if bare == "true":
             return cls(Path(git_dir), Path(git_dir), True)
-        top = _run(["git", "-C", str(where), "rev-parse", "--show-toplevel"])
+        top = run(["git", "-C", str(where), "rev-parse", "--show-toplevel"])
         if top.returncode != 0:
             raise InputError(f"{where} is inside a .git directory: expected a repository's working tree")
         return cls(Path(os.fsdecode(top.stdout).rstrip("\n")), Path(git_dir), False)
@@ -233,7 +233,7 @@ class Repository:
                 yield git_dir
         checkout = self.root / path
         if not self.bare and (checkout / ".git").exists():
-            done = _run(["git", "-C", str(checkout), "rev-parse", "--absolute-git-dir"])
+            done = run(["git", "-C", str(checkout), "rev-parse", "--absolute-git-dir"])
             if done.returncode == 0:
                 yield Path(os.fsdecode(done.stdout).rstrip("\n"))
 
@@ -291,7 +291,7 @@ class Repository:
         return ["git", "--git-dir", str(self.git_dir), "--work-tree", str(tree), *arguments]
 
     def _git(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return _run(self._argv(*arguments), stdin)
+        return run(self._argv(*arguments), stdin)
 
     def _output(self, *arguments: str, stdin: bytes = b"") -> bytes:
         done = self._git(*arguments, stdin=stdin)
@@ -321,9 +321,13 @@ class Blob:
         self._stream.read(1)  # the line feed after each object
 
 
-def _run(argv: Sequence[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def run(
+    argv: Sequence[str], stdin: bytes = b"", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git, with `variables` of its own."""
+    env = {**_environment(), **(variables or {})}
     try:
-        return subprocess.run(argv, input=stdin, capture_output=True, env=_environment(), timeout=_LIMIT_S)
+        return subprocess.run(argv, input=stdin, capture_output=True, env=env, timeout=_LIMIT_S)
     except FileNotFoundError:
         raise InputError("there is no `git` on this machine, and revisions are resolved by it") from None
     except subprocess.TimeoutExpired:

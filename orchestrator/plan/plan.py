@@ -7,6 +7,7 @@ import io
 import json
 import os
 import secrets
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -30,6 +31,7 @@ from orchestrator.shared.plan import (
     LeftOut,
     Limits,
     Machine,
+    Mutant,
     Plan,
     RunbookOrigin,
     RunLimit,
@@ -93,9 +95,18 @@ def unmet(conditions: Iterable[str], have: Capabilities) -> str | None:
 
 
 @dataclass(frozen=True)
+class Mutation:
+    """What a patch makes of the tree's files (None: removed), or what is `wrong` with it."""
+
+    files: Mapping[str, bytes | None]
+    wrong: str | None = None
+
+
+@dataclass(frozen=True)
 class Work:
     """What is to be run: the runbook and where it came from, on which pod, the commit's tree, and within which limit;
-    `history` is what its estimate is made by.
+    `history` is what its estimate is made by, `mutants` are the runbook's by the path of the patch; without `sabotage`
+    no stage is asked what its tests notice.
     """
 
     runbook: Runbook
@@ -104,6 +115,8 @@ class Work:
     tree: Tree
     limit: RunLimit | None = None
     history: History = NO_HISTORY
+    mutants: Mapping[str, Mutation] = field(default_factory=dict)
+    sabotage: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,7 +136,7 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
     left_out = _left_out(runbook, have)
     gone = {stage["name"] for stage in left_out}
     missing = unmet(runbook.requires, have)
-    stages = [_planned(s, runbook, variables[s.name], tree, missing) for s in runbook.stages if s.name not in gone]
+    stages = [_planned(s, work, variables[s.name], missing) for s in runbook.stages if s.name not in gone]
     moment = _moment(after)
     plan = Plan(
         format=FORMAT,
@@ -149,6 +162,7 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         stages=stages,
         limit=work.limit,
         estimate=estimate(stages, work.history, pod.cost_per_hour),
+        sabotage=work.sabotage,
     )
     _refuse_exposed(plan, variables.values())
     return {**plan, "run_id": f"{moment.strftime(_STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"}
@@ -251,25 +265,36 @@ def _left_out(runbook: Runbook, have: Capabilities) -> list[LeftOut]:
     return list(left.values())
 
 
-def _planned(
-    stage: RunbookStage, runbook: Runbook, variables: Variables, tree: Tree, missing: str | None
-) -> PlannedStage:
-    return PlannedStage(
+def _planned(stage: RunbookStage, work: Work, variables: Variables, missing: str | None) -> PlannedStage:
+    runbook = work.runbook
+    planned = PlannedStage(
         name=stage.name,
         argv=stage.argv,
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
-        paths=[with_commit(path, tree.commit) for path in named_paths(stage)],
+        paths=[with_commit(path, work.tree.commit) for path in named_paths(stage)],
         needs=list(stage.needs),
         required=stage.required,
         cuda=_is_cuda(stage, runbook),
         pytest=stage.is_pytest,
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
-        expect=_expect(stage, runbook, tree.commit),
+        expect=_expect(stage, runbook, work.tree.commit),
         builds=list(stage.builds),
-        blocked=f"requires {missing}" if missing else _absent(stage, tree),
+        blocked=f"requires {missing}" if missing else _absent(stage, work.tree),
     )
+    asked = stage.expect.get("mutants", ()) if work.sabotage else ()
+    if asked:
+        planned["mutants"] = [_mutant(mutant, work.mutants[mutant["patch"]]) for mutant in asked]
+    return planned
+
+
+def _mutant(asked: Mapping[str, str], made: Mutation) -> Mutant:
+    files = {
+        path: None if content is None else base64.b64encode(zlib.compress(content, 9)).decode()
+        for path, content in made.files.items()
+    }
+    return Mutant(patch=asked["patch"], tests=asked.get("tests", ""), files=files, wrong=made.wrong)
 
 
 def _expect(stage: RunbookStage, runbook: Runbook, commit: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def render(result: Result, plan: Plan, directory: Path) -> str:
         _where(result, environment_record(plan)),
         _stages(result.stages),
         _attention(result),
+        _sabotage(result.stages),
         _notes(result),
         _left_out(result),
         _figures(result, directory),
@@ -131,6 +132,20 @@ def _attention(result: Result) -> str:
         if s.status not in ("passed", "not_run", "blocked")
     ]
     return "## What did not pass\n\n" + "\n".join(lines) if lines else ""
+
+
+def _sabotage(stages: Sequence[StageResult]) -> str:
+    """How many of the planted faults each stage's tests noticed, and which they did not."""
+    rows = [
+        (
+            markdown(stage.name),
+            f"{stage.kills['killed']} of {stage.kills['of']}",
+            ", ".join(map(markdown, stage.kills["survivors"])) or "-",
+        )
+        for stage in stages
+        if stage.kills
+    ]
+    return "## Planted faults\n\n" + _table(("stage", "noticed by its tests", "not noticed"), rows) if rows else ""
 
 
 def _notes(result: Result) -> str:

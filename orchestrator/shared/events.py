@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Mapping, Optional, TypedDict, Union
 
-from orchestrator.shared.stage_record import File, StageRecord
+from orchestrator.shared.stage_record import Attempt, File, StageRecord
 
 # As read: what an agent wrote, and what any other program may have.
 Event = Mapping[str, Any]
@@ -71,6 +71,21 @@ class Output(TypedDict):
     last_line: str
 
 
+class SabotageStarted(TypedDict):
+    """The stage passed, and its tests run again with `name` spoiled: the `number`th of `of`."""
+
+    event: Literal["sabotage_started"]
+    stage: str
+    name: str
+    number: int
+    of: int
+
+
+class SabotageEnded(Attempt):
+    event: Literal["sabotage_ended"]
+    stage: str
+
+
 class StageFiles(TypedDict):
     """Files of the stage that go ahead of its record: a line has an end, however many there are."""
 
@@ -118,6 +133,8 @@ Written = Union[
     EnvironmentChecked,
     StageStarted,
     Output,
+    SabotageStarted,
+    SabotageEnded,
     StageFiles,
     StageEnded,
     Cancelled,

@@ -31,7 +31,18 @@ class Limits(TypedDict):
     log_bytes: int
 
 
-class Stage(TypedDict):
+class Mutant(TypedDict):
+    """A patch of the tree as it was applied: what its `files` hold with it (deflated, in base64; None: gone), or what
+    is `wrong` with it; the ids of the tests that are run with it match `tests`.
+    """
+
+    patch: str
+    tests: str
+    files: Dict[str, Optional[str]]
+    wrong: Optional[str]
+
+
+class _Stage(TypedDict):
     """One process (group): `argv` still has its placeholders, `env` is complete but for the allow-list and for
     `secrets`, variables whose values the launch hands over beside the plan. `expect` is for `verdict` to read;
     `builds` are patterns of files in the tree that the stages after it get.
@@ -51,6 +62,12 @@ class Stage(TypedDict):
     expect: Dict[str, Any]
     builds: List[str]
     blocked: Optional[str]
+
+
+class Stage(_Stage, total=False):
+    """`mutants` are there where `expect` asks for them."""
+
+    mutants: List[Mutant]
 
 
 class LeftOut(TypedDict):
@@ -162,9 +179,7 @@ class Estimate(TypedDict):
     by_limit: List[str]
 
 
-class Plan(TypedDict):
-    """The run id ends with the hash of all the rest."""
-
+class _Plan(TypedDict):
     format: int
     run_id: str
     created: str
@@ -197,6 +212,12 @@ def is_not_the_commits(runbook: RunbookOrigin) -> bool:
     return not runbook["committed"]
 
 
+class Plan(_Plan, total=False):
+    """The run id ends with the hash of all the rest. Where `sabotage` is false, no `kills` and `mutants` are tried."""
+
+    sabotage: bool
+
+
 LATER[Stage] = frozenset({"builds"})
 LATER[Plan] = frozenset({"ancestry"})
 
@@ -205,6 +226,11 @@ def canonical(plan: Mapping[str, Any]) -> bytes:
     """The bytes that a plan's hash is of: all but the run id, keys sorted."""
     content = {key: value for key, value in plan.items() if key != "run_id"}
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def with_sabotage(plan: Plan) -> bool:
+    """Whether the tests of stages that ask for it are run again with wrong code."""
+    return plan.get("sabotage", True)
 
 
 def plan_hash(plan: Mapping[str, Any]) -> str:

@@ -90,6 +90,17 @@ class LostExitCode(TypedDict):
     ours: bool
 
 
+class Attempt(TypedDict):
+    """The stage's tests, run again with the function or the mutant `name`: the `test` that noticed, or why none did."""
+
+    name: str
+    kind: Literal["function", "mutant"]
+    outcome: Literal["killed", "survived", "not called", "no proof"]
+    test: Optional[str]
+    reason: str
+    seconds: float
+
+
 class Delivery(TypedDict):
     """An artifact that was asked for: whether it was there before the stage, and what keeps it from being one."""
 
@@ -126,6 +137,7 @@ class Evidence(TypedDict):
     equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content
     overwritten: List[str]  # what earlier stages had left in artifacts/ and this one changed
     files: List[File]
+    sabotage: List[Attempt]
 
 
 class StageRecord(Evidence):
@@ -151,6 +163,7 @@ _ABSENT: Mapping[str, Any] = {
     "unseen_exit_codes": None,
     "older": [],
     "equal_to_committed": {},
+    "sabotage": [],
 }
 
 
@@ -185,6 +198,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "equal_to_committed": {},
         "overwritten": [],
         "files": [],
+        "sabotage": [],
         "seconds": 0.0,
         "redacted": {},
         "leftovers": [],

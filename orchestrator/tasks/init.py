@@ -14,7 +14,7 @@ def init(folder: Path) -> list[Path]:
     """Copy pods.yaml and runbooks/ into `folder`; the files written. What exists stays as it is."""
     source = examples()
     written = []
-    for example in (source / FILENAME, *sorted((source / "runbooks").glob("*.*"))):
+    for example in (source / FILENAME, *sorted((source / "runbooks").rglob("*.*"))):
         target = folder / example.relative_to(source)
         if target.exists():
             continue

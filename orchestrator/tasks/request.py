@@ -18,6 +18,7 @@ from orchestrator.pairing.table import table
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, variables_of
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.store.history import history
+from orchestrator.tasks.mutants import find_mutants
 from orchestrator.text import listing
 from orchestrator.ui import Progress
 
@@ -37,6 +38,7 @@ class Asked:
     runbook: str | None = None
     artifacts: Path | None = None
     limit: RunLimit | None = None
+    sabotage: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Request:
     artifacts: Path
     variables: Mapping[str, Variables]
     limit: RunLimit | None
+    sabotage: bool
 
     @property
     def runbook(self) -> Runbook:
@@ -85,7 +88,8 @@ class Request:
             files=frozenset(self.contents.files),
         )
         earlier = history(self.pod.name, self.artifacts, self.repo.root)
-        return Work(self.runbook, self.origin, self.pod, tree, self.limit, earlier)
+        mutants = find_mutants(self.repo, self.revision.commit, self.file) if self.sabotage else {}
+        return Work(self.runbook, self.origin, self.pod, tree, self.limit, earlier, mutants, self.sabotage)
 
     def preview(self) -> Plan:
         """The plan as the inventory's promises make it, without contacting the pod (--dry-run)."""
@@ -123,6 +127,7 @@ def find(asked: Asked) -> Request:
         artifacts=asked.artifacts or repo.root / "artifacts",
         variables=variables_of(file.runbook, pod),
         limit=asked.limit,
+        sabotage=asked.sabotage,
     )
     request.preview()  # what is wrong with the plan itself is said before a pod is contacted
     return request

@@ -25,14 +25,15 @@ SESSIONS = "sessions"
 class Run:
     """What the rules need to know of the run that the stages belong to.
 
-    `format` is its journal's; `devices` are the pod's, as routes name them (None: not known); `never_ended` says why a
-    stage has no record; `not_as_recorded` names the first file that is not here as the agent recorded it, which only
+    `sabotage` says whether what the stages ask for of it is part of the run; `format` is its journal's; `devices` are
+    the pod's, as routes name them (None: not known); `never_ended` says why a stage has no record; `not_as_recorded` names the first file that is not here as the agent recorded it, which only
     the laptop has to ask.
     """
 
     directory: Path
     format: int = FORMAT
     devices: Optional[FrozenSet[str]] = None
+    sabotage: bool = True
     never_ended: str = "the run ended before it"
     not_as_recorded: Callable[[Evidence], Optional[str]] = lambda evidence: None
 

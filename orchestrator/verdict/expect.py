@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, TypedDict
 
 from orchestrator.shared.schema import Error, errors
-from orchestrator.verdict import exit_codes, integrity, routes, tests
+from orchestrator.verdict import exit_codes, integrity, routes, sabotage, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
 
@@ -21,6 +21,8 @@ class Expect(TypedDict, total=False):
     allow_tracebacks: bool
     outside: List[integrity.Glob]
     allow_exit_codes: exit_codes.Asked
+    kills: List[sabotage.Function]
+    mutants: List[sabotage.Mutant]
 
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:

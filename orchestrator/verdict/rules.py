@@ -12,7 +12,7 @@ from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
 from orchestrator.shared.stage_record import File
 from orchestrator.shared.text import plain
-from orchestrator.verdict import exit_codes, integrity, output, routes, runners, tests
+from orchestrator.verdict import exit_codes, integrity, output, routes, runners, sabotage, tests
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.status import Status
@@ -45,6 +45,7 @@ class Judgement:
     tests: tests.Summary = field(default_factory=lambda: tests.Summary())
     routes: Dict[str, Dict[str, int]] = field(default_factory=dict)
     artifacts: List[File] = field(default_factory=list)
+    kills: sabotage.Kills = field(default_factory=lambda: sabotage.Kills())
 
 
 def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Status]) -> Judgement:
@@ -60,7 +61,12 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
             case.malformed = str(e)
     status, reason = next(_matches(case), ("passed", ""))
     return Judgement(
-        status, plain(reason, _REASON_LENGTH), tests.summary(case), routes.taken(case), artifacts.delivered(case)
+        status,
+        plain(reason, _REASON_LENGTH),
+        tests.summary(case),
+        routes.taken(case),
+        artifacts.delivered(case),
+        sabotage.summary(case),
     )
 
 
@@ -139,9 +145,17 @@ def _not_there(case: Case) -> Optional[str]:
         return "no evidence asked"
     wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
     return _first(
-        artifacts.problems(case), wrong_routes, runners.none_ran(case), exit_codes.unseen(case), output.tracebacks(case)
+        artifacts.problems(case),
+        wrong_routes,
+        tests.unchecked(case),
+        runners.none_ran(case),
+        exit_codes.unseen(case),
+        output.tracebacks(case),
     )
-    return _first(artifacts.problems(case), wrong_routes, tests.unchecked(case), output.tracebacks(case))
+
+
+def _unnoticed(case: Case) -> Optional[str]:
+    return _first(sabotage.problems(case))
 
 
 def _not_at_home(case: Case) -> Optional[str]:
@@ -205,6 +219,12 @@ RULES: Tuple[Rule, ...] = (
         "artifact that holds a secret's value; another runner's tests, of which none ran; checked evidence, where "
         "the exit codes behind a shell were not recorded; or no evidence was asked for at all",
         _not_there,
+    ),
+    Rule(
+        "invalid",
+        "its tests pass although a function in `kills` returns wrong results, or with one of its `mutants`; or such a "
+        "function is never called, or no test fails by an assertion or a comparison",
+        _unnoticed,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),
     Rule("passed", "none of these", lambda case: None),

@@ -11,6 +11,7 @@ from tests.honesty import (
     pytest_cases,
     route_cases,
     run_cases,
+    sabotage_cases,
     shell_cases,
     tree_cases,
 )
@@ -20,6 +21,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Shells and other runners": shell_cases.CASES,
     "Checks": check_cases.CASES,
+    "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
     "The tree": tree_cases.CASES,

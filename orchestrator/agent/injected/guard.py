@@ -43,20 +43,24 @@ class Guard:
             **Comparisons(self.checks).after_import,
             **self._lost.after_import,
         }
+        for target in config.all("kill"):
+            from . import sabotage
+
+            self._after_import.update(sabotage.after_import(target, self.notes))
         self._sessions: list[Any] = []
         self.notes.write(f'{{"loaded": {os.getpid()}}}')
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
         self._imports.begins(name)
-        hook = self._after_import.pop(name, None)
+        hook = self._after_import.get(name)
         if hook is None:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
         if found is None:
             return None
-        _call_after(found.loader, hook)
+        _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
         return found
 
     def note_test(self, test: str) -> None:
@@ -144,14 +148,15 @@ def run_displaced_sitecustomize(own: str) -> None:
         spec.loader.exec_module(module)
 
 
-def _call_after(loader: Any, hook: Callable[[ModuleType], None]) -> None:
-    """Have `hook` called when `loader`, which was made for one import, has run the module."""
+def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[[], object]) -> None:
+    """Have `hook` called when `loader`, which was made for one look-up, has run the module: not all look-ups import."""
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module
         run(module)
-        hook(module)
+        if done():
+            hook(module)
 
     loader.exec_module = exec_module
 

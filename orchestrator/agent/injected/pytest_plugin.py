@@ -19,6 +19,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
+from .attempt import Attempt, Stop
 from .checks import Record
 from .stage import TEST_VARIABLE, test_around
 from .written import NO_TESTS_IN, code_of, not_collected
@@ -34,6 +35,10 @@ _CHECKS = "nsa_pod_checks"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if test_around() is None:
+        for told in guards.installed().config.all("attempt"):
+            config.pluginmanager.register(Attempt(guards.installed().notes, told), "nsa-pod-attempt")
+            config.pluginmanager.register(Stop(config), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
         notes: list[dict[str, object]] = []
         config.workeroutput[_WORKER_KEY] = notes  # type: ignore[attr-defined]

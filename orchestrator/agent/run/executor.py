@@ -21,6 +21,7 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.logs import Log
 from orchestrator.agent.run.observed import read_observed
 from orchestrator.agent.run.provenance import Origins
+from orchestrator.agent.run.sabotage import Sabotage, kept_output
 from orchestrator.agent.run.secret_files import redact_logs, take_away
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
@@ -30,7 +31,7 @@ from orchestrator.shared import tree
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted
 from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
-from orchestrator.shared.plan import Plan, Stage
+from orchestrator.shared.plan import Plan, Stage, with_sabotage
 from orchestrator.shared.stage_record import StageRecord, blank
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
@@ -65,11 +66,14 @@ class Executor:
         self._workspace = Workspace(plan, places, manifest)
         self._strays: List[str] = []
         self._statuses: Dict[str, Status] = {}
-        self._run = Run(places.run_dir, devices=routes.devices(plan))
+        self._run = Run(places.run_dir, devices=routes.devices(plan), sabotage=with_sabotage(plan))
         self._injection = Injection(places, interpreter)
         cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
         self._origins = Origins(places, interpreter, manifest, cache)
         self._commands = Commands(plan["commit"], places, interpreter, self._injection.venv, secrets, cache)
+        self._sabotage = Sabotage(
+            self._run.sabotage, places, self._commands, self._injection, self._origins, supervisor, journal
+        )
 
     def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         """Count the stages that an earlier agent of the run finished."""
@@ -89,6 +93,7 @@ class Executor:
                 if record["gpu"]:
                     record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
                 self._collect(stage, command, existed, record)
+                self._run_sabotage(stage, tmp, record)
             except CannotStart as e:
                 record["blocked"] = str(e)
             finally:
@@ -121,6 +126,7 @@ class Executor:
         """Run the command to its end; CannotStart if it, or the place for it, cannot be had."""
         try:
             self._prepare_places(stage, command)
+            self._sabotage.begin(stage)
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"the pod has no place for the stage: {e}") from e
         limits = stage["limits"]
@@ -213,6 +219,14 @@ class Executor:
             "rewritten": done.rewritten[:_MOST_NAMED],
             "set_back": done.set_back[:_MOST_NAMED],
         }
+
+    def _run_sabotage(self, stage: Stage, tmp: Path, record: StageRecord) -> None:
+        """Of a stage that passed by all else, see whether its tests notice wrong code."""
+        before = rules.judge_stage(dataclasses.replace(self._run, sabotage=False), stage, record, self._statuses)
+        if before.status == "passed":
+            shutil.rmtree(tmp, ignore_errors=True)
+            self._sabotage.run(stage, tmp, record)
+            record["files"] += describe_files(self._places.run_dir, kept_output(self._places, stage["name"], record))[0]
 
     def _without_secrets(self, stage: Stage, folder: Path, made: Sequence[str], record: StageRecord) -> Dict[str, str]:
         """Redact the stage's own files, take away what of `made` holds a secret value: why, by artifact."""

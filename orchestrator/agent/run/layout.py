@@ -63,3 +63,17 @@ class Layout:
     def tmp(self, number: int) -> Path:
         """A stage's TMPDIR; its path is short, for sockets are made below it."""
         return self.workdir / "tmp" / f"{self.run_dir.name[-8:]}-{number}"
+
+
+@dataclass(frozen=True)
+class Scratch(Layout):
+    """Of a stage whose tests run again: what they leave is in a folder of its own, and is no part of the run."""
+
+    folder: Path
+
+    @property
+    def artifacts(self) -> Path:
+        return self.folder / "artifacts"
+
+    def stage(self, name: str) -> Path:
+        return self.folder / "stage"

@@ -1,0 +1,104 @@
+"""In a session whose code was made wrong: which test notices it, by a failed assertion or comparison.
+
+Other errors are told too; they are no proof that a test looks at results. The session ends with the first proof.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator, Optional
+from unittest import SkipTest
+
+import pytest
+
+from .stage import Notes
+
+_PROOF = "nsa_pod_proof"
+_MOST_TOLD = 20
+_MESSAGE_LENGTH = 300
+# Comparisons that raise no AssertionError: of torch's gradcheck, of doctest and pytest's account of it.
+_COMPARISONS = ("GradcheckError", "DocTestFailure", "MultipleDoctestFailures")
+_CHILD_FAILED = "ProcessRaisedException"  # of torch.multiprocessing: it holds the child's traceback as text
+
+
+class Attempt:
+    """Registered in the stage's own sessions; `tests` is a pattern of the ids that are to run, or empty."""
+
+    def __init__(self, notes: Notes, tests: str) -> None:
+        self._notes = notes
+        self._tests = re.compile(tests)
+        self._told = 0
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        left = [item for item in items if not self._tests.search(item.nodeid)]
+        if left:
+            items[:] = [item for item in items if self._tests.search(item.nodeid)]
+            config.hook.pytest_deselected(items=left)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        excinfo = call.excinfo
+        result: Any = yield
+        report = result.get_result()
+        if report.outcome != "failed" or excinfo is None or excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
+            return
+        proof = is_comparison(excinfo.value)
+        setattr(report, _PROOF, proof)  # xdist brings it to the process that reports
+        if proof or self._told < _MOST_TOLD:
+            self._told += 1
+            self._notes.add(noticed=item.nodeid, proof=proof, error=_sentence(excinfo))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and self._told < _MOST_TOLD:
+            self._told += 1
+            said = report.longreprtext.strip().rpartition("\n")[2]
+            self._notes.add(noticed=report.nodeid, proof=False, error=said[:_MESSAGE_LENGTH])
+
+
+class Stop:
+    """In the process that reports: ends the session with the first proof."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._session: Optional[pytest.Session] = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if getattr(report, _PROOF, False):
+            distributed = self._config.pluginmanager.get_plugin("dsession")  # xdist's own loop
+            for loop in filter(None, (self._session, distributed)):
+                loop.shouldfail = loop.shouldstop = "a test has noticed the sabotage"
+
+
+def is_comparison(error: Optional[BaseException]) -> bool:
+    """Whether an assertion or a comparison has failed, here or in what led to the error."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if _is_itself(error):
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_itself(error: BaseException) -> bool:
+    if isinstance(error, AssertionError):
+        return True
+    if isinstance(error, pytest.fail.Exception):  # pytest.raises too; not a time limit
+        return "pytest-timeout" not in str(error)
+    inner = getattr(error, "exceptions", None)  # of a group
+    if isinstance(inner, tuple):
+        return any(isinstance(e, BaseException) and is_comparison(e) for e in inner)
+    name = type(error).__name__
+    if name == "MultipleDoctestFailures":
+        return any(type(e).__name__ in _COMPARISONS for e in getattr(error, "failures", ()))
+    return name in _COMPARISONS or (name == _CHILD_FAILED and "AssertionError" in str(error))
+
+
+def _sentence(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
+    first = str(excinfo.value).strip().partition("\n")[0]
+    return f"{excinfo.typename}: {first}"[:_MESSAGE_LENGTH] if first else excinfo.typename

@@ -1,0 +1,282 @@
+"""Runs a stage's tests again after they passed, once for each function that is spoiled and each mutant of the tree.
+
+Each time they find the tree and the artifacts as the stage itself had found them, at the same paths; what they leave is
+thrown away, but for the output of an attempt that no test noticed.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+import shutil
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
+
+from orchestrator.agent.run.command import Commands, seen_by
+from orchestrator.agent.run.injection import Injection
+from orchestrator.agent.run.layout import Layout, Scratch
+from orchestrator.agent.run.observed import OBSERVED
+from orchestrator.agent.run.provenance import Origins
+from orchestrator.agent.run.supervise import CannotStart, Ending, Limits, Supervisor
+from orchestrator.shared import tree
+from orchestrator.shared.events import SabotageEnded, SabotageStarted
+from orchestrator.shared.files import Refused, open_inside
+from orchestrator.shared.journal import Journal
+from orchestrator.shared.plan import Mutant, Stage
+from orchestrator.shared.stage_record import Attempt, EndedBy, StageRecord
+from orchestrator.shared.text import plain
+from orchestrator.verdict.case import SESSIONS
+
+_FOLDER = "sabotage"
+_MAX_BYTES = 16 << 20
+_KEPT_LOG_BYTES = 64 << 10
+_BYTECODE = "PYTHONPYCACHEPREFIX"
+_GIT = ".git"
+
+Outcome = Literal["killed", "survived", "not called", "no proof"]
+Finding = Tuple[Outcome, Optional[str], str]
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """What is wrong while the tests run: the function `name`, or the files of the `mutant`."""
+
+    name: str
+    mutant: Optional[Mutant] = None
+
+    @property
+    def kind(self) -> Literal["function", "mutant"]:
+        return "mutant" if self.mutant else "function"
+
+    @property
+    def told(self) -> Dict[str, str]:
+        """For the injected modules."""
+        return {"attempt": self.mutant["tests"]} if self.mutant else {"attempt": "", "kill": self.name}
+
+
+class Sabotage:
+    """The attempts of a run's stages; `asked` says whether they are part of it."""
+
+    def __init__(
+        self,
+        asked: bool,
+        places: Layout,
+        commands: Commands,
+        injection: Injection,
+        origins: Origins,
+        supervisor: Supervisor,
+        journal: Journal,
+    ) -> None:
+        self._asked = asked
+        self._places = places
+        self._commands = commands
+        self._injection = injection
+        self._origins = origins
+        self._supervisor = supervisor
+        self._journal = journal
+        self._room = places.run_dir / _FOLDER
+        self._begun, self._given, self._aside = (self._room / name for name in ("tree", "artifacts", "own"))
+
+    def begin(self, stage: Stage) -> None:
+        """Keep what the stage begins with, if its tests are to run again."""
+        shutil.rmtree(self._room, ignore_errors=True)
+        if next(self._wanted(stage), None):
+            self._room.mkdir()
+            _copy_tree(self._places.tree, self._begun)
+            tree.copy(self._places.artifacts, self._given)
+
+    def run(self, stage: Stage, tmp: Path, record: StageRecord) -> None:
+        """Make the attempts, and record them; the record is that of an ended stage where the run itself is ended."""
+        wanted = list(self._wanted(stage))
+        if not wanted:
+            return
+        self._places.tree.rename(self._aside)
+        try:
+            for number, wrong in enumerate(wanted, start=1):
+                self._journal.append(
+                    SabotageStarted(
+                        event="sabotage_started", stage=stage["name"], name=wrong.name, number=number, of=len(wanted)
+                    )
+                )
+                attempt, ended_by = self._attempt(stage, wrong, number, tmp)
+                if ended_by in ("cancel", "limit"):
+                    record["ended_by"] = ended_by
+                    return
+                record["sabotage"].append(attempt)
+                self._journal.append(SabotageEnded(event="sabotage_ended", stage=stage["name"], **attempt))
+        finally:
+            self._discard_tree()
+            self._aside.rename(self._places.tree)
+            shutil.rmtree(self._room, ignore_errors=True)
+
+    def _wanted(self, stage: Stage) -> Iterator[_Wrong]:
+        if self._asked:
+            yield from (_Wrong(name) for name in stage["expect"].get("kills") or ())
+            yield from (_Wrong(mutant["patch"], mutant) for mutant in stage.get("mutants") or ())
+
+    def _attempt(self, stage: Stage, wrong: _Wrong, number: int, tmp: Path) -> Tuple[Attempt, Optional[EndedBy]]:
+        ending = Ending()
+        scratch = Scratch(self._places.run_dir, self._room / str(number))
+        if wrong.mutant and wrong.mutant["wrong"]:
+            finding: Finding = ("no proof", None, f"does not apply: {wrong.mutant['wrong']}")
+        else:
+            try:
+                self._prepare(wrong, scratch, tmp)
+                ending = self._run(stage, wrong, scratch, tmp)
+                finding = _finding(ending, _notes(scratch.stage(stage["name"])), wrong, stage)
+            except (CannotStart, OSError) as e:
+                finding = ("no proof", None, f"could not be tried: {e}")
+            finally:
+                shutil.rmtree(tmp, ignore_errors=True)
+                self._discard_tree()
+        outcome, test, reason = finding
+        if outcome != "killed":
+            self._keep_output(stage, scratch, number)
+        shutil.rmtree(scratch.folder, ignore_errors=True)
+        attempt = Attempt(
+            name=wrong.name,
+            kind=wrong.kind,
+            outcome=outcome,
+            test=test and plain(test),
+            reason=plain(reason),
+            seconds=ending.seconds,
+        )
+        return attempt, ending.ended_by
+
+    def _prepare(self, wrong: _Wrong, scratch: Scratch, tmp: Path) -> None:
+        """The tree and the artifacts as the stage began with them, and the tree made wrong."""
+        scratch.folder.mkdir()
+        scratch.stage("").mkdir()
+        tmp.mkdir(parents=True, exist_ok=True)
+        tree.copy(self._given, scratch.artifacts)
+        _copy_tree(self._begun, self._places.tree)
+        for path, content in (wrong.mutant["files"] if wrong.mutant else {}).items():
+            _put(self._places.tree, path, content)
+        self._injection.renew()
+
+    def _run(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Ending:
+        folder, limits = scratch.stage(stage["name"]), stage["limits"]
+        command = dataclasses.replace(self._commands, places=scratch).of(stage, tmp)
+        own = {"report": str(folder / OBSERVED), "sessions": str(folder / SESSIONS)}
+        self._injection.tell(stage["name"], {**self._origins.of(command.env).config, **own, **wrong.told})
+        env = seen_by(command)
+        if _BYTECODE in env:  # two sources of one size and second would be one to it
+            env[_BYTECODE] = str(tmp / "bytecode")
+        return self._supervisor.run(
+            dataclasses.replace(command, env=env, log_bytes=_KEPT_LOG_BYTES),
+            Limits(limits["wall"], limits["silence"], limits["grace"]),
+            lambda stream, elapsed, log: None,
+        )
+
+    def _discard_tree(self) -> None:
+        """Take the attempt's tree away, even if it holds what cannot be deleted."""
+        if self._places.tree.exists():
+            gone = self._room / "gone" / os.urandom(8).hex()
+            gone.parent.mkdir(exist_ok=True)
+            self._places.tree.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _keep_output(self, stage: Stage, scratch: Scratch, number: int) -> None:
+        kept = self._places.stage(stage["name"]) / _FOLDER / str(number)
+        if (scratch.stage(stage["name"]) / "stdout").exists():
+            kept.mkdir(parents=True)
+            (scratch.stage(stage["name"]) / "stdout").rename(kept / "stdout")
+
+
+def kept_output(places: Layout, stage: str, record: StageRecord) -> List[str]:
+    """The outputs that the attempts left, as names of files of the run's directory."""
+    names = (f"stages/{stage}/{_FOLDER}/{n}/stdout" for n in range(1, len(record["sabotage"]) + 1))
+    return [name for name in names if (places.run_dir / name).is_file()]
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    tree.copy(source, target)
+    if (source / _GIT).is_dir():
+        shutil.copytree(source / _GIT, target / _GIT, symlinks=True)
+
+
+def _put(root: Path, path: str, content: Optional[str]) -> None:
+    """Replace a file of the tree by what the mutant makes of it."""
+    place = Path(os.path.normpath(root / path))
+    if not str(place).startswith(f"{root}/"):
+        raise OSError(f"{path} is outside the tree")
+    mode = place.stat().st_mode if place.is_file() else 0o644
+    if os.path.lexists(place):
+        place.unlink()
+    if content is not None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(zlib.decompress(base64.b64decode(content)))
+        place.chmod(mode & 0o777)
+
+
+def _notes(folder: Path) -> List[Mapping[str, Any]]:
+    """What the injected modules wrote during an attempt; what is not whole does not count."""
+    found: List[Mapping[str, Any]] = []
+    try:
+        with open_inside(folder, OBSERVED) as f:
+            for line in f.read(_MAX_BYTES).splitlines():
+                note = json.loads(line)
+                if isinstance(note, dict):
+                    found.append(note)
+    except (OSError, Refused, ValueError, RecursionError):
+        pass
+    return found
+
+
+def _finding(ending: Ending, notes: List[Mapping[str, Any]], wrong: _Wrong, stage: Stage) -> Finding:
+    """What came of an attempt: the first of its answers."""
+    noticed = [note for note in notes if "noticed" in note]
+    proof = next((note for note in noticed if note.get("proof") is True), None)
+    if proof:
+        return "killed", str(proof["noticed"]), str(proof.get("error"))
+    answers: List[Callable[[], Optional[Finding]]] = [
+        lambda: _not_spoiled(notes) if wrong.kind == "function" else None,
+        lambda: _stopped(ending, stage),
+        lambda: _only_errors(noticed),
+        lambda: _nothing_ran(ending, wrong),
+    ]
+    found = (answer() for answer in answers)
+    return next((finding for finding in found if finding), ("survived", None, ""))
+
+
+def _not_spoiled(notes: List[Mapping[str, Any]]) -> Optional[Finding]:
+    told = {str(note["sabotage"]): note for note in notes if "sabotage" in note}
+    if "refused" in told:
+        return "no proof", None, f"cannot be spoiled: it {told['refused'].get('why')}"
+    if "absent" in told:
+        return "not called", None, "its module has nothing of that name"
+    if "called" not in told:
+        return "not called", None, ""
+    if "spoiled" not in told and "untouched" in told:
+        return "no proof", None, f"returned nothing that can be made wrong: {told['untouched'].get('of')}"
+    if "spoiled" not in told:
+        return "no proof", None, "gave no result, and changed nothing that it was given"
+    return None
+
+
+def _stopped(ending: Ending, stage: Stage) -> Optional[Finding]:
+    limits = {"wall": stage["limits"]["wall"], "silence": stage["limits"]["silence"]}
+    if ending.ended_by in limits:
+        seconds = limits[str(ending.ended_by)]
+        return "no proof", None, f"made its tests reach their {ending.ended_by} limit of {seconds:g} s: no test failed"
+    return ("no proof", None, f"made its tests end by {ending.signal}: no test failed") if ending.signal else None
+
+
+def _only_errors(noticed: List[Mapping[str, Any]]) -> Optional[Finding]:
+    if not noticed:
+        return None
+    first = noticed[0]
+    said = f"made tests fail, but none by an assertion or a comparison: {first['noticed']}: {first.get('error')}"
+    return "no proof", None, said
+
+
+def _nothing_ran(ending: Ending, wrong: _Wrong) -> Optional[Finding]:
+    if ending.exit_code == 0:
+        return None
+    if ending.exit_code == 5 and wrong.mutant:  # pytest's own, for no tests
+        return "no proof", None, f"was not tried: none of the tests matches {wrong.mutant['tests']!r}"
+    return "no proof", None, f"made its tests end with exit code {ending.exit_code}: no test failed"

@@ -1,0 +1,106 @@
+"""Tests that cannot fail, whatever the code does: no rule sees it, only code that is made wrong does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.honesty.case import Case, lie, truth
+from tests.support.stage_cases import Case as StageCase
+from tests.support.stage_cases import tests
+
+_CODE = """\
+def square(x):
+    return x * x
+
+
+def rows(n):
+    return [1.0] * n
+
+
+def missing(x):
+    raise NotImplementedError
+"""
+_CUBE = """\
+--- a/{name}/of_{name}.py
++++ b/{name}/of_{name}.py
+@@ -1,3 +1,3 @@
+ def square(x):
+-    return x * x
++    return x * {wrong}
+{blank}
+"""
+_HONEST = "from of_{name} import square\ndef test_a(): assert square(3.0) == 9.0\n"
+_WRONG = "its tests pass while of_.*:square returns wrong numbers"
+
+
+def _tests(name: str, status: str, reason: str, body: str, function: str = "square", **expect: Any) -> StageCase:
+    """Tests with this body of a module of their own, whose function is spoiled."""
+    files = {f"{name}/of_{name}.py": _CODE, f"{name}/wrong.patch": _CUBE.format(name=name, wrong="x * x", blank=" ")}
+    source = body.format(name=name)
+    asked = expect or {"kills": [f"of_{name}:{function}"]}
+    return tests(name, status, reason, source, files=files, expect=asked)
+
+
+def _cannot_fail(name: str, pretends: str, body: str, reason: str = _WRONG, function: str = "square") -> Case:
+    return lie(_tests(name, "invalid", reason, body, function), pretends, honest="noticed")
+
+
+def _mutant(name: str, patch: str = "wrong.patch", **more: str) -> dict[str, Any]:
+    return {"mutants": [{"patch": f"{name}/{patch}", **more}]}
+
+
+CASES: Sequence[Case] = [
+    truth(_tests("noticed", "passed", "", _HONEST), "a test that compares with a known value notices wrong results"),
+    truth(
+        _tests("noticed_later", "passed", "", "from of_{name} import square\n"
+               "def test_shape(): square(1.0)\ndef test_a(): assert abs(square(3.0) - 9.0) < 1e-6\n"),
+        "one test of two looks at the numbers",
+    ),
+    truth(
+        _tests("mutant_noticed", "passed", "", _HONEST, **_mutant("mutant_noticed", tests="test_a")),
+        "a patch of the code makes a test fail",
+    ),
+    _cannot_fail("both_sides", "the function is compared with itself",
+                 "from of_{name} import square\ndef test_a(): assert square(3.0) == square(3.0)\n"),
+    _cannot_fail("with_itself", "the result is compared with itself",
+                 "from of_{name} import square\ndef test_a():\n    x = square(3.0)\n    assert abs(x - x) < 1e-9\n"),
+    _cannot_fail("any_tolerance", "the tolerance is larger than the numbers",
+                 "from of_{name} import square\ndef test_a(): assert abs(square(3.0) - 9.0) < 1e3\n"),
+    _cannot_fail("nan_is_nan", "two NaN count as equal",
+                 "import math\nfrom of_{name} import square\n"
+                 "def test_a():\n    x = square(3.0) * math.nan\n    assert x == 9.0 or math.isnan(x)\n"),
+    _cannot_fail("only_called", "the function is called, and nothing is looked at",
+                 "from of_{name} import square\ndef test_a(): square(3.0)\n"),
+    _cannot_fail("nothing_compared", "what is compared is empty",
+                 "from of_{name} import rows\ndef test_a(): assert all(x == 1.0 for x in rows(0))\n",
+                 "of_nothing_compared:rows returned nothing that can be made wrong: list", "rows"),
+    _cannot_fail("raises_anything", "any exception will do, that of code which is not written too",
+                 "import pytest\nfrom of_{name} import missing\n"
+                 "def test_a():\n    with pytest.raises(Exception): missing(-1)\n",
+                 "of_raises_anything:missing gave no result", "missing"),
+    _cannot_fail("mocked", "the function that is tested is a mock",
+                 "from unittest import mock\nimport of_{name}\ndef test_a():\n"
+                 "    with mock.patch('of_{name}.square', return_value=9.0): assert of_{name}.square(3.0) == 9.0\n",
+                 "of_mocked:square was not called"),
+    lie(
+        _tests("only_breaks", "invalid", "none by an assertion or a comparison: .*test_a: KeyError",
+               "from of_{name} import square\ndef test_a(): {{9.0: 1}}[square(3.0)]\n"),
+        "wrong results break the test by accident, it asserts nothing", honest="noticed",
+    ),
+    lie(
+        _tests("mutant_survives", "invalid", "its tests pass with the mutant mutant_survives/wrong.patch",
+               "from of_{name} import square\ndef test_a(): assert square(1.0) == 1.0\n", **_mutant("mutant_survives")),
+        "the only value that is tested is one for which the wrong code is right", honest="mutant_noticed",
+    ),
+    lie(
+        _tests("mutant_unfit", "invalid", "the mutant mutant_unfit/test_it.py does not apply",
+               _HONEST, **_mutant("mutant_unfit", "test_it.py")),
+        "a mutant is no patch of this tree", honest="mutant_noticed",
+    ),
+    lie(
+        _tests("mutant_untested", "invalid", "none of the tests matches 'test_z'",
+               _HONEST, **_mutant("mutant_untested", tests="test_z")),
+        "a mutant's pattern matches no test", honest="mutant_noticed",
+    ),
+]  # fmt: skip
