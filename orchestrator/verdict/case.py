@@ -26,8 +26,8 @@ class Run:
     """What the rules need to know of the run that the stages belong to.
 
     `sabotage` says whether what the stages ask for of it is part of the run; `format` is its journal's; `devices` are
-    the pod's, as routes name them (None: not known); `never_ended` says why a stage has no record; `not_as_recorded` names the first file that is not here as the agent recorded it, which only
-    the laptop has to ask.
+    the pod's, as routes name them (None: not known); `never_ended` says why a stage has no record; `not_as_recorded`
+    names the first file that is not here as the agent recorded it, which only the laptop has to ask.
     """
 
     directory: Path
