@@ -19,7 +19,7 @@ from orchestrator.shared import journal, stage_record, telemetry
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
 from orchestrator.shared.plan import Plan, RunbookOrigin, Stage
-from orchestrator.shared.stage_record import Evidence
+from orchestrator.shared.stage_record import Evidence, Executed
 from orchestrator.text import count, listing, number, plain
 from orchestrator.verdict import routes
 from orchestrator.verdict.case import Run
@@ -56,6 +56,8 @@ class StageResult(_Model):
     exit_code: int | None = None
     tests: Annotated[TestSummary, _AS_IT_IS] = {}
     routes: dict[str, str] = {}
+    executed: Annotated[dict[str, Executed], _AS_IT_IS] = {}
+    used_cuda: bool = False
     artifacts: list[ArtifactResult] = []
     notes: list[str] = []
 
@@ -190,10 +192,13 @@ def _judge_stage(
         exit_code=told["exit_code"] if told and isinstance(told.get("exit_code"), int) else None,
         notes=[
             *_notes(told or {}),
+            *(f"route.{op} on the CPU is taken at its tests' word" for op in routes.at_their_word(judgement.routes)),
             *telemetry.summaries(telemetry.read(run.directory / "stages" / stage["name"] / telemetry.FILE)),
         ],
         tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
+        executed=judgement.executed,
+        used_cuda=judgement.used_cuda,
         artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
     )
 
@@ -304,13 +309,15 @@ def _summary(
     other_left_out = len(plan["left_out"]) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
     not_passed = [s for s in stages if s.status != "passed"]
+    on_gpu = sum(stage.used_cuda for stage in stages)
     optional = [s.name for s in not_passed if not s.required]
     parts = [
         f"{verdict} on {_device(verdict, plan, stages)}",
-        f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed",
         f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
+        f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed",
+        f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",

@@ -117,9 +117,10 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
     """The plan of one run; its id is later than `after`, the id of the newest run that is known."""
     runbook, pod, tree, have = work.runbook, work.pod, work.tree, place.have
     variables = variables_of(runbook, pod)
-    left_out = _left_out(runbook, have)
+    left_out = [] if _broken_promise(pod, have) else _left_out(runbook, have)  # all are blocked
     gone = {stage["name"] for stage in left_out}
-    missing = unmet(runbook.requires, have)
+    broken, unsupported = _broken_promise(pod, have), unmet(runbook.requires, have)
+    missing = broken or (unsupported and f"requires {unsupported}")
     stages = [_planned(s, runbook, variables[s.name], tree, missing) for s in runbook.stages if s.name not in gone]
     moment = _moment(after)
     plan = Plan(
@@ -262,16 +263,21 @@ def _planned(
         pytest=stage.is_pytest,
         exclusive=stage.exclusive,
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
-        expect=_expect(stage),
-        blocked=f"requires {missing}" if missing else _absent(stage, tree),
+        expect=_expect(stage, runbook),
+        blocked=missing or _absent(stage, tree),
     )
 
 
-def _expect(stage: RunbookStage) -> dict[str, Any]:
-    """What the stage is asked for; of tests, one pass where it does not say."""
-    if not stage.is_pytest:
-        return stage.expect
-    return {**stage.expect, "tests": {"min_passed": 1, **stage.expect.get("tests", {})}}
+def _broken_promise(pod: Pod, have: Capabilities) -> str | None:
+    """A GPU that the inventory promises and the pod does not have: nothing is judged there by what it has instead."""
+    return f"the pod promises {pod.gpu}, and nvidia-smi lists no GPU" if pod.gpu and not have.cuda else None
+
+
+def _expect(stage: RunbookStage, runbook: Runbook) -> dict[str, Any]:
+    """What the stage is asked for; of tests, one pass where it does not say; the device of one that is for CUDA."""
+    tests = {"tests": {"min_passed": 1, **stage.expect.get("tests", {})}} if stage.is_pytest else {}
+    computes = _needs_cuda(stage.when) or ((stage.is_pytest or stage.exclusive) and _needs_cuda(runbook.requires))
+    return {**({"device": "cuda"} if computes else {}), **stage.expect, **tests}
 
 
 def _absent(stage: RunbookStage, tree: Tree) -> str | None:
@@ -285,4 +291,8 @@ def _absent(stage: RunbookStage, tree: Tree) -> str | None:
 
 
 def _is_cuda(stage: RunbookStage, runbook: Runbook) -> bool:
-    return any(c == "cuda" or c.startswith("sm>=") for c in (*stage.when, *runbook.requires))
+    return _needs_cuda([*stage.when, *runbook.requires]) or stage.expect.get("device") == "cuda"
+
+
+def _needs_cuda(conditions: Iterable[str]) -> bool:
+    return any(condition == "cuda" or condition.startswith("sm>=") for condition in conditions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterator, Optional
 
 from orchestrator.shared.text import listing
+from orchestrator.verdict import execution
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
@@ -27,6 +28,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     for module in record["foreign_modules"]:
         yield f"module {module['name']} was imported from {module['file']}, outside the tree, which holds it too"
     yield from _gpu(case)
+    yield from execution.doubts(case)
     if record["guarded"] is False:
         yield "Python ran with -I, -E or -S, or its report was damaged: where its modules came from is not known"
 
@@ -38,5 +40,5 @@ def _gpu(case: Case) -> Iterator[Optional[str]]:
     if case.stage["exclusive"] and case.stage["cuda"]:
         if not use:
             yield "whether it had the GPU to itself was not recorded"
-        if case.evidence["used_cuda"] is False:
+        if "device" not in case.expect and case.evidence["used_cuda"] is False:  # a plan before a device was owed
             yield "it wants a GPU for itself, and no Python of it has used CUDA"

@@ -10,9 +10,9 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
-from orchestrator.shared.stage_record import File
+from orchestrator.shared.stage_record import Executed, File
 from orchestrator.shared.text import plain
-from orchestrator.verdict import integrity, output, routes, tests
+from orchestrator.verdict import execution, integrity, output, routes, tests
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.status import Status
@@ -37,7 +37,7 @@ class Judgement:
 
     `tests` counts outcomes (empty if no session was seen) and lists what did not simply pass; `routes` maps an
     operation to the number of passed tests for each route that they recorded; `artifacts` are those asked for that are
-    there.
+    there; `executed` has the launches by device, `used_cuda` says whether anything was computed on CUDA.
     """
 
     status: Status
@@ -45,6 +45,8 @@ class Judgement:
     tests: tests.Summary = field(default_factory=lambda: tests.Summary())
     routes: Dict[str, Dict[str, int]] = field(default_factory=dict)
     artifacts: List[File] = field(default_factory=list)
+    executed: Dict[str, Executed] = field(default_factory=dict)
+    used_cuda: bool = False
 
 
 def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Status]) -> Judgement:
@@ -60,7 +62,13 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
             case.malformed = str(e)
     status, reason = next(_matches(case), ("passed", ""))
     return Judgement(
-        status, plain(reason, _REASON_LENGTH), tests.summary(case), routes.taken(case), artifacts.delivered(case)
+        status,
+        plain(reason, _REASON_LENGTH),
+        tests.summary(case),
+        routes.taken(case),
+        artifacts.delivered(case),
+        case.record["executed"] if case.record else {},
+        bool(case.record and case.record["used_cuda"]),
     )
 
 
@@ -125,8 +133,7 @@ def _untrusted(case: Case) -> Optional[str]:
 def _not_there(case: Case) -> Optional[str]:
     if not case.stage["pytest"] and not artifacts.asked(case):
         return "no evidence asked"
-    wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
-    return _first(artifacts.problems(case), wrong_routes, output.tracebacks(case))
+    return _first(execution.problems(case), artifacts.problems(case), routes.problems(case), output.tracebacks(case))
 
 
 def _not_at_home(case: Case) -> Optional[str]:
@@ -158,7 +165,8 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         "invalid",
         "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
-        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU",
+        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU, "
+        "kernels of a CUDA stage in the interpreter",
         _untrusted,
     ),
     Rule(
@@ -168,8 +176,9 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "invalid",
-        "what was asked for is not there: an artifact, a text that it must hold, a route or a check; an artifact that "
-        "holds a secret's value; or no evidence was asked for at all",
+        "what was asked for is not there: work on the GPU of a stage that is for CUDA, an artifact, a text that it must "
+        "hold, a route that was seen, or a check; an artifact that holds a secret's value; or no evidence was asked for "
+        "at all",
         _not_there,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),

@@ -86,9 +86,9 @@ def _calls_function(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    guards.installed().begin_test(item.nodeid)
     yield
-    if guards.test_around() is None:  # not one inside another test, whose work it is
-        guards.installed().note_test(item.nodeid)
+    guards.installed().note_test(item.nodeid)
 
 
 @pytest.hookimpl(specname="pytest_pyfunc_call")
