@@ -192,7 +192,7 @@ def _judge_stage(
         exit_code=told["exit_code"] if told and isinstance(told.get("exit_code"), int) else None,
         notes=[
             *_notes(told or {}),
-            *(f"route.{op} on the CPU is taken at its tests' word" for op in routes.at_their_word(judgement.routes)),
+            *_at_their_word(run, judgement.routes),
             *telemetry.summaries(telemetry.read(run.directory / "stages" / stage["name"] / telemetry.FILE)),
         ],
         tests=judgement.tests,
@@ -220,6 +220,11 @@ def _notes(facts: Mapping[str, Any]) -> Iterator[str]:
     outlived = [_outlived(process) for process in _mappings(facts.get("leftovers"))]
     if outlived:
         yield f"processes that outlived it were ended: {listing(outlived)}"
+
+
+def _at_their_word(run: Run, taken: routes.Routes) -> Iterator[str]:
+    for operation in routes.at_their_word(taken) if run.format > 1 else ():
+        yield f"route.{plain(operation)} on the CPU is what its tests say: nothing there can be seen"
 
 
 def _outlived(process: Mapping[str, Any]) -> str:
@@ -309,16 +314,18 @@ def _summary(
     other_left_out = len(plan["left_out"]) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
     not_passed = [s for s in stages if s.status != "passed"]
+    how_many = f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed"
     on_gpu = sum(stage.used_cuda for stage in stages)
     optional = [s.name for s in not_passed if not s.required]
     parts = [
         f"{verdict} on {_device(verdict, plan, stages)}",
+        how_many if not_passed else "",
         f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
-        f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed",
-        f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
+        how_many if not not_passed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
+        f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan["dirty"] else "",

@@ -27,7 +27,7 @@ _MOST_KERNELS = 200
 
 @dataclass
 class Work:
-    """Launches of Triton's kernels by device (`cuda:0`, `cpu:interpreted`) and name; whether there was other CUDA work."""
+    """Launches of Triton's kernels by device (`cuda:0`, `cpu:interpreted`) and name; whether CUDA did other work."""
 
     launches: Dict[str, Dict[str, int]] = field(default_factory=dict)
     other_cuda: bool = False
@@ -112,7 +112,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     """A CUDA stage that ran kernels in the interpreter, where they prove nothing about the GPU."""
     interpreted = case.evidence["executed"].get(INTERPRETED)
     if case.expect.get("device") == "cuda" and interpreted:
-        yield f"it is for CUDA, and Triton's interpreter ran kernels of it on the CPU: {listing(interpreted['kernels'])}"
+        yield f"it is for CUDA, and Triton's interpreter ran its kernels on the CPU: {listing(interpreted['kernels'])}"
 
 
 def problems(case: Case) -> Iterator[Optional[str]]:

@@ -1,4 +1,4 @@
-"""Whether the routes that tests recorded are those that their stage owes, and were seen, on a device that the pod has."""
+"""Whether the routes that tests recorded are those that their stage owes, were seen, and are on the pod's devices."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Owed(_Backend, total=False):
 
 Asked = Dict[str, Union[str, Owed]]
 """Operation -> backend, which every passed test owes; or what is owed by which of them."""
+Routes = Mapping[str, Mapping[str, int]]
+"""Operation -> route (`backend@device`) -> the number of passed tests."""
 
 _ARCHITECTURE = re.compile(r"cuda:sm_\d+")
 _TRITON = "triton"
@@ -43,7 +45,7 @@ def devices(plan: Mapping[str, Any]) -> Optional[FrozenSet[str]]:
 
 
 def taken(case: Case) -> Dict[str, Dict[str, int]]:
-    """By operation and route (`backend@device`), the number of passed tests that recorded it and were seen to take it."""
+    """By operation and route (`backend@device`), the number of passed tests that recorded it, and were seen to."""
     found: Dict[str, Dict[str, int]] = {}
     for test in case.session.with_outcome("passed"):
         for name in test.routes:
@@ -55,7 +57,7 @@ def taken(case: Case) -> Dict[str, Dict[str, int]]:
     return found
 
 
-def at_their_word(routes: Mapping[str, Mapping[str, int]]) -> List[str]:
+def at_their_word(routes: Routes) -> List[str]:
     """The operations of which some routes are only what tests say: nothing can be seen of work on the CPU."""
     return [op for op, counts in routes.items() if any(_device(route).startswith("cpu") for route in counts)]
 

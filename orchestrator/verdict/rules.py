@@ -176,9 +176,8 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "invalid",
-        "what was asked for is not there: work on the GPU of a stage that is for CUDA, an artifact, a text that it must "
-        "hold, a route that was seen, or a check; an artifact that holds a secret's value; or no evidence was asked for "
-        "at all",
+        "what was asked for is not there: the GPU's work of a stage for CUDA; an artifact, a text that it must hold, a "
+        "route that was seen, or a check; an artifact that holds a secret's value; or no evidence was asked for at all",
         _not_there,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),

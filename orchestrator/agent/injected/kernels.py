@@ -63,16 +63,14 @@ class Launches:
         if hasattr(getattr(knobs, _HOOK, None), "add"):
             setattr(type(knobs), _HOOK, _Chained(self._on_hook, getattr(knobs, _HOOK)))
             return
-        compiled = getattr(getattr(triton, "compiler", None), "CompiledKernel", None)
-        prepare = getattr(compiled, "launch_metadata", None)
-        if prepare is None:  # older than 3.0
-            return
+        compiled = triton.compiler.CompiledKernel
+        prepare = compiled.launch_metadata  # not there before 3.0: nothing is watched then
 
         def launch_metadata(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             self._launched(getattr(kernel, "name", None))
             return prepare(kernel, *args, **kwargs)
 
-        compiled.launch_metadata = launch_metadata  # type: ignore[union-attr]
+        compiled.launch_metadata = launch_metadata
 
     def _on_hook(self, metadata: Any) -> None:
         # Not its get(), which would have the kernel's author compute what only a profiler asks for.
@@ -90,19 +88,19 @@ class Launches:
             return
 
     def _watch_interpreter(self, interpreter: Any) -> None:
-        executor = getattr(interpreter, "GridExecutor", None)
-        call = getattr(executor, "__call__", None)
-        if call is None:
-            return
+        call = interpreter.GridExecutor.__call__
 
         def counted(grid: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                self._count(INTERPRETED, str(getattr(grid.fn, "__name__", "?"))[:_NAME_LENGTH])
-            except Exception:  # as above
-                pass
+            self._interpreted(grid)
             return call(grid, *args, **kwargs)
 
-        executor.__call__ = counted  # type: ignore[union-attr]
+        interpreter.GridExecutor.__call__ = counted
+
+    def _interpreted(self, grid: Any) -> None:
+        try:
+            self._count(INTERPRETED, str(grid.fn.__name__)[:_NAME_LENGTH])
+        except Exception:  # as above
+            return
 
 
 class _Chained:

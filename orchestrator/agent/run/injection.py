@@ -15,7 +15,8 @@ from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.observed import OBSERVED, SESSIONS
+from orchestrator.agent.run.observed import SESSIONS
+from orchestrator.verdict import execution
 
 PACKAGE = "nsa_pod_injected"
 _START = "import sys; sys.path.append({path!r}); from {package} import guard; guard.install()"
@@ -54,7 +55,7 @@ class Injection:
         folder = self._places.stage(stage)
         own = {
             "tree": str(self._places.tree),
-            "report": str(folder / OBSERVED),
+            "report": str(folder / execution.FILE),
             "sessions": str(folder / SESSIONS),
         }
         (self._places.injected / FILE).write_text(

@@ -9,8 +9,7 @@ from typing import Any, Dict, Mapping, Optional
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.stage_record import ForeignModule
 from orchestrator.shared.text import plain
-from orchestrator.verdict.execution import FILE as OBSERVED
-from orchestrator.verdict.execution import Execution, lines
+from orchestrator.verdict.execution import FILE, Execution, lines
 from orchestrator.verdict.outcomes import Malformed
 
 SESSIONS = "sessions"
@@ -36,7 +35,7 @@ def read_observed(folder: Path) -> Observed:
     """The report in a stage's folder."""
     seen = Observed()
     try:
-        with open_inside(folder, OBSERVED) as f:
+        with open_inside(folder, FILE) as f:
             seen.guarded = True
             for line in lines(f):
                 _fold(seen, line)
