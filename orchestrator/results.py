@@ -336,8 +336,13 @@ def _summary(
 
 
 def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
-    """CUDA where the verdict is about stages that need it, and a green one where one of them passed; else CPU."""
+    """CUDA where the verdict is about stages that need it, and a green one where one that passed ran there; else CPU."""
     if not plan["promises"]["cuda"]:
         return "CPU"
-    about = [stage for stage in stages if stage.cuda and (stage.status == "passed" or verdict != "passed")]
+    about = [
+        stage
+        for stage in stages
+        if stage.cuda
+        and (verdict != "passed" or (stage.status == "passed" and (stage.used_cuda or plan["format"] == 1)))
+    ]
     return "CUDA" if about else "CPU"
