@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.honesty import artifact_cases, environment_cases, pytest_cases, route_cases, run_cases, tree_cases
+from tests.honesty import (
+    artifact_cases,
+    cuda_cases,
+    environment_cases,
+    pytest_cases,
+    route_cases,
+    run_cases,
+    tree_cases,
+)
 from tests.honesty.case import Case
 
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
+    "The GPU": cuda_cases.CASES,
     "The tree": tree_cases.CASES,
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
