@@ -336,7 +336,7 @@ def _summary(
 
 
 def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
-    """CUDA where the verdict is about stages that need it, and a green one where one that passed ran there; else CPU."""
+    """CUDA where the verdict is about stages that need it, and a green one where one of them ran there; else CPU."""
     if not plan["promises"]["cuda"]:
         return "CPU"
     about = [

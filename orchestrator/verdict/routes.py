@@ -67,42 +67,53 @@ def problems(case: Case) -> Iterator[str]:
     elsewhere; what ran on CUDA ran on no device of the pod, where those are known.
     """
     passed = case.session.with_outcome("passed")
-    for op, given in (case.expect.get("routes") or {}).items():
-        if case.run.format == 1:
-            yield from _of_format_1(op, str(given), passed)
-        else:
-            yield from _of_owed(case, op, {"backend": given} if isinstance(given, str) else given, passed)
+    owed = {op: _full(given) for op, given in (case.expect.get("routes") or {}).items()}
+    for op, one in owed.items():
+        yield from _of_format_1(op, one, passed) if case.run.format == 1 else _not_recorded(op, one, passed)
     for test in passed:
         for name in test.routes:
             for route in _recorded(test, _operation(name)):
                 wrong = _wrong_device(_device(route), execution.is_for_cuda(case.stage), case.run.devices)
                 if wrong:
                     yield f"{plain(name, 80)} was {route}, {wrong}"
+    for op, one in owed.items():
+        yield from _not_seen(case, op, one, passed)
 
 
-def _of_owed(case: Case, op: str, owed: Owed, passed: List[Test]) -> Iterator[str]:
-    backend, pattern = owed["backend"], owed.get("tests", "")
-    owing = [test for test in passed if re.search(pattern, test.id)]
-    if not any(_recorded(test, op) for test in owing):
-        which = f" that matches {pattern!r}" if pattern else ""
+def _full(given: Union[str, Owed]) -> Owed:
+    return {"backend": given} if isinstance(given, str) else given
+
+
+def _owing(owed: Owed, passed: List[Test]) -> List[Test]:
+    return [test for test in passed if re.search(owed.get("tests", ""), test.id)]
+
+
+def _not_recorded(op: str, owed: Owed, passed: List[Test]) -> Iterator[str]:
+    backend, owing = owed["backend"], _owing(owed, passed)
+    silent = [test for test in owing if not _recorded(test, op)]
+    if len(silent) == len(owing):
+        which = f" that matches {owed['tests']!r}" if "tests" in owed else ""
         yield f"no passed test{which} recorded route.{op}, expected {backend}"
     for test in owing:
         for route in _recorded(test, op):
             if route.partition("@")[0] != backend:
                 yield f"route.{op} was {route}, expected {backend} ({test.id})"
-    silent = [test for test in owing if not _recorded(test, op)]
     if silent:
         more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
         yield f"{silent[0].id} passed and recorded no route.{op}, expected {backend}{more}"
-    for test in owing:
+
+
+def _not_seen(case: Case, op: str, owed: Owed, passed: List[Test]) -> Iterator[str]:
+    for test in _owing(owed, passed):
         for route in _recorded(test, op):
             unseen = _unseen(case, test, route) or _without_kernel(case, test, route, owed.get("kernels"))
             if unseen:
                 yield f"route.{op} was {route} by its own account, but {test.id} {unseen}"
 
 
-def _of_format_1(op: str, backend: str, passed: List[Test]) -> Iterator[str]:
+def _of_format_1(op: str, owed: Owed, passed: List[Test]) -> Iterator[str]:
     """It was enough that some passed test took the backend, and none another."""
+    backend = owed["backend"]
     routes = [route for test in passed for route in _recorded(test, op)]
     if not routes:
         yield f"no passed test recorded route.{op}, expected {backend}"

@@ -112,8 +112,8 @@ LIES = [
         _tests("interpreted_beside", INTERPRETED),
     ),
     _lie(
-        "asks_and_times", "a script asks which GPUs there are, and computes on the CPU", "launched no kernel on the GPU",
-        "computes", _script("asks_and_times", ONLY_ASKS),
+        "asks_and_times", "a bench asks which GPUs there are, and measures elsewhere", "launched no kernel on the GPU",
+        "only_asks", _script("asks_and_times", ONLY_ASKS),
     ),
     _lie(
         "hides_the_gpu", "a script hides the GPU from itself", "launched no kernel on the GPU", "computes",
