@@ -92,12 +92,24 @@ MILESTONES: dict[str, Callable[[torch.device], Outcome]] = {
 }
 
 
+NUMBERS = tuple(name.split()[0] for name in MILESTONES)
+
+
+def _numbers(text: str) -> tuple[str, ...]:
+    asked = tuple(text.split(","))
+    if not set(asked) <= set(NUMBERS):
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(NUMBERS)}, got {text!r}")
+    return asked
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all of them on the GPU if there is one."""
-    argparse.ArgumentParser(prog="python -m nsa.milestones", description=__doc__).parse_args(argv)
+    """Run all of them, or those that are asked for, on the GPU if there is one."""
+    parser = argparse.ArgumentParser(prog="python -m nsa.milestones", description=__doc__)
+    parser.add_argument("--only", type=_numbers, default=NUMBERS, help="such as M0,M2; default: all")
+    only = parser.parse_args(argv).only
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    outcomes = {name: milestone(device) for name, milestone in MILESTONES.items()}
+    outcomes = {name: milestone(device) for name, milestone in MILESTONES.items() if name.split()[0] in only}
     for name, (status, told) in outcomes.items():
         print(f"{name:<12} {status:<8} {told}")
     wrong = [name for name, (status, _) in outcomes.items() if status == "WRONG"]

@@ -20,7 +20,7 @@ from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
 from orchestrator.shared.plan import Plan, RunbookOrigin, Stage, is_not_the_commits, with_sabotage
 from orchestrator.shared.schema import first_error
-from orchestrator.shared.stage_record import Built, Evidence, Left
+from orchestrator.shared.stage_record import Built, Evidence, Executed, Left
 from orchestrator.text import count, listing, number, plain
 from orchestrator.verdict import routes
 from orchestrator.verdict.case import Run
@@ -58,6 +58,8 @@ class StageResult(_Model):
     exit_code: int | None = None
     tests: Annotated[TestSummary, _AS_IT_IS] = {}
     routes: dict[str, str] = {}
+    executed: Annotated[dict[str, Executed], _AS_IT_IS] = {}
+    used_cuda: bool = False
     artifacts: list[ArtifactResult] = []
     left: Annotated[Left, _AS_IT_IS] | None = None
     kills: Annotated[Kills, _AS_IT_IS] = {}
@@ -194,10 +196,13 @@ def _judge_stage(
         exit_code=told["exit_code"] if told and isinstance(told.get("exit_code"), int) else None,
         notes=[
             *_notes(told or {}),
+            *_at_their_word(run, judgement.routes),
             *telemetry.summaries(telemetry.read(run.directory / "stages" / stage["name"] / telemetry.FILE)),
         ],
         tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
+        executed=judgement.executed,
+        used_cuda=judgement.used_cuda,
         artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
         left=_left(told or {}),
         kills=judgement.kills,
@@ -245,6 +250,11 @@ def _some(told: Left | Built) -> str:
     """The first of them, and how many more there are."""
     more = told["count"] - len(told["first"])
     return ", ".join(map(plain, told["first"])) + (f" and {more} more" if more > 0 else "")
+
+
+def _at_their_word(run: Run, taken: routes.Routes) -> Iterator[str]:
+    for operation in routes.at_their_word(taken) if run.format > 1 else ():
+        yield f"route.{plain(operation)} on the CPU is what its tests say: nothing there can be seen"
 
 
 def _outlived(process: Mapping[str, Any]) -> str:
@@ -334,15 +344,19 @@ def _summary(
     other_left_out = len(plan["left_out"]) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
     not_passed = [s for s in stages if s.status != "passed"]
+    how_many = f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed"
+    on_gpu = sum(stage.used_cuda for stage in stages)
     optional = [s.name for s in not_passed if not s.required]
     parts = [
         f"{verdict} on {_device(verdict, plan, stages)}",
-        f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed",
+        how_many if not_passed else "",
         f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
         _sabotage(plan, stages),
+        how_many if not not_passed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
+        f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan["dirty"] else "",
@@ -364,8 +378,13 @@ def _sabotage(plan: Plan, stages: list[StageResult]) -> str:
 
 
 def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
-    """CUDA where the verdict is about stages that need it, and a green one where one of them passed; else CPU."""
+    """CUDA where the verdict is about stages that need it, and a green one where one of them ran there; else CPU."""
     if not plan["promises"]["cuda"]:
         return "CPU"
-    about = [stage for stage in stages if stage.cuda and (stage.status == "passed" or verdict != "passed")]
+    about = [
+        stage
+        for stage in stages
+        if stage.cuda
+        and (verdict != "passed" or (stage.status == "passed" and (stage.used_cuda or plan["format"] == 1)))
+    ]
     return "CUDA" if about else "CPU"

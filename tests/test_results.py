@@ -126,7 +126,13 @@ ON_CUDA = "  - {name: g, run: [tool], when: [cuda], required: false, expect: {ar
     ("extra", "facts", "begins"),
     [
         ("", None, "passed on CPU; 1 of 1 stage passed"),
-        (ON_CUDA, {}, "passed on CUDA; 2 of 2 stages passed"),
+        (ON_CUDA, {"used_cuda": True}, "passed on CUDA; 2 of 2 stages passed; 1 stage ran kernels on the GPU"),
+        (
+            ON_CUDA,
+            {},
+            "passed on CPU; 1 of 2 stages passed; optional and not passed: g; 0 stages ran kernels on the GPU",
+        ),
+        (ON_CUDA.replace("{artifacts", "{device: any, artifacts"), {}, "passed on CPU; 2 of 2 stages passed"),
         (ON_CUDA, {"exit_code": 1}, "passed on CPU; 1 of 2 stages passed; optional and not passed: g"),
         (ON_CUDA.replace("false", "true"), {"exit_code": 1}, "failed on CUDA; 1 of 2 stages passed"),
     ],

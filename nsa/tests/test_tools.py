@@ -191,6 +191,14 @@ def test_milestones_run_and_what_did_not_run_is_no_pass(
     ]
 
 
+def test_some_milestones_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert milestones.main(["--only", "M3"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["M3", "milestones"]
+    with pytest.raises(SystemExit):
+        milestones.main(["--only", "M7"])
+    assert "expected some of M0,M1,M2,M3" in capsys.readouterr().err
+
+
 def test_a_wrong_milestone_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(milestones, "MILESTONES", {"M3 decoding": milestones.decoding})
     monkeypatch.setattr(milestones.blocks, "reads_expected", lambda t, config: 1)

@@ -133,9 +133,10 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
     """The plan of one run; its id is later than `after`, the id of the newest run that is known."""
     runbook, pod, tree, have = work.runbook, work.pod, work.tree, place.have
     variables = variables_of(runbook, pod)
-    left_out = _left_out(runbook, have)
+    left_out = [] if _broken_promise(pod, have) else _left_out(runbook, have)  # all are blocked
     gone = {stage["name"] for stage in left_out}
-    missing = unmet(runbook.requires, have)
+    broken, unsupported = _broken_promise(pod, have), unmet(runbook.requires, have)
+    missing = broken or (unsupported and f"requires {unsupported}")
     stages = [_planned(s, work, variables[s.name], missing) for s in runbook.stages if s.name not in gone]
     moment = _moment(after)
     plan = Plan(
@@ -281,12 +282,17 @@ def _planned(stage: RunbookStage, work: Work, variables: Variables, missing: str
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
         expect=_expect(stage, runbook, work.tree.commit),
         builds=list(stage.builds),
-        blocked=f"requires {missing}" if missing else _absent(stage, work.tree),
+        blocked=missing or _absent(stage, work.tree),
     )
     asked = stage.expect.get("mutants", ()) if work.sabotage else ()
     if asked:
         planned["mutants"] = [_mutant(mutant, work.mutants[mutant["patch"]]) for mutant in asked]
     return planned
+
+
+def _broken_promise(pod: Pod, have: Capabilities) -> str | None:
+    """A GPU that the inventory promises and the pod does not have: nothing is judged there by what it has instead."""
+    return f"the pod promises {pod.gpu}, and nvidia-smi lists no GPU" if pod.gpu and not have.cuda else None
 
 
 def _mutant(asked: Mapping[str, str], made: Mutation) -> Mutant:
@@ -298,12 +304,16 @@ def _mutant(asked: Mapping[str, str], made: Mutation) -> Mutant:
 
 
 def _expect(stage: RunbookStage, runbook: Runbook, commit: str) -> dict[str, Any]:
-    """What the stage is asked for: of tests, one pass where it does not say; artifacts as named for this commit."""
+    """What the stage is asked for: of tests, one pass where it does not say; artifacts as named for this commit; the
+    device of one that is for CUDA.
+    """
     expect = dict(stage.expect)
     if "artifacts" in expect:
         expect["artifacts"] = [_named_for(artifact, commit) for artifact in expect["artifacts"]]
     if stage.is_pytest:
         expect["tests"] = {"min_passed": 1, **expect.get("tests", {})}
+    if _needs_cuda(stage.when) or ((stage.is_pytest or stage.exclusive) and _needs_cuda(runbook.requires)):
+        expect.setdefault("device", "cuda")
     outside = [*runbook.outside, *stage.outside, *expect.get("outside", ())]
     if outside:
         expect["outside"] = outside
@@ -326,4 +336,8 @@ def _absent(stage: RunbookStage, tree: Tree) -> str | None:
 
 
 def _is_cuda(stage: RunbookStage, runbook: Runbook) -> bool:
-    return any(c == "cuda" or c.startswith("sm>=") for c in (*stage.when, *runbook.requires))
+    return _needs_cuda([*stage.when, *runbook.requires]) or stage.expect.get("device") == "cuda"
+
+
+def _needs_cuda(conditions: Iterable[str]) -> bool:
+    return any(condition == "cuda" or condition.startswith("sm>=") for condition in conditions)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from orchestrator.plan.plan import EnvironmentRecord, environment_record
 from orchestrator.results import Result, StageResult
 from orchestrator.shared.plan import Plan, is_not_the_commits
-from orchestrator.text import markdown, number, seconds, size
+from orchestrator.text import listing, markdown, number, seconds, size
 from orchestrator.verdict.tests import Summary as TestSummary
 
 _ROWS_SHOWN = 12
@@ -111,11 +111,22 @@ def _stages(stages: Sequence[StageResult]) -> str:
             seconds(stage.seconds),
             _counts(stage.tests),
             ", ".join(f"{markdown(op)}: {markdown(route)}" for op, route in stage.routes.items()) or "-",
+            _executed(stage),
             markdown(stage.reason) or "-",
         )
         for stage in stages
     ]
-    return "## Stages\n\n" + _table(("stage", "status", "time", "tests", "routes", "reason"), rows)
+    return "## Stages\n\n" + _table(("stage", "status", "time", "tests", "routes", "executed", "reason"), rows)
+
+
+def _executed(stage: StageResult) -> str:
+    """What was seen to run, by device; other work on CUDA has no names."""
+    seen = [
+        f"{markdown(device)}: {of['launches']} launched ({markdown(listing(of['kernels']))})"
+        for device, of in stage.executed.items()
+    ]
+    other = stage.used_cuda and not any(device.startswith("cuda") for device in stage.executed)
+    return "; ".join([*seen, *(["cuda"] if other else [])]) or "-"
 
 
 def _counts(tests: TestSummary) -> str:

@@ -124,7 +124,7 @@ class Evidence(TypedDict):
     journal_ok: bool
     gpu: Optional[GpuUse]
     guarded: Optional[bool]  # whether the guard was loaded; None for a stage that is no Python
-    used_cuda: Optional[bool]  # whether a Python of it has; None if none of them knew torch
+    used_cuda: Optional[bool]  # whether a process of it computed on CUDA; None where nobody could look
     executed: Dict[str, Executed]  # by device: cuda:0, cpu:interpreted
     foreign_modules: List[ForeignModule]
     elsewhere: List[Elsewhere]

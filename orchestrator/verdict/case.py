@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Callable, FrozenSet, List, Mapping, NamedTuple
 from orchestrator.shared.files import Refused, clause, open_inside
 from orchestrator.shared.plan import FORMAT, Stage
 from orchestrator.shared.stage_record import Evidence, File
+from orchestrator.verdict import execution as executions
 from orchestrator.verdict import junit, outcomes
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.artifacts.kind import Finding
@@ -102,6 +103,12 @@ class Case:
     def artifacts(self) -> List[Finding]:
         """What is wrong with the artifacts that are asked for, in their order."""
         return artifacts.found(self)
+
+    @cached_property
+    def execution(self) -> executions.Execution:
+        """What was seen to run in its tests; nothing where the report is missing or malformed."""
+        found: executions.Execution = self._parsed(executions.FILE, executions.read, executions.Execution())[0]
+        return found
 
     def recorded(self, path: str) -> Optional[File]:
         """The record's entry of the file `path` of the run's directory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, TypedDict
 
 from orchestrator.shared.schema import Error, errors
-from orchestrator.verdict import exit_codes, integrity, routes, sabotage, tests
+from orchestrator.verdict import execution, exit_codes, integrity, routes, sabotage, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
 
@@ -17,6 +17,7 @@ class Expect(TypedDict, total=False):
 
     tests: tests.Asked
     routes: routes.Asked
+    device: execution.Asked
     artifacts: List[artifacts.Asked]
     allow_tracebacks: bool
     outside: List[integrity.Glob]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Iterator, NewType, Optional
 
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import listing
+from orchestrator.verdict import execution
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
@@ -44,6 +45,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     for line in record["escaped"]:
         yield f"a pytest ran out of the agent's sight: it printed {line!r}"
     yield from _gpu(case)
+    yield from execution.doubts(case)
     if record["guarded"] is False:
         yield "Python ran with -S, or its report was damaged: where its modules came from is not known"
 
@@ -68,5 +70,5 @@ def _gpu(case: Case) -> Iterator[Optional[str]]:
     if case.stage["exclusive"] and case.stage["cuda"]:
         if not use:
             yield "whether it had the GPU to itself was not recorded"
-        if case.evidence["used_cuda"] is False:
+        if "device" not in case.expect and case.evidence["used_cuda"] is False:  # a plan before a device was owed
             yield "it wants a GPU for itself, and no Python of it has used CUDA"

@@ -10,9 +10,9 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
-from orchestrator.shared.stage_record import File
+from orchestrator.shared.stage_record import Executed, File
 from orchestrator.shared.text import plain
-from orchestrator.verdict import exit_codes, integrity, output, routes, runners, sabotage, tests
+from orchestrator.verdict import execution, exit_codes, integrity, output, routes, runners, sabotage, tests
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.status import Status
@@ -37,7 +37,7 @@ class Judgement:
 
     `tests` counts outcomes (empty if no session was seen) and lists what did not simply pass; `routes` maps an
     operation to the number of passed tests for each route that they recorded; `artifacts` are those asked for that are
-    there.
+    there; `executed` has the launches by device, `used_cuda` says whether anything was computed on CUDA.
     """
 
     status: Status
@@ -46,6 +46,8 @@ class Judgement:
     routes: Dict[str, Dict[str, int]] = field(default_factory=dict)
     artifacts: List[File] = field(default_factory=list)
     kills: sabotage.Kills = field(default_factory=lambda: sabotage.Kills())
+    executed: Dict[str, Executed] = field(default_factory=dict)
+    used_cuda: bool = False
 
 
 def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Status]) -> Judgement:
@@ -67,6 +69,8 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         routes.taken(case),
         artifacts.delivered(case),
         sabotage.summary(case),
+        case.record["executed"] if case.record else {},
+        bool(case.record and case.record["used_cuda"]),
     )
 
 
@@ -143,10 +147,10 @@ def _untrusted(case: Case) -> Optional[str]:
 def _not_there(case: Case) -> Optional[str]:
     if not case.stage["pytest"] and not artifacts.asked(case) and not case.session.started:
         return "no evidence asked"
-    wrong_routes = routes.problems(case.stage, routes.taken(case), case.run.devices)
     return _first(
+        execution.problems(case),
         artifacts.problems(case),
-        wrong_routes,
+        routes.problems(case),
         tests.unchecked(case),
         runners.none_ran(case),
         exit_codes.unseen(case),
@@ -200,9 +204,9 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         "invalid",
         "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
-        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU; "
-        "an artifact older than the stage, equal to a file of the commit (unless `reproducible: true`), a Git LFS "
-        "pointer, or against a check with `impossible: true`",
+        "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU, "
+        "kernels of a CUDA stage in the interpreter; an artifact older than the stage, equal to a file of the commit "
+        "(unless `reproducible: true`), a Git LFS pointer, or against a check with `impossible: true`",
         _untrusted,
     ),
     Rule(
@@ -214,10 +218,11 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "invalid",
-        "what was asked for is not there: an artifact, a column, a row, a key with something under it, a number where "
-        "a column holds numbers, a text that it must hold, a route; a test that checked nothing (`checked: true`); an "
-        "artifact that holds a secret's value; another runner's tests, of which none ran; checked evidence, where "
-        "the exit codes behind a shell were not recorded; or no evidence was asked for at all",
+        "what was asked for is not there: the GPU's work of a stage for CUDA, a route that was seen; an artifact, a "
+        "column, a row, a key with something under it, a number where a column holds numbers, a text that it must "
+        "hold; a test that checked nothing (`checked: true`); an artifact that holds a secret's value; another "
+        "runner's tests, of which none ran; checked evidence, where the exit codes behind a shell were not recorded; "
+        "or no evidence was asked for at all",
         _not_there,
     ),
     Rule(

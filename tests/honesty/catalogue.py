@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.honesty import (
     artifact_cases,
     check_cases,
+    cuda_cases,
     environment_cases,
     pytest_cases,
     route_cases,
@@ -24,6 +25,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
+    "The GPU": cuda_cases.CASES,
     "The tree": tree_cases.CASES,
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,

@@ -388,7 +388,7 @@ LIES = [
         "gpu_unused",
         "a bench wants the GPU for itself, and measures on the CPU",
         "invalid",
-        "no Python of it has used CUDA",
+        "launched no kernel on the GPU",
         "uses_its_gpu",
         stage=bench(False, name="gpu_unused"),
         play=on_gpu("GeForce RTX 4090"),

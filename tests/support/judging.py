@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.verdict.case import Run
+from orchestrator.verdict.outcomes import Session, Test
 from orchestrator.verdict.rules import Judgement, judge_stage
 
 
@@ -19,3 +20,11 @@ def judge(
 ) -> Judgement:
     """The judgement of a planned stage by its record and the files in `folder`."""
     return judge_stage(Run(folder, devices=devices), stage, record, statuses or {})  # type: ignore[arg-type]
+
+
+def session_of(**routes: str) -> Session:
+    """A session of passed tests, by name, each with the route that it recorded for `selected`; none where it is ""."""
+    tests = {name: Test(name, "passed", finished=True) for name in routes}
+    for name, route in routes.items():
+        tests[name].routes = {"route.selected": [route]} if route else {}
+    return Session(started=True, tests=tests)

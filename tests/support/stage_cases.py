@@ -165,7 +165,7 @@ TESTS = [
     routed("fell_back", "invalid", "route.selected was torch@cpu, expected triton", "torch@cpu"),
     routed("one_fell_back", "invalid", "was sdpa@cuda:sm_90, expected triton", "triton@cuda:sm_90", "sdpa@cuda:sm_90"),
     routed("interpreted", "invalid", "triton@cpu:interpreted, expected CUDA", "triton@cpu:interpreted", cuda=True),
-    routed("on_the_gpu", "passed", "", "triton@cuda:sm_90", cuda=True),
+    routed("typed_gpu", "invalid", "launched no kernel of Triton's on the GPU", "triton@cuda:sm_90", cuda=True),
     routed("nonsense_route", "invalid", "expected backend@device", "triton"),
 ]  # fmt: skip
 

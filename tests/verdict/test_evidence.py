@@ -18,10 +18,11 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import stage_record, text
 from orchestrator.shared.stage_record import Evidence, blank, read
 from orchestrator.verdict import junit, outcomes, routes
-from orchestrator.verdict.case import Run
+from orchestrator.verdict.case import Case, Run, Sessions
+from orchestrator.verdict.execution import Execution
 from orchestrator.verdict.rules import judge_stage
 from tests.support.agent_pod import artifact, pytest_stage, stage
-from tests.support.judging import judge
+from tests.support.judging import judge, session_of
 
 STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}
 
@@ -254,11 +255,17 @@ def test_a_bench_owes_the_fact_that_it_had_the_gpu_to_itself(tmp_path: Path) -> 
         (True, ["8.9"], "triton@cpu:interpreted", None),
     ],
 )
-def test_a_route_names_a_device_of_the_pod(cuda: bool, capabilities: list[Any], route: str, wrong: str | None) -> None:
+def test_a_route_names_a_device_of_the_pod(
+    tmp_path: Path, cuda: bool, capabilities: list[Any], route: str, wrong: str | None
+) -> None:
     gpus = [{"compute_cap": capability} for capability in capabilities]
     known = routes.devices({"promises": {"cuda": cuda}, "facts": {"gpus": gpus}})
-    found = list(routes.problems(stage("s", []), {"selected": {route: 1}}, known))
-    assert found == ([f"route.selected was {route}, {wrong}"] if wrong else [])
+    owed = {"tests": {}, "routes": {"selected": "triton"}}
+    case = Case(Run(tmp_path, devices=known), stage("s", [], expect=owed), None)  # type: ignore[arg-type]
+    case.sessions = Sessions(session_of(t=route), None, [], None)
+    case.execution = Execution()
+    case.execution.fold({"ran": {"cuda:0": {"k": 1}}, "test": "t"})
+    assert list(routes.problems(case)) == ([f"route.selected was {route}, {wrong}"] if wrong else [])
 
 
 @pytest.mark.parametrize(

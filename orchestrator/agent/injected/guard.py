@@ -12,6 +12,7 @@ import sys
 
 from .checks import Checks
 from .comparisons import Comparisons
+from .cuda import CudaWork
 from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
@@ -33,7 +34,11 @@ class Guard:
         self.config = config
         self.notes = Notes(config.one("report"))
         self._imports = Imports(config, self.notes)
-        self._launches = Launches(self.notes)
+        self._around = test_around()  # of a process that a test has started
+        self._tests: list[str] = []  # that run in this process, each inside the one before
+        self._any_test = False
+        self._launches = Launches(self.notes, self.test)
+        self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
         self._lost = Lost(self.checks)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
@@ -58,15 +63,32 @@ class Guard:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
-        if found is None:
+        if found is None or not hasattr(found.loader, "exec_module"):  # a mere folder of that name
             return None
         _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
         return found
 
+    def test(self) -> str | None:
+        """The test that this process works for now: of tests inside one another the outermost."""
+        return self._around or (self._tests[0] if self._tests else test_around())
+
+    def begin_test(self, test: str) -> None:
+        """What was counted so far is not the work of `test`, which begins in this process."""
+        if not self._tests:
+            self._launches.note(self.test())
+        if not self._any_test:  # what collection has allocated; between tests hardly anything does
+            self._any_test = True
+            self._cuda.note(self.test())
+        self._tests.append(test)
+
     def note_test(self, test: str) -> None:
-        """Write down what was counted as the work of the test that has just ended in this process."""
-        self._launches.note(test)
-        self._imports.look_at_new()
+        """Write down what was counted as the work of `test`, which has just ended in this process."""
+        if len(self._tests) <= 1:
+            self._launches.note(self.test() or test)
+            self._cuda.note(self.test() or test)
+            self._imports.look_at_new()
+        if self._tests:
+            self._tests.pop()
 
     def note_test_files(self, files: Iterable[str]) -> None:
         """Write down where the tests that a session has collected lie, if not in the tree."""
@@ -75,11 +97,14 @@ class Guard:
     def note_all(self) -> None:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
-        self._launches.note(test_around())
-        self._launches.note_cuda()
+        self._note_work()
         for session in self._sessions:
             if session.pluginmanager.is_blocked(PLUGIN):
                 self.notes.add(session=f"of process {os.getpid()}", wrong="the agent's plugin was kept out of it")
+
+    def _note_work(self) -> None:
+        self._launches.note(self.test())
+        self._cuda.note(self.test(), at_end=True)
 
     def start(self) -> None:
         """Begin to watch this process."""
@@ -96,9 +121,11 @@ class Guard:
         end = os._exit
 
         def _exit(status: int) -> Any:
-            self._launches.note(test_around())
-            self._imports.look_at_new()
-            end(status)
+            try:
+                self._note_work()
+                self._imports.look_at_new()
+            finally:
+                end(status)
 
         os._exit = _exit
 
@@ -155,8 +182,12 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module
         run(module)
-        if done():
+        if not done():
+            return
+        try:
             hook(module)
+        except Exception:  # a version that looks otherwise goes unwatched, and works
+            return
 
     loader.exec_module = exec_module
 

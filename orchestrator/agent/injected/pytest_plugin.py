@@ -122,14 +122,14 @@ def _calls_function(item: pytest.Item) -> bool:
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     guard = guards.installed()
+    outermost = test_around() is None
     guard.checks.begin(item.nodeid)
-    if test_around() is not None:  # one inside another test, whose work it is
-        yield
-        guard.checks.end()
-        return
-    os.environ[TEST_VARIABLE] = item.nodeid
+    guard.begin_test(item.nodeid)
+    if outermost:
+        os.environ[TEST_VARIABLE] = item.nodeid
     yield
-    os.environ.pop(TEST_VARIABLE, None)
+    if outermost:
+        os.environ.pop(TEST_VARIABLE, None)
     guard.checks.end()
     guard.note_test(item.nodeid)
 

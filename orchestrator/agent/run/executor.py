@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
 
 from orchestrator.agent.host import gpu, telemetry
+from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.run import exit_codes, prepare
@@ -84,7 +85,8 @@ class Executor:
         record = blank(self._strays)
         tmp = self._places.tmp(number)
         self._injection.renew()
-        command = self._commands.of(stage, tmp)
+        watch = CudaWatch() if self._plan["promises"]["cuda"] else None
+        command = dataclasses.replace(self._commands.of(stage, tmp), cuda_watch=watch)
         record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
         if record["blocked"] is None:
             try:
@@ -186,8 +188,9 @@ class Executor:
         seen = read_observed(folder)
         is_python = stage["pytest"] or prepare.runs_python(command.argv)
         record["guarded"] = bool(seen.guarded) if is_python else seen.guarded
-        record["used_cuda"] = seen.used_cuda
-        record["executed"] = seen.executed
+        record["executed"] = seen.execution.executed
+        seen_outside = command.cuda_watch is not None and command.cuda_watch.seen
+        record["used_cuda"] = seen.execution.whole.on_cuda or seen_outside
         origins = self._origins.of(command.env)
         record["foreign_modules"] = origins.foreign_modules(seen.origins)
         if not stage["pytest"]:

@@ -16,7 +16,7 @@ from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.run import exit_codes
 from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.observed import OBSERVED
+from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
 PACKAGE = "nsa_pod_injected"
@@ -57,7 +57,7 @@ class Injection:
         """Leave the configuration of `stage`, with what `more` says, for the injected modules."""
         folder = self._places.stage(stage)
         own = {
-            "report": str(folder / OBSERVED),
+            "report": str(folder / execution.FILE),
             "sessions": str(folder / SESSIONS),
         }
         (self._places.injected / FILE).write_text(

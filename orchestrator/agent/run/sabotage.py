@@ -19,7 +19,6 @@ from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Option
 from orchestrator.agent.run.command import Commands, seen_by
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.layout import Layout, Scratch
-from orchestrator.agent.run.observed import OBSERVED
 from orchestrator.agent.run.provenance import Origins
 from orchestrator.agent.run.supervise import CannotStart, Ending, Limits, Supervisor
 from orchestrator.shared import tree
@@ -29,6 +28,7 @@ from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import Mutant, Stage
 from orchestrator.shared.stage_record import Attempt, EndedBy, StageRecord
 from orchestrator.shared.text import plain
+from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
 _FOLDER = "sabotage"
@@ -161,7 +161,7 @@ class Sabotage:
     def _run(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Ending:
         folder, limits = scratch.stage(stage["name"]), stage["limits"]
         command = dataclasses.replace(self._commands, places=scratch).of(stage, tmp)
-        own = {"report": str(folder / OBSERVED), "sessions": str(folder / SESSIONS)}
+        own = {"report": str(folder / execution.FILE), "sessions": str(folder / SESSIONS)}
         self._injection.tell(stage["name"], {**self._origins.of(command.env).config, **own, **wrong.told})
         env = seen_by(command)
         if _BYTECODE in env:  # two sources of one size and second would be one to it
@@ -217,7 +217,7 @@ def _notes(folder: Path) -> List[Mapping[str, Any]]:
     """What the injected modules wrote during an attempt; what is not whole does not count."""
     found: List[Mapping[str, Any]] = []
     try:
-        with open_inside(folder, OBSERVED) as f:
+        with open_inside(folder, execution.FILE) as f:
             for line in f.read(_MAX_BYTES).splitlines():
                 note = json.loads(line)
                 if isinstance(note, dict):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from orchestrator.agent.host import processes
+from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import memory_of
 from orchestrator.agent.run.logs import EventFile, Log
 from orchestrator.shared.redaction import NOTHING, Redactor
@@ -46,6 +47,7 @@ class Command:
     fd_variable: str = ""
     redactor: Redactor = NOTHING
     beside: Sequence[int] = ()  # helpers of the agent's own while it runs
+    cuda_watch: Optional[CudaWatch] = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class _Running:
         paths = {"stdout": command.stdout, "stderr": command.stderr}
         self._logs = {name: Log(path, command.log_bytes, command.redactor) for name, path in paths.items()}
         self._events = EventFile(command.events, command.redactor) if command.events else None
+        self._cuda_watch = command.cuda_watch
         self._selector = selectors.DefaultSelector()
         self._selector.register(wakeup_fd, selectors.EVENT_READ)
         self._start = self._last_output = time.monotonic()
@@ -139,6 +142,8 @@ class _Running:
                 dump = ending.ended_by in ("wall", "silence")
                 stopping = stopping or _Stopping(self._process.pid, self._limits.grace, dump)
                 stopping.advance(self._below)
+            if self._cuda_watch:
+                self._cuda_watch.look(self._below)
             self._report(on_output)
             self._read(self._time_to_wait(stopping))
             processes.reap_orphans(self._process.pid)
@@ -228,7 +233,8 @@ class _Running:
         now = time.monotonic()
         ends = stopping.next_step if stopping else self._start + self._limits.wall
         quiet = now + _TICK_S if stopping else self._last_output + self._limits.silence
-        return min(ends, quiet, now + _TICK_S) - now
+        look = self._cuda_watch.wait() if self._cuda_watch else _TICK_S
+        return min(ends - now, quiet - now, look, _TICK_S)
 
     def _record_code(self, ending: Ending) -> None:
         code = self._process.returncode

@@ -52,7 +52,8 @@ def test_allowed_shortfalls_are_counted_and_all_are_listed(judged: dict[str, Jud
 
 
 def test_routes_are_told(judged: dict[str, Judgement]) -> None:
-    assert judged["on_the_gpu"].routes == {"selected": {"triton@cuda:sm_90": 1}}
+    assert judged["route"].routes == {"selected": {"triton@cpu:interpreted": 1}}
+    assert judged["typed_gpu"].routes == {}, "nobody saw it"
 
 
 def test_undeclared_artifacts_are_kept_but_not_credited(run: Run, judged: dict[str, Judgement]) -> None:
