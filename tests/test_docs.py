@@ -18,7 +18,7 @@ _OTHERS = re.compile(
 )  # installed modules; placeholders; a file of the user's tests
 # What a run leaves, and what lies on a pod.
 _NOT_OURS = re.compile(
-    r"(stages|artifacts|interrupted|wheelhouses|built|tree)/|runbooks/NAME\.yaml|artifacts/runner/.*"
+    r"(stages|artifacts|interrupted|wheelhouses|built|tree)/|stages/NAME/.*|(src|lib|python)/|runbooks/NAME\.yaml|artifacts/runner/.*"
 )
 
 
@@ -45,7 +45,7 @@ def is_module(name: str) -> bool:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named_ids)
 def test_what_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
-    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if not link.startswith("http")]
+    links = [link for link in re.findall(r"\]\(([^)#]+)", re.sub(r"`[^`]*`", "", text)) if not link.startswith("http")]
     assert not [link for link in links if not (document.parent / link).exists()]
     modules = re.findall(r"python -m ([\w.]+)", text)
     assert not [name for name in modules if not (is_module(name) or _OTHERS.fullmatch(name))]

@@ -138,7 +138,7 @@ def summary(case: Case) -> Summary:
         return {}
     listed = _all_shortfalls(case)
     short = Counter(s.outcome for s in listed)
-    return Summary(
+    counts = Summary(
         collected=len(session.collected),
         passed=len(session.with_outcome("passed")),
         failed=len(session.with_outcome("failed")),
@@ -153,13 +153,15 @@ def summary(case: Case) -> Summary:
             NotPassed(id=plain(s.id), outcome=s.outcome, reason=plain(s.reason), allowed=s.allowed)
             for s in listed[:_MOST_LISTED]
         ],
-        unchecked=len(_unchecked(session)),
-        vacuous=[
+    )
+    if any(test.checks is not None for test in session.tests.values()):
+        counts["unchecked"] = len(_unchecked(session))
+        counts["vacuous"] = [
             Vacuous(id=plain(t.id), reason=plain(t.vacuous))
             for t in session.with_outcome("passed")[:_MOST_LISTED]
             if t.vacuous
-        ],
-    )
+        ]
+    return counts
 
 
 def _unchecked(session: outcomes.Session) -> list[outcomes.Test]:

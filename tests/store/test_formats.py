@@ -16,7 +16,7 @@ from tests.support.project import local_pod, new_project
 KEPT = ROOT / "tests" / "data" / "format-1"
 # What the results of this version say more than those of the run's time.
 ADDED: set[str] = set()
-ADDED_TO_STAGES = {"executed", "used_cuda"}
+ADDED_TO_STAGES = {"executed", "used_cuda", "kills"}
 # Where a result was kept and made: another place is no change.
 PLACE = {"path", "plan_from", "summary"}
 

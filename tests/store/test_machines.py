@@ -21,7 +21,7 @@ stages:
     when: [cuda]
     exclusive: gpu
     run: [python, -c, "import time; time.sleep(0.3); print(1)"]
-    expect: {artifacts: [{path: out.txt, from: stdout}]}
+    expect: {device: any, artifacts: [{path: out.txt, from: stdout}]}
 """
 FACTS = {
     "hostname": "a", "boot_id": "b1", "driver": "550.90.07", "host_key": "SHA256:x",

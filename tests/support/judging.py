@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.verdict.case import Run
+from orchestrator.verdict.case import Run, Sessions
 from orchestrator.verdict.outcomes import Session, Test
 from orchestrator.verdict.rules import Judgement, judge_stage
 
@@ -28,3 +28,8 @@ def session_of(**routes: str) -> Session:
     for name, route in routes.items():
         tests[name].routes = {"route.selected": [route]} if route else {}
     return Session(started=True, tests=tests)
+
+
+def sessions_of(session: Session) -> Sessions:
+    """What a pytest stage leaves that consists of this session."""
+    return Sessions([session], session, [], None, [], None)

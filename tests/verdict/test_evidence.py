@@ -18,11 +18,11 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import stage_record, text
 from orchestrator.shared.stage_record import Evidence, blank, read
 from orchestrator.verdict import junit, outcomes, routes
-from orchestrator.verdict.case import Case, Run, Sessions
+from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.execution import Execution
 from orchestrator.verdict.rules import judge_stage
 from tests.support.agent_pod import artifact, pytest_stage, stage
-from tests.support.judging import judge, session_of
+from tests.support.judging import judge, session_of, sessions_of
 
 STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}
 
@@ -262,7 +262,7 @@ def test_a_route_names_a_device_of_the_pod(
     known = routes.devices({"promises": {"cuda": cuda}, "facts": {"gpus": gpus}})
     owed = {"tests": {}, "routes": {"selected": "triton"}}
     case = Case(Run(tmp_path, devices=known), stage("s", [], expect=owed), None)  # type: ignore[arg-type]
-    case.sessions = Sessions(session_of(t=route), None, [], None)
+    case.sessions = sessions_of(session_of(t=route))
     case.execution = Execution()
     case.execution.fold({"ran": {"cuda:0": {"k": 1}}, "test": "t"})
     assert list(routes.problems(case)) == ([f"route.selected was {route}, {wrong}"] if wrong else [])

@@ -11,10 +11,10 @@ import pytest
 
 from orchestrator.shared.stage_record import blank
 from orchestrator.verdict import execution, routes
-from orchestrator.verdict.case import Case, Run, Sessions
+from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.outcomes import Malformed
 from tests.support.agent_pod import artifact, pytest_stage, stage
-from tests.support.judging import judge, session_of
+from tests.support.judging import judge, session_of, sessions_of
 
 ON_CUDA = "triton@cuda:sm_90"
 
@@ -26,7 +26,7 @@ def ran(test: str | None, device: str = "cuda:0", **kernels: int) -> dict[str, A
 def case_of(folder: Path, owed: Any, lines: list[dict[str, Any]], plan_format: int = 2, **tests: str) -> Case:
     made = pytest_stage("s", expect={"routes": {"selected": owed}, "device": "cuda"}, cuda=True)
     case = Case(Run(folder, plan_format), made, None)  # type: ignore[arg-type]
-    case.sessions = Sessions(session_of(**tests), None, [], None)
+    case.sessions = sessions_of(session_of(**tests))
     case.execution = execution.read(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
     return case
 

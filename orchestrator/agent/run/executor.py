@@ -180,7 +180,8 @@ class Executor:
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
         fresh = [name for name in fresh if name not in removed]
-        names = sorted(f"stages/{stage['name']}/{name}" for name, _ in walk(folder))
+        told = (name for name, _ in walk(folder) if not name.startswith(f"{prepare.PYTEST_CACHE}/"))
+        names = sorted(f"stages/{stage['name']}/{name}" for name in told)
         record["files"], refused = describe_files(
             self._places.run_dir, [*names, *(f"artifacts/{name}" for name in fresh)]
         )

@@ -13,6 +13,8 @@ from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import lfs
 
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
+PYTEST_CACHE = "pytest_cache"
+"""In a stage's folder: no evidence."""
 _PYTEST = re.compile(r"pytest|py\.test")
 _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
@@ -35,7 +37,7 @@ def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[st
     last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
     last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
     if "no:cacheprovider" not in argv:  # its own, empty: neither in the tree nor another stage's
-        last += ["-o", f"cache_dir={junit.parent}/pytest_cache"]
+        last += ["-o", f"cache_dir={junit.parent / PYTEST_CACHE}"]
     return [*argv[:end], *last, *argv[end:]]
 
 
