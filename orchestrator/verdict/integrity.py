@@ -38,7 +38,8 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     if not record["journal_ok"]:
         yield "the agent's journal was changed by something else than the agent"
     for wrong in record["unseen_sessions"]:
-        yield f"a pytest that it ran behind another program, where no outcome counts, had not simply passed: {wrong}"
+        told = "a pytest that it ran behind another program, where no outcome counts, had not simply passed: "
+        yield f"{told if case.run.format == 1 else ''}{wrong}"
     for module in record["foreign_modules"]:
         yield f"module {module['name']} was imported from {module['file']}, outside the tree, which holds it too"
     yield from _elsewhere(case)

@@ -70,6 +70,7 @@ SESSION = [
      "routes": [["route.selected", "triton@cuda:sm_90"]]},
     {"event": "end", "status": 0},
 ]  # fmt: skip
+OBSERVED = [{"loaded": 7}, {"ran": {"cuda:0": {"fwd": 1}}, "test": "t.py::a"}, {"cuda": "used", "test": None}]
 JUNIT = (
     '<?xml version="1.0"?><testsuites><testsuite name="pytest" tests="1"><testcase classname="t" name="a"><properties>'
     '<property name="route.selected" value="triton@cuda:sm_90" /></properties></testcase></testsuite></testsuites>'
@@ -86,6 +87,7 @@ FILES = {
     "stages/t/stdout": "out",
     "stages/t/pytest.jsonl": text_lines(SESSION),
     "stages/t/junit.xml": JUNIT,
+    "stages/t/observed.jsonl": text_lines(OBSERVED),
     "artifacts/c.csv": TABLE,
     "artifacts/c.json": json.dumps(ROWS[0]),
     "artifacts/c.jsonl": text_lines(ROWS),
@@ -102,6 +104,7 @@ def record(name: str, files: list[str], artifacts: list[str]) -> dict[str, Any]:
         "event": "stage_ended", "stage": name, "started": True, "blocked": None, "exit_code": 0, "signal": None,
         "ended_by": None, "seconds": 1.5, "tree": {"ok": True, "changed": [], "strays": []}, "environment_ok": True,
         "journal_ok": True, "guarded": None, "stray_before": [], "overwritten": [], "foreign_modules": [],
+        "executed": {"cuda:0": {"launches": 1, "kernels": ["fwd"]}}, "used_cuda": True,
         "truncated": {}, "files": listed, "refused": [], "leftovers": [],
         "artifacts": [{"path": path, "existed_before": False, "problem": None} for path in artifacts],
         "status": "passed", "reason": "",
@@ -243,9 +246,9 @@ def test_stages(tmp_path: Path, amount: int) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
 
-    def one(given: tuple[Any, bytes, bytes]) -> None:
-        facts, session, xml = given
-        for name, content in zip(names, (b"out", session, xml), strict=True):
+    def one(given: tuple[Any, bytes, bytes, bytes]) -> None:
+        facts, *contents = given
+        for name, content in zip(names, (b"out", *contents), strict=True):
             (tmp_path / name).write_bytes(content)
         judgement = judge(plan, facts, tmp_path, {})
         assert judgement.reason.isprintable() and len(judgement.reason) <= 400
@@ -254,6 +257,7 @@ def test_stages(tmp_path: Path, amount: int) -> None:
             assert judgement.tests["passed"] >= 1
 
     good = record("t", names, [])
+    observed = text_lines(OBSERVED)
     fuzz(
         amount,
         one,
@@ -261,6 +265,7 @@ def test_stages(tmp_path: Path, amount: int) -> None:
             st.one_of(st.just(good), mutated(good), values),
             st.one_of(st.just(FILES[names[1]].encode()), mutated(SESSION).map(text_lines).flatmap(damaged), noise),
             st.one_of(st.just(JUNIT.encode()), damaged(JUNIT), xml_of(JUNIT), noise),
+            st.one_of(st.just(observed.encode()), mutated(OBSERVED).map(text_lines).flatmap(damaged), noise),
         ),
     )
 
