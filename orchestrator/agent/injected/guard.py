@@ -100,7 +100,8 @@ class Guard:
         self._note_work()
         for session in self._sessions:
             if session.pluginmanager.is_blocked(PLUGIN):
-                self.notes.add(session=f"of process {os.getpid()}", wrong="the agent's plugin was kept out of a pytest session")
+                wrong = "the agent's plugin was kept out of a pytest session"
+                self.notes.add(session=f"of process {os.getpid()}", wrong=wrong)
 
     def _note_work(self) -> None:
         self._launches.note(self.test())
