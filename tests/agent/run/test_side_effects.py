@@ -105,7 +105,8 @@ def test_a_stage_that_writes_to_the_journal_is_found_out(pod: Pod) -> None:
 def test_a_changed_environment_ends_all_credit(pod: Pod, tmp_path: Path) -> None:
     environment = make_environment(tmp_path / "own")
     honest = said("honest", ["python", "-c", "print(1)"])
-    install = "import site; open(site.getsitepackages()[0] + '/torch.py', 'w').write('1'); print(1)"
+    install = "import sys; (site,) = [p for p in sys.path if p.startswith(%r)]; open(site + '/torch.py', 'w'); print(1)"
+    install %= environment["root"]
     after = said("after", ["python", "-c", "print(1)"])
     run = pod.run({}, honest, said("installs", script(install)), after, environment=environment)
     assert statuses(run) == ["passed", "invalid", "invalid"]
@@ -145,7 +146,7 @@ def test_the_trees_own_module_wins_where_python_looks_there_first(pod: Pod, else
 def test_a_module_of_that_name_from_elsewhere_is_named(pod: Pod, elsewhere: Path, files: dict[str, str]) -> None:
     other = pytest_stage("s", "t/test_it.py", env={"PYTHONPATH": str(elsewhere)}, start=["pytest"])
     status, reason = judged_import(pod, other, files)
-    assert status == "invalid" and "module nsa" in reason and str(elsewhere) in reason
+    assert status == "invalid" and "nsa" in reason and str(elsewhere) in reason
 
 
 def test_also_in_children_that_end_abruptly(pod: Pod, elsewhere: Path) -> None:
@@ -160,12 +161,14 @@ def test_names_that_only_look_alike_are_no_alarm(pod: Pod, elsewhere: Path) -> N
     imports = "import triton, types, json\ndef test_a(): pass\n"
     files = {"triton/kernels.py": "", "types.py": "", "json/data.txt": "", "t/test_it.py": imports}
     honest = pytest_stage("s", "t/test_it.py", env={"PYTHONPATH": str(elsewhere)}, start=["pytest"])
+    honest["expect"]["outside"] = [str(elsewhere)]
     assert judged_import(pod, honest, files) == ("passed", "")
 
 
 def test_a_displaced_sitecustomize_still_runs(pod: Pod, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['DISPLACED'] = 'yes'\n")
     shows = said("s", script("import os; print(os.environ['DISPLACED'])"), env={"PYTHONPATH": str(tmp_path)})
+    shows["expect"]["outside"] = [str(tmp_path)]
     run = pod.run({}, shows)
     assert (run.only().status, run.text("stages/s/stdout")) == ("passed", "yes\n")
 
