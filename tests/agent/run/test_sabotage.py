@@ -68,14 +68,14 @@ def test_each_fault_is_tried_in_the_tree_as_the_stage_began_it(tmp_path: Path) -
 
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["one process", "xdist"])
-def test_quick_tests_are_asked_first_and_slow_ones_not_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_quick_tests_are_asked_first(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     project = made(tmp_path, {"kills": ["code_of:square"]}, *arguments)
-    slow = "import time\nfrom code_of import square\ndef test_slow{}():\n    time.sleep(4)\n    assert square(3.0) == 9.0\n"
-    project.commit({"test_it.py": slow.format(1) + slow.format(2) + "def test_quick(): assert square(2.0) == 4.0\n"})
+    slow = "import time\nfrom code_of import square\ndef test_slow(): time.sleep(1.5); assert square(3.0) == 9.0\n"
+    project.commit({"test_it.py": slow + "def test_quick(): assert square(2.0) == 4.0\n"})
     outcome = project.validate("--runbook", "r")
     events = journal.read((project.root / outcome.json["path"] / "journal.jsonl").read_bytes())
-    tried = [(e["test"], e["seconds"] < 4) for e in events if e["event"] == "sabotage_ended"]
-    assert tried == [("test_it.py::test_quick", True)]
+    tried = [e["test"] for e in events if e["event"] == "sabotage_ended"]
+    assert tried == ["test_it.py::test_quick"]
 
 
 @pytest.mark.process
