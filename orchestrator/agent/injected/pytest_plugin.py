@@ -19,7 +19,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
-from .attempt import Attempt, Stop
+from .attempt import Attempt, Stop, quickest
 from .checks import Record
 from .stage import TEST_VARIABLE, test_around
 from .written import NO_TESTS_IN, code_of, not_collected
@@ -36,8 +36,10 @@ _CHECKS = "nsa_pod_checks"
 
 def pytest_configure(config: pytest.Config) -> None:
     if test_around() is None:
-        for told in guards.installed().config.all("attempt"):
-            config.pluginmanager.register(Attempt(guards.installed().notes, told), "nsa-pod-attempt")
+        told = guards.installed().config
+        for tests in told.all("attempt"):
+            attempt = Attempt(guards.installed().notes, tests, quickest(told.one("durations")))
+            config.pluginmanager.register(attempt, "nsa-pod-attempt")
             config.pluginmanager.register(Stop(config), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
         notes: list[dict[str, object]] = []
@@ -207,7 +209,8 @@ class Reporter:
             self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.send("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **_details(report))
+        details = {"seconds": round(report.duration, 4), **_details(report)}
+        self.send("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         self.send("interrupted", reason="internal error: " + str(excrepr).strip().rpartition("\n")[2])

@@ -341,9 +341,11 @@ def _spoil_tensor(now: Any, then: Any) -> bool | None:
 
 
 def _asked(flag: Any) -> bool | None:
-    """The value of a tensor, where waiting for it is allowed: not while a CUDA graph is captured."""
+    """The value of a tensor, where waiting for it is allowed: not while a CUDA graph is captured (what is computed here
+    is captured too, so that replays are as wrong), nor where the program itself looks for what waits.
+    """
     import torch
 
-    if flag.is_cuda and torch.cuda.is_current_stream_capturing():
+    if flag.is_cuda and (torch.cuda.is_current_stream_capturing() or torch.cuda.get_sync_debug_mode()):
         return None
     return bool(flag)

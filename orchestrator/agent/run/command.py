@@ -16,6 +16,7 @@ from orchestrator.agent.run.variables import inherited, stage_variables
 from orchestrator.shared.plan import Stage
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
+EVENTS = "pytest.jsonl"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Commands:
             stdout=folder / "stdout",
             stderr=folder / "stderr",
             log_bytes=stage["limits"]["log_bytes"],
-            events=folder / "pytest.jsonl" if stage["pytest"] else None,
+            events=folder / EVENTS if stage["pytest"] else None,
             fd_variable=FD_VARIABLE,
             redactor=self.secrets.redactor,
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
-from orchestrator.agent.run.command import Commands, seen_by
+from orchestrator.agent.run.command import EVENTS, Commands, seen_by
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.layout import Layout, Scratch
 from orchestrator.agent.run.provenance import Origins
@@ -34,6 +34,7 @@ from orchestrator.verdict.case import SESSIONS
 _FOLDER = "sabotage"
 _MAX_BYTES = 16 << 20
 _KEPT_LOG_BYTES = 64 << 10
+_DURATIONS = "durations.json"
 _BYTECODE = "PYTHONPYCACHEPREFIX"
 _GIT = ".git"
 
@@ -127,7 +128,7 @@ class Sabotage:
             try:
                 self._prepare(wrong, scratch, tmp)
                 ending = self._run(stage, wrong, scratch, tmp)
-                finding = _finding(ending, _notes(scratch.stage(stage["name"])), wrong, stage)
+                finding = _finding(ending, _lines(scratch.stage(stage["name"]), execution.FILE), wrong, stage)
             except (CannotStart, OSError) as e:
                 finding = ("no proof", None, f"could not be tried: {e}")
             finally:
@@ -161,7 +162,13 @@ class Sabotage:
     def _run(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Ending:
         folder, limits = scratch.stage(stage["name"]), stage["limits"]
         command = dataclasses.replace(self._commands, places=scratch).of(stage, tmp)
-        own = {"report": str(folder / execution.FILE), "sessions": str(folder / SESSIONS)}
+        durations = scratch.folder / _DURATIONS
+        durations.write_text(json.dumps(self._seconds(stage)))
+        own = {
+            "report": str(folder / execution.FILE),
+            "sessions": str(folder / SESSIONS),
+            "durations": str(durations),
+        }
         self._injection.tell(stage["name"], {**self._origins.of(command.env).config, **own, **wrong.told})
         env = seen_by(command)
         if _BYTECODE in env:  # two sources of one size and second would be one to it
@@ -171,6 +178,15 @@ class Sabotage:
             Limits(limits["wall"], limits["silence"], limits["grace"]),
             lambda stream, elapsed, log: None,
         )
+
+    def _seconds(self, stage: Stage) -> Dict[str, float]:
+        """How long each test took in the stage's own run."""
+        seconds: Dict[str, float] = {}
+        for event in _lines(self._places.stage(stage["name"]), EVENTS):
+            id_, took = event.get("id"), event.get("seconds")
+            if isinstance(id_, str) and isinstance(took, (int, float)):
+                seconds[id_] = seconds.get(id_, 0.0) + took
+        return seconds
 
     def _discard_tree(self) -> None:
         """Take the attempt's tree away, even if it holds what cannot be deleted."""
@@ -213,11 +229,11 @@ def _put(root: Path, path: str, content: Optional[str]) -> None:
         place.chmod(mode & 0o777)
 
 
-def _notes(folder: Path) -> List[Mapping[str, Any]]:
-    """What the injected modules wrote during an attempt; what is not whole does not count."""
+def _lines(folder: Path, name: str) -> List[Mapping[str, Any]]:
+    """What the injected modules wrote into a file of the folder; what is not whole does not count."""
     found: List[Mapping[str, Any]] = []
     try:
-        with open_inside(folder, execution.FILE) as f:
+        with open_inside(folder, name) as f:
             for line in f.read(_MAX_BYTES).splitlines():
                 note = json.loads(line)
                 if isinstance(note, dict):

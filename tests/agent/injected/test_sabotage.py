@@ -10,6 +10,7 @@ import inspect
 import math
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,11 @@ def test_what_a_call_changes_in_place_is_found_and_made_wrong() -> None:
         np.allclose(given["x"], [0, 3.1, 3.1]) and given["kept"].tolist() == [1, 1] and given["rows"] == [10 - 1, 8, 1]
     )
     assert not Before((given,)).spoil_changed()
+
+
+def test_ranks_are_coarse_and_unknown_tests_are_last(tmp_path: Path) -> None:
+    (tmp_path / "durations").write_text('{"a": 0.004, "b": 0.09, "c": 0.3, "d": 200}')
+    assert [*map(attempt.quickest(str(tmp_path / "durations")), "abcde")] == [0, 0, 1, 3, 3]
 
 
 # --- replacing ---

@@ -67,6 +67,18 @@ def test_each_fault_is_tried_in_the_tree_as_the_stage_began_it(tmp_path: Path) -
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["one process", "xdist"])
+def test_quick_tests_are_asked_first(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    project = made(tmp_path, {"kills": ["code_of:square"]}, *arguments)
+    slow = "import time\nfrom code_of import square\ndef test_slow(): time.sleep(1.5); assert square(3.0) == 9.0\n"
+    project.commit({"test_it.py": slow + "def test_quick(): assert square(2.0) == 4.0\n"})
+    outcome = project.validate("--runbook", "r")
+    events = journal.read((project.root / outcome.json["path"] / "journal.jsonl").read_bytes())
+    tried = [e["test"] for e in events if e["event"] == "sabotage_ended"]
+    assert tried == ["test_it.py::test_quick"]
+
+
+@pytest.mark.process
 def test_workers_of_xdist_are_reached(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     project = made(tmp_path, {"kills": ["code_of:square"], "mutants": [{"patch": "wrong.patch"}]}, "-n", "2")
