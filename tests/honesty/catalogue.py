@@ -9,6 +9,7 @@ from tests.honesty import (
     check_cases,
     cuda_cases,
     environment_cases,
+    oddity_cases,
     pytest_cases,
     route_cases,
     run_cases,
@@ -29,6 +30,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "The tree": tree_cases.CASES,
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
+    "Honest oddities": oddity_cases.CASES,
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.honesty.case import Case, first, lie, truth
 from tests.support.agent_pod import make_environment
 from tests.support.project import Outcome, Project, with_pod
@@ -36,6 +38,8 @@ def environment(root: Path) -> dict[str, Any]:
     """A Python with pytest, a library, and an older copy of a module that the tree holds too, and a `torch`."""
     made = make_environment(root)
     (site,) = root.glob("lib/python*/site-packages")
+    for name in ("xdist", "execnet", "hypothesis", "sortedcontainers"):
+        (site / name).symlink_to(Path(pytest.__file__).parent.parent / name)
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")
     (site / "torch").mkdir()
