@@ -38,7 +38,7 @@ def environment(root: Path) -> dict[str, Any]:
     """A Python with pytest, a library, and an older copy of a module that the tree holds too, and a `torch`."""
     made = make_environment(root)
     (site,) = root.glob("lib/python*/site-packages")
-    for name in ("xdist", "execnet", "hypothesis", "sortedcontainers"):
+    for name in ("xdist", "execnet", "hypothesis", "_hypothesis_globals.py", "sortedcontainers"):
         (site / name).symlink_to(Path(pytest.__file__).parent.parent / name)
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.honesty import oddity_tests
+from tests.honesty import oddity_scripts, oddity_tests
 
-CASES = [replace(case, run="oddities") for case in [*oddity_tests.CASES]]
+CASES = [replace(case, run="oddities") for case in [*oddity_tests.CASES, *oddity_scripts.CASES]]

@@ -200,6 +200,17 @@ RAISES = """
         try: strict(11)
         except AssertionError as error: assert "large" in str(error)
         else: pytest.fail("nothing was raised")
+    def refuses(x):
+        try: strict(x)
+        except AssertionError: return True
+        return False
+    def test_refuses(): assert refuses(-1) and refuses(12) and not refuses(1)
+    def test_counted():
+        refused = 0
+        for x in (-1, 1, 11):
+            try: strict(x)
+            except AssertionError: refused += 1
+        assert refused == 2
     def test_warns():
         with pytest.warns(UserWarning, match="odd"): warnings.warn("odd")
         with pytest.deprecated_call(): warnings.warn("old", DeprecationWarning)
@@ -299,7 +310,7 @@ GENERATED = """
 """
 CLOSES = """
     import io, os, sys
-    def test_streams(capsys, capfd):
+    def test_streams(capfd):
         print("out"); sys.stderr.write("err"); os.write(1, b"raw")
         out, err = capfd.readouterr()
         assert "raw" in out
@@ -328,7 +339,7 @@ OWN_PLUGIN = """
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(item): yield
     def pytest_report_header(config): return "plugged in"
-    def pytest_terminal_summary(terminalreporter): terminalreporter.write_line("FAILED is only a word; 3 failed")
+    def pytest_terminal_summary(terminalreporter): terminalreporter.write_line("FAILED is only a word")
 """
 TESTS_PLUGIN = """
     pytest_plugins = ["pytester"]
@@ -434,31 +445,113 @@ def _ini(name: str, file: str, text: str, source: str = TWO, **over: Any) -> Cas
 
 
 OPTIONS = [
-    _tests("odd_options_of_plugins", "options of plugins, with values after a blank", USES_RERUNS,
-           "--reruns", "2", "--count", "3", "--numprocesses", "2", "--durations-min-of-us", "0.1",
-           "--cov-report-to", "term-missing", conftest=RERUNS),
-    _tests("odd_durations", "pytest's own options with values", TWO, "--durations", "3", "--durations-min", "0.5",
-           "--maxfail", "2", "--tb", "short", "-r", "A", "--color", "yes", "-W", "ignore::DeprecationWarning",
-           "--log-level", "DEBUG", "--show-capture", "no", "--verbosity", "2", "--capture", "sys",
-           "-o", "console_output_style=classic", "--import-mode", "append", "--basetemp", "made/base"),
-    _tests("odd_importlib", "modules are imported by importlib, and nothing is put on sys.path", CHECKS,
-           "--import-mode=importlib", "-vv", "-s"),
-    _tests("odd_xdist", "tests in two processes", "".join(f"def test_{i}(): assert {i} + 1\n" for i in range(9)),
-           "-p", "xdist", "-n", "2", tests={"min_passed": 9}),
-    _tests("odd_xdist_loadscope", "tests in two processes, by file", CHECKS, "-p", "xdist.plugin", "-n2",
-           "--dist", "loadscope", "--maxprocesses", "2"),
+    _tests(
+        "odd_options_of_plugins",
+        "options of plugins, with values after a blank",
+        USES_RERUNS,
+        "--reruns",
+        "2",
+        "--count",
+        "3",
+        "--numprocesses",
+        "2",
+        "--durations-min-of-us",
+        "0.1",
+        "--cov-report-to",
+        "term-missing",
+        conftest=RERUNS,
+    ),
+    _tests(
+        "odd_durations",
+        "pytest's own options with values",
+        TWO,
+        "--durations",
+        "3",
+        "--durations-min",
+        "0.5",
+        "--maxfail",
+        "2",
+        "--tb",
+        "short",
+        "-r",
+        "A",
+        "--color",
+        "yes",
+        "-W",
+        "ignore::DeprecationWarning",
+        "--log-level",
+        "DEBUG",
+        "--show-capture",
+        "no",
+        "--verbosity",
+        "2",
+        "--capture",
+        "sys",
+        "-o",
+        "console_output_style=classic",
+        "--import-mode",
+        "append",
+        "--basetemp",
+        "made/base",
+    ),
+    _tests(
+        "odd_importlib",
+        "modules are imported by importlib, and nothing is put on sys.path",
+        CHECKS,
+        "--import-mode=importlib",
+        "-vv",
+        "-s",
+    ),
+    _tests(
+        "odd_xdist",
+        "tests in two processes",
+        "".join(f"def test_{i}(): assert {i} + 1\n" for i in range(9)),
+        "-p",
+        "xdist.plugin",
+        "-n",
+        "2",
+        tests={"min_passed": 9},
+    ),
+    _tests(
+        "odd_xdist_loadscope",
+        "tests in two processes, by file",
+        CHECKS,
+        "-p",
+        "xdist.plugin",
+        "-n2",
+        "--dist",
+        "loadscope",
+        "--maxprocesses",
+        "2",
+    ),
     _tests("odd_failed_first", "the cache decides what comes first", TWO, "--ff", "--nf"),
     _tests("odd_last_failed", "nothing failed last time, so all run", TWO, "--lf", "--cache-clear"),
     _tests("odd_stepwise", "step by step", TWO, "--sw"),
-    _tests("odd_no_cache", "without a cache, nor plugins of others", TWO, "-p", "no:cacheprovider",
-           env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
+    _tests(
+        "odd_no_cache",
+        "without a cache, nor plugins of others",
+        TWO,
+        "-p",
+        "no:cacheprovider",
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    ),
     _tests("odd_keyword", "-k and -m that match all", TWO, "-k", "test_a or test_b", "-m", "not slow"),
     _tests("odd_asserts_plain", "assertions are not rewritten", CHECKS, "--assert=plain"),
-    _tests("odd_warnings", "warnings are errors", CHECKS, "-W", "error", start=["python", "-W", "error", "-X", "dev",
-           "-m", "pytest"]),
+    _tests(
+        "odd_warnings",
+        "warnings are errors",
+        CHECKS,
+        "-W",
+        "error",
+        start=["python", "-W", "error", "-X", "dev", "-m", "pytest"],
+    ),
     _tests("odd_twice_named", "the same test is named twice", CHECKS, "odd_twice_named/test_it.py::test_a"),
-    _tests("odd_capture_off", "prints go through", "import os\ndef test_a():\n    os.write(1, b'5 failed\\n')\n"
-           "    assert 1\n", "--capture=no"),
+    _tests(
+        "odd_capture_off",
+        "prints go through",
+        "import os\ndef test_a():\n    os.write(1, b'5 failed\\n')\n    assert 1\n",
+        "--capture=no",
+    ),
 ]
 CONFIGURATIONS = [
     _ini("odd_pytest_ini", "pytest.ini", "[pytest]\naddopts = -ra --strict-markers\nmarkers = slow: takes long\n"
@@ -532,7 +625,7 @@ STYLES = [
     _tests("odd_hypothesis", "properties", HYPOTHESIS),
     _tests("odd_mocks", "mocks, of time and of exits too", MOCKS),
     _tests("odd_helpers", "a helper beside the tests asserts; a relative import", USES_HELPER,
-           files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": ""}),
+           files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),
     _tests("odd_fixture_asserts", "the assertions stand in a fixture", CHECKS_IN_FIXTURES),
     _tests("odd_smoke", "a test without an assertion", "import json\ndef test_a(): json.loads('[1]')\n"),
     _tests("odd_ids", "parameters of odd characters", ODD_IDS),
