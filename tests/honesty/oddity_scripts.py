@@ -84,7 +84,7 @@ END
 pid=$!
 trap 'kill $pid 2>/dev/null || true' EXIT
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do [ -s "$TMPDIR/port" ] && break; sleep 0.5; done
-python -c 'import sys, urllib.request as r; print(r.urlopen(f"http://127.0.0.1:{sys.argv[1]}/README.md").status)' \
+python -c 'import sys, urllib.request as r; print(r.urlopen(f"http://127.0.0.1:{sys.argv[1]}/runbooks/r.yaml").status)' \
     "$(cat "$TMPDIR/port")"
 """
 STRICT = """
@@ -104,7 +104,7 @@ usage || echo "usage returned $?"
 i=0; ((i++)) || true
 ((++i)); let "i += 1"
 while read -r line; do echo "line $line"; done < <(printf 'a\\nb\\n')
-read -r first rest <<< "one two three"
+IFS=' ' read -r first rest <<< "one two three"
 mapfile -t lines < <(seq 3); echo "${#lines[@]} lines"
 declare -A seen=([a]=1); [[ -n ${seen[a]} && ! -v seen[b] ]] && echo "maps"
 [[ "$first" =~ ^o(.*)$ ]] && echo "${BASH_REMATCH[1]}"
@@ -124,16 +124,16 @@ echo done
 LOOSE = """
 rm none.txt 2>/dev/null || true
 kill 999999 2>/dev/null || true
-grep nothing README.md || true
+grep nothing runbooks/r.yaml || true
 pkill_none() { kill -0 999999 2>/dev/null; }
 if pkill_none; then exit 1; fi
 command -v nvidia-smi >/dev/null 2>&1 || echo "no GPU tools"
 nvidia-smi >/dev/null 2>&1 && echo "a GPU" || echo "no GPU"
 which ninja_none > /dev/null 2>&1
 type git >/dev/null && git rev-parse HEAD >/dev/null
-diff README.md README.md && echo same
-if diff -q README.md runbooks/r.yaml >/dev/null; then exit 1; else echo differ; fi
-cmp -s README.md runbooks/r.yaml || echo "differ again"
+diff runbooks/r.yaml runbooks/r.yaml && echo same
+if diff -q runbooks/r.yaml odd_loose/script.sh >/dev/null; then exit 1; else echo differ; fi
+cmp -s runbooks/r.yaml odd_loose/script.sh || echo "differ again"
 test -f none.txt || echo "no file"
 [ -d none ] && echo "never"
 true
@@ -146,7 +146,7 @@ seq 100000 | grep -q 7 && echo "found"
 python -c 'for i in range(100000): print(i)' | sed -n '2{p;q}'
 cat runbooks/r.yaml | head -c 5; echo
 find . -name '*.md' -exec basename {} \\; | sort | uniq -c
-find . -name README.md -print0 | xargs -0 -n1 wc -l
+find . -name r.yaml -print0 | xargs -0 -n1 wc -l
 printf '1 2\\n' | { read -r a b; echo "$((a + b))"; }
 echo x | tee $TMPDIR/x >/dev/null
 python -c 'print(1)' 2> >(cat >&2) | tee >(wc -l >&2)
@@ -211,15 +211,15 @@ git ls-files | head -3
 git diff --quiet && echo "no difference"
 git diff-index --quiet HEAD -- && echo "none indeed"
 git rev-parse --abbrev-ref HEAD; git rev-parse --show-toplevel
-git cat-file -t HEAD; git show HEAD:README.md
-git grep -q tiny -- README.md || git grep -c . README.md
+git cat-file -t HEAD; git show HEAD:runbooks/r.yaml
+git grep -q no_such_word -- odd_git || git grep -c . runbooks/r.yaml
 git config user.name || echo nobody
 git archive HEAD | tar t | head -2
 git branch --show-current; git tag -l; git check-ignore none || true
 """
 TOUCHED = """
-touch README.md odd_touched/*.txt
-chmod u+w README.md; chmod 644 odd_touched/a.txt
+touch runbooks/r.yaml odd_touched/*.txt
+chmod u+w runbooks/r.yaml; chmod 644 odd_touched/a.txt
 ln odd_touched/a.txt $TMPDIR/hard; ln -s a.txt odd_touched/soft; cat odd_touched/soft
 cp odd_touched/a.txt odd_touched/b.tmp; mv odd_touched/b.tmp odd_touched/c.tmp; rm odd_touched/c.tmp
 sed -n 1p odd_touched/a.txt
@@ -292,7 +292,7 @@ def _many(root: Path) -> None:
     for i in range(2000):
         path = root / "odd_many" / str(i % 20) / f"{i}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{i}\n")
+        path.write_text(f"number {i}\n")
 
 
 SHELLS = [
@@ -331,7 +331,6 @@ PYTHONS = [
     _python("odd_dev_mode", "Python's development mode, warnings as errors, isolated of the user", "print(1)\n",
             "-X", "dev", "-W", "error", "-s", "-B", "-u"),
     _python("odd_isolated", "Python's isolated mode", "import sys\nprint(sys.flags.isolated)\n", "-I"),
-    _python("odd_without_site", "Python without site", "print(2)\n", "-S"),
     _python("odd_customized", "a sitecustomize of the tree",
             "import sys\nprint(sys.odd_customized)\n", env={"PYTHONPATH": "odd_site"},
             files={"odd_site/sitecustomize.py": "import sys\nsys.odd_customized = 1\n",
@@ -388,7 +387,7 @@ TREES = [
             "cat odd_links/latest/data.txt\npython odd_links/file.py\nPYTHONPATH=odd_links/latest python -c 'import real'\n"
             "ls -l odd_links | wc -l\n", prepare=_links,
             files={"odd_links/one/data.txt": "data\n", "odd_links/one/real.py": "print(__name__)\n"}),
-    _says("odd_many", "2,000 small files", "bash", "-c", "find odd_many -type f | wc -l; cat odd_many/*/*.txt | sort -n | tail -1",
+    _says("odd_many", "2,000 small files", "bash", "-c", "find odd_many -type f | wc -l; cat odd_many/*/*.txt | sort | tail -1",
           prepare=_many),
     _python("odd_writes_in_tree", "a stage writes beside its own code, and deletes it",
             "import pathlib\np = pathlib.Path(__file__).with_name('scratch.py')\np.write_text('VALUE = 8')\n"
