@@ -266,7 +266,8 @@ USES_HELPER = """
 """
 ODD_IDS = """
     import pytest
-    NAMES = ["\\x1b[31mred", "a\\nb", "a/b\\\\c", "[x]", "ü☃", "", " ", "a::b", "x" * 300, "\\x00", "<&>", "\\ud800", "%s {}"]
+    NAMES = ["\\x1b[31mred", "a\\nb", "a/b\\\\c", "[x]", "ü☃", "", " ", "a::b", "x" * 300, "\\x00",
+             "<&>", "\\ud800", "%s {}"]
     @pytest.mark.parametrize("name", NAMES, ids=NAMES)
     def test_a(name): assert isinstance(name, str)
     @pytest.mark.parametrize("name", NAMES)
@@ -560,7 +561,8 @@ CONFIGURATIONS = [
     _ini("odd_setup_cfg", "setup.cfg", "[tool:pytest]\naddopts = -v\njunit_family = xunit1\njunit_suite_name = odd\n"),
     _ini("odd_pyproject", "pyproject.toml", '[tool.pytest.ini_options]\naddopts = ["-v", "--import-mode=importlib"]\n'
          'log_cli = true\nlog_cli_level = "INFO"\njunit_logging = "all"\n'),
-    _ini("odd_python_functions", "pytest.ini", "[pytest]\npython_functions = test_* check_*\npython_classes = Test* *Spec\n",
+    _ini("odd_python_functions", "pytest.ini",
+         "[pytest]\npython_functions = test_* check_*\npython_classes = Test* *Spec\n",
          "def check_a(): assert 1 + 1\nclass ThisSpec:\n    def test_b(self): assert 2\n"),
     _ini("odd_python_files", "pytest.ini", "[pytest]\npython_files = test_*.py check_*.py\ntestpaths = .\n"),
     _folder("odd_own_rootdir", "a folder with a configuration of its own", {
@@ -590,7 +592,8 @@ CONFTESTS = [
                     "    metafunc.parametrize('figure', [1, 2], ids=['one', 'two'], indirect=True)\n"
                     "import pytest\n@pytest.fixture\ndef figure(request): return request.param\n"),
     _folder("odd_conftests", "a conftest in each folder", {
-        "conftest.py": "import pytest\n@pytest.fixture\ndef level(): return 0\n", "test_top.py": "def test_a(level): assert level == 0\n",
+        "conftest.py": "import pytest\n@pytest.fixture\ndef level(): return 0\n",
+        "test_top.py": "def test_a(level): assert level == 0\n",
         "sub/conftest.py": "import pytest\n@pytest.fixture\ndef level(level): return level + 1\n",
         "sub/test_sub.py": "def test_a(level): assert level == 1\n"}),
     _tests("odd_protocol", "a conftest runs the protocol itself", CHECKS,
@@ -608,14 +611,16 @@ CONFTESTS = [
     _tests("odd_plugin", "a plugin of the tree, which is what is tested", TESTS_PLUGIN, "-p", "odd_plugin",
            files={"odd_plugin.py": OWN_PLUGIN}),
     _tests("odd_pytest_plugins", "a plugin of the tree, named by its variable", CHECKS.replace("()", "(plugged_too)"),
-           env={"PYTEST_PLUGINS": "odd_plugin_too"}, files={"odd_plugin_too.py": OWN_PLUGIN.replace("def plugged", "def plugged_too")}),
+           env={"PYTEST_PLUGINS": "odd_plugin_too"},
+           files={"odd_plugin_too.py": OWN_PLUGIN.replace("def plugged", "def plugged_too")}),
 ]  # fmt: skip
 STYLES = [
     _tests("odd_unittest", "unittest's classes, subtests, logs and coroutines", UNITTESTS),
     _tests("odd_unittest_marks", "unittest's skip and expected failure, both allowed", UNITTEST_MARKS,
            tests={"allow_skips": ["needs BeOS", "^xfail"]}),
     _folder("odd_doctests", "doctests, one of a traceback", {"odd_doubles.py": DOCTESTED}, "--doctest-modules"),
-    _folder("odd_doctest_files", "doctests in a text file", {"guide.txt": "A sum:\n\n>>> 1 + 1\n2\n", "test_it.py": CHECKS},
+    _folder("odd_doctest_files", "doctests in a text file",
+            {"guide.txt": "A sum:\n\n>>> 1 + 1\n2\n", "test_it.py": CHECKS},
             "--doctest-glob=*.txt"),
     _tests("odd_asyncio", "coroutines, cancelled and late ones too", ASYNC),
     _tests("odd_threads", "failures in threads and pools, which are asked for", THREADS),
@@ -645,7 +650,8 @@ LAYOUTS = [
         "one/test_same.py": IDENTICAL, "two/test_same.py": IDENTICAL}, "--import-mode=importlib"),
     _folder("odd_relative", "relative imports among the tests", {
         "__init__.py": "", "sub/__init__.py": "", "common.py": "VALUE = 1\n",
-        "sub/test_it.py": "from ..common import VALUE\nfrom . import __name__ as name\ndef test_a(): assert VALUE and name\n"}),
+        "sub/test_it.py": "from ..common import VALUE\nfrom . import __name__ as name\n"
+                          "def test_a(): assert VALUE and name\n"}),
     _tests("odd_namespace", "a package without __init__.py, in two folders",
            "from odd_space.a import A\nfrom odd_space.b import B\ndef test_a(): assert A + B == 3\n",
            env={"PYTHONPATH": "odd_ns/one:odd_ns/two"},
@@ -655,7 +661,8 @@ LAYOUTS = [
                                              "src/odd_src_pkg/core.py": "VALUE = 1\n"}),
     _tests("odd_lib", "a package under lib/, found by an ini's pythonpath",
            "import odd_lib_pkg\ndef test_a(): assert odd_lib_pkg.VALUE\n", "-c", "odd_lib/pytest.ini",
-           files={"lib/odd_lib_pkg/__init__.py": "VALUE = 1\n", "odd_lib/pytest.ini": "[pytest]\npythonpath = ../lib\n"}),
+           files={"lib/odd_lib_pkg/__init__.py": "VALUE = 1\n",
+                  "odd_lib/pytest.ini": "[pytest]\npythonpath = ../lib\n"}),
     _tests("odd_path_inserted", "a conftest puts a folder of the tree on sys.path",
            "import odd_inserted\ndef test_a(): assert odd_inserted.VALUE\n",
            conftest="import pathlib, sys\nsys.path.insert(0, str(pathlib.Path(__file__).parent / 'code'))\n",

@@ -203,7 +203,7 @@ def _failures(text: str) -> Iterator[_Failure]:
 
 
 def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
-    """Each failure once; not what still ran when its shell began to leave, and that the script's EXIT trap has ended."""
+    """Each failure once; not what still ran when its shell began to leave, and what the script's EXIT trap ended."""
     failures = list(_failures(text))
     ended = {f._replace(how="running") for f in failures if f.how == "ended"}
     kept = (f for f in failures if f.how != "ended" and f not in ended)

@@ -85,10 +85,12 @@ HONEST: Mapping[str, str] = {
     "or_true_with_a_file": "echo a > made; grep x made || true; cmp made none 2>/dev/null || true",
     "head": "yes | head -1; seq 100000 | head -2 | tail -1",
     "head_of_three": "yes | cat | cat | head -1",
-    "python_killed_at_the_end": "python -c 'import time; time.sleep(60)' & p=$!; trap 'kill $p 2>/dev/null || true' EXIT; echo",
-    "head_under_pipefail": "set -o pipefail; seq 100000 | head -2 | tail -1; yes | head -1; seq 100000 | grep -q 7; echo on",
-    "python_head_under_pipefail":
-        "set -o pipefail; python -c 'for i in range(99999): print(i)' 2>log | head -1; cat log >&2",
+    "python_killed_at_the_end": "python -c 'import time; time.sleep(60)' & p=$!; "
+    "trap 'kill $p 2>/dev/null || true' EXIT; echo",
+    "head_under_pipefail": "set -o pipefail; seq 100000 | head -2 | tail -1; yes | head -1; "
+    "seq 100000 | grep -q 7; echo on",
+    "python_head_under_pipefail": "set -o pipefail; python -c 'for i in range(99999): print(i)' 2>log "
+    "| head -1; cat log >&2",
     "python_head": "python -c 'for i in range(99999): print(i)' 2>log | head -1; cat log >&2",
     "counter": "i=0; ((i++)); let i=0; [ $i = 1 ]; [[ a == b ]]; echo $i",
     "read_to_the_end": "read -r -d '' text <<X\nhere\nX\necho \"$text\"",
