@@ -6,4 +6,7 @@ from dataclasses import replace
 
 from tests.honesty import oddity_scripts, oddity_tests
 
-CASES = [replace(case, run="oddities") for case in [*oddity_tests.CASES, *oddity_scripts.CASES]]
+CASES = [
+    *(replace(case, run="odd-tests") for case in oddity_tests.CASES),
+    *(replace(case, run="odd-programs") for case in oddity_scripts.CASES),
+]

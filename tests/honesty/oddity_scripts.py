@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,9 +258,9 @@ def _script(name: str, says: str, text: str, shell: str = "bash", **over: Any) -
     return _says(name, says, shell, f"{name}/script.sh", files=files, **over)
 
 
-def _lines(name: str, says: str, text: str, **over: Any) -> Case:
-    stage = {"name": name, "shell": text, "expect": {"artifacts": [artifact(f"{name}.txt", from_="stdout")]}, **over}
-    return Case(name, says, "passed", stage=stage)
+def _lines(name: str, says: str, text: str, files: Mapping[str, str] | None = None) -> Case:
+    stage = {"name": name, "shell": text, "expect": {"artifacts": [artifact(f"{name}.txt", from_="stdout")]}}
+    return Case(name, says, "passed", stage=stage, files=files or {})
 
 
 def _python(name: str, says: str, source: str, *options: str, **over: Any) -> Case:
@@ -309,8 +309,8 @@ SHELLS = [
            "grep -c none /dev/null || echo none\nx=$(grep none /dev/null || true)\n"
            "if [[ -z $x ]]; then echo empty; fi\n"),
     _lines("odd_pytest_in_lines", "pytest's output in a file and shown",
-           "python -m pytest -q odd_pytest_ini/test_it.py > $TMPDIR/log 2>&1 || { cat $TMPDIR/log; exit 1; }\n"
-           "tail -n 1 $TMPDIR/log\n"),
+           "python -m pytest -q odd_pytest_in_lines/test_it.py > $TMPDIR/log 2>&1 || { cat $TMPDIR/log; exit 1; }\n"
+           "tail -n 1 $TMPDIR/log\n", files={"odd_pytest_in_lines/test_it.py": "def test_a(): assert 1 + 1\n"}),
     _says("odd_make", "make with variables, recipes that ignore a missing file, and a test by diff", "make", "-s", "-f",
           "odd_make/rules.mk", "all", files={"odd_make/rules.mk":
           "SHELL := /bin/bash\nT := $(shell mktemp -d)\nall: made test\nmade:\n"
