@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,10 @@ def environment(root: Path) -> dict[str, Any]:
     """A Python with pytest, a library, and an older copy of a module that the tree holds too, and a `torch`."""
     made = make_environment(root)
     (site,) = root.glob("lib/python*/site-packages")
-    for name in ("xdist", "execnet", "hypothesis", "_hypothesis_globals.py", "sortedcontainers"):
-        (site / name).symlink_to(Path(pytest.__file__).parent.parent / name)
+    own = Path(pytest.__file__).parent.parent
+    shutil.copytree(own / "hypothesis", site / "hypothesis")  # it has an extension, whose place is judged
+    for name in ("xdist", "execnet", "_hypothesis_globals.py", "sortedcontainers"):
+        (site / name).symlink_to(own / name)
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")
     (site / "torch").mkdir()

@@ -7,6 +7,6 @@ from dataclasses import replace
 from tests.honesty import oddity_scripts, oddity_tests
 
 CASES = [
-    *(replace(case, run="odd-tests") for case in oddity_tests.CASES),
-    *(replace(case, run="odd-programs") for case in oddity_scripts.CASES),
+    *(replace(case, run="odd-a") for case in oddity_tests.CASES),
+    *(replace(case, run="odd-b") for case in oddity_scripts.CASES),
 ]

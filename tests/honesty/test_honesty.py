@@ -46,7 +46,7 @@ class Stand:
     def _together(self, run: str) -> tuple[Project, Outcome]:
         """One run of all the cases that need none of their own and belong to this one."""
         cases = [case for case in CASES if not case.is_alone and case.shared_run == run]
-        project = self._project(f"all-{run}", cases)
+        project = self._project(run, cases)  # short: programs make sockets below it
         return project, project.validate("--runbook", "r", **SHELL)
 
     def _from_shared(self, case: Case) -> Outcome:
