@@ -23,7 +23,7 @@ _ANSWERS: Mapping[str, FrozenSet[int]] = {
 }
 _HOW = {
     "untested": "and its script did not test it",
-    "member": "in a pipeline, which does not say it",
+    "member": "in a pipeline, and its script did not test it",
     "ignored": "and its script dropped it",
     "background": "in the background, and its script did not ask",
     "cleanup": "in the script's EXIT trap",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import textwrap
+import threading
 from collections.abc import Callable
+from concurrent.futures import _base as futures
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,15 @@ import pytest
 from orchestrator.agent.injected import assertions
 from orchestrator.agent.injected.checks import Checks
 from orchestrator.agent.injected.comparisons import why_vacuous
+from orchestrator.agent.injected.lost import Lost
 from orchestrator.agent.injected.stage import Config, Notes
 
 _FILE = "/tree/test_it.py"
+_REFUSES = """def refused():
+        try: assert 1 == 2
+        except AssertionError: return True
+        return False
+"""
 
 
 @pytest.fixture
@@ -91,6 +99,14 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
         ),
         ("for i in range(3):\n        try: assert i > 1\n        except AssertionError: continue", False),
         ("for i in range(3):\n        try: assert i > 5\n        except AssertionError: continue", True),
+        (
+            "kept = []\n    try: assert 1 == 2\n    except AssertionError as e: kept.append(e)\n    assert kept",
+            False,
+        ),
+        ("kept = []\n    try: assert 1 == 2\n    except AssertionError as e: kept.append(e)\n    assert 1 + 1", True),
+        ("n = 0\n    try: assert 1 == 2\n    except AssertionError: n += 1\n    assert n == 1", False),
+        (f"{_REFUSES}    assert refused()", False),
+        (f"{_REFUSES}    refused()", True),
         ("assert (1 == 2, 'a message')", True),
         ("assert ()  or 1", False),
     ],
@@ -143,3 +159,19 @@ def test_vacuous_arrays() -> None:
     assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))
     assert why_vacuous(ones, ones.copy(), rtol=1e-3, atol=1e-3) is None
     assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None
+
+
+@pytest.mark.parametrize(
+    ("asks", "lost"), [("with pytest.raises(AssertionError): future.result(9)", False), ("pass", True)]
+)
+def test_who_waits_for_a_result_has_asked_for_it(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch, asks: str, lost: bool
+) -> None:
+    monkeypatch.setattr(futures, "Future", type("Future", (futures.Future,), dict(vars(futures.Future))))
+    Lost(checks).after_import["concurrent.futures._base"](futures)
+    future = futures.Future()
+    worker = threading.Timer(0.1, future.set_exception, [AssertionError("late")])
+    worker.start()
+    exec(asks, {"future": future, "pytest": pytest})
+    worker.join()
+    assert bool(checks.now.failures()) is lost

@@ -34,6 +34,8 @@ class Case:
     runbook: Mapping[str, Any] = field(default_factory=dict)  # what the runbook says beside its stages
     play: Callable[[Project], Outcome] | None = None  # what is done with the repository, instead of one `validate`
     tamper: Callable[[Path], None] | None = None  # what is done to the run at home before it is judged again
+    prepare: Callable[[Path], None] | None = None  # what is done to the repository's files before the commit
+    run: str = ""  # which shared run it is part of, where not that of all of its verdict
     untampered: str = "passed"  # the verdict of the run that is tampered with
     verdict: str | None = None  # where it does not follow from the status
     exit_code: int | None = None  # where it does not follow from the verdict
@@ -54,7 +56,9 @@ class Case:
 
     @property
     def shared_run(self) -> str:
-        """Which of the shared runs it is part of, named by its verdict."""
+        """Which of the shared runs it is part of, named by its verdict unless the case says so."""
+        if self.run:
+            return self.run
         return self.untampered if self.tamper else self.right_verdict
 
     @property

@@ -9,6 +9,7 @@ from tests.honesty import (
     check_cases,
     cuda_cases,
     environment_cases,
+    oddity_cases,
     pytest_cases,
     route_cases,
     run_cases,
@@ -29,6 +30,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "The tree": tree_cases.CASES,
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
+    "Honest oddities": oddity_cases.CASES,
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
 
@@ -47,6 +49,9 @@ def table() -> str:
 
 def _section(theme: str, cases: Sequence[Case]) -> Iterator[str]:
     yield f"## {theme}\n"
+    if all(case.honest is None for case in cases):
+        yield from ("| honest, and `passed` | what it does |\n|---|---|", *(_row(case) for case in cases), "")
+        return
     yield "| lie | what it pretends | what it is called | the honest one, `passed` |\n|---|---|---|---|"
     honest = {case.name: case for case in CASES}
     for case in (c for c in cases if c.honest):
@@ -56,6 +61,10 @@ def _section(theme: str, cases: Sequence[Case]) -> Iterator[str]:
             called = f"verdict `{case.verdict}`"
         yield f"| {case.name} | {_cell(case.pretends)} | {called} | {_cell(honest[case.honest].pretends)} |"
     yield ""
+
+
+def _row(case: Case) -> str:
+    return f"| {case.name} | {_cell(case.pretends)} |"
 
 
 def _cell(text: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.honesty.case import Case, first, lie, truth
 from tests.support.agent_pod import make_environment
@@ -36,6 +39,10 @@ def environment(root: Path) -> dict[str, Any]:
     """A Python with pytest, a library, and an older copy of a module that the tree holds too, and a `torch`."""
     made = make_environment(root)
     (site,) = root.glob("lib/python*/site-packages")
+    own = Path(pytest.__file__).parent.parent
+    shutil.copytree(own / "hypothesis", site / "hypothesis")  # it has an extension, whose place is judged
+    for name in ("xdist", "execnet", "_hypothesis_globals.py", "sortedcontainers"):
+        (site / name).symlink_to(own / name)
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")
     (site / "torch").mkdir()

@@ -33,8 +33,8 @@ class Stand:
 
     def begin(self, cases: Sequence[Case]) -> dict[str, Future[Outcome]]:
         """Begin the runs of all `cases`: the shared ones, which take longest, first; who waits for one comes last."""
-        for verdict in {case.shared_run for case in cases if not case.is_alone}:
-            self.shared[verdict] = self.workers.submit(self._together, verdict)
+        for run in {case.shared_run for case in cases if not case.is_alone}:
+            self.shared[run] = self.workers.submit(self._together, run)
         alone = {case.name: self.workers.submit(self._alone, case) for case in cases if case.is_alone}
         others = [case for case in cases if not case.is_alone]
         return {**alone, **{case.name: self.workers.submit(self._from_shared, case) for case in others}}
@@ -43,10 +43,10 @@ class Stand:
         project = self._project(case.name, [case])
         return case.play(project) if case.play else project.validate("--runbook", "r")
 
-    def _together(self, verdict: str) -> tuple[Project, Outcome]:
-        """One run of all the cases that need none of their own and decide for this verdict."""
-        cases = [case for case in CASES if not case.is_alone and case.shared_run == verdict]
-        project = self._project(f"all-{verdict}", cases)
+    def _together(self, run: str) -> tuple[Project, Outcome]:
+        """One run of all the cases that need none of their own and belong to this one."""
+        cases = [case for case in CASES if not case.is_alone and case.shared_run == run]
+        project = self._project(run, cases)  # short: programs make sockets below it
         return project, project.validate("--runbook", "r", **SHELL)
 
     def _from_shared(self, case: Case) -> Outcome:
@@ -63,7 +63,10 @@ class Stand:
         folder = self.folder / name
         project = new_project(folder, {"local": {**local_pod(folder), "python": self.python}})
         files = {path: text for case in cases for path, text in case.files.items()}
-        project.commit({**files, "runbooks/r.yaml": _runbook(cases)})
+        project.write(files)
+        for prepare in (case.prepare for case in cases if case.prepare):
+            prepare(project.root)
+        project.commit({"runbooks/r.yaml": _runbook(cases)})
         for path, content in (item for case in cases for item in case.beside.items()):
             (project.root / path).parent.mkdir(exist_ok=True)
             (project.root / path).write_bytes(content)

@@ -64,8 +64,9 @@ def make_environment(root: Path) -> dict[str, Any]:
     """A virtual environment with pytest (linked to the tests' own) and a fingerprint, as bootstrap leaves one."""
     venv.create(root, with_pip=False, symlinks=True)
     (site,) = root.glob("lib/python*/site-packages")
-    for name in _PYTEST:
-        os.symlink(Path(pytest.__file__).parent.parent / name, site / name)
+    own = Path(pytest.__file__).parent.parent
+    for name in (*_PYTEST, *(found.name for found in own.glob("pluggy-*.dist-info"))):
+        os.symlink(own / name, site / name)
     program = root / "bin" / "pytest"
     program.write_text(f"#!{root}/bin/python\nimport sys, pytest\nsys.exit(pytest.main())\n")
     program.chmod(0o755)

@@ -105,6 +105,7 @@ class _Marker:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._function: Function | None = None
+        self._checked_names: set[str] = set()  # of the outermost function
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
@@ -120,6 +121,7 @@ class _Marker:
         if outer is None and isinstance(node, _FUNCTIONS):
             self._function = Function(node.name, first_line(node))
             self._facts.add(self._function)
+            self._checked_names = set(_names_in_checks(node))
         self.statements(node)
         self._function = outer
         if isinstance(node, _TRIES):
@@ -165,14 +167,18 @@ class _Marker:
         return [_seen(node, self._facts.key(line))]
 
     def _watch_handlers(self, node: Any) -> None:
-        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed."""
+        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed.
+
+        One that keeps it where a check of the same function looks has not.
+        """
         if any(map(_raises, _within(node.orelse))):  # it expects what it catches
             return
         key = f"{self._facts.path}:{node.lineno}"
         silent = [handler for handler in node.handlers if not any(map(_raises, _within(handler.body)))]
+        silent = [handler for handler in silent if self._checked_names.isdisjoint(_kept_in(handler.body))]
         for handler in silent:
-            keeps_it = any(map(_keeps, handler.body))
-            handler.body.insert(0, _call(handler.body[0], "swallowed", _constant(key), _constant(keeps_it)))
+            said = (any(map(_keeps, handler.body)), any(map(_answers, handler.body)))
+            handler.body.insert(0, _call(handler.body[0], "swallowed", _constant(key), *map(_constant, said)))
         if silent:
             node.body = [*_before_jumps(node.body, COMPLETED + key), _seen(node.body[-1], COMPLETED + key)]
 
@@ -226,6 +232,38 @@ def _keeps(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant) and _called(statement.value) not in _TELLS
     return not isinstance(statement, (ast.Pass, ast.Continue, ast.Break, ast.Return))
+
+
+def _answers(statement: ast.stmt) -> bool:
+    """Whether a handler's statement returns something to whoever has called its function."""
+    return isinstance(statement, ast.Return) and statement.value is not None
+
+
+def _kept_in(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names of what a handler sets, or calls a method of."""
+    for node in _within(body):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from _named(target)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _TELLS:
+            yield from _named(node.func.value)
+
+
+def _names_in_checks(function: ast.AST) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _fails_in(node)):
+            yield from _named(node.test)
+        elif isinstance(node, ast.Call) and is_check(_called(node)):
+            for argument in (*node.args, *(k.value for k in node.keywords)):
+                yield from _named(argument)
+
+
+def _named(expression: ast.AST) -> Iterator[str]:
+    """Names and attributes, but no `self`."""
+    for node in ast.walk(expression):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "self"
+        if name != "self":
+            yield name
 
 
 def _fails_in(node: Any) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import wraps
 
 from .checks import Pending
+from .frames import drops_result
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _WARNINGS = ("PytestReturnNotNoneWarning", "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
 _MOST_ANCESTORS = 20
+_PENDING = "_nsa_pod_pending"
 
 
 class Lost:
@@ -78,14 +81,16 @@ class Lost:
 
         def watched(future: Any, exception: Any) -> None:
             if isinstance(exception, AssertionError):
-                self._until_asked(future, ("result", "exception"), _sentence("in a pool", exception))
+                self._until_asked(future, _sentence("in a pool", exception))
             set_exception(future, exception)
 
         futures.Future.set_exception = watched
+        _tell_when_asked(futures.Future, "result", "exception")
 
     def _watch_pools(self, pool: Any) -> None:
         for results in (pool.ApplyResult, pool.MapResult):
             self._watch_results(results)
+        _tell_when_asked(pool.ApplyResult, "get", "successful")
 
     def _watch_results(self, results: Any) -> None:
         set_result = results._set
@@ -93,25 +98,16 @@ class Lost:
         def watched(result: Any, i: Any, outcome: Any) -> None:
             success, value = outcome
             if not success and isinstance(value, AssertionError) and not result._error_callback:
-                self._until_asked(result, ("get", "successful"), _sentence("in a pool", value))
+                self._until_asked(result, _sentence("in a pool", value))
             set_result(result, i, outcome)
 
         results._set = watched
 
-    def _until_asked(self, holder: Any, methods: tuple[str, ...], sentence: str) -> None:
-        """Remember what `holder` has until one of its `methods` is called."""
+    def _until_asked(self, holder: Any, sentence: str) -> None:
+        """Remember what `holder` has until somebody asks it."""
         pending = Pending(sentence)
         self._checks.now.pending.append(pending)
-
-        def asked(method: Callable[..., Any]) -> Callable[..., Any]:
-            def ask(*args: Any, **kwargs: Any) -> Any:
-                pending.retrieved = True
-                return method(*args, **kwargs)
-
-            return ask
-
-        for name in methods:
-            setattr(holder, name, asked(getattr(holder, name)))
+        holder.__dict__[_PENDING] = pending
 
     def _watch_tasks(self, base_events: Any) -> None:
         """What asyncio tells of a task that is gone, and whose exception was never retrieved."""
@@ -200,7 +196,7 @@ class Lost:
 
         def watched(command: Any) -> int:
             status = system(command)
-            if status and not _drops_result(sys._getframe(1)):
+            if status and not drops_result(sys._getframe(1)):
                 self._checks.looked_at.add(os.getpid())  # it does not say which process it was: this one's, at any rate
             return status
 
@@ -214,7 +210,7 @@ class Lost:
                 frame: FrameType | None = sys._getframe(1)
                 while frame is not None and _is_of(frame, "subprocess") and frame.f_code.co_name == "call":
                     frame = frame.f_back
-                if frame is not None and not _is_of(frame, "subprocess") and not _drops_result(frame):
+                if frame is not None and not _is_of(frame, "subprocess") and not drops_result(frame):
                     self._checks.looked_at.add(process.pid)
             return code
 
@@ -225,7 +221,7 @@ class Lost:
         def ask(pid: int, options: int) -> Any:
             found, status = waitpid(pid, options)
             frame = sys._getframe(1)
-            if status and not _is_of(frame, "subprocess", "multiprocessing") and not _drops_result(frame):
+            if status and not _is_of(frame, "subprocess", "multiprocessing") and not drops_result(frame):
                 self._checks.looked_at.add(found)
             return found, status
 
@@ -267,6 +263,25 @@ class _Told:
         holder.__dict__[self._name] = value
 
 
+def _tell_when_asked(kind: Any, *methods: str) -> None:
+    """Note it at the return of `methods`: who waits for a result has called them before there was one."""
+
+    def asked(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def ask(holder: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(holder, *args, **kwargs)
+            finally:
+                pending = holder.__dict__.get(_PENDING)
+                if pending is not None:
+                    pending.retrieved = True
+
+        return ask
+
+    for name in methods:
+        setattr(kind, name, asked(getattr(kind, name)))
+
+
 def _sentence(where: str, error: BaseException) -> str:
     text = str(error).partition("\n")[0][:200]
     return f"an AssertionError was raised {where}, and nobody looked at it: {text}".rstrip(": ")
@@ -274,15 +289,6 @@ def _sentence(where: str, error: BaseException) -> str:
 
 def _is_of(frame: FrameType, *packages: str) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] in packages
-
-
-def _drops_result(frame: FrameType) -> bool:
-    """Whether the call that `frame` is in the midst of is a statement by itself."""
-    import dis
-
-    after = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname != "CACHE")
-    found = next(after, None)
-    return found is not None and found.opname == "POP_TOP"
 
 
 def _ancestors() -> list[int]:

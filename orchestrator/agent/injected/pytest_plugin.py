@@ -6,6 +6,7 @@ writes into a file of its own.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import os
@@ -140,6 +141,40 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_pyfunc_call_begins(pyfuncitem: pytest.Function) -> None:
     """After all hooks that may call the function in pytest's place, and before pytest's own."""
     pyfuncitem.__dict__[_CALLED] = ""
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True, specname="pytest_pyfunc_call")
+def pytest_pyfunc_call_by_others(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Where another hook may call the function in pytest's place, the function itself tells that it was called."""
+    if not _calls_function(pyfuncitem) or not _has_other_callers(pyfuncitem):
+        yield
+        return
+    function = pyfuncitem.obj
+    pyfuncitem.obj = _telling(function, pyfuncitem.__dict__)
+    yield
+    pyfuncitem.obj = function
+
+
+def _has_other_callers(item: pytest.Function) -> bool:
+    found = item.ihook.pytest_pyfunc_call.get_hookimpls()
+    wraps = ("hookwrapper", "wrapper")
+    calling = (impl for impl in found if not any(getattr(impl, name, False) for name in wraps))
+    return any(impl.function.__module__ not in ("_pytest.python", __name__) for impl in calling)
+
+
+def _telling(function: Callable[..., Any], state: dict[str, Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        state.setdefault(_CALLED, "")
+        try:
+            return function(*args, **kwargs)
+        except (pytest.skip.Exception, SkipTest):
+            raise
+        except BaseException as error:
+            state[_CALLED] = type(error).__name__
+            raise
+
+    return call
 
 
 @pytest.hookimpl(hookwrapper=True, trylast=True)

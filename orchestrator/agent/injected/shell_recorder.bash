@@ -32,7 +32,7 @@ __nsa_shell=$BASHPID __nsa_parent=$PPID
 __nsa_unit=() __nsa_unit_line=0        # the commands of the pipeline that was begun last
 __nsa_open=0 __nsa_whole=1             # whether more of its members are to come; whether it began with the first
 __nsa_begun=0 __nsa_seen=              # a pipeline was begun since PIPESTATUS, with this text, was looked at
-__nsa_failed=0 __nsa_failed_by= __nsa_failed_first= __nsa_failed_line=0
+__nsa_failed=0 __nsa_failed_by= __nsa_failed_first= __nsa_failed_line=0 __nsa_failed_as=untested
 __nsa_bad=0 __nsa_bad_by= __nsa_bad_first=  # the last command that failed, tested or not
 __nsa_by= __nsa_first= __nsa_depth=0
 __nsa_awaited= __nsa_wanted=0          # the job that `wait` has named; whether the script itself has ended it
@@ -154,7 +154,7 @@ __nsa_settle() {
   __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
   if (( __nsa_failed )); then
     if [[ -z $reads ]]; then
-      local kind=untested
+      local kind=$__nsa_failed_as
       if (( __nsa_leaving )); then # where bash does not say which command runs
         kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
       fi
@@ -207,12 +207,25 @@ __nsa_member() {
   __nsa_resolve "$__nsa_by" "$2"
 }
 
+# Whether member $1 of a pipeline is a writer that SIGPIPE has ended, whose reader ended with 0, or as it did.
+__nsa_is_cut_short() {
+  (( __nsa_codes[$1] == 141 && (__nsa_codes[$1 + 1] == 0 || __nsa_codes[$1 + 1] == 141) ))
+}
+
+# Whether no other member of a pipeline has failed.
+__nsa_only_cut_short() {
+  local i
+  for (( i = 0; i < ${#__nsa_codes[@]} - 1; i++ )); do
+    if (( __nsa_codes[i] )) && ! __nsa_is_cut_short "$i"; then return 1; fi
+  done
+}
+
 # The members of a pipeline whose own status hides theirs.
 __nsa_members() {
   local i n=${#__nsa_codes[@]}
   if (( __nsa_codes[n - 1] )) || [[ -o pipefail ]]; then return 0; fi
   for (( i = 0; i < n - 1; i++ )); do
-    if (( __nsa_codes[i] && (__nsa_codes[i] != 141 || __nsa_codes[i + 1]) )); then
+    if (( __nsa_codes[i] )) && ! __nsa_is_cut_short "$i"; then
       __nsa_member "$i" "$1"
       __nsa_write member "${__nsa_codes[i]}" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first"
     fi
@@ -231,6 +244,11 @@ __nsa_fails() {
   fi
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
+    __nsa_failed_as=untested
+    if (( ! __nsa_codes[${#__nsa_codes[@]} - 1] )); then # what a member returned, under pipefail
+      if __nsa_only_cut_short; then return "$1"; fi
+      __nsa_failed_as=member
+    fi
     __nsa_name "$1" "$3"
     if [[ $BASH_COMMAND == '('* && $BASH_COMMAND != '(('* ]]; then __nsa_by=; fi
     __nsa_failed=$1 __nsa_failed_line=$__nsa_unit_line __nsa_failed_by=$__nsa_by __nsa_failed_first=$__nsa_first
@@ -276,11 +294,23 @@ __nsa_leaves() {
   __nsa_give_back
 }
 
-# The end of the script's own EXIT trap: "$?" "$1"
+# The end of the script's own EXIT trap: "$?" "$1". A job that still ran before it, and soon does not, was ended by it.
 __nsa_left() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
-  local IFS=' '
+  local IFS=' ' i n name
   __nsa_settle "$1" '' "$2"
+  __nsa_killed=1
+  for i in "${!__nsa_jobs[@]}"; do
+    for (( n = 0; n < 20; n++ )); do
+      kill -0 "${__nsa_jobs[i]}" 2>/dev/null || break
+      sleep 0.05
+    done
+    (( n < 20 )) || continue
+    name=${__nsa_job_names[i]}
+    __nsa_resolve "${name#*$'\t'}" ''
+    __nsa_write ended 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
+    __nsa_end_job "$i"
+  done
 }
 
 # `$?` as it was, for what the script has set as a trap.

@@ -203,8 +203,11 @@ def _failures(text: str) -> Iterator[_Failure]:
 
 
 def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
-    """Each failure once."""
-    for failure in dict.fromkeys(f._replace(shell="", parent="") for f in _failures(text)):
+    """Each failure once; not what still ran when its shell began to leave, and what the script's EXIT trap ended."""
+    failures = list(_failures(text))
+    ended = {f._replace(how="running") for f in failures if f.how == "ended"}
+    kept = (f for f in failures if f.how != "ended" and f not in ended)
+    for failure in dict.fromkeys(f._replace(shell="", parent="") for f in kept):
         program = failure.first or program_of(failure.command)
         yield LostExitCode(
             command=plain(failure.command) or "a subshell",

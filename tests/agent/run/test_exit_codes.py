@@ -42,6 +42,8 @@ LIES: Mapping[str, tuple[str, str]] = {
     "or_exit_0": (f"{FAILS} || exit 0", "dropped it"),
     "seeds_command": (f"PYTHONPATH=. {FAILS} 2>&1 | tee log || true", "returned 3"),
     "pipefail_or_true": (f"set -o pipefail; PYTHONPATH=. {FAILS} 2>&1 | tee log || true", "returned 3"),
+    "pipefail_untested": (f"set -o pipefail; {FAILS} | tee log; echo on", "returned 3, in a pipeline"),
+    "pipefail_beside_sigpipe": ("set -o pipefail; yes | head -1 | false; yes | head -1; echo on", "returned 1"),
     "script_or_true": ("./fails.sh || true", "fails.sh returned 4"),
     "function_or_true": (f"f() {{ {FAILS}; r=$?; echo x; return $r; }}; f || true", "SystemExit.* returned 3"),
     "variable_or_true": ("PY=python; $PY -c 'raise SystemExit(3)' || true", "returned 3"),
@@ -82,6 +84,13 @@ HONEST: Mapping[str, str] = {
     "or_true": "grep x /dev/null || true; rm none 2>/dev/null || :; kill 999999 2>/dev/null || true",
     "or_true_with_a_file": "echo a > made; grep x made || true; cmp made none 2>/dev/null || true",
     "head": "yes | head -1; seq 100000 | head -2 | tail -1",
+    "head_of_three": "yes | cat | cat | head -1",
+    "python_killed_at_the_end": "python -c 'import time; time.sleep(60)' & p=$!; "
+    "trap 'kill $p 2>/dev/null || true' EXIT; echo",
+    "head_under_pipefail": "set -o pipefail; seq 100000 | head -2 | tail -1; yes | head -1; "
+    "seq 100000 | grep -q 7; echo on",
+    "python_head_under_pipefail": "set -o pipefail; python -c 'for i in range(99999): print(i)' 2>log "
+    "| head -1; cat log >&2",
     "python_head": "python -c 'for i in range(99999): print(i)' 2>log | head -1; cat log >&2",
     "counter": "i=0; ((i++)); let i=0; [ $i = 1 ]; [[ a == b ]]; echo $i",
     "read_to_the_end": "read -r -d '' text <<X\nhere\nX\necho \"$text\"",
@@ -220,7 +229,10 @@ def test_what_cannot_be_recorded_is_said(places: Layout, argv: list[str]) -> Non
 
 
 def test_a_job_that_outlives_its_shell_is_said(places: Layout) -> None:
-    assert "still ran" in str(run(places, ["bash", "-c", "python -c 'import time; time.sleep(1)' & sleep 0.1"]).unseen)
+    outlives = "python -c 'import time; time.sleep(3)' & sleep 0.1"
+    assert "still ran" in str(run(places, ["bash", "-c", outlives]).unseen)
+    assert "still ran" in str(run(places, ["bash", "-c", f"trap 'echo bye' EXIT; {outlives}"]).unseen)
+    assert "still ran" in str(run(places, ["bash", "-c", f"trap 'exit 0' EXIT; {outlives}"]).unseen)
 
 
 def test_what_is_meant_is_allowed_by_program(places: Layout) -> None:
