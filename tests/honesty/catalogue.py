@@ -30,6 +30,14 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
 }
+# How the lies of a theme are caught: by a `rule` about what they deliver or ask for, by the agent's `observation` of what
+# ran, or only by `sabotage`, running the tests again with wrong code.
+CAUGHT: Mapping[str, str] = {
+    **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
+    **dict.fromkeys(("Tests", "Shells and other runners", "Checks"), "observation"),
+    **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
+    "Tests that cannot fail": "sabotage",
+}
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
 
 _HEAD = """\
@@ -37,6 +45,9 @@ _HEAD = """\
 
 Every line is a tiny repository and a runbook that `tests/honesty` runs through the whole road: commit, plan, agent,
 fetch, judge. Each lie stands beside the same thing done honestly, which passes. Written by `python -m tests.honesty`.
+
+A lie is caught by a rule about what the stage delivers or asks for, by observation of what ran on the pod, or only by
+sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`).
 """
 
 
@@ -47,14 +58,15 @@ def table() -> str:
 
 def _section(theme: str, cases: Sequence[Case]) -> Iterator[str]:
     yield f"## {theme}\n"
-    yield "| lie | what it pretends | what it is called | the honest one, `passed` |\n|---|---|---|---|"
+    yield "| lie | what it pretends | what it is called | caught by | the honest one, `passed` |\n|---|---|---|---|---|"
     honest = {case.name: case for case in CASES}
     for case in (c for c in cases if c.honest):
         assert case.honest is not None
         called = f"`{case.status}`" if case.status else f"verdict `{case.right_verdict}`"
         if case.status and case.verdict:
             called = f"verdict `{case.verdict}`"
-        yield f"| {case.name} | {_cell(case.pretends)} | {called} | {_cell(honest[case.honest].pretends)} |"
+        by, twin = case.caught or CAUGHT[theme], _cell(honest[case.honest].pretends)
+        yield f"| {case.name} | {_cell(case.pretends)} | {called} | {by} | {twin} |"
     yield ""
 
 

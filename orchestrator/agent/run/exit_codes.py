@@ -245,7 +245,7 @@ def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
 
 
 def _is_ours(command: str, program: str, tree: Path, programs: str) -> bool:
-    """Whether it is a Python, a program of the environment or of the tree, what a Makefile makes, or a runner of tests."""
+    """Whether it is a Python, a program of the environment or the tree, what a Makefile makes, or a runner of tests."""
     name = os.path.basename(program)
     inner = _run_by_find(name, _WORD.findall(command))
     if inner:

@@ -11,8 +11,7 @@ Row = Mapping[str, Any]
 Number = Union[int, float]
 
 _NO_VALUE = frozenset(
-    ["oom", "out of memory", "n/a", "na", "none", "null", "?", "-", "--", "skip", "skipped", "tbd", "todo", "not run"]
-    + ["err", "error", "fail", "failed", "failure", "timeout"]
+    "oom|out of memory|n/a|na|none|null|?|-|--|skip|skipped|not run|tbd|todo|err|error|fail|failed|timeout".split("|")
 )
 _LARGEST = 1 << 1023  # larger integers are no floats
 
