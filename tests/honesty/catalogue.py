@@ -30,8 +30,8 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
 }
-# How the lies of a theme are caught: by a `rule` about what they deliver or ask for, by the agent's `observation` of what
-# ran, or only by `sabotage`, running the tests again with wrong code.
+# How the lies of a theme are caught: by a `rule` about what they deliver or ask for, by the agent's `observation` of
+# what ran, or only by `sabotage`, running the tests again with wrong code.
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks"), "observation"),

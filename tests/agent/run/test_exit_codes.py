@@ -151,12 +151,12 @@ class Done(NamedTuple):
 @pytest.fixture
 def places(tmp_path: Path) -> Layout:
     places = Layout(tmp_path / "work" / "runs" / "r")
-    for folder in (places.tree, places.artifacts, places.plugin, tmp_path / "tmp", places.stage("s")):
+    for folder in (places.tree, places.artifacts, places.injected, tmp_path / "tmp", places.stage("s")):
         folder.mkdir(parents=True)
     for name, text in FILES.items():
         (places.tree / name).write_text(text)
         (places.tree / name).chmod(0o755)
-    exit_codes.install(places.plugin)
+    exit_codes.install(places.injected)
     return places
 
 

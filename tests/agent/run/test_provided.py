@@ -15,7 +15,8 @@ def provided(files: dict[str, str]) -> Provided:
     "file",
     [
         "widget.py", "widget/__init__.py", "src/widget/__init__.py", "lib/widget/__init__.py",
-        "python/widget/__init__.py", "bindings/python/widget/__init__.py", "packages/w/widget/__init__.py", "packages/w/src/widget/__init__.py",
+        "python/widget/__init__.py", "bindings/python/widget/__init__.py", "packages/w/widget/__init__.py",
+        "packages/w/src/widget/__init__.py",
     ],
 )  # fmt: skip
 def test_packages_are_found_where_they_usually_are(file: str) -> None:
