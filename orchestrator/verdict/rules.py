@@ -198,7 +198,7 @@ RULES: Tuple[Rule, ...] = (
         "failed",
         "behind a shell: an exit code other than 0 that its script neither tested nor passed on, unless "
         "`allow_exit_codes` says that it is meant; an error that a shell or make shows; failures in the closing lines "
-        "of unittest, nose, ctest, go or cargo",
+        "of unittest, nose, doctest, ctest, go or cargo",
         _failed_behind_a_shell,
     ),
     Rule(

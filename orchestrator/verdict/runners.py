@@ -1,4 +1,4 @@
-"""The closing lines of runners of tests other than pytest: unittest and nose, ctest, go, cargo."""
+"""The closing lines of runners of tests other than pytest: unittest and nose, doctest, ctest, go, cargo."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _UNITTEST = re.compile(
     r"(?P<end>(?:OK|FAILED|NO TESTS RAN)(?: \((?P<counts>[^()\n]*)\))?)$",
     re.MULTILINE,
 )
+_DOCTEST = re.compile(r"^\*\*\*Test Failed\*\*\* (?P<failed>\d+) failures?\b.*$", re.MULTILINE)
 _CTEST = re.compile(
     r"^\d+% tests passed, (?P<failed>\d+) tests? failed out of (?P<total>\d+)$|^No tests were found!!!$", re.MULTILINE
 )
@@ -108,6 +109,12 @@ def _unittest(text: str, everywhere: bool) -> Iterator[Closing]:
                       tuple(reasons))  # fmt: skip
 
 
+def _doctest(text: str, everywhere: bool) -> Iterator[Closing]:
+    """It says nothing of tests that pass."""
+    for match in _DOCTEST.finditer(text):
+        yield Closing("doctest", int(match["failed"]), match[0])
+
+
 def _ctest(text: str, everywhere: bool) -> Iterator[Closing]:
     skipped = tuple(f"{m['why']}: {m['name']}" for m in _CTEST_SKIPS.finditer(text))
     for match in _that_close(_CTEST, text, everywhere, after=_CTEST_AFTER):
@@ -149,12 +156,14 @@ def _that_close(
 
 _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("unittest", _unittest),
+    ("doctest", _doctest),
     ("ctest", _ctest),
     ("go", _go),
     ("cargo", _cargo),
 ]
 _NAMES = {
     "unittest": r"\bunittest\b|\bnose2?\b|\bnosetests",
+    "doctest": r"\bdoctest\b",
     "ctest": r"\bctest\b",
     "go": r"\bgo\s+test\b|\bgo\s.*\btest\b",
     "cargo": r"\bcargo\b.*\btest\b",

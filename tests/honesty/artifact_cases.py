@@ -181,6 +181,16 @@ HONEST = [
 
 LIES = [
     lie(
+        rows("no_value_at_all", "invalid", "and no value in any", "512,OOM,2,cuda:0", "1024,OOM,4,cuda:0"),
+        "OOM in each row of a column that is owed",
+        honest="out_of_memory",
+    ),
+    lie(
+        jsons("key_of_a_word", "invalid", "holds 'OOM' under the key 'selected'", '{"selected": "OOM"}'),
+        "OOM under a key that it owes",
+        honest="json_file",
+    ),
+    lie(
         runs("silent", "invalid", "silent.txt is empty", "true"),
         "exit code 0 and a 0-byte artifact",
         honest="says_something",

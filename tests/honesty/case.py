@@ -39,6 +39,7 @@ class Case:
     untampered: str = "passed"  # the verdict of the run that is tampered with
     verdict: str | None = None  # where it does not follow from the status
     exit_code: int | None = None  # where it does not follow from the verdict
+    caught: str | None = None  # by rule, observation or only by sabotage, where its theme does not say it
 
     @property
     def right_verdict(self) -> str:

@@ -32,6 +32,14 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "The run": run_cases.CASES,
     "Honest oddities": oddity_cases.CASES,
 }
+# How the lies of a theme are caught: by a `rule` about what they deliver or ask for, by the agent's `observation` of
+# what ran, or only by `sabotage`, running the tests again with wrong code.
+CAUGHT: Mapping[str, str] = {
+    **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
+    **dict.fromkeys(("Tests", "Shells and other runners", "Checks"), "observation"),
+    **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
+    "Tests that cannot fail": "sabotage",
+}
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
 
 _HEAD = """\
@@ -39,6 +47,9 @@ _HEAD = """\
 
 Every line is a tiny repository and a runbook that `tests/honesty` runs through the whole road: commit, plan, agent,
 fetch, judge. Each lie stands beside the same thing done honestly, which passes. Written by `python -m tests.honesty`.
+
+A lie is caught by a rule about what the stage delivers or asks for, by observation of what ran on the pod, or only by
+sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`).
 """
 
 
@@ -52,14 +63,15 @@ def _section(theme: str, cases: Sequence[Case]) -> Iterator[str]:
     if all(case.honest is None for case in cases):
         yield from ("| honest, and `passed` | what it does |\n|---|---|", *(_row(case) for case in cases), "")
         return
-    yield "| lie | what it pretends | what it is called | the honest one, `passed` |\n|---|---|---|---|"
+    yield "| lie | what it pretends | what it is called | caught by | the honest one, `passed` |\n|---|---|---|---|---|"
     honest = {case.name: case for case in CASES}
     for case in (c for c in cases if c.honest):
         assert case.honest is not None
         called = f"`{case.status}`" if case.status else f"verdict `{case.right_verdict}`"
         if case.status and case.verdict:
             called = f"verdict `{case.verdict}`"
-        yield f"| {case.name} | {_cell(case.pretends)} | {called} | {_cell(honest[case.honest].pretends)} |"
+        by, twin = case.caught or CAUGHT[theme], _cell(honest[case.honest].pretends)
+        yield f"| {case.name} | {_cell(case.pretends)} | {called} | {by} | {twin} |"
     yield ""
 
 

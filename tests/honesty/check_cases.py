@@ -34,7 +34,9 @@ def _idle(name: str, body: str, pretends: str, honest: str) -> Case:
 
 def _lost(name: str, body: str, pretends: str, honest: str) -> Case:
     return lie(
-        tests(name, "failed", "test_a failed: .*(Assertion|tuple|Thread|Return)", _file(body)), pretends, honest=honest
+        tests(name, "failed", "test_a failed: .*(Assertion|tuple|Thread|Return|Unraisable)", _file(body)),
+        pretends,
+        honest=honest,
     )
 
 
@@ -88,6 +90,13 @@ HONEST = [
           "a helper beside the tests whose functions have such names"),
     _collected("inner_used", "def test_o():\n    def test_i(): assert len('a')\n    test_i()\n",
           "an inner function that the test calls"),
+    _collected("reassigned", "def twice(f):\n    def g(): f(); f()\n    return g\n"
+          "def test_k(): assert len('a')\ntest_k = twice(test_k)\n", "a test that is wrapped by hand"),
+    _collected("named_like_a_test", "def run_test(x): assert x\ndef test_k(): run_test(1)\ndef setup_test(): pass\n",
+          "helpers whose names are like those of tests"),
+    truth(tests("wrapped_later", "passed", "", "def test_k(): assert len('a')\n",
+                conftest="def pytest_runtest_setup(item):\n    f = item.obj\n    item.obj = lambda: f()\n"),
+          "a hook that wraps each test"),
     truth(tests("checked", "passed", "",
           "import pytest\n@pytest.mark.parametrize('x', [1, 2])\ndef test_a(x): assert x\n",
                 tests={"checked": True}), "every test checks something"),
@@ -137,6 +146,23 @@ LIES = [
         "a file of tests that is named otherwise", honest="helper_file"),
     _unwritten("ini_functions", "def test_hard(): assert 1 == 2\n", "an ini that knows other names", "mixin",
                files={"ini_functions/pytest.ini": "[pytest]\npython_functions = test_z\n"}),
+    _unwritten("misspelt", "def tset_k(): assert 1 == 2\n", "`tset_`", "named_like_a_test"),
+    _unwritten("suffixed", "def kernel_test(): assert 1 == 2\n", "a test whose name ends with test",
+               "named_like_a_test"),
+    _unwritten("misspelt_method",
+               "class TestK:\n    def tets_k(self): assert 1 == 2\n    def test_l(self): assert len('a')\n",
+               "`tets_`, in a class", "mixin"),
+    _unwritten("assigned_over", "def test_k(): assert 1 == 2\ntest_k = lambda: None\n",
+               "a name that is assigned again", "reassigned"),
+    lie(tests("replaced_later", "skipped", "no assertion of it ran.*test_k",
+              "def test_k(): assert 1 == 2\ndef test_l(): pass\n",
+              conftest="def pytest_runtest_setup(item):\n    item.obj = lambda: None\n"),
+        "a hook gives each test something else to call", honest="wrapped_later"),
+    _lost("output_only",
+          "r = subprocess.run([sys.executable, '-c', 'print(1); assert 1 == 2'], capture_output=True)\nassert r.stdout",
+          "it fails in a program of which only the output is looked at", "check_child"),
+    _lost("finalizer", "class K:\n    def __del__(self): assert 1 == 2\nK()",
+          "it fails in a `__del__`", "check_nested"),
     lie(tests("unchecked", "invalid", "test_a passed and checked nothing",
           "def test_a(): print(1)\n", tests={"checked": True}),
         "a test that only runs, where the runbook wants checks", honest="checked"),

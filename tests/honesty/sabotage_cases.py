@@ -96,11 +96,11 @@ CASES: Sequence[Case] = [
     lie(
         _tests("mutant_unfit", "invalid", "the mutant mutant_unfit/test_it.py does not apply",
                _HONEST, **_mutant("mutant_unfit", "test_it.py")),
-        "a mutant is no patch of this tree", honest="mutant_noticed",
+        "a mutant is no patch of this tree", caught="rule", honest="mutant_noticed",
     ),
     lie(
         _tests("mutant_untested", "invalid", "none of the tests matches 'test_z'",
                _HONEST, **_mutant("mutant_untested", tests="test_z")),
-        "a mutant's pattern matches no test", honest="mutant_noticed",
+        "a mutant's pattern matches no test", caught="rule", honest="mutant_noticed",
     ),
 ]  # fmt: skip

@@ -390,6 +390,23 @@ LIES = [
     ),
     lie(
         runs(
+            "kept_deeper_and_not_used",
+            "invalid",
+            "module kept_deeper was",
+            "python",
+            "sub/shows_kept_deeper.py",
+            env=ELSEWHERE,
+            files={
+                "bindings/python/kept_deeper/__init__.py": "",
+                "sub/shows_kept_deeper.py": "import kept_deeper\nprint(1)\n",
+            },
+        ),
+        "the same of a package under bindings/python/",
+        honest="kept_in_lib",
+        before=first("kept_deeper_and_not_used", _module_elsewhere("kept_deeper")),
+    ),
+    lie(
+        runs(
             "helped_by_another",
             "invalid",
             "helper_of_another came from",

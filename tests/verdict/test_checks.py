@@ -173,6 +173,12 @@ OOM = {"b": ["OOM"]}
         ("csv", "a,b\n1,4106f1b\n2,1234567\n", {"columns": ["b"]}, set()),
         ("csv", "a,b\n1,True\n2,False\n", {"columns": ["b"]}, set()),
         ("jsonl", '{"a": 1}\n{"a": "OOM"}\n', {"columns": ["a"]}, {"absent"}),
+        ("csv", "a,b\n1,OOM\n2,N/A\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,OOM\n2,N/A\n", {"columns": ["a"]}, set()),
+        ("csv", "a,b\n1,cuda\n2,-\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,none\n2,none\n", {"columns": ["b"], "allow": {"b": ["none"]}}, set()),
+        ("json", '{"a": "skipped"}', {"keys": ["a"]}, {"absent"}),
+        ("json", '{"a": "skipped"}', {"keys": []}, set()),
         ("jsonl", '{"a": true, "b": 1}\n{"a": false, "b": 2}\n', {"columns": ["a"]}, set()),
         # What is allowed is not checked; something must be.
         ("csv", "a,b\n1,2\n9,OOM\n", {"checks": [*AT_MOST, *ALL], "allow": OOM}, set()),

@@ -33,6 +33,7 @@ CTEST_SKIPPED = CTEST.format(100, 0, 2) + "\nThe following tests did not run:\n\
             "test_a (t.T) ... skipped 'no GPU'\n" + unittest_says(2, "OK (skipped=1)"),
             Closing("unittest", 2, None, ("no GPU",)),
         ),
+        ("***Test Failed*** 2 failures.\ndone\n", Closing("doctest", 2, "***Test Failed*** 2 failures.")),
         (CTEST.format(100, 0, 5), Closing("ctest", 5)),
         (CTEST.format(50, 1, 2) + "\nThe following tests FAILED:\n\t  1 - a (Failed)\n",
          Closing("ctest", 2, "50% tests passed, 1 tests failed out of 2")),

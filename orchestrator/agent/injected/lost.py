@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .checks import Checks
 
 _WARNINGS = ("PytestReturnNotNoneWarning", "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
+_OF_ASSERTIONS = "PytestUnraisableExceptionWarning"  # in `__del__` and such, where much else may go wrong as well
 _MOST_ANCESTORS = 20
 _PENDING = "_nsa_pod_pending"
 
@@ -137,7 +138,7 @@ class Lost:
 
     def _watch_warnings(self, warning_types: Any) -> None:
         """pytest's own warnings that a test checked nothing, or not all, whatever filters make of them."""
-        for name in _WARNINGS:
+        for name in (*_WARNINGS, _OF_ASSERTIONS):
             category = getattr(warning_types, name, None)
             if category is not None:
                 category.__init__ = self._telling(name)
@@ -145,7 +146,10 @@ class Lost:
     def _telling(self, name: str) -> Callable[..., None]:
         def __init__(warning: Any, *args: Any) -> None:
             Warning.__init__(warning, *args)
-            text = str(args[0] if args else "").partition("\n")[0]
+            said = str(args[0] if args else "")
+            if name == _OF_ASSERTIONS and "\nAssertionError" not in said:
+                return
+            text = said.partition("\n")[0]
             self._checks.now.lost.append(f"{name}: {text}"[:300])
 
         return __init__
@@ -182,8 +186,9 @@ class Lost:
         popen.wait = self._ending(popen.wait)
         popen.poll = self._ending(popen.poll)
         popen.returncode = _Told("returncode", lambda process, frame: self._look(process.pid, frame))
-        for name in ("returncode", "stdout", "stderr"):
+        for name in ("returncode", "stderr"):
             setattr(completed, name, _Told(name, self._look_at_completed))
+        completed.stdout = _Told("stdout", self._look_at_output)
         init = subprocess.CalledProcessError.__init__
 
         def __init__(error: Any, returncode: Any, cmd: Any, *args: Any, **kwargs: Any) -> None:
@@ -234,6 +239,11 @@ class Lost:
     def _look_at_completed(self, completed: Any, frame: FrameType) -> None:
         if not _is_of(frame, "subprocess") or frame.f_code.co_name == "check_returncode":
             self._look_at_command(completed.args)
+
+    def _look_at_output(self, completed: Any, frame: FrameType) -> None:
+        """Which does not hold the error, if that has a place of its own."""
+        if not completed.__dict__.get("stderr"):
+            self._look_at_completed(completed, frame)
 
     def _look_at_command(self, command: object) -> None:
         known = self._commands.get(id(command))

@@ -33,6 +33,8 @@ _RAISED, _CALLED = "nsa_pod_raised", "nsa_pod_called"
 _COLLECTED = "nsa_pod_collected"
 # On the last report of a test: which checks ran, as `_checks` says it.
 _CHECKS = "nsa_pod_checks"
+# On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
+_WRITTEN = "nsa_pod_written"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,7 +103,7 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     record = checks.now
     checks.add_told(record)
     found: dict[str, object] = {"lost": record.failures()}
-    code = code_of(item)
+    code = item.__dict__.get(_WRITTEN) or code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
         owed = facts.owed_by(code)
@@ -302,6 +304,8 @@ class Collection:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
         self._tell("collected", ids=[item.nodeid for item in items])
+        for item in items:
+            item.__dict__[_WRITTEN] = code_of(item)
         if test_around() is None:
             guards.installed().note_test_files({str(item.path) for item in items})
         missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))

@@ -6,7 +6,8 @@
 # of a pipeline that ERR does not see. The script's own `$?`, `$_`, PIPESTATUS, traps and output stay as they are.
 #
 # A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/run/exit_codes.py
-# reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was.
+# reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was. "begins" is
+# a program that may not say what those returned that it runs.
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
@@ -110,6 +111,10 @@ __nsa_before() {
     __nsa_depth=${#FUNCNAME[@]} # the function that was called begins
     return 0
   fi
+  case $BASH_COMMAND in
+    *find\ *' -exec'* | *find\ *' -ok'* | *make\ *-* | *dash\ * | *zsh\ * | *ksh\ * | *fish\ * | *csh\ *)
+      __nsa_write begins 0 "$2" "$BASH_COMMAND" '' ;;
+  esac
   if [[ -e /dev/fd/$__nsa_free || -e /dev/fd/$__nsa_next ]]; then __nsa_ends; fi
   if (( __nsa_open && __nsa_held_ends % 2 )); then
     __nsa_unit+=("$BASH_COMMAND")
@@ -284,7 +289,7 @@ __nsa_leaves() {
   __nsa_settle "$1" '' "$2"
   if (( $1 == 0 )); then
     for i in "${!__nsa_held[@]}"; do __nsa_write_held "$i"; done
-  elif __nsa_is_dropped; then
+  elif __nsa_is_dropped || __nsa_exits_with_0; then
     __nsa_write untested "$1" "$__nsa_unit_line" "$by" "$first"
   else
     __nsa_write passed "$1" "$__nsa_unit_line" "$by" "$first"
@@ -330,6 +335,13 @@ __nsa_is_dropped() {
   esac
   [[ ! $__nsa_outer =~ ^[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?= ]] || return 1 # whose status is the substitution's
   [[ -p /dev/fd/1 && ! /proc/self/fd/1 -ef /proc/$__nsa_parent/fd/1 ]]
+}
+
+# Whether the script's own EXIT trap ends it with 0, whatever its status was.
+__nsa_exits_with_0() {
+  local text=$__nsa_on_EXIT
+  if [[ $text =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then text=$(builtin declare -f "$text"); fi
+  [[ $text != *'$?'* && $text =~ (^|[;\&{[:space:]])exit[[:space:]]+0([;\&}[:space:]]|$) ]]
 }
 
 # A variable that holds an exit code: the next command may read it, or write over it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,26 +27,36 @@ _FILES = ("test_*.py", "*_test.py")
 _NO_TESTS = ("conftest.py", "setup.py")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "handlers", "finalbody")
+# `tset_x`, `Test_x`, `x_test`: a test by what stands in it, if nothing else names it.
+_MISSPELT = re.compile(
+    r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
+)
 _NO_TEST_BY = ("'fixture'", "overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
 
 
 class _Collected(NamedTuple):
-    """What a session collected: code by file and first line, tests and their classes by file and names; `bases` are all
-    classes that these inherit from.
+    """What a session collected: code by file and first line, tests and their classes by file and names; `known` are the
+    tests whose code is; `bases` are all classes that these inherit from.
     """
 
     code: Set[Tuple[str, int]]
     tests: Set[Tuple[str, Names]]
+    known: Set[Tuple[str, Names]]
     classes: Set[Tuple[str, Names]]
     bases: Set[Tuple[str, Names]]
 
 
 class _Written(NamedTuple):
-    """A test in the source: `path` are its name and those around it, `arms` the branches that it stands in."""
+    """A test in the source: `path` are its name and those around it, `arms` the branches that it stands in.
+
+    `bare` is a function of the module that nothing decorates and nothing in its file names, `misspelt` one by its name.
+    """
 
     path: Names
     line: int
     arms: Tuple[Tuple[int, str], ...]
+    bare: bool = False
+    misspelt: bool = False
 
 
 def not_collected(
@@ -68,14 +79,16 @@ def not_collected(
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
-    found = _Collected(set(), set(), set(), set())
+    found = _Collected(set(), set(), set(), set(), set())
     for item in items:
         file = str(item.path)
         classes = tuple(node.name for node in item.listchain() if isinstance(node, pytest.Class))
-        found.tests.add((file, (*classes, getattr(item, "originalname", None) or item.name)))
+        test = (file, (*classes, getattr(item, "originalname", None) or item.name))
+        found.tests.add(test)
         found.classes.add((file, classes))
         code = code_of(item)
         if code is not None:
+            found.known.add(test)
             found.code.add((code.co_filename, code.co_firstlineno))
         for cls in getattr(getattr(item, "cls", None), "__mro__", ()):
             source = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -128,14 +141,19 @@ def _missing(file: str, found: _Collected, names: Sequence[str], fixtures: Colle
         module = ast.parse(source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
-    written = list(_Reader(module, names, fixtures).read(module))
+    written = [t for t in _Reader(module, names, fixtures).read(module) if not t.misspelt or _is_among(t, file, found)]
     missing = [
         t for t in written if (file, t.line) not in found.code and not _is_accounted_for(t, written, file, found)
     ]
     facts = mark(module, source, file) if missing else None
     for test in missing:
-        if _is_named_as_test(test.path[:-1]) or (facts is not None and facts.holds(test.line)):
+        if (not test.misspelt and _is_named_as_test(test.path[:-1])) or (facts is not None and facts.holds(test.line)):
             yield test.path
+
+
+def _is_among(test: _Written, file: str, found: _Collected) -> bool:
+    """Whether tests of its class, or of its file, were collected."""
+    return any(other == file and names[:-1] == test.path[:-1] for other, names in found.tests)
 
 
 def _is_named_as_test(around: Names) -> bool:
@@ -152,6 +170,8 @@ def _is_accounted_for(test: _Written, written: Sequence[_Written], file: str, fo
     collected = [other for other in namesakes if (file, other.line) in found.code]
     if collected:
         return all(other.arms != test.arms for other in collected)
+    if test.bare and (file, test.path) in found.known:
+        return False
     return (file, test.path) in found.tests and test.line >= max((n.line for n in namesakes), default=0)
 
 
@@ -163,6 +183,7 @@ class _Reader:
         self._names = names
         self._fixtures = set(fixtures)
         self._own_fixtures: Optional[Set[str]] = None
+        self._named: Optional[Set[str]] = None
 
     def read(self, node: Any, path: Names = (), arms: Tuple[Tuple[int, str], ...] = ()) -> Iterator[_Written]:
         """The tests in the blocks of a module, a class, or a statement in one of them."""
@@ -177,10 +198,12 @@ class _Reader:
 
     def _of_function(self, node: Any, path: Names, arms: Tuple[Tuple[int, str], ...]) -> Iterator[_Written]:
         """The function itself, and those in it that nothing there uses."""
-        if not self._is_named(node.name):
+        misspelt = not self._is_named(node.name)
+        if misspelt and not self._is_misspelt(node):
             return
         if self._is_test(node, is_method=bool(path)):
-            yield _Written((*path, node.name), first_line(node), arms)
+            bare = not path and self._is_bare(node)
+            yield _Written((*path, node.name), first_line(node), arms, bare, misspelt)
         nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and self._is_named(n.name)]
         used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
         for inner in nested:
@@ -189,6 +212,18 @@ class _Reader:
 
     def _is_named(self, name: str) -> bool:
         return any(fnmatch(name, pattern) for pattern in self._names)
+
+    def _is_misspelt(self, node: Any) -> bool:
+        return _MISSPELT.fullmatch(node.name) is not None and self._is_bare(node)
+
+    def _is_bare(self, node: Any) -> bool:
+        """Whether nothing decorates it, and nothing in the file names it, or all names at once."""
+        if self._named is None:
+            nodes = list(ast.walk(self._module))
+            self._named = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            self._named |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+            self._named |= {str(n.value) for n in nodes if isinstance(n, ast.Constant)}
+        return not node.decorator_list and self._named.isdisjoint({node.name, "globals", "vars", "locals", "__dict__"})
 
     def _is_test(self, node: Any, *, is_method: bool) -> bool:
         """Whether pytest could call it: a decorator may give it what it asks for, or make something else of it."""

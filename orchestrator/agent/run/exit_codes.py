@@ -40,6 +40,9 @@ _CARRIERS: Mapping[str, str] = {
 _RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accelerate|torchrun|deepspeed|py\.?test.*")
 _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_MAKES = ("make", "gmake", "ninja")
+_GOES_ON = "make was told to go on after errors, and what failed is not recorded"
+_NOT_RECORDED = "the exit codes that a script lost are not recorded of this {}"
 
 
 class Shells(NamedTuple):
@@ -97,9 +100,10 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str) -> Seen:
     except (OSError, Refused):
         text = ""
     entries = list(_entries(text, tree, programs))
-    lost = [entry for entry in entries if entry["how"] != "running"]
+    lost = [entry for entry in entries if entry["how"] not in ("running", "begins")]
     running = next((e for e in entries if e["how"] == "running" and e["ours"]), None)
-    unseen = _unseen(argv, tree, bool(text))
+    begun = (_forgotten(_WORD.findall(e["command"]), tree, programs) for e in entries if e["how"] == "begins")
+    unseen = _unseen(argv, tree, bool(text)) or next(filter(None, begun), None)
     if running and not unseen:
         unseen = (
             f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
@@ -162,13 +166,36 @@ def _interpreter(program: str, tree: Path) -> List[str]:
 def _unseen(argv: Sequence[str], tree: Path, loaded: bool) -> Optional[str]:
     """Why the exit codes behind this command were not all recorded, as a clause; None if they were."""
     name = os.path.basename(argv[0])
-    if name in ("make", "gmake") and any(map(_KEEPS_GOING.fullmatch, argv[1:])):
-        return "make was told to go on after errors, and what failed is not recorded"
+    if _is_made_to_go_on(argv):
+        return _GOES_ON
     interpreter = _interpreter(argv[0], tree)
     shell = os.path.basename(interpreter[0]) if interpreter else name
     if _SHELL.fullmatch(shell) and not loaded:
-        return f"the exit codes that a script lost are not recorded of this {shell}"
+        return _NOT_RECORDED.format(shell)
     return None
+
+
+def _forgotten(words: Sequence[str], tree: Path, programs: str) -> Optional[str]:
+    """Why a command of a script does not say what those returned that it ran, as a clause; None if it does."""
+    name = program_of(" ".join(words))
+    if _is_made_to_go_on([name, *words[1:]]):
+        return _GOES_ON
+    if _SHELL.fullmatch(name) and name not in ("sh", "bash"):
+        return _NOT_RECORDED.format(name)
+    inner = _run_by_find(name, words)
+    if inner and words[-1] != "+" and _is_ours(inner, program_of(inner), tree, programs):
+        return f"find does not say what {program_of(inner)} returned"
+    return None
+
+
+def _is_made_to_go_on(words: Sequence[str]) -> bool:
+    return os.path.basename(words[0]) in _MAKES and any(map(_KEEPS_GOING.fullmatch, words[1:]))
+
+
+def _run_by_find(name: str, words: Sequence[str]) -> str:
+    """The command that `find` runs for what it has found; blank if it is another program, or runs none."""
+    begin = next((i for i, word in enumerate(words) if re.fullmatch(r"-(exec|ok)(dir)?", word)), None)
+    return " ".join(words[begin + 1 : -1]) if name == "find" and begin is not None else ""
 
 
 class _Failure(NamedTuple):
@@ -221,8 +248,13 @@ def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
 
 
 def _is_ours(command: str, program: str, tree: Path, programs: str) -> bool:
-    """Whether it is a Python, a program of the environment or of the tree, or a runner of tests."""
+    """Whether it is a Python, a program of the environment or the tree, what a Makefile makes, or a runner of tests."""
     name = os.path.basename(program)
+    inner = _run_by_find(name, _WORD.findall(command))
+    if inner:
+        return _is_ours(inner, program_of(inner), tree, programs)
+    if name in _MAKES and "clean" not in command:
+        return True
     if _PYTHON.fullmatch(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
         return True
     if name and "/" not in name and os.path.isfile(os.path.join(programs, name)):

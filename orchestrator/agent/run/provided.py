@@ -23,6 +23,9 @@ _FOLDERS = ("src", "lib", "python")
 _BESIDE = frozenset(
     "tests test docs doc examples example benchmarks benchmark scripts data ci build dist conftest setup".split()
 )
+# One folder down too, as bindings/python/ has them, but not where others' code is kept.
+_INNER = re.compile(rf"(?P<root>(?P<top>[^/.]+)/(?:{'|'.join(_FOLDERS)}))/[^/]+/__init__\.py")
+_OTHERS = frozenset("third_party thirdparty 3rdparty vendor vendored external extern deps submodules".split())
 _EXTENSION = re.compile(r"\w*Extension")
 
 Read = Callable[[str], bytes]
@@ -69,6 +72,9 @@ class Provided:
         self._roots: Dict[str, List[str]] = {}
         for folder in _project_folders(self._files):
             self._add_project(folder, read_project(folder, self._files, read))
+        for found in filter(None, map(_INNER.fullmatch, self._files)):
+            if found["top"] not in _BESIDE | _OTHERS:
+                self._roots.setdefault(found["root"], []).append("*")
 
     @classmethod
     def by_tree(cls, root: Path) -> Provided:

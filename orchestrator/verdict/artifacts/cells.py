@@ -10,6 +10,9 @@ from orchestrator.shared.text import plain
 Row = Mapping[str, Any]
 Number = Union[int, float]
 
+_NO_VALUE = frozenset(
+    "oom|out of memory|n/a|na|none|null|?|-|--|skip|skipped|not run|tbd|todo|err|error|fail|failed|timeout".split("|")
+)
 _LARGEST = 1 << 1023  # larger integers are no floats
 
 
@@ -37,6 +40,11 @@ def is_word(value: Any) -> bool:
     if number_in(value) is not None:
         return not is_finite(value)
     return not next((c for c in value if c.isalnum()), "x").isdigit()
+
+
+def says_nothing(value: Any) -> bool:
+    """Text that stands for a value that there is not."""
+    return isinstance(value, str) and value.strip().lower() in _NO_VALUE
 
 
 def holds_nothing(value: Any) -> bool:

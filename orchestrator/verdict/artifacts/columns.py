@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Collection, Dict, Iterator, Mapping, Sequence
 
-from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, is_word, named, shown
+from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, is_word, named, says_nothing, shown
 from orchestrator.verdict.artifacts.kind import Finding
 
 
@@ -25,7 +25,8 @@ class Words:
     """Words in columns of numbers.
 
     A column that is `owed` is one of numbers if any cell holds one and all others hold words; any other column if most
-    of its cells hold numbers. Names, versions, dates, figures with units make a column that is none.
+    of its cells hold numbers. Names, versions, dates, figures with units make a column that is none. One that is owed
+    holds something else than words for a value that there is not.
     """
 
     def __init__(self, owed: Collection[str], allowed: Allowed) -> None:
@@ -33,6 +34,7 @@ class Words:
         self._numbers: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
         self._others: Counter[str] = Counter()
+        self._without: Counter[str] = Counter()
         self._first: Dict[str, str] = {}
 
     def see(self, row: Any, number: int) -> None:
@@ -44,6 +46,7 @@ class Words:
                 self._numbers[name] += 1
             elif is_word(value):
                 self._words[name] += 1
+                self._without[name] += says_nothing(value)
                 self._first.setdefault(name, f"holds {shown(value)} in row {number}, column {named(name)}")
             else:
                 self._others[name] += 1
@@ -53,6 +56,12 @@ class Words:
         for name, sentence in self._first.items():
             if self._is_of_numbers(name):
                 yield Finding(f"{sentence}, expected a number as in other rows, or a word that `allow` names", since=2)
+            elif self._is_without_values(name):
+                yield Finding(f"{sentence}, and no value in any, expected one, or a word that `allow` names", since=2)
+
+    def _is_without_values(self, name: str) -> bool:
+        is_all = self._without[name] == self._words[name]
+        return name in self._owed and is_all and not self._numbers[name] and not self._others[name]
 
     def _is_of_numbers(self, name: str) -> bool:
         numbers, words, others = self._numbers[name], self._words[name], self._others[name]

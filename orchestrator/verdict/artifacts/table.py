@@ -10,7 +10,7 @@ from orchestrator.shared import strict_json
 from orchestrator.shared.schema import RULES, Error, Location
 from orchestrator.shared.text import plain
 from orchestrator.verdict.artifacts import checks
-from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, named, number_in, shown
+from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, named, number_in, says_nothing, shown
 from orchestrator.verdict.artifacts.columns import Allowed, Words
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
 
@@ -73,6 +73,8 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
             yield Finding(f"lacks the key {named(key)!r}")
         elif holds_nothing(content[key]):
             yield _nothing(content[key], f"holds nothing under the key {named(key)!r}")
+        elif says_nothing(content[key]):
+            yield Finding(f"holds {shown(content[key])} under the key {named(key)!r}, expected a value", since=2)
         elif number_in(content[key]) is not None and not is_finite(content[key]):
             where = f"under the key {named(key)!r}"
             yield Finding(f"holds {shown(content[key])} {where}, expected a finite value", since=2)

@@ -40,6 +40,9 @@ LIES: Mapping[str, tuple[str, str]] = {
     "or_true": (f"{FAILS} || true", "returned 3, and its script dropped it"),
     "or_colon": (f"{FAILS} || :", "dropped it"),
     "or_exit_0": (f"{FAILS} || exit 0", "dropped it"),
+    "trap_exits_with_0": (f"trap 'exit 0' EXIT; {FAILS}", "returned 3"),
+    "trapped_by_a_function": (f"end() {{ echo bye; exit 0; }}; trap end EXIT; {FAILS}", "returned 3"),
+    "found_all_or_true": ("find . -name fails.sh -exec ./fails.sh {} + || true", "^find .* dropped it"),
     "seeds_command": (f"PYTHONPATH=. {FAILS} 2>&1 | tee log || true", "returned 3"),
     "pipefail_or_true": (f"set -o pipefail; PYTHONPATH=. {FAILS} 2>&1 | tee log || true", "returned 3"),
     "pipefail_untested": (f"set -o pipefail; {FAILS} | tee log; echo on", "returned 3, in a pipeline"),
@@ -226,6 +229,20 @@ def test_a_script_named_by_its_path_is_run_by_a_shell_that_records(places: Layou
 @pytest.mark.parametrize("argv", [["dash", "-c", "false; true"], ["make", "-k", "good"], ["bash", "-p", "loses.sh"]])
 def test_what_cannot_be_recorded_is_said(places: Layout, argv: list[str]) -> None:
     assert "not recorded" in str(run(places, argv).unseen)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("find . -name fails.sh -exec ./fails.sh {} \\;; echo on", "find does not say what fails.sh returned"),
+        ("find . -name '*.py' -exec python {} ';'; true", "find does not say what python returned"),
+        ("make -k good; true", "go on after errors"),
+        ("env A=1 make --keep-going good; true", "go on after errors"),
+        ("dash -c 'false; true'; true", "not recorded of this dash"),
+    ],
+)
+def test_a_program_that_forgets_what_its_own_returned_is_said(places: Layout, script: str, why: str) -> None:
+    assert why in str(run(places, ["bash", "-c", script]).unseen)
 
 
 def test_a_job_that_outlives_its_shell_is_said(places: Layout) -> None:

@@ -15,7 +15,8 @@ def provided(files: dict[str, str]) -> Provided:
     "file",
     [
         "widget.py", "widget/__init__.py", "src/widget/__init__.py", "lib/widget/__init__.py",
-        "python/widget/__init__.py", "packages/w/widget/__init__.py", "packages/w/src/widget/__init__.py",
+        "python/widget/__init__.py", "bindings/python/widget/__init__.py", "packages/w/widget/__init__.py",
+        "packages/w/src/widget/__init__.py",
     ],
 )  # fmt: skip
 def test_packages_are_found_where_they_usually_are(file: str) -> None:
@@ -64,7 +65,10 @@ def test_an_extension_module_is_provided_by_its_declaration() -> None:
 
 def test_a_folder_of_a_name_is_no_package() -> None:
     """Such as kernels in `triton/`: the installed package of that name is another thing."""
-    found = provided({"triton/softmax.py": "", "numpy/readme.txt": "", "docs/conf.py": ""})
+    found = provided(
+        {"triton/softmax.py": "", "numpy/readme.txt": "", "docs/conf.py": "", "third_party/src/torch/__init__.py": ""}
+    )
+    assert not found.holds("torch")
     assert not found.holds("triton")
     assert not found.holds("numpy")
     assert "docs" not in found.names
