@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from sys import exc_info
 
 from .stage import test_around
 
@@ -223,7 +224,7 @@ def _seen_by(checks: Checks) -> type:
 
         @staticmethod
         def swallowed(key: str, keeps_it: bool) -> None:
-            error = sys.exc_info()[1]
+            error = exc_info()[1]
             if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
                 text = str(error).partition("\n")[0][:200]
                 where = key[len(checks.tree) :]
