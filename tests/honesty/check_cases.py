@@ -59,6 +59,20 @@ HONEST = [
     _ran("check_guarded", "if os.environ.get('HOME'): assert len('a') == 1", "the guard holds"),
     _ran("check_in_loop", "for x in [1]: assert x == 1", "the loop has something to check"),
     _ran("check_nested", "def inner(): assert len('a')\ninner()", "the inner function is called"),
+    _collected(
+        "check_without_interpreter",
+        """
+        import contextlib, json, os, sys
+        def test_a(monkeypatch):
+            monkeypatch.delattr(sys, "_getframe")
+            for module, name in ((os, "getpid"), (os, "write"), (json, "dumps")):
+                monkeypatch.setattr(module, name, lambda *_: 0)
+            with contextlib.suppress(KeyError):
+                {}[1]
+            assert len("a")
+        """,
+        "a test takes from sys, os and json what the observer needs itself",
+    ),
     _ran("check_coroutine", "async def f(): assert len('a')\nasyncio.run(f())", "the coroutine runs"),
     _ran("check_thread", "t = threading.Thread(target=work, args=(1,)); t.start(); t.join()",
           "the thread's assertion holds"),

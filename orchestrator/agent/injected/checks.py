@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 
 from .frames import drops_result
 from .stage import test_around
@@ -224,8 +225,8 @@ def _seen_by(checks: Checks) -> type:
 
         @staticmethod
         def swallowed(key: str, keeps_it: bool, answers: bool) -> None:
-            error = sys.exc_info()[1]
-            if answers and not drops_result(sys._getframe(2)):
+            error = exc_info()[1]
+            if answers and not drops_result(_getframe(2)):
                 return
             if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
                 text = str(error).partition("\n")[0][:200]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from functools import wraps
+from os import getpid
+from sys import _getframe  # bound here: a test may take it, or replace it, while this is called
 
 from .checks import Pending
 from .frames import drops_result
@@ -125,7 +127,7 @@ class Lost:
         leave = contextlib.suppress.__exit__
 
         def __exit__(context: Any, kind: Any, error: Any, traceback: Any) -> Any:
-            frame = sys._getframe(1)
+            frame = _getframe(1)
             key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
             dropped = leave(context, kind, error, traceback)
             self._checks.now.swallowed.pop(key, None)
@@ -173,7 +175,7 @@ class Lost:
 
         def asked(child: Any) -> Any:
             code = exitcode.fget(child)
-            if code and not _is_of(sys._getframe(1), "multiprocessing"):
+            if code and not _is_of(_getframe(1), "multiprocessing"):
                 self._checks.looked_at.add(child.pid)
             return code
 
@@ -201,8 +203,8 @@ class Lost:
 
         def watched(command: Any) -> int:
             status = system(command)
-            if status and not drops_result(sys._getframe(1)):
-                self._checks.looked_at.add(os.getpid())  # it does not say which process it was: this one's, at any rate
+            if status and not drops_result(_getframe(1)):
+                self._checks.looked_at.add(getpid())  # it does not say which process it was: this one's, at any rate
             return status
 
         os.system = watched
@@ -212,7 +214,7 @@ class Lost:
             code = method(process, *args, **kwargs)
             if code:
                 self._commands[id(process.args)] = (process.args, process.pid)
-                frame: FrameType | None = sys._getframe(1)
+                frame: FrameType | None = _getframe(1)
                 while frame is not None and _is_of(frame, "subprocess") and frame.f_code.co_name == "call":
                     frame = frame.f_back
                 if frame is not None and not _is_of(frame, "subprocess") and not drops_result(frame):
@@ -225,7 +227,7 @@ class Lost:
     def _waiting(self, waitpid: Callable[..., Any]) -> Callable[..., Any]:
         def ask(pid: int, options: int) -> Any:
             found, status = waitpid(pid, options)
-            frame = sys._getframe(1)
+            frame = _getframe(1)
             if status and not _is_of(frame, "subprocess", "multiprocessing") and not drops_result(frame):
                 self._checks.looked_at.add(found)
             return found, status
@@ -266,7 +268,7 @@ class _Told:
         except KeyError:
             raise AttributeError(self._name) from None
         if value:
-            self._tell(holder, sys._getframe(1))
+            self._tell(holder, _getframe(1))
         return value
 
     def __set__(self, holder: Any, value: Any) -> None:
@@ -303,7 +305,7 @@ def _is_of(frame: FrameType, *packages: str) -> bool:
 
 def _ancestors() -> list[int]:
     """This process and those that started it, as far as they can be seen."""
-    pids = [os.getpid()]
+    pids = [getpid()]
     while pids[-1] > 1 and len(pids) < _MOST_ANCESTORS:
         try:
             with open(f"/proc/{pids[-1]}/stat", "rb") as f:

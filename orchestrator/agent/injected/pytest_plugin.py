@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import os
 import sys
 import time
 from fnmatch import fnmatch
+from json import dumps  # bound here, as the next: a test may have replaced them when it is reported
+from os import getpid, write
 from pathlib import Path
 from typing import Any, Callable, Iterator
 from unittest import SkipTest
@@ -207,15 +208,15 @@ class Reporter:
         os.set_inheritable(fd, False)
         self._fd = fd
         self._about = about
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._told_by_worker: set[str] = set()
 
     def send(self, event: str, **fields: Any) -> None:
-        if os.getpid() != self._pid:  # a test that forked: the child's session is not the stage's
+        if getpid() != self._pid:  # a test that forked: the child's session is not the stage's
             return
-        rest = memoryview(json.dumps({"event": event, **fields}).encode("ascii") + b"\n")
+        rest = memoryview(dumps({"event": event, **fields}).encode("ascii") + b"\n")
         while rest:
-            rest = rest[os.write(self._fd, rest) :]
+            rest = rest[write(self._fd, rest) :]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:

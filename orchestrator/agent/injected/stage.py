@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from os import fstat, write  # bound here: a test may replace them while it runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
@@ -62,7 +63,7 @@ class Notes:
     def _open(self) -> None:
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._fd = moved_up(fd)
-        self._file = os.fstat(self._fd).st_ino
+        self._file = fstat(self._fd).st_ino
 
     def add(self, **fields: object) -> None:
         """Write one line, at once: the process may end in any way."""
@@ -75,20 +76,20 @@ class Notes:
         try:
             if not self._is_open():  # a daemon closes all that it has open, and the number may be another file's by now
                 self._open()
-            os.write(self._fd, line.encode("ascii") + b"\n")
+            write(self._fd, line.encode("ascii") + b"\n")
         except OSError:
             return
 
     def _is_open(self) -> bool:
         try:
-            return os.fstat(self._fd).st_ino == self._file
+            return fstat(self._fd).st_ino == self._file
         except OSError:
             return False
 
     def size(self) -> int:
         """How much all processes have written by now."""
         try:
-            return os.fstat(self._fd).st_size
+            return fstat(self._fd).st_size
         except OSError:
             return 0
 
