@@ -73,10 +73,14 @@ class Execution:
 
     @property
     def executed(self) -> Dict[str, Executed]:
-        return {
+        """By device; `cuda` stands for work there that was none of Triton's, where that is all."""
+        found: Dict[str, Executed] = {
             device: {"launches": sum(kernels.values()), "kernels": sorted(kernels)[:_MOST_KERNELS]}
             for device, kernels in sorted(self.whole.launches.items())
         }
+        if self.whole.other_cuda and not self.whole.kernels("cuda"):
+            found["cuda"] = {"launches": 0, "kernels": []}
+        return found
 
 
 def read(f: BinaryIO) -> Execution:

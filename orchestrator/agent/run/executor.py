@@ -39,6 +39,8 @@ from orchestrator.verdict.case import Run
 from orchestrator.verdict.status import Status
 
 _MOST_NAMED = 100
+_ON = ("1", "true", "yes", "on", "y")
+"""What Triton takes for yes."""
 
 
 class Executor:
@@ -111,6 +113,9 @@ class Executor:
         visible = seen_by(command).get("CUDA_VISIBLE_DEVICES")
         if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
             return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
+        interpreted = seen_by(command).get("TRITON_INTERPRET", "")
+        if stage["expect"].get("device") == "cuda" and interpreted.lower() in _ON:
+            return f"is for CUDA, and TRITON_INTERPRET={interpreted} interprets Triton's kernels, on the CPU"
         return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
 
     def _why_gpu_blocked(self, stage: Stage, command: Command, record: StageRecord) -> str | None:

@@ -1,0 +1,123 @@
+"""`python -m tests.bench.guard [TEST FILE...]`: what it costs that the agent observes each test.
+
+Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
+commit. Both go under the same pytest options and variables; guarded means with the injected package, as a stage has
+it. Prints one JSON object: CPU seconds (user and system, with all children; medians of --rounds) and their ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from orchestrator.agent.host.interpreter import inspect
+from orchestrator.agent.run import prepare
+from orchestrator.agent.run.command import FD_VARIABLE
+from orchestrator.agent.run.injection import Injection
+from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.run.provenance import Origins
+from orchestrator.agent.run.provided import Provided
+from orchestrator.agent.run.variables import inherited, stage_variables
+from orchestrator.shared.tree import scan
+
+PER_FILE = 100
+TRIVIAL = "def test_{n}():\n    assert {n} + 1\n\n\n"
+# A part of the library's suite that a CPU goes through in a minute or two.
+LIBRARY = ("test_geometry.py", "test_selection.py", "test_torch_parity.py", "test_reference.py", "test_cache.py")
+
+
+@click.command()
+@click.argument("files", nargs=-1)
+@click.option("--tests", default=5000, show_default=True, help="How many trivial ones.")
+@click.option("--rounds", default=3, show_default=True)
+def main(files: Sequence[str], tests: int, rounds: int) -> None:
+    """Measure both suites and print them; FILES of tests stand for the library's own."""
+    with tempfile.TemporaryDirectory(prefix="nsa-pod-bench-") as name:
+        trivial = Stand(Path(name, "trivial"))
+        for number in range(-(-tests // PER_FILE)):
+            bodies = (TRIVIAL.format(n=n) for n in range(min(PER_FILE, tests - number * PER_FILE)))
+            (trivial.places.tree / f"test_{number}.py").write_text("".join(bodies))
+        library = Stand(Path(name, "library"))
+        archive = subprocess.run(["git", "archive", "HEAD"], stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(library.places.tree)], input=archive, check=True)
+        found = {
+            "trivial": {**trivial.measure((), rounds), "tests": tests},
+            "library": library.measure(files or [f"nsa/tests/{name}" for name in LIBRARY], rounds),
+        }
+    found["trivial"]["ms_a_test"] = round((found["trivial"]["guarded_s"] - found["trivial"]["bare_s"]) / tests * 1e3, 4)
+    click.echo(json.dumps({"python": sys.version.split()[0], "rounds": rounds, **found}, indent=1))
+
+
+class Stand:
+    """A run's places in `folder`, and one stage there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.places = Layout(folder / "workdir" / "runs" / "bench")
+        self.places.tree.mkdir(parents=True)
+        self.places.artifacts.mkdir()
+        self._stage = self.places.stage("s")
+        self._tmp = folder / "tmp"
+
+    def measure(self, files: Sequence[str], rounds: int) -> dict[str, float]:
+        """The CPU time of the tests in `files`, or of all."""
+        found = inspect({"python": sys.executable, "kind": "system"}, ())
+        interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
+        injection = Injection(self.places, interpreter)
+        injection.renew()
+        cache = self.places.cache("bench")
+        env = {**inherited(), **stage_variables({}, self.places, [interpreter.bin], self._tmp, cache)}
+        origins = Origins(self.places, interpreter, scan(self.places.tree), cache).of(env)
+        unguarded = {name: value for name, value in env.items() if name != "PYTHONPATH"}
+        bare, guarded = [], []
+        for _ in range(rounds):
+            bare.append(self._run(interpreter.python, files, unguarded))
+            injection.tell("s", origins.config)
+            guarded.append(self._run(injection.venv.python, files, env, tells=True))
+        ours, theirs = statistics.median(guarded), statistics.median(bare)
+        return {"bare_s": round(theirs, 3), "guarded_s": round(ours, 3), "ratio": round(ours / theirs, 4)}
+
+    def _run(self, python: str, files: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
+        """The CPU seconds of one session, which must pass; if it `tells`, someone reads that, as the agent does."""
+        shutil.rmtree(self._stage, ignore_errors=True)
+        shutil.rmtree(self._tmp, ignore_errors=True)
+        self._stage.mkdir(parents=True)
+        self._tmp.mkdir()
+        argv = [python, "-m", "pytest", "-q", *files]
+        argv = prepare.with_pytest_options(argv, self.places.tree, self._stage / "junit.xml")
+        reads, writes = os.pipe()
+        told: list[bytes] = []
+        reader = threading.Thread(target=lambda: told.extend(iter(lambda: os.read(reads, 1 << 16), b"")))
+        reader.start()
+        with open(self._stage / "stdout", "wb") as out:
+            process = subprocess.Popen(
+                argv,
+                cwd=self.places.tree,
+                env={**env, **({FD_VARIABLE: str(writes)} if tells else {})},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[writes],
+            )
+        os.close(writes)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        reader.join()
+        os.close(reads)
+        if process.returncode or bool(told) != tells:
+            output = (self._stage / "stdout").read_text(errors="replace")
+            raise click.ClickException(f"pytest ended with {process.returncode}: {output[-2000:]}")
+        return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()
