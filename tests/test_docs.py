@@ -14,7 +14,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "orchest
 _HOMES = ("", "orchestrator", "orchestrator/agent", "nsa", "nsa/kernels", "tests/support")
 _PATH = re.compile(r"(?:[\w-]+/)+[\w.-]*|[\w-]+\.py")
 _OTHERS = re.compile(
-    r"python|pytest|[A-Z]+|conftest\.py"
+    r"python|pytest|unittest|of|[A-Z]+|conftest\.py"
 )  # installed modules; placeholders; a file of the user's tests
 # What a run leaves, and what lies on a pod.
 _NOT_OURS = re.compile(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.verdict.case import Run, Sessions
-from orchestrator.verdict.outcomes import Session, Test
+from orchestrator.verdict.outcomes import Session, Test, read
 from orchestrator.verdict.rules import Judgement, judge_stage
 
 
@@ -33,3 +35,13 @@ def session_of(**routes: str) -> Session:
 def sessions_of(session: Session) -> Sessions:
     """What a pytest stage leaves that consists of this session."""
     return Sessions([session], session, [], None, [], None)
+
+
+def events(*lines: dict[str, Any]) -> Session:
+    """The session that these lines of the plugin tell of."""
+    return read(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
+
+
+def phases(id_: str, *phases: tuple[str, str], **over: Any) -> list[dict[str, Any]]:
+    """The phases of a test, each as when and outcome."""
+    return [{"event": "phase", "id": id_, "when": when, "outcome": outcome, **over} for when, outcome in phases]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.verdict import outcomes, tests
-from tests.verdict.test_evidence import events, phases
+from tests.support.judging import events, phases
 
 
 def session(checks: dict[str, Any], outcome: str = "passed") -> outcomes.Session:

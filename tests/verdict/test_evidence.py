@@ -22,17 +22,9 @@ from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.execution import Execution
 from orchestrator.verdict.rules import judge_stage
 from tests.support.agent_pod import artifact, pytest_stage, stage
-from tests.support.judging import judge, session_of, sessions_of
+from tests.support.judging import events, judge, phases, session_of, sessions_of
 
 STATUSES = {"passed", "blocked", "failed", "invalid", "skipped", "timed_out", "stalled", "crashed", "cancelled"}
-
-
-def events(*lines: dict[str, Any]) -> outcomes.Session:
-    return outcomes.read(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
-
-
-def phases(id_: str, *phases: tuple[str, str], **over: Any) -> list[dict[str, Any]]:
-    return [{"event": "phase", "id": id_, "when": when, "outcome": outcome, **over} for when, outcome in phases]
 
 
 @pytest.mark.parametrize(
