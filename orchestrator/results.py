@@ -259,7 +259,9 @@ def _at_their_word(run: Run, taken: routes.Routes) -> Iterator[str]:
 
 def _outlived(process: Mapping[str, Any]) -> str:
     held = process.get("gpu_mib")
-    return (f"(with {held} MiB of a GPU) " if isinstance(held, int) else "") + str(process.get("command"))
+    program, blank, rest = str(process.get("command")).partition(" ")
+    command = program.rpartition("/")[2] + blank + rest
+    return (f"(with {held} MiB of a GPU) " if isinstance(held, int) else "") + command
 
 
 def _mappings(value: object) -> list[Mapping[str, Any]]:

@@ -231,7 +231,7 @@ def test_a_build_of_an_environment_says_no_secret(pod: Pod, uv: Path) -> None:
     request = {
         "format": 1, "requirements": [], "indexes": [], "pins": {}, "cuda": None, "profile": "p", "disk_bytes": 0,
         "python": {"version": ".".join(map(str, sys.version_info[:2])), "path": pod.python},
-        "wheels": [{**bad, "required": True}], "secrets": ["INDEX"],
+        "wheels": [{**bad, "required": True, "source": None}], "secrets": ["INDEX"],
         "variables": {"INDEX": "https://u:PLANTEDpassword@127.0.0.1:9", "PATH": f"{uv.parent}:/usr/bin:/bin"},
     }  # fmt: skip
     place = ["--workdir", str(pod.workdir)]
