@@ -96,7 +96,9 @@ def outcomes(
 
 @pytest.mark.process
 @pytest.mark.timeout(1200)  # the first one waits until all have begun
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.run else []) for case in CASES]
+)
 def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> None:
     outcome = outcomes(case)
     assert "Traceback" not in outcome.stderr

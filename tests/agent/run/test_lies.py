@@ -20,7 +20,8 @@ def pytest_runtest_makereport(item, call):
     (yield).get_result().outcome = "passed"
 """
 
-pytestmark = pytest.mark.process
+# Slow: what the catalogue of tests/honesty takes through the whole road, again for the agent alone.
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
