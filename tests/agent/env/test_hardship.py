@@ -22,6 +22,8 @@ from tests.support.env_pod import EnvPod, request
 from tests.support.waiting import wait_for
 from tests.support.wheels import make_wheel
 
+pytestmark = pytest.mark.slow
+
 
 def site(environment: dict[str, object]) -> Path:
     return next(Path(str(environment["root"])).glob("lib/python*/site-packages"))

@@ -30,6 +30,9 @@ from tests.support.source_package import make_source
 from tests.support.waiting import wait_for
 from tests.support.wheels import make_wheel
 
+pytestmark = pytest.mark.slow
+
+
 HOW = table().flash_attn.from_source
 LABEL = "src.torch2.15.0.cu132.sm89"
 

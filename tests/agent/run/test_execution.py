@@ -78,7 +78,7 @@ def test_a_cuda_stage_that_launched_nothing_is_invalid(pod: Pod) -> None:
     judged = run_on_gpu(pod, SILENT, *stages).judge()
     assert [j.status for j in judged.values()] == ["invalid", "passed", "invalid", "passed"], judged
     assert judged["tests"].reason == judged["asks"].reason == "it is for CUDA, and launched no kernel on the GPU"
-    assert judged["works"].used_cuda and not judged["works"].executed
+    assert judged["works"].used_cuda and judged["works"].executed == {"cuda": {"launches": 0, "kernels": []}}
 
 
 def test_a_compiled_program_is_seen_from_outside(
@@ -111,9 +111,14 @@ def test_kernels_in_tritons_interpreter_are_none_on_the_gpu(pod: Pod) -> None:
     pytest.importorskip("triton")
     env = {"TRITON_INTERPRET": "1"}
     claimed = pytest_stage("claimed", "test_it.py", cuda=True, expect=CUDA, env=env)
+    inside = pytest_stage("inside", "test_inside.py", cuda=True, expect=CUDA)
     honest = pytest_stage("honest", "test_it.py", env=env)
-    run = pod.run({"test_it.py": INTERPRETED}, honest, claimed, promises={"cuda": True}, environment=SYSTEM)
+    files = {
+        "test_it.py": INTERPRETED,
+        "test_inside.py": f"import os\nos.environ['TRITON_INTERPRET'] = '1'\n{INTERPRETED}",
+    }
+    run = pod.run(files, honest, claimed, inside, promises={"cuda": True}, environment=SYSTEM)
     judged = run.judge()
-    assert [j.status for j in judged.values()] == ["passed", "invalid"], judged
+    assert [j.status for j in judged.values()] == ["passed", "blocked", "invalid"], judged
     assert judged["honest"].executed == {"cpu:interpreted": {"launches": 1, "kernels": ["double"]}}
-    assert "Triton's interpreter ran its kernels on the CPU: double" in judged["claimed"].reason
+    assert "Triton's interpreter ran its kernels on the CPU: double" in judged["inside"].reason

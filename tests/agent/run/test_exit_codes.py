@@ -146,7 +146,7 @@ FILES = {
     "Makefile": "good:\n\t@echo $(words $(MAKEFILE_LIST)) | cat\npipes:\n\t./fails.sh | cat\n",
 }
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 class Done(NamedTuple):

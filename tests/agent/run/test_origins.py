@@ -14,7 +14,7 @@ import pytest
 from tests.support.agent_pod import Pod, make_environment, said
 
 WIDGET = {"widget/__init__.py": "VALUE = 'tree'\n"}
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 OTHER_PYTHON = shutil.which("python3", path="/usr/bin:/bin") or ""
 SHOWS = "import widget; print(widget.VALUE)"

@@ -46,6 +46,7 @@ def made(folder: Path, expect: dict[str, Any], *arguments: str) -> Project:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_each_fault_is_tried_in_the_tree_as_the_stage_began_it(tmp_path: Path) -> None:
     project = made(tmp_path, {"kills": ["code_of:square", "code_of:unused"], "mutants": [{"patch": "wrong.patch"}]})
@@ -66,6 +67,7 @@ def test_each_fault_is_tried_in_the_tree_as_the_stage_began_it(tmp_path: Path) -
     assert "without the sabotage of 1 stage (--no-sabotage)" in without.json["summary"]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["one process", "xdist"])
 def test_quick_tests_are_asked_first(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -78,6 +80,7 @@ def test_quick_tests_are_asked_first(tmp_path: Path, arguments: tuple[str, ...])
     assert tried == ["test_it.py::test_quick"]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_workers_of_xdist_are_reached(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
@@ -86,6 +89,7 @@ def test_workers_of_xdist_are_reached(tmp_path: Path) -> None:
     assert (outcome.exit_code, outcome.stage("unit")["kills"]["killed"]) == (0, 2), outcome.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("expect", "sentence"),
