@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.honesty import sabotage_cases
 from tests.honesty.case import Case
 from tests.honesty.catalogue import CASES, table
 from tests.honesty.environment_cases import SHELL, environment
@@ -34,7 +35,8 @@ class Stand:
     def begin(self, cases: Sequence[Case]) -> dict[str, Future[Outcome]]:
         """Begin the runs of all `cases`: the shared ones, which take longest, first; who waits for one comes last."""
         for run in {case.shared_run for case in cases if not case.is_alone}:
-            self.shared[run] = self.workers.submit(self._together, run)
+            together = [case for case in cases if not case.is_alone and case.shared_run == run]
+            self.shared[run] = self.workers.submit(self._together, run, together)
         alone = {case.name: self.workers.submit(self._alone, case) for case in cases if case.is_alone}
         others = [case for case in cases if not case.is_alone]
         return {**alone, **{case.name: self.workers.submit(self._from_shared, case) for case in others}}
@@ -43,9 +45,8 @@ class Stand:
         project = self._project(case.name, [case])
         return case.play(project) if case.play else project.validate("--runbook", "r")
 
-    def _together(self, run: str) -> tuple[Project, Outcome]:
-        """One run of all the cases that need none of their own and belong to this one."""
-        cases = [case for case in CASES if not case.is_alone and case.shared_run == run]
+    def _together(self, run: str, cases: Sequence[Case]) -> tuple[Project, Outcome]:
+        """One run of the cases that need none of their own and belong to this one."""
         project = self._project(run, cases)  # short: programs make sockets below it
         return project, project.validate("--runbook", "r", **SHELL)
 
@@ -94,10 +95,15 @@ def outcomes(
         workers.shutdown(cancel_futures=True)
 
 
+def is_slow(case: Case) -> bool:
+    """Honest oddities, and tests that are run again with planted faults."""
+    return bool(case.run) or case in sabotage_cases.CASES
+
+
 @pytest.mark.process
 @pytest.mark.timeout(1200)  # the first one waits until all have begun
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.run else []) for case in CASES]
+    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if is_slow(case) else []) for case in CASES]
 )
 def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> None:
     outcome = outcomes(case)
