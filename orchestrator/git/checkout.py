@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError, NsaPodError
 from orchestrator.git.repository import Entry
+from orchestrator.shared.files import folders_of
 from orchestrator.text import plain
 
 Files = Mapping[str, Entry]
@@ -27,7 +28,7 @@ def change(base: Files, wanted: Files) -> Change:
     files = {path: entry for path, entry in wanted.items() if base.get(path) != entry}
     # A link is never written over: whatever wrote would follow it.
     replaced = {p for p in files if p in base and (base[p].is_link or files[p].is_link)}
-    kept = _folders(wanted)
+    kept = folders_of(wanted)
     gone = {_topmost(path, kept) for path in base if path not in wanted}
     return Change(files, tuple(sorted(replaced | gone)))
 
@@ -35,7 +36,7 @@ def change(base: Files, wanted: Files) -> Change:
 def materialise(files: Files, target: Path) -> None:
     """Write `files` to the new directory `target`, with git's own permissions. InputError for what cannot be."""
     try:
-        for folder in sorted(_folders(files) | {""}):  # parents sort before what is in them
+        for folder in sorted(folders_of(files) | {""}):  # parents sort before what is in them
             (target / folder).mkdir()
             (target / folder).chmod(0o755)
         for store in {entry.store for entry in files.values()}:
@@ -48,17 +49,6 @@ def materialise(files: Files, target: Path) -> None:
         raise InputError(f"the commit has two paths that are one on this machine's file system: {name}") from None
     except OSError as error:
         raise NsaPodError(f"{target} cannot be written: {error.strerror or error}") from error
-
-
-def _folders(files: Iterable[str]) -> set[str]:
-    """Every directory that holds one of the files, at any depth."""
-    found: set[str] = set()
-    for path in files:
-        folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return found
 
 
 def _topmost(path: str, kept: set[str]) -> str:

@@ -10,9 +10,9 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Set
 
 from orchestrator.shared.stage_record import File
 
@@ -30,6 +30,17 @@ def clause(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "is missing"
     return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def folders_of(files: Iterable[str]) -> Set[str]:
+    """Every directory that holds one of the files, at any depth."""
+    found: Set[str] = set()
+    for path in files:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -23,6 +23,8 @@ Asked = Literal["cuda", "any"]
 _MAX_LINE_BYTES = 4 << 20
 _MAX_LINES = 1_000_000
 _MOST_KERNELS = 200
+_ON = ("1", "true", "yes", "on", "y")
+"""What Triton takes for yes."""
 
 
 @dataclass
@@ -113,9 +115,14 @@ def is_for_cuda(stage: Stage) -> bool:
 
 
 def doubts(case: Case) -> Iterator[Optional[str]]:
-    """A CUDA stage that ran kernels in the interpreter, where they prove nothing about the GPU."""
+    """A CUDA stage that ran kernels in the interpreter, or was told to: they prove nothing about the GPU."""
+    if case.expect.get("device") != "cuda":
+        return
+    told = case.stage["env"].get("TRITON_INTERPRET", "")
+    if told.lower() in _ON:
+        yield f"it is for CUDA, and TRITON_INTERPRET={told} interprets Triton's kernels on the CPU"
     interpreted = case.evidence["executed"].get(INTERPRETED)
-    if case.expect.get("device") == "cuda" and interpreted:
+    if interpreted:
         yield f"it is for CUDA, and Triton's interpreter ran its kernels on the CPU: {listing(interpreted['kernels'])}"
 
 

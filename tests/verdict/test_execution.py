@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.shared.stage_record import blank
+from orchestrator.verdict.rules import Judgement
 from orchestrator.verdict import execution, routes
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.outcomes import Malformed
@@ -56,6 +57,17 @@ def test_a_report_that_nobody_was_asked_to_write_is_malformed(text: bytes) -> No
         execution.read(io.BytesIO(text))
 
 
+def of_a_program(folder: Path, device: str, facts: dict[str, Any], **keys: Any) -> Judgement:
+    (folder / "artifacts").mkdir()
+    (folder / "artifacts" / "a.txt").write_text("1")
+    record = {
+        **blank([]), "started": True, "exit_code": 0, "files": [{"path": "artifacts/a.txt", "bytes": 1, "sha256": ""}],
+        "artifacts": [{"path": "a.txt", "existed_before": False, "problem": None}], **facts,
+    }  # fmt: skip
+    made = stage("s", ["true"], cuda=True, expect={"device": device, "artifacts": [artifact("a.txt")]}, **keys)
+    return judge(made, record, folder)
+
+
 @pytest.mark.parametrize(
     ("device", "facts", "status", "reason"),
     [
@@ -75,16 +87,24 @@ def test_a_report_that_nobody_was_asked_to_write_is_malformed(text: bytes) -> No
 def test_a_stage_for_cuda_owes_work_on_it(
     tmp_path: Path, device: str, facts: dict[str, Any], status: str, reason: str
 ) -> None:
-    (tmp_path / "artifacts").mkdir()
-    (tmp_path / "artifacts" / "a.txt").write_text("1")
-    record = {
-        **blank([]), "started": True, "exit_code": 0, "files": [{"path": "artifacts/a.txt", "bytes": 1, "sha256": ""}],
-        "artifacts": [{"path": "a.txt", "existed_before": False, "problem": None}], **facts,
-    }  # fmt: skip
-    judged = judge(
-        stage("s", ["true"], cuda=True, expect={"device": device, "artifacts": [artifact("a.txt")]}), record, tmp_path
-    )
+    judged = of_a_program(tmp_path, device, facts)
     assert (judged.status, reason in judged.reason) == (status, True), judged
+
+
+@pytest.mark.parametrize(
+    ("device", "value", "status"),
+    [
+        ("cuda", "1", "invalid"),
+        ("cuda", "True", "invalid"),
+        ("cuda", "on", "invalid"),
+        ("cuda", "0", "passed"),
+        ("cuda", "", "passed"),
+        ("any", "1", "passed"),
+    ],
+)
+def test_a_stage_for_cuda_is_not_told_to_interpret(tmp_path: Path, device: str, value: str, status: str) -> None:
+    judged = of_a_program(tmp_path, device, {"used_cuda": True}, env={"TRITON_INTERPRET": value})
+    assert judged.status == status and (status == "passed" or "TRITON_INTERPRET" in judged.reason), judged
 
 
 @pytest.mark.parametrize(

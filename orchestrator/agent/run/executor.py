@@ -39,8 +39,7 @@ from orchestrator.verdict.case import Run
 from orchestrator.verdict.status import Status
 
 _MOST_NAMED = 100
-_ON = ("1", "true", "yes", "on", "y")
-"""What Triton takes for yes."""
+_NO_PLACE = "the pod has no place for the stage: "
 
 
 class Executor:
@@ -86,10 +85,11 @@ class Executor:
         """Run one stage (or say why it is blocked), judge it, and record both."""
         record = blank(self._strays)
         tmp = self._places.tmp(number)
-        self._injection.renew()
         watch = CudaWatch() if self._plan["promises"]["cuda"] else None
         command = dataclasses.replace(self._commands.of(stage, tmp), cuda_watch=watch)
-        record["blocked"] = self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
+        record["blocked"] = (
+            self._why_no_place() or self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
+        )
         if record["blocked"] is None:
             try:
                 existed = self._artifacts.begin(_artifacts(stage))
@@ -104,6 +104,14 @@ class Executor:
                 shutil.rmtree(tmp, ignore_errors=True)
         self._record(stage, record)
 
+    def _why_no_place(self) -> str | None:
+        """Why the stage cannot have a thin environment of its own: a full disk, say."""
+        try:
+            self._injection.renew()
+        except OSError as e:
+            return f"{_NO_PLACE}{e}"
+        return None
+
     def _why_blocked(self, stage: Stage, command: Command) -> str | None:
         known = rules.blocked_by_plan(stage, self._statuses)
         if known:
@@ -113,9 +121,6 @@ class Executor:
         visible = seen_by(command).get("CUDA_VISIBLE_DEVICES")
         if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
             return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
-        interpreted = seen_by(command).get("TRITON_INTERPRET", "")
-        if stage["expect"].get("device") == "cuda" and interpreted.lower() in _ON:
-            return f"is for CUDA, and TRITON_INTERPRET={interpreted} interprets Triton's kernels, on the CPU"
         return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
 
     def _why_gpu_blocked(self, stage: Stage, command: Command, record: StageRecord) -> str | None:
@@ -135,7 +140,7 @@ class Executor:
             self._prepare_places(stage, command)
             self._sabotage.begin(stage)
         except OSError as e:  # the disk is full, say
-            raise CannotStart(f"the pod has no place for the stage: {e}") from e
+            raise CannotStart(f"{_NO_PLACE}{e}") from e
         limits = stage["limits"]
         self._workspace.begin()
         self._journal.append(

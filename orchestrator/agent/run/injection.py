@@ -6,6 +6,7 @@ other Python by `sitecustomize`, which PYTHONPATH leads to.
 
 from __future__ import annotations
 
+import contextlib
 import pkgutil
 import subprocess
 from typing import Iterable, Mapping, Union
@@ -47,7 +48,8 @@ class Injection:
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         # Once, and not in each process: stages write no bytecode. Where it fails they compile it themselves.
         compile_all = [interpreter.python, "-I", "-S", "-m", "compileall", "-q", str(places.injected)]
-        subprocess.run(compile_all, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILE_TIMEOUT_S)
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(compile_all, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILE_TIMEOUT_S)
 
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""

@@ -16,7 +16,7 @@ from orchestrator.agent.run.code_files import is_code
 from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.removal import remove
 from orchestrator.shared import tree
-from orchestrator.shared.files import Identity, identity, walk
+from orchestrator.shared.files import Identity, folders_of, identity, walk
 from orchestrator.shared.globs import matcher
 from orchestrator.shared.plan import Plan, Stage
 from orchestrator.shared.stage_record import Built, Left
@@ -63,7 +63,7 @@ class Workspace:
         self._builds = places.builds
         self._manifest = manifest
         self._code = {path for path, (mode, _) in manifest.items() if is_code(path, mode)}
-        self._watched = sorted({"", *_parents(manifest)})
+        self._watched = sorted({"", *folders_of(manifest)})
         # What earlier stages built: its entry, and the folder that has it as it was left.
         self._carried: Dict[str, Tuple[Tuple[str, str], Path]] = {}
         self._identities: Dict[str, Identity] = {}
@@ -117,7 +117,7 @@ class Workspace:
 
     def _expect(self) -> None:
         self._expected = {**dict.fromkeys(self._manifest), **dict.fromkeys(self._carried)}
-        self._folders = {"", *_parents(self._expected)}
+        self._folders = {"", *folders_of(self._expected)}
 
     def _survey(self, note: Callable[[str, Identity], None]) -> List[str]:
         """Tell the identity of each expected file that is there; what else is there, folders ending with a slash."""
@@ -240,7 +240,7 @@ class Workspace:
 
     def _clean(self, done: Aftermath, untracked: Iterable[str], built: Set[str]) -> None:
         """Remove what is not kept; whole folders are named as such."""
-        holding = _parents(built)
+        holding = folders_of(built)
         rest = list(untracked)
         for path in rest:
             if path.rstrip("/") in holding:
@@ -288,13 +288,3 @@ class Workspace:
 
 
 _KEPT = (stat.S_IFREG, stat.S_IFLNK)
-
-
-def _parents(paths: Iterable[str]) -> Set[str]:
-    found: Set[str] = set()
-    for path in paths:
-        folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return found

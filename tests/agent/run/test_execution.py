@@ -107,8 +107,8 @@ def test_a_compiled_program_is_seen_from_outside(
     assert [j.status for j in judged.values()] == ["passed", "invalid"], judged
 
 
+@pytest.mark.torch
 def test_kernels_in_tritons_interpreter_are_none_on_the_gpu(pod: Pod) -> None:
-    pytest.importorskip("triton")
     env = {"TRITON_INTERPRET": "1"}
     claimed = pytest_stage("claimed", "test_it.py", cuda=True, expect=CUDA, env=env)
     inside = pytest_stage("inside", "test_inside.py", cuda=True, expect=CUDA)
@@ -119,6 +119,6 @@ def test_kernels_in_tritons_interpreter_are_none_on_the_gpu(pod: Pod) -> None:
     }
     run = pod.run(files, honest, claimed, inside, promises={"cuda": True}, environment=SYSTEM)
     judged = run.judge()
-    assert [j.status for j in judged.values()] == ["passed", "blocked", "invalid"], judged
+    assert [j.status for j in judged.values()] == ["passed", "invalid", "invalid"], judged
     assert judged["honest"].executed == {"cpu:interpreted": {"launches": 1, "kernels": ["double"]}}
     assert "Triton's interpreter ran its kernels on the CPU: double" in judged["inside"].reason
