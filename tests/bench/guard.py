@@ -20,13 +20,13 @@ from pathlib import Path
 
 import click
 
+from orchestrator.agent.evidence.provenance import Origins
+from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.host.interpreter import inspect
+from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import FD_VARIABLE
 from orchestrator.agent.run.injection import Injection
-from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.provenance import Origins
-from orchestrator.agent.run.provided import Provided
 from orchestrator.agent.run.variables import inherited, stage_variables
 from orchestrator.shared.tree import scan
 

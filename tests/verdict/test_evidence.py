@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.agent.host import gpu
 from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
-from orchestrator.agent.run.layout import Layout
 from orchestrator.shared import stage_record, text
 from orchestrator.shared.stage_record import Evidence, blank, read
 from orchestrator.verdict import junit, outcomes, routes

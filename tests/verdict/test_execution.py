@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from orchestrator.shared.stage_record import blank
-from orchestrator.verdict.rules import Judgement
 from orchestrator.verdict import execution, routes
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.outcomes import Malformed
+from orchestrator.verdict.rules import Judgement
 from tests.support.agent_pod import artifact, pytest_stage, stage
 from tests.support.judging import judge, session_of, sessions_of
 

@@ -5,7 +5,7 @@
 # DEBUG trap, which runs before each command, sees what the next command does about it, and PIPESTATUS for the members
 # of a pipeline that ERR does not see. The script's own `$?`, `$_`, PIPESTATUS, traps and output stay as they are.
 #
-# A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/run/exit_codes.py
+# A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/evidence/exit_codes.py
 # reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was. "begins" is
 # a program that may not say what those returned that it runs.
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Dict
 
 from orchestrator.agent.env.thin_venv import ThinVenv
+from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.run import exit_codes, prepare
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.run import prepare
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import Command
 from orchestrator.agent.run.variables import inherited, stage_variables

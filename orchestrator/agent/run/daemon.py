@@ -9,8 +9,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Mapping
 
+from orchestrator.agent.layout import CANCEL_FILE
 from orchestrator.agent.run import lock, run
-from orchestrator.agent.run.layout import CANCEL_FILE
 from orchestrator.agent.run.runs import living_agent
 from orchestrator.agent.run.secret_values import Values
 from orchestrator.shared.failure import Failure

@@ -9,25 +9,26 @@ import shutil
 from pathlib import Path
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
 
+from orchestrator.agent.evidence import exit_codes
+from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
+from orchestrator.agent.evidence.escaped import escaped
+from orchestrator.agent.evidence.observed import read_observed
+from orchestrator.agent.evidence.provenance import Origins
+from orchestrator.agent.evidence.secret_files import redact_logs, take_away
+from orchestrator.agent.evidence.workspace import Workspace
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.run import exit_codes, prepare
-from orchestrator.agent.run.collect import Artifacts, describe_files, in_lines
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import Commands, seen_by
-from orchestrator.agent.run.escaped import escaped
 from orchestrator.agent.run.injection import Injection
-from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.logs import Log
-from orchestrator.agent.run.observed import read_observed
-from orchestrator.agent.run.provenance import Origins
 from orchestrator.agent.run.sabotage import Sabotage, kept_output
-from orchestrator.agent.run.secret_files import redact_logs, take_away
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
 from orchestrator.agent.run.variables import inherited
-from orchestrator.agent.run.workspace import Workspace
 from orchestrator.shared import tree
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted
 from orchestrator.shared.files import walk

@@ -13,10 +13,10 @@ from typing import Iterable, Mapping, Union
 
 from orchestrator.agent import injected
 from orchestrator.agent.env.thin_venv import ThinVenv
+from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
-from orchestrator.agent.run import exit_codes
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.layout import Layout
 from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 

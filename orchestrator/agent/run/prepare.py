@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.layout import Layout
 from orchestrator.shared import lfs
 
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from orchestrator.agent.env import lease
+from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.host import gpu, interpreter, machine, processes
+from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare, resume, secret_values
 from orchestrator.agent.run.executor import Executor
-from orchestrator.agent.run.layout import Layout
 from orchestrator.agent.run.lock import Lock
-from orchestrator.agent.run.provided import Provided
 from orchestrator.agent.run.reaper import Reaper
 from orchestrator.agent.run.supervise import Supervisor
 from orchestrator.shared import plan as plans

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
+from orchestrator.agent.evidence.provenance import Origins
+from orchestrator.agent.layout import Layout, Scratch
 from orchestrator.agent.run.command import EVENTS, Commands, seen_by
 from orchestrator.agent.run.injection import Injection
-from orchestrator.agent.run.layout import Layout, Scratch
-from orchestrator.agent.run.provenance import Origins
 from orchestrator.agent.run.supervise import CannotStart, Ending, Limits, Supervisor
 from orchestrator.shared import tree
 from orchestrator.shared.events import SabotageEnded, SabotageStarted

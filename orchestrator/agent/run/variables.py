@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Mapping, Sequence
 
 from orchestrator.agent.host.processes import MARK
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.layout import Layout
 
 _INHERITED = re.compile(
     r"HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_HOME|CUDA_PATH|"

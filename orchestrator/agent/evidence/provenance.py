@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.provided import Provided
+from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import plain
 from orchestrator.shared.tree import Manifest, entry_of

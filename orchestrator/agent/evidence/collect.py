@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.moment import Moment
-from orchestrator.agent.run.secret_files import take_away
+from orchestrator.agent.evidence.moment import Moment
+from orchestrator.agent.evidence.secret_files import take_away
+from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File

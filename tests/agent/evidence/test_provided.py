@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.agent.run.provided import Provided
+from orchestrator.agent.evidence.provided import Provided
 
 
 def provided(files: dict[str, str]) -> Provided:

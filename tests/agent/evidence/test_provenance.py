@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.agent.env import editable
 from orchestrator.agent.env.fingerprint import system_fingerprint
-from orchestrator.agent.run.provenance import Homes, Seen, StageOrigins
-from orchestrator.agent.run.provided import Provided
+from orchestrator.agent.evidence.provenance import Homes, Seen, StageOrigins
+from orchestrator.agent.evidence.provided import Provided
 from orchestrator.shared.tree import entry_of
 
 SITE = "venv/lib/python3.11/site-packages"

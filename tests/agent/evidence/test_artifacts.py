@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.run.collect import Artifacts
-from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.moment import Moment
+from orchestrator.agent.evidence.collect import Artifacts
+from orchestrator.agent.evidence.moment import Moment
+from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
 
 HOUR = 3600.0

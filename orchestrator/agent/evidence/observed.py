@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from orchestrator.agent.run.provenance import Seen
+from orchestrator.agent.evidence.provenance import Seen
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.text import plain
 from orchestrator.verdict.execution import FILE, Execution, lines

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from orchestrator.agent.run import exit_codes
-from orchestrator.agent.run.exit_codes import program_of
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.evidence import exit_codes
+from orchestrator.agent.evidence.exit_codes import program_of
+from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import blank
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.exit_codes import lost

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.stage_record import LostExitCode
 from orchestrator.shared.text import plain

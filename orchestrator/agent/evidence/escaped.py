@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, List
 
 from orchestrator.agent.injected.stage import FILE
-from orchestrator.agent.run.layout import Layout
+from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside, walk
 from orchestrator.shared.text import plain
 from orchestrator.verdict.case import SESSIONS

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.evidence import workspace as workspaces
+from orchestrator.agent.evidence.workspace import Aftermath, Workspace
 from orchestrator.agent.host.file_watch import FileWatch
-from orchestrator.agent.run import workspace as workspaces
-from orchestrator.agent.run.layout import Layout
-from orchestrator.agent.run.workspace import Aftermath, Workspace
+from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
 from tests.support.agent_pod import COMMIT, artifact, stage
 
