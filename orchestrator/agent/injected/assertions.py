@@ -105,7 +105,8 @@ class _Marker:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._function: Function | None = None
-        self._checked_names: set[str] = set()  # of the outermost function
+        self._outermost: ast.AST | None = None  # function
+        self._checked: set[str] | None = None
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
@@ -121,13 +122,21 @@ class _Marker:
         if outer is None and isinstance(node, _FUNCTIONS):
             self._function = Function(node.name, first_line(node))
             self._facts.add(self._function)
-            self._checked_names = set(_names_in_checks(node))
+            self._outermost, self._checked = node, None
         self.statements(node)
         self._function = outer
         if isinstance(node, _TRIES):
             self._watch_handlers(node)
         before, after = self._beside(node)
         return [*before, node, *after]
+
+    def _checked_names(self) -> set[str]:
+        """What the checks of the function around look at; few functions have a handler for which it matters."""
+        if self._function is None or self._outermost is None:
+            return set()
+        if self._checked is None:
+            self._checked = set(_names_in_checks(self._outermost))
+        return self._checked
 
     def _beside(self, node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
         """The marks before and after a statement."""
@@ -175,7 +184,7 @@ class _Marker:
             return
         key = f"{self._facts.path}:{node.lineno}"
         silent = [handler for handler in node.handlers if not any(map(_raises, _within(handler.body)))]
-        silent = [handler for handler in silent if self._checked_names.isdisjoint(_kept_in(handler.body))]
+        silent = [handler for handler in silent if self._checked_names().isdisjoint(_kept_in(handler.body))]
         for handler in silent:
             said = (any(map(_keeps, handler.body)), any(map(_answers, handler.body)))
             handler.body.insert(0, _call(handler.body[0], "swallowed", _constant(key), *map(_constant, said)))

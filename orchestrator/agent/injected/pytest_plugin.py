@@ -85,15 +85,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     result: Any = yield  # the hook's result
     excinfo = before or call.excinfo
     raised: list[str] = item.__dict__.setdefault(_RAISED, [])
-    by_the_test = item.__dict__.get(_CALLED, None if _calls_function(item) else "")
+    by_the_test = item.__dict__[_CALLED] if _CALLED in item.__dict__ else None if _calls_function(item) else ""
     if excinfo is not None and not excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
         raised.append(excinfo.typename)
     elif call.when == "call" and by_the_test:
         raised.append(by_the_test)
-    setattr(result.get_result(), _RAISED, list(raised))
-    setattr(result.get_result(), _CALLED, by_the_test is not None)
+    report = result.get_result()
+    setattr(report, _RAISED, list(raised))
+    setattr(report, _CALLED, by_the_test is not None)
     if call.when == "teardown":
-        setattr(result.get_result(), _CHECKS, _checks(item))
+        setattr(report, _CHECKS, _checks(item))
 
 
 def _checks(item: pytest.Item) -> dict[str, object]:
@@ -210,11 +211,17 @@ class Reporter:
         self._about = about
         self._pid = getpid()
         self._told_by_worker: set[str] = set()
+        self._held = b""
+
+    def hold(self, event: str, **fields: Any) -> None:
+        """Send this together with the next event."""
+        self._held += dumps({"event": event, **fields}).encode("ascii") + b"\n"
 
     def send(self, event: str, **fields: Any) -> None:
         if getpid() != self._pid:  # a test that forked: the child's session is not the stage's
             return
-        rest = memoryview(dumps({"event": event, **fields}).encode("ascii") + b"\n")
+        self.hold(event, **fields)
+        rest, self._held = memoryview(self._held), b""
         while rest:
             rest = rest[write(self._fd, rest) :]
 
@@ -248,7 +255,8 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         details = {"seconds": round(report.duration, 4), **_details(report)}
-        self.send("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
+        tell = self.send if report.when == "setup" else self.hold  # which test began is known if the process dies
+        tell("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         self.send("interrupted", reason="internal error: " + str(excrepr).strip().rpartition("\n")[2])

@@ -11,9 +11,10 @@ import inspect
 import os
 import re
 import sys
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Collection, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -27,6 +28,7 @@ _FILES = ("test_*.py", "*_test.py")
 _NO_TESTS = ("conftest.py", "setup.py")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "handlers", "finalbody")
+_DEFINED = re.compile(r"\bdef[\s\\]+(\w+)")
 # `tset_x`, `Test_x`, `x_test`: a test by what stands in it, if nothing else names it.
 _MISSPELT = re.compile(
     r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
@@ -35,11 +37,12 @@ _NO_TEST_BY = ("'fixture'", "overload", "property", "'setter'", "'register'", "c
 
 
 class _Collected(NamedTuple):
-    """What a session collected: code by file and first line, tests and their classes by file and names; `known` are the
-    tests whose code is; `bases` are all classes that these inherit from.
+    """What a session collected: code by file and first line, and how many of each name by file; tests and their classes
+    by file and names; `known` are the tests whose code is; `bases` are all classes that these inherit from.
     """
 
     code: Set[Tuple[str, int]]
+    names: Dict[str, Dict[str, int]]
     tests: Set[Tuple[str, Names]]
     known: Set[Tuple[str, Names]]
     classes: Set[Tuple[str, Names]]
@@ -74,12 +77,12 @@ def not_collected(
         relative = os.path.relpath(file, session.config.rootpath)
         known = any(relative == path or relative.startswith(path + os.sep) for path in said)
         if file.startswith(tree) and not known:
-            for path in _missing(file, found, functions, fixtures):
+            for path in _missing(Path(file), found, functions, fixtures):
                 yield "::".join([relative, *path])
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
-    found = _Collected(set(), set(), set(), set(), set())
+    found = _Collected(set(), {}, set(), set(), set(), set())
     for item in items:
         file = str(item.path)
         classes = tuple(node.name for node in item.listchain() if isinstance(node, pytest.Class))
@@ -89,7 +92,10 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
         code = code_of(item)
         if code is not None:
             found.known.add(test)
-            found.code.add((code.co_filename, code.co_firstlineno))
+            place = (code.co_filename, code.co_firstlineno)
+            if place not in found.code:
+                found.code.add(place)
+                found.names.setdefault(code.co_filename, Counter())[code.co_name] += 1
         for cls in getattr(getattr(item, "cls", None), "__mro__", ()):
             source = getattr(sys.modules.get(cls.__module__), "__file__", None)
             found.bases.add((str(source), tuple(cls.__qualname__.split("."))))
@@ -135,9 +141,12 @@ def _below(folders: Iterable[Path]) -> Iterator[Path]:
             yield from (Path(where, n) for n in names if n.endswith(".py") and n not in _NO_TESTS)
 
 
-def _missing(file: str, found: _Collected, names: Sequence[str], fixtures: Collection[str]) -> Iterator[Names]:
+def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: Collection[str]) -> Iterator[Names]:
+    file = str(path)
     try:
-        source = Path(file).read_bytes()
+        source = path.read_bytes()
+        if not _may_miss(source, found.names.get(file, {}), names):
+            return
         module = ast.parse(source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
@@ -149,6 +158,17 @@ def _missing(file: str, found: _Collected, names: Sequence[str], fixtures: Colle
     for test in missing:
         if (not test.misspelt and _is_named_as_test(test.path[:-1])) or (facts is not None and facts.holds(test.line)):
             yield test.path
+
+
+def _may_miss(source: bytes, collected: Mapping[str, int], names: Sequence[str]) -> bool:
+    """Whether more functions of a test's name are defined than were collected: few files need be parsed for it."""
+    defined = Counter(_DEFINED.findall(source.decode("utf-8", errors="replace")))
+    missed = (name for name, n in defined.items() if n > collected.get(name, 0))
+    return any(_is_named(name, names) or _MISSPELT.fullmatch(name) for name in missed)
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def _is_among(test: _Written, file: str, found: _Collected) -> bool:
@@ -198,20 +218,17 @@ class _Reader:
 
     def _of_function(self, node: Any, path: Names, arms: Tuple[Tuple[int, str], ...]) -> Iterator[_Written]:
         """The function itself, and those in it that nothing there uses."""
-        misspelt = not self._is_named(node.name)
+        misspelt = not _is_named(node.name, self._names)
         if misspelt and not self._is_misspelt(node):
             return
         if self._is_test(node, is_method=bool(path)):
             bare = not path and self._is_bare(node)
             yield _Written((*path, node.name), first_line(node), arms, bare, misspelt)
-        nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and self._is_named(n.name)]
+        nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and _is_named(n.name, self._names)]
         used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
         for inner in nested:
             if inner.name not in used and self._is_test(inner, is_method=False):
                 yield _Written((*path, node.name, inner.name), first_line(inner), arms)
-
-    def _is_named(self, name: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in self._names)
 
     def _is_misspelt(self, node: Any) -> bool:
         return _MISSPELT.fullmatch(node.name) is not None and self._is_bare(node)
