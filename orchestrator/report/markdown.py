@@ -15,7 +15,7 @@ from orchestrator.text import listing, markdown, number, seconds, size
 from orchestrator.verdict.tests import Summary as TestSummary
 
 _ROWS_SHOWN = 12
-_COUNTED = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected")
+_COUNTED = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected", "unasserted")
 
 
 def render(result: Result, plan: Plan, directory: Path) -> str:

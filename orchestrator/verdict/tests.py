@@ -60,7 +60,8 @@ class Vacuous(TypedDict):
 class Summary(TypedDict, total=False):
     """How many tests were collected, what became of them, and what did not simply pass. Empty without a session.
 
-    `unchecked` of those that passed have checked nothing.
+    As a bare pytest counts, but for `not_collected` of those deselected, which it does not know. Of those that passed
+    `unasserted` hold assertions of which none ran, and `unchecked` have checked nothing.
     """
 
     collected: int
@@ -72,6 +73,8 @@ class Summary(TypedDict, total=False):
     xpassed: int
     rerun: int
     deselected: int
+    unasserted: int
+    not_collected: int
     allowed_skips: int
     not_passed: List[NotPassed]
     unchecked: int
@@ -95,11 +98,13 @@ RULES.update({Pattern: _pattern, Least: lambda number: None if number >= 1 else 
 
 
 def shortfalls(session: outcomes.Session, allow: List[Pattern]) -> list[Shortfall]:
-    """Every skip, xfail, XPASS and deselection of a session, each allowed or not by the patterns `allow`."""
+    """Every skip, xfail, XPASS, deselection and pass without an assertion of a session, each allowed or not by the
+    patterns `allow`.
+    """
     found = [(t.id, "skipped", t.reason) for t in session.with_outcome("skipped")]
     found += [(id_, "skipped", reason) for id_, reason in session.collect_skips.items()]
     found += [(t.id, "skipped", reason) for t in session.tests.values() for reason in t.skipped_subtests]
-    found += [(t.id, "skipped", t.reason) for t in session.with_outcome("idle")]
+    found += [(t.id, "unasserted", t.reason) for t in session.with_outcome("idle")]
     found += [(t.id, "xfailed", f"xfail: {t.reason}") for t in session.with_outcome("xfailed")]
     found += [(t.id, "xpassed", f"xpass: {t.reason}") for t in session.with_outcome("xpassed")]
     found += [(id_, "rerun", f"rerun: {raised}") for id_, raised in session.reruns.items()]
@@ -140,7 +145,7 @@ def summary(case: Case) -> Summary:
     short = Counter(s.outcome for s in listed)
     counts = Summary(
         collected=len(session.collected),
-        passed=len(session.with_outcome("passed")),
+        passed=len(session.with_outcome("passed", "idle")),
         failed=len(session.with_outcome("failed")),
         errors=len(session.with_outcome("error")) + len(session.collect_errors),
         skipped=short["skipped"],
@@ -148,6 +153,8 @@ def summary(case: Case) -> Summary:
         xpassed=short["xpassed"],
         rerun=short["rerun"],
         deselected=short["deselected"],
+        unasserted=short["unasserted"],
+        not_collected=len(session.not_collected) + len(set(session.ignored)),
         allowed_skips=sum(s.allowed for s in listed),
         not_passed=[
             NotPassed(id=plain(s.id), outcome=s.outcome, reason=plain(s.reason), allowed=s.allowed)
@@ -228,7 +235,9 @@ def too_few(case: Case) -> Optional[str]:
     passed = case.session.with_outcome("passed")
     least = wanted.get("min_passed") or 1
     if len(passed) < least:
-        return f"{count(len(passed), 'test')} passed, expected at least {least}"
+        idle = len(case.session.with_outcome("idle"))
+        more = f" (and {idle} without an assertion that ran)" if idle else ""
+        return f"{count(len(passed), 'test')} passed{more}, expected at least {least}"
     for pattern in wanted.get("must_pass") or ():
         if not any(re.search(pattern, test.id) for test in passed):
             return f"no test that matches {pattern!r} passed"

@@ -104,6 +104,10 @@ HONEST = [
           "a helper beside the tests whose functions have such names"),
     _collected("inner_used", "def test_o():\n    def test_i(): assert len('a')\n    test_i()\n",
           "an inner function that the test calls"),
+    _collected("inner_registered",
+          "def test_o():\n    names = {}\n    def add(f): names[f.__name__] = f\n"
+          "    @add\n    def test_i(): return 1\n    assert names['test_i']() == 1\n",
+          "an inner function that a decorator takes, as those of click and Flask do"),
     _collected("reassigned", "def twice(f):\n    def g(): f(); f()\n    return g\n"
           "def test_k(): assert len('a')\ntest_k = twice(test_k)\n", "a test that is wrapped by hand"),
     _collected("named_like_a_test", "def run_test(x): assert x\ndef test_k(): run_test(1)\ndef setup_test(): pass\n",
@@ -149,6 +153,9 @@ LIES = [
           "a second test of the same name", "by_platform"),
     _unwritten("nested_test", "def test_o():\n    def test_i(): assert 1 == 2\n    assert len('a')\n",
           "a test inside a test", "inner_used"),
+    _unwritten("nested_marked", "import pytest\ndef test_o():\n    @pytest.mark.parametrize('x', [1])\n"
+               "    def test_i(x): assert x == 2\n    assert len('a')\n",
+          "a test inside a test, with a mark", "inner_registered"),
     _unwritten("conditional", "import os\nif os.environ.get('NO_SUCH'):\n    def test_gpu(): assert 1 == 2\n",
           "a test that is only there on a condition", "by_platform"),
     _unwritten("dropped_by_hook", "def test_hard(): assert 1 == 2\n", "a hook makes nothing of a test", "mixin",

@@ -39,10 +39,10 @@ def test_checks_are_not_known_of_earlier_versions() -> None:
     assert session({"ran": 0, "vacuous": "empty"}).tests["t"].checks == 0
 
 
-def test_an_idle_test_is_a_skip_that_can_be_allowed() -> None:
+def test_a_pass_without_an_assertion_is_a_shortfall_that_can_be_allowed() -> None:
     found = session({"idle": True, "ran": 0, "vacuous": ""})
     (short,) = tests.shortfalls(found, [tests.Pattern("no assertion")])
-    assert (short.outcome, short.allowed) == ("skipped", True)
+    assert (short.outcome, short.allowed) == ("unasserted", True)
 
 
 def test_what_was_not_collected_is_a_deselection_that_can_be_allowed() -> None:

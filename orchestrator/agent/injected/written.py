@@ -33,6 +33,8 @@ _DEFINED = re.compile(r"\bdef[\s\\]+(\w+)")
 _MISSPELT = re.compile(
     r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
 )
+# What a function inside another is decorated with and still waits to be called; anything else has registered it.
+_MARKS = ("pytest", "mark", "unittest", "mock", "patch", "hypothesis", "given", "settings")
 _NO_TEST_BY = ("'fixture'", "overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
 
 
@@ -227,7 +229,7 @@ class _Reader:
         nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and _is_named(n.name, self._names)]
         used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
         for inner in nested:
-            if inner.name not in used and self._is_test(inner, is_method=False):
+            if inner.name not in used and _only_marked(inner) and self._is_test(inner, is_method=False):
                 yield _Written((*path, node.name, inner.name), first_line(inner), arms)
 
     def _is_misspelt(self, node: Any) -> bool:
@@ -257,6 +259,10 @@ class _Reader:
             functions = [node for node in ast.walk(self._module) if isinstance(node, _FUNCTIONS)]
             self._own_fixtures = {f.name for f in functions if any(map(_makes_fixture, f.decorator_list))}
         return name in self._own_fixtures
+
+
+def _only_marked(node: Any) -> bool:
+    return all(any(f"'{name}'" in ast.dump(decorator) for name in _MARKS) for decorator in node.decorator_list)
 
 
 def _makes_fixture(decorator: ast.expr) -> bool:
