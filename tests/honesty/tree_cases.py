@@ -50,6 +50,15 @@ SHOWS_NSA = "import nsa\nprint(nsa.VALUE)\n"
 OTHER_NSA = (
     "os.makedirs('../elsewhere/nsa', exist_ok=True)\nopen('../elsewhere/nsa/__init__.py', 'w').write('VALUE = 2')"
 )
+COPIED = """
+import os, shutil, sys
+copy = shutil.copytree("pkg", os.environ["TMPDIR"] + "/copy/pkg")
+{}
+sys.path.insert(0, os.path.dirname(copy))
+from pkg.core import VALUE
+print(VALUE)
+"""
+PATCHES = 'open(copy + "/core.py", "w").write("VALUE = 2\\n")'
 ELSEWHERE = {"PYTHONPATH": "../elsewhere"}
 EXTENSION = """\
 import os, pathlib
@@ -373,6 +382,15 @@ LIES = [
         "python -S hides where its modules come from",
         honest="own_module",
         before=first("modules_hidden", "pass"),
+    ),
+    truth(
+        runs("copied", "passed", "", "python", "-c", COPIED.format(""), files=CORE),
+        "a copy of the tree's package, as it is, is used from $TMPDIR",
+    ),
+    lie(
+        runs("copied_and_patched", "invalid", "module pkg was", "python", "-c", COPIED.format(PATCHES), files=CORE),
+        "a copy of the tree's package is patched in $TMPDIR, and used",
+        honest="copied",
     ),
     lie(
         runs(

@@ -36,6 +36,7 @@ _CACHES = (
 _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
 _MOST = 1000
+_WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "_build_info.py")  # versioneer's, above all
 
 
 @dataclass
@@ -65,7 +66,8 @@ class Seen:
 class Homes:
     """Folders where code may come from in a stage, its `tree` first. `built` is what the stage may have installed or
     built itself, `prefixes` are those of the environment's interpreters over `base`, `others` have its packages and
-    programs; `libraries` are folders of shared objects, `blobs` the hashes of the commit's files.
+    programs; `libraries` are folders of shared objects, `blobs` the hashes of the commit's files, `sources` its Python
+    files by their names, as (path, hash).
     """
 
     tree: str
@@ -76,6 +78,7 @@ class Homes:
     others: Sequence[str] = ()
     libraries: Sequence[str] = ()
     blobs: FrozenSet[str] = frozenset()
+    sources: Mapping[str, Sequence[Tuple[str, str]]] = field(default_factory=dict)
 
 
 class Origins:
@@ -93,6 +96,7 @@ class Origins:
             base=os.path.realpath(interpreter.base),
             others=_both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
             blobs=frozenset(digest for _, digest in manifest.values() if digest),
+            sources=_sources(manifest),
         )
 
     def of(self, env: Mapping[str, str]) -> StageOrigins:
@@ -163,7 +167,8 @@ class StageOrigins:
     def _is_foreign(self, name: str, file: str) -> bool:
         if not self._provided.holds(name):
             return False
-        return not (self._may_be_built(file) and _is_from_tree(name, file, self._homes))
+        made_of_tree = self._may_be_built(file) and _is_from_tree(name, file, self._homes)
+        return not made_of_tree or _is_altered(name, file, self._homes)
 
     def _is_at_home(self, file: str) -> bool:
         """Modules are noted for their names too: most of what was is an environment's, or the system's."""
@@ -204,6 +209,31 @@ def _is_from_tree(name: str, file: str, homes: Homes) -> bool:
     site = _site_of(file) or _without_module(name, file)
     owner = _owner(site, name.partition(".")[0])
     return owner is None or _comes_from(owner, homes)
+
+
+def _is_altered(name: str, file: str, homes: Homes) -> bool:
+    """Whether a copy of the tree's module, or a file of the package that it is, says something else than the commit."""
+    site = _without_module(name, file)
+    is_package = os.path.basename(file).startswith("__init__.")
+    below = Path(file).parent.rglob("*.py") if is_package else [Path(file)]
+    return any(_differs(os.path.relpath(path, site), path, homes) for path in below)
+
+
+def _differs(relative: str, copy: Path, homes: Homes) -> bool:
+    if copy.name in _WRITTEN_BY_BUILDS:
+        return False
+    paths = homes.sources.get(copy.name, ())
+    committed = {digest for path, digest in paths if path == relative or path.endswith(f"/{relative}")}
+    digest = entry_of(os.path.realpath(copy))[1]  # blank if it is gone
+    return bool(committed and digest) and digest not in committed
+
+
+def _sources(manifest: Manifest) -> Dict[str, List[Tuple[str, str]]]:
+    found: Dict[str, List[Tuple[str, str]]] = {}
+    for path, (_, digest) in manifest.items():
+        if path.endswith(".py"):
+            found.setdefault(os.path.basename(path), []).append((path, digest))
+    return found
 
 
 def _is_installed_from_tree(file: str, homes: Homes) -> bool:

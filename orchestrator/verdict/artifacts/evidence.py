@@ -52,7 +52,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
         if path not in reproducible:
             yield (
                 f"artifact {plain(path, 120)} equals {plain(file, 120)}, a file of the commit: expected one that only "
-                "the stage can have made, or `reproducible: true`"
+                "the stage can have made; if it makes the same each time, say `reproducible: true` beside its path"
             )
     if case.run.format > 1:
         yield from of_weight(case, "borrowed")

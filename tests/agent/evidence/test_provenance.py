@@ -21,7 +21,7 @@ SITE = "venv/lib/python3.11/site-packages"
 def tree(tmp_path: Path) -> Path:
     package = tmp_path / "tree" / "src" / "widget"
     package.mkdir(parents=True)
-    for name in ("__init__.py", "core.py", "test_core.py"):
+    for name in ("__init__.py", "core.py", "_version.py", "test_core.py"):
         (package / name).write_text(f"# {name}\n")
     return tmp_path / "tree"
 
@@ -35,6 +35,7 @@ def origins(tmp_path: Path, tree: Path) -> StageOrigins:
         base="/usr/bin/python3.11",
         others=[str(tmp_path / "env")],
         blobs=frozenset(entry_of(path)[1] for path in tree.rglob("*.py")),
+        sources={p.name: [(str(p.relative_to(tree)), entry_of(p)[1])] for p in tree.rglob("*.py")},
     )
     return StageOrigins(Provided.by_tree(tree), homes)
 
@@ -87,6 +88,26 @@ def test_what_was_installed_has_to_be_of_the_tree(
 )
 def test_a_module_of_the_trees_name(tmp_path: Path, origins: StageOrigins, file: str, foreign: bool) -> None:
     assert bool(origins.foreign_modules(seen({"module": "widget", "file": str(tmp_path / file)}))) is foreign
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "foreign"),
+    [
+        ("core.py", "# core.py\n", False),
+        ("core.py", "# patched\n", True),
+        ("made.py", "# by the build\n", False),
+        ("_version.py", "# by versioneer\n", False),
+    ],
+)
+def test_a_built_copy_has_the_commits_sources(
+    tmp_path: Path, tree: Path, origins: StageOrigins, name: str, text: str, foreign: bool
+) -> None:
+    copy = tmp_path / "tmp" / "lib" / "widget"
+    copy.mkdir(parents=True)
+    (copy / "__init__.py").write_text("# __init__.py\n")
+    (copy / name).write_text(text)
+    found = seen({"module": "widget", "file": str(copy / "__init__.py")})
+    assert bool(origins.foreign_modules(found)) is foreign
 
 
 def test_a_link_that_leads_out_of_the_tree_is_foreign(origins: StageOrigins, tree: Path) -> None:
