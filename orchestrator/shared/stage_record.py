@@ -75,10 +75,11 @@ class Executed(TypedDict):
 
 
 class LostExitCode(TypedDict):
-    """A status other than 0 that a shell has dropped: of which command, in which line of which script.
+    """A status other than 0 that a shell or a Python has dropped: of which command, in which line of which script.
 
     `how` is untested, member (of a pipeline that returned 0), ignored (`|| true`), background (`wait` does not say it),
-    or cleanup (in the script's own EXIT trap); `ours` says whether it is a Python or a program of the tree.
+    cleanup (in the script's own EXIT trap), or child (of a Python that did not look); `ours` tells a Python, and a
+    program of the tree.
     """
 
     command: str

@@ -27,6 +27,7 @@ _HOW = {
     "ignored": "and its script dropped it",
     "background": "in the background, and its script did not ask",
     "cleanup": "in the script's EXIT trap",
+    "child": "and the Python that started it did not look",
 }
 # How Python ends when what reads its output has ended before: it does not get SIGPIPE.
 _BROKEN_PIPE = (1, 120)
@@ -38,7 +39,8 @@ def lost(case: Case) -> Optional[str]:
     allowed: Asked = case.expect.get("allow_exit_codes") or {}
     for entry in case.evidence["lost_exit_codes"]:
         meant = entry["code"] in allowed.get(entry["program"], ()) or _means_nothing(entry)
-        if not meant and not (entry["how"] == "member" and entry["code"] in _BROKEN_PIPE and _broke_a_pipe(case)):
+        may_break = entry["how"] in ("member", "child") and entry["code"] in _BROKEN_PIPE
+        if not meant and not (may_break and _broke_a_pipe(case)):
             place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
             return f"{entry['command']} returned {entry['code']}, {_HOW.get(entry['how'], entry['how'])}{place}"
     return None
@@ -53,7 +55,7 @@ def _broke_a_pipe(case: Case) -> bool:
 
 
 def _means_nothing(entry: LostExitCode) -> bool:
-    if entry["how"] in ("ignored", "cleanup"):
+    if entry["how"] in ("ignored", "cleanup", "child"):
         return not entry["ours"]
     program = "((" if entry["program"].startswith("((") else entry["program"]
     if program not in _ANSWERS:

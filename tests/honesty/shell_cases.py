@@ -9,6 +9,12 @@ from tests.support.stage_cases import TWO, artifact, runs
 
 FAILS = "python -c 'raise SystemExit(3)'"
 RUNS = "python -c 'print(1)'"
+STARTS = """
+import os, subprocess, sys
+child = [sys.executable, "-c", "raise SystemExit(3)"]
+{}
+print("done")
+"""
 FAILING_TEST = "def test_a(): assert 1 == 2\n"
 UNITTEST = """
 import unittest
@@ -39,7 +45,33 @@ def _lines(name: str, text: str, says: str, *, honest: str | None = None, status
     return Case(name, says, status, reason, honest=honest, stage=stage, files=files or {})
 
 
+def _starts(name: str, status: str, reason: str, code: str, **over: Any) -> Any:
+    """A program of the tree that starts another."""
+    return runs(name, status, reason, "python", f"{name}.py", files={f"{name}.py": STARTS.format(code)}, **over)
+
+
 HONEST = [
+    truth(_starts("children_asked", "passed", "",
+                  "assert subprocess.run(child).returncode == 3\nassert subprocess.call(child) == 3\n"
+                  "assert subprocess.Popen(child).wait() == 3\nassert os.system('exit 3') >> 8 == 3\n"
+                  "try: subprocess.run(child, check=True)\n"
+                  "except subprocess.CalledProcessError as e: print('as expected', e.returncode)\n"
+                  "subprocess.run('echo a | cat; exit 0', shell=True, check=True)\nos.system('echo b | cat')"),
+          "a program that looks at what others return"),
+    truth(_starts("children_probed", "passed", "",
+                  "subprocess.run(['git', 'no-such-command'], capture_output=True)\n"
+                  "subprocess.run(['grep', '-q', 'x', '/dev/null'])\n"
+                  "subprocess.run('which no-such-program', shell=True)\n"
+                  "os.system('nvidia-smi > /dev/null 2> /dev/null')"),
+          "a program that asks others for what may not be there"),
+    truth(_starts("child_ended", "passed", "",
+                  "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+                  "p.terminate(); p.wait()"),
+          "a program that ends another"),
+    truth(_starts("child_allowed", "passed", "", "print(subprocess.run(child, capture_output=True).stdout)",
+                  expect={"artifacts": [artifact("child_allowed.txt", from_="stdout")],
+                          "allow_exit_codes": {"python": [3], "python3": [3]}}),
+          "the exit code is allowed"),
     truth(_bash("script_of_successes", "passed", "", f"{RUNS} | tee $TMPDIR/log; {RUNS} & wait; echo done"),
           "pipes and jobs, none of which fails"),
     truth(_bash("status_tested", "passed", "", f"{FAILS}; rc=$?; if [ $rc -eq 3 ]; then echo as expected; fi"),
@@ -75,6 +107,28 @@ HONEST = [
 ]  # fmt: skip
 
 LIES = [
+    lie(_starts("child_ignored", "failed", "returned 3, and the Python that started it did not look .child_ignored.py",
+                "subprocess.run(child)"),
+        "a program ignores what another returned", honest="children_asked"),
+    lie(_starts("child_logged", "failed", "did not look",
+                "print(subprocess.run(child, capture_output=True, text=True).stdout)"),
+        "a program shows what another printed, and ignores what it returned", honest="children_asked"),
+    lie(_starts("child_awaited", "failed", "did not look", "subprocess.Popen(child).wait()"),
+        "a program waits for another, and drops what it returned", honest="children_asked"),
+    lie(_starts("child_forgotten", "failed", "did not look",
+                "import time\np = subprocess.Popen(child)\n"
+                "while open(f'/proc/{p.pid}/stat').read().split()[2] != 'Z':\n"
+                "    time.sleep(0.01)"),
+        "a program does not wait for another, which has failed by then", honest="children_asked"),
+    lie(_starts("system_ignored", "failed", "did not look",
+                "os.system(f'{sys.executable} -c \"raise SystemExit(3)\"')"),
+        "a program drops what os.system returned", honest="children_asked"),
+    lie(_starts("piped_by_a_child", "failed", "returned 3, in a pipeline",
+                "subprocess.run('python -c \"raise SystemExit(3)\" | cat', shell=True, check=True)"),
+        "a program starts a pipe in a shell, and looks at its last member only", honest="children_asked"),
+    lie(_starts("piped_by_system", "failed", "returned 3, in a pipeline",
+                "sys.exit(os.system('python -c \"raise SystemExit(3)\" | cat'))"),
+        "a program starts a pipe by os.system", honest="children_asked"),
     lie(_bash("lost_in_a_pipe", "failed", "returned 3, in a pipeline", f"{FAILS} | tee $TMPDIR/log; echo done"),
         "| tee takes the exit code", honest="script_of_successes"),
     lie(_bash("lost_in_between", "failed", "returned 3, and its script did not", f"{FAILS}; echo done"),

@@ -11,7 +11,7 @@ import pkgutil
 import re
 import shutil
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
@@ -50,6 +50,15 @@ class Shells(NamedTuple):
 
     argv: List[str]
     env: Dict[str, str]
+
+
+class Child(NamedTuple):
+    """A process that returned `code`, and that the Python that started it, in a line of `file`, did not look at."""
+
+    command: str
+    code: int
+    file: str
+    line: int
 
 
 class Seen(NamedTuple):
@@ -92,8 +101,10 @@ def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, report
     return Shells(_with_bash(argv, sh, places.tree), {**env, **more})
 
 
-def read(folder: Path, argv: Sequence[str], tree: Path, programs: str) -> Seen:
-    """What the shells of a stage wrote, if its folder has it; `programs` is where the environment's are."""
+def read(folder: Path, argv: Sequence[str], tree: Path, programs: str, children: Iterable[Child]) -> Seen:
+    """What the shells of a stage wrote, if its folder has it, and its Pythons told of their `children`; `programs` is
+    where the environment's are.
+    """
     try:
         with open_inside(folder, REPORT) as f:
             text = f.read(_MAX_BYTES).decode("utf-8", "replace")
@@ -101,6 +112,7 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str) -> Seen:
         text = ""
     entries = list(_entries(text, tree, programs))
     lost = [entry for entry in entries if entry["how"] not in ("running", "begins")]
+    lost += [_of_child(child, tree, programs) for child in children]
     running = next((e for e in entries if e["how"] == "running" and e["ours"]), None)
     begun = (_forgotten(_WORD.findall(e["command"]), tree, programs) for e in entries if e["how"] == "begins")
     unseen = _unseen(argv, tree, bool(text)) or next(filter(None, begun), None)
@@ -109,6 +121,19 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str) -> Seen:
             f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
         )
     return Seen(lost[:_MOST], unseen)
+
+
+def _of_child(child: Child, tree: Path, programs: str) -> LostExitCode:
+    program = program_of(child.command)
+    return LostExitCode(
+        command=plain(child.command),
+        program=plain(program),
+        code=child.code,
+        line=child.line,
+        file=plain(_inside(child.file, tree)),
+        how="child",
+        ours=_is_ours(child.command, program, tree, programs),
+    )
 
 
 def program_of(command: str) -> str:
@@ -241,7 +266,7 @@ def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
             program=plain(os.path.basename(program)),
             code=failure.code,
             line=failure.line,
-            file=plain(os.path.relpath(failure.file, tree) if failure.file.startswith(f"{tree}/") else failure.file),
+            file=plain(_inside(failure.file, tree)),
             how=failure.how,
             ours=_is_ours(failure.command, program, tree, programs),
         )
@@ -267,6 +292,10 @@ def _is_file_of(tree: Path, word: str) -> bool:
     path = os.path.normpath(tree / word) if word and "\0" not in word else ""
     inside = path.startswith(f"{tree}/") and os.path.isfile(path)
     return inside and (os.access(path, os.X_OK) or path.endswith((".sh", ".bash", ".py")))
+
+
+def _inside(file: str, tree: Path) -> str:
+    return os.path.relpath(file, tree) if file.startswith(f"{tree}/") else file
 
 
 def _unescaped(field: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
+from orchestrator.agent.evidence.exit_codes import Child
 from orchestrator.agent.evidence.provenance import Seen
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.text import plain
@@ -17,13 +18,15 @@ from orchestrator.verdict.outcomes import Malformed
 class Observed:
     """What was seen of a stage.
 
-    `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's.
+    `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
+    `children` have failed, and the Pythons that started them did not look at that.
     """
 
     guarded: Optional[bool] = None
     origins: Seen = field(default_factory=Seen)
     unseen_sessions: Dict[str, str] = field(default_factory=dict)
     execution: Execution = field(default_factory=Execution)
+    children: List[Child] = field(default_factory=list)
 
 
 def read_observed(folder: Path) -> Observed:
@@ -45,4 +48,6 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
     seen.origins.fold(line)
     if "session" in line:
         seen.unseen_sessions[line["session"]] = plain(line["wrong"])
+    if "child" in line:
+        seen.children.append(Child(line["child"], line["code"], line["file"], line["line"]))
     seen.execution.fold(line)

@@ -6,19 +6,19 @@ test makes of it is its own affair. What is not known to have been dropped count
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import wraps
 from os import getpid
 from sys import _getframe  # bound here: a test may take it, or replace it, while this is called
 
 from .checks import Pending
-from .frames import drops_result
+from .children import Children
+from .frames import is_of
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -34,13 +34,13 @@ class Lost:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        self._commands: dict[int, tuple[object, int]] = {}  # the arguments of a process that failed, and its id
+        self._children = Children(checks)
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "threading": self._watch_threads,
             "concurrent.futures._base": self._watch_futures,
             "multiprocessing.pool": self._watch_pools,
             "multiprocessing.process": self._watch_processes,
-            "subprocess": self._watch_children,
+            **self._children.after_import,
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
             "_pytest.warning_types": self._watch_warnings,
@@ -52,6 +52,7 @@ class Lost:
             if name in sys.modules:
                 watch(sys.modules[name])
         self._watch_this_process()
+        self._children.start()
 
     def _watch_this_process(self) -> None:
         """A process that a test has started, and that ends by an AssertionError, says so."""
@@ -175,104 +176,12 @@ class Lost:
 
         def asked(child: Any) -> Any:
             code = exitcode.fget(child)
-            if code and not _is_of(_getframe(1), "multiprocessing"):
+            if code and not is_of(_getframe(1), "multiprocessing"):
                 self._checks.looked_at.add(child.pid)
             return code
 
         process.BaseProcess._bootstrap = _bootstrap
         process.BaseProcess.exitcode = property(asked, doc=exitcode.__doc__)
-
-    def _watch_children(self, subprocess: Any) -> None:
-        """What becomes of an exit code that is not 0: only one that is known to be dropped was not looked at."""
-        popen, completed = subprocess.Popen, subprocess.CompletedProcess
-        popen.wait = self._ending(popen.wait)
-        popen.poll = self._ending(popen.poll)
-        popen.returncode = _Told("returncode", lambda process, frame: self._look(process.pid, frame))
-        for name in ("returncode", "stderr"):
-            setattr(completed, name, _Told(name, self._look_at_completed))
-        completed.stdout = _Told("stdout", self._look_at_output)
-        init = subprocess.CalledProcessError.__init__
-
-        def __init__(error: Any, returncode: Any, cmd: Any, *args: Any, **kwargs: Any) -> None:
-            init(error, returncode, cmd, *args, **kwargs)
-            self._look_at_command(cmd)
-
-        subprocess.CalledProcessError.__init__ = __init__
-        os.waitpid = self._waiting(os.waitpid)
-        system = os.system
-
-        def watched(command: Any) -> int:
-            status = system(command)
-            if status and not drops_result(_getframe(1)):
-                self._checks.looked_at.add(getpid())  # it does not say which process it was: this one's, at any rate
-            return status
-
-        os.system = watched
-
-    def _ending(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(process: Any, *args: Any, **kwargs: Any) -> Any:
-            code = method(process, *args, **kwargs)
-            if code:
-                self._commands[id(process.args)] = (process.args, process.pid)
-                frame: FrameType | None = _getframe(1)
-                while frame is not None and _is_of(frame, "subprocess") and frame.f_code.co_name == "call":
-                    frame = frame.f_back
-                if frame is not None and not _is_of(frame, "subprocess") and not drops_result(frame):
-                    self._checks.looked_at.add(process.pid)
-            return code
-
-        ask.__doc__ = method.__doc__
-        return ask
-
-    def _waiting(self, waitpid: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(pid: int, options: int) -> Any:
-            found, status = waitpid(pid, options)
-            frame = _getframe(1)
-            if status and not _is_of(frame, "subprocess", "multiprocessing") and not drops_result(frame):
-                self._checks.looked_at.add(found)
-            return found, status
-
-        return ask
-
-    def _look(self, pid: int, frame: FrameType) -> None:
-        if not _is_of(frame, "subprocess"):
-            self._checks.looked_at.add(pid)
-
-    def _look_at_completed(self, completed: Any, frame: FrameType) -> None:
-        if not _is_of(frame, "subprocess") or frame.f_code.co_name == "check_returncode":
-            self._look_at_command(completed.args)
-
-    def _look_at_output(self, completed: Any, frame: FrameType) -> None:
-        """Which does not hold the error, if that has a place of its own."""
-        if not completed.__dict__.get("stderr"):
-            self._look_at_completed(completed, frame)
-
-    def _look_at_command(self, command: object) -> None:
-        known = self._commands.get(id(command))
-        if known is not None:
-            self._checks.looked_at.add(known[1])
-
-
-class _Told:
-    """An attribute that tells, with the frame that asks, when it is read and is not 0 or empty."""
-
-    def __init__(self, name: str, tell: Callable[[Any, FrameType], None]) -> None:
-        self._name = name
-        self._tell = tell
-
-    def __get__(self, holder: Any, kind: type) -> Any:
-        if holder is None:
-            return self
-        try:
-            value = holder.__dict__[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
-        if value:
-            self._tell(holder, _getframe(1))
-        return value
-
-    def __set__(self, holder: Any, value: Any) -> None:
-        holder.__dict__[self._name] = value
 
 
 def _tell_when_asked(kind: Any, *methods: str) -> None:
@@ -297,10 +206,6 @@ def _tell_when_asked(kind: Any, *methods: str) -> None:
 def _sentence(where: str, error: BaseException) -> str:
     text = str(error).partition("\n")[0][:200]
     return f"an AssertionError was raised {where}, and nobody looked at it: {text}".rstrip(": ")
-
-
-def _is_of(frame: FrameType, *packages: str) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in packages
 
 
 def _ancestors() -> list[int]:

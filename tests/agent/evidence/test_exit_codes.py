@@ -175,7 +175,7 @@ def run(places: Layout, argv: list[str], **expect: Any) -> Done:
     env = {"PATH": f"{PYTHON}:{os.environ['PATH']}", "TMPDIR": str(places.run_dir.parents[2] / "tmp"), "LC_ALL": "C"}
     shells = exit_codes.recorded(argv, env, places, folder / exit_codes.REPORT)
     done = subprocess.run(shells.argv, env=shells.env, cwd=places.tree, capture_output=True, text=True, timeout=30)
-    seen = exit_codes.read(folder, argv, places.tree, PYTHON)
+    seen = exit_codes.read(folder, argv, places.tree, PYTHON, ())
     for stream in ("stdout", "stderr"):
         (folder / stream).write_text(getattr(done, stream))
     record = blank([])
@@ -272,7 +272,7 @@ def test_without_a_bash_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.M
     exit_codes.install(tmp_path)
     argv, env = exit_codes.recorded(["sh", "x.sh"], {"PATH": "/bin"}, Layout(tmp_path / "r"), tmp_path / "report")
     assert (argv, env) == (["sh", "x.sh"], {"PATH": "/bin"})
-    assert "not recorded of this sh" in str(exit_codes.read(tmp_path, argv, tmp_path, PYTHON).unseen)
+    assert "not recorded of this sh" in str(exit_codes.read(tmp_path, argv, tmp_path, PYTHON, ()).unseen)
 
 
 @pytest.mark.parametrize(
