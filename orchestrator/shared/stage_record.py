@@ -133,6 +133,7 @@ class Evidence(TypedDict):
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
     lost_exit_codes: List[LostExitCode]
     unseen_exit_codes: Optional[str]  # why those of a shell could not be recorded
+    idle_programs: List[str]  # files of the tree that hold tests, and ran none of them
     artifacts: List[Delivery]
     older: List[str]  # artifacts whose content was written before the stage began
     equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content
@@ -162,6 +163,7 @@ _ABSENT: Mapping[str, Any] = {
     "unseen_sessions": [],
     "lost_exit_codes": [],
     "unseen_exit_codes": None,
+    "idle_programs": [],
     "older": [],
     "equal_to_committed": {},
     "sabotage": [],
@@ -194,6 +196,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "unseen_sessions": [],
         "lost_exit_codes": [],
         "unseen_exit_codes": None,
+        "idle_programs": [],
         "artifacts": [],
         "older": [],
         "equal_to_committed": {},

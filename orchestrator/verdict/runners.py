@@ -57,7 +57,10 @@ def failures(case: Case) -> Optional[str]:
 
 
 def none_ran(case: Case) -> Iterator[str]:
-    """Runners that ran no test."""
+    """Runners, and programs that hold tests, that ran no test."""
+    for path in case.evidence["idle_programs"]:
+        if not any(test.startswith(f"{path}::") for test in case.session.tests):
+            yield f"{path} holds tests, and ran none of them"
     for closing in _closings(case):
         if not closing.ran:
             yield f"{closing.runner} ran no test"

@@ -9,6 +9,16 @@ from tests.support.stage_cases import TWO, artifact, runs
 
 FAILS = "python -c 'raise SystemExit(3)'"
 RUNS = "python -c 'print(1)'"
+TESTS_OF_A_PROGRAM = """
+import pytest
+@pytest.mark.filterwarnings("error")
+def test_a():
+    assert len("a") == 1
+    print("a is whole")
+class TestB:
+    def test_b(self): assert len("b") == 1
+{}
+"""
 STARTS = """
 import os, subprocess, sys
 child = [sys.executable, "-c", "raise SystemExit(3)"]
@@ -51,6 +61,10 @@ def _starts(name: str, status: str, reason: str, code: str, **over: Any) -> Any:
 
 
 HONEST = [
+    truth(runs("with_a_main", "passed", "", "python", "tests/test_with_a_main.py",
+               files={"tests/test_with_a_main.py": TESTS_OF_A_PROGRAM.format(
+                   'def each():\n    test_a(); TestB().test_b()\nif __name__ == "__main__":\n    each()')}),
+          "a file of tests is run as a program, which calls them"),
     truth(_starts("children_asked", "passed", "",
                   "assert subprocess.run(child).returncode == 3\nassert subprocess.call(child) == 3\n"
                   "assert subprocess.Popen(child).wait() == 3\nassert os.system('exit 3') >> 8 == 3\n"
@@ -107,6 +121,14 @@ HONEST = [
 ]  # fmt: skip
 
 LIES = [
+    lie(runs("without_a_main", "invalid", "test_without_a_main.py holds tests, and ran none", "python",
+             "tests/test_without_a_main.py", files={"tests/test_without_a_main.py": TESTS_OF_A_PROGRAM.format(
+                 'if __name__ == "__main__":\n    print("done")')}),
+        "a file of tests is run as a program, which calls none of them", honest="with_a_main"),
+    lie(runs("unittest_without_a_main", "invalid", "holds tests, and ran none", "python", "unittest_without_a_main.py",
+             files={"unittest_without_a_main.py": UNITTEST.partition("if __name__")[0].format(
+                 "def test_b(self): self.assertTrue(0)") + "print('done')\n"}),
+        "a file of unittests is run as a program without a main", honest="unittests"),
     lie(_starts("child_ignored", "failed", "returned 3, and the Python that started it did not look .child_ignored.py",
                 "subprocess.run(child)"),
         "a program ignores what another returned", honest="children_asked"),

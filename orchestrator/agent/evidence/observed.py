@@ -19,7 +19,8 @@ class Observed:
     """What was seen of a stage.
 
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
-    `children` have failed, and the Pythons that started them did not look at that.
+    `children` have failed, and the Pythons that started them did not look at that;
+    the programs in `idle` hold tests and called none of them.
     """
 
     guarded: Optional[bool] = None
@@ -27,6 +28,7 @@ class Observed:
     unseen_sessions: Dict[str, str] = field(default_factory=dict)
     execution: Execution = field(default_factory=Execution)
     children: List[Child] = field(default_factory=list)
+    idle: Dict[str, None] = field(default_factory=dict)
 
 
 def read_observed(folder: Path) -> Observed:
@@ -48,6 +50,8 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
     seen.origins.fold(line)
     if "session" in line:
         seen.unseen_sessions[line["session"]] = plain(line["wrong"])
+    if "idle" in line:
+        seen.idle[plain(line["idle"])] = None
     if "child" in line:
         seen.children.append(Child(line["child"], line["code"], line["file"], line["line"]))
     seen.execution.fold(line)

@@ -13,6 +13,7 @@ import sys
 from .checks import Checks
 from .comparisons import Comparisons
 from .cuda import CudaWork
+from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
@@ -41,6 +42,7 @@ class Guard:
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
         self._lost = Lost(self.checks)
+        self._idle = IdleTests(self.checks.tree, self.notes)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             **self._launches.after_import,
@@ -111,6 +113,7 @@ class Guard:
         """Begin to watch this process."""
         sys.meta_path.insert(0, self)
         atexit.register(self.note_all)
+        atexit.register(self._idle.tell)
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()

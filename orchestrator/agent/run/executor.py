@@ -210,6 +210,7 @@ class Executor:
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
         lost = exit_codes.read(folder, stage["argv"], self._places.tree, self._interpreter.bin, seen.children)
+        record["idle_programs"] = list(seen.idle)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)
         record["environment_ok"] = self._environment_ok()

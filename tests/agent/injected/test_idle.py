@@ -1,0 +1,40 @@
+"""Which programs hold tests that nothing in them can have called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.injected.idle import holds_idle_tests
+
+TEST = "def test_a(): assert len('a')\n"
+METHOD = "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertTrue(1)\n"
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("source", "idle"),
+    [
+        (TEST, True),
+        (TEST + "print('done')\n", True),
+        (METHOD, True),
+        ("import torch\ntorch.manual_seed(0)\n" + TEST + "if __name__ == '__main__':\n    print('done')\n", True),
+        ("def helper(): return 1\n" + TEST + "print(helper())\n", True),
+        ("import pytest\n@pytest.mark.slow\n" + TEST, True),
+        ("def test_a(): print('no assertion')\n", False),
+        (TEST + "test_a()\n", False),
+        (TEST + "def each(): test_a()\nif __name__ == '__main__': each()\n", False),
+        (TEST + "for f in [v for k, v in globals().items() if k.startswith('test')]: f()\n", False),
+        (TEST + "import pytest, sys\nsys.exit(pytest.main([__file__]))\n", False),
+        (METHOD + "unittest.main()\n", False),
+        (METHOD + "TestA('test_a').debug()\n", False),
+        ("from lib import run_now\n@run_now\n" + TEST, False),
+        ("from torch.testing._internal.common_utils import run_tests\n" + METHOD + "run_tests()\n", False),
+        ("def train(): pass\ntrain()\n", False),
+    ],
+)
+def test_a_program_whose_tests_nothing_calls(tmp_path: Path, source: str, idle: bool) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(source)
+    assert holds_idle_tests(str(file)) is idle
