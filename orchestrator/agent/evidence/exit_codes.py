@@ -111,15 +111,19 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str, children:
     except (OSError, Refused):
         text = ""
     entries = list(_entries(text, tree, programs))
-    lost = [entry for entry in entries if entry["how"] not in ("running", "begins")]
+    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval")]
     lost += [_of_child(child, tree, programs) for child in children]
-    running = next((e for e in entries if e["how"] == "running" and e["ours"]), None)
+    running, in_eval = (
+        next((e for e in entries if e["how"] == how and e["ours"]), None) for how in ("running", "eval")
+    )
     begun = (_forgotten(_WORD.findall(e["command"]), tree, programs) for e in entries if e["how"] == "begins")
     unseen = _unseen(argv, tree, bool(text)) or next(filter(None, begun), None)
     if running and not unseen:
         unseen = (
             f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
         )
+    if in_eval and not unseen:
+        unseen = f"what {in_eval['command']!r} returned in a pipe at the end of an eval is lost"
     return Seen(lost[:_MOST], unseen)
 
 

@@ -7,7 +7,7 @@
 #
 # A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/evidence/exit_codes.py
 # reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was. "begins" is
-# a program that may not say what those returned that it runs.
+# a program that may not say what those returned that it runs, "eval" a member of a pipeline that ended an `eval`.
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
@@ -38,6 +38,8 @@ __nsa_bad=0 __nsa_bad_by= __nsa_bad_first=  # the last command that failed, test
 __nsa_by= __nsa_first= __nsa_depth=0
 __nsa_awaited= __nsa_wanted=0          # the job that `wait` has named; whether the script itself has ended it
 __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0
+__nsa_in_eval=0
+__nsa_readers=()                       # processes of `>(...)`
 __nsa_held=() __nsa_held_by=()         # variables that hold an exit code which nothing has read yet
 __nsa_holds='^((local|declare|typeset|export|readonly) +(-[A-Za-z]+ +)*)?([A-Za-z_][A-Za-z0-9_]*)(\[[^]]*\])?\+?=\(?"?\$\{?(\?|PIPESTATUS\[[^]]*\])\}?"?\)?$'
 __nsa_outer= __nsa_leaving=0 __nsa_status=0 __nsa_given_back=0
@@ -83,7 +85,7 @@ __nsa_enter() {
   __nsa_outer=${__nsa_unit[*]-}
   __nsa_parent=$__nsa_shell __nsa_shell=$BASHPID
   __nsa_unit=() __nsa_open=0 __nsa_whole=1 __nsa_begun=0 __nsa_seen=$1 __nsa_failed=0 __nsa_bad=0
-  __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0 __nsa_held=() __nsa_held_by=()
+  __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_in_eval=0 __nsa_readers=() __nsa_killed=0 __nsa_held=() __nsa_held_by=()
   __nsa_on_EXIT= __nsa_leaving=0
   __nsa_look_at_descriptors
   __nsa_install EXIT
@@ -115,6 +117,7 @@ __nsa_before() {
     *find\ *' -exec'* | *find\ *' -ok'* | *make\ *-* | *dash\ * | *zsh\ * | *ksh\ * | *fish\ * | *csh\ *)
       __nsa_write begins 0 "$2" "$BASH_COMMAND" '' ;;
   esac
+  if (( __nsa_in_eval && ${#__nsa_unit[@]} > 1 && ${#__nsa_codes[@]} == 1 )); then __nsa_leaves_eval; fi
   if [[ -e /dev/fd/$__nsa_free || -e /dev/fd/$__nsa_next ]]; then __nsa_ends; fi
   if (( __nsa_open && __nsa_held_ends % 2 )); then
     __nsa_unit+=("$BASH_COMMAND")
@@ -126,6 +129,7 @@ __nsa_before() {
   fi
   case $BASH_COMMAND in
     for\ * | case\ * | select\ *) return 0 ;; # which runs nothing by itself
+    eval\ *) __nsa_in_eval=1 ;;
     kill\ * | pkill\ * | killall\ *) __nsa_killed=1 ;;
     set\ *) case $BASH_COMMAND in *errtrace* | set\ -*E*) __nsa_traced+=' ERR' ;; *functrace* | set\ -*T*) __nsa_traced+=' DEBUG RETURN' ;; esac ;;
   esac
@@ -137,6 +141,17 @@ __nsa_before() {
     (( __nsa_held_ends == 2 )) || __nsa_whole=0
   fi
   return 0
+}
+
+# A pipeline that ended an `eval`, of which only the last status is left.
+__nsa_leaves_eval() {
+  local member
+  __nsa_in_eval=0
+  [[ ! -o pipefail ]] || return 0
+  for member in "${__nsa_unit[@]::${#__nsa_unit[@]}-1}"; do
+    __nsa_resolve "$member" ''
+    __nsa_write eval 0 "$__nsa_unit_line" "$member" "$__nsa_first"
+  done
 }
 
 # What became of the command before: $1 its status, $2 the next command, $3 the script's $1.
@@ -274,7 +289,7 @@ __nsa_returns() {
   if (( ${#__nsa_codes[@]} > 1 )) && [[ $BASHPID == "$__nsa_shell" ]]; then
     local IFS=' '
     if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2"; fi
-    __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
+    __nsa_begun=0 __nsa_seen=${__nsa_codes[*]} __nsa_in_eval=0
   fi
 }
 
@@ -282,6 +297,7 @@ __nsa_returns() {
 __nsa_leaves() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   local IFS=' ' i by first
+  if (( __nsa_in_eval && ${#__nsa_unit[@]} > 1 && ${#__nsa_codes[@]} == 1 )); then __nsa_leaves_eval; fi
   by=$__nsa_failed_by first=$__nsa_failed_first
   if (( ! __nsa_failed )); then __nsa_name "$1" "$2"; by=$__nsa_by first=$__nsa_first; fi
   if [[ $by == exit* && $__nsa_bad == "$1" ]]; then by=$__nsa_bad_by first=$__nsa_bad_first; fi
@@ -295,6 +311,7 @@ __nsa_leaves() {
     __nsa_write passed "$1" "$__nsa_unit_line" "$by" "$first"
   fi
   for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
+  for i in "${__nsa_readers[@]}"; do __nsa_soon_ends "$i" || :; done # each writes down what it returns
   __nsa_leaving=1 __nsa_failed=0 __nsa_status=$1
   __nsa_give_back
 }
@@ -302,20 +319,26 @@ __nsa_leaves() {
 # The end of the script's own EXIT trap: "$?" "$1". A job that still ran before it, and soon does not, was ended by it.
 __nsa_left() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
-  local IFS=' ' i n name
+  local IFS=' ' i name
   __nsa_settle "$1" '' "$2"
   __nsa_killed=1
   for i in "${!__nsa_jobs[@]}"; do
-    for (( n = 0; n < 20; n++ )); do
-      kill -0 "${__nsa_jobs[i]}" 2>/dev/null || break
-      sleep 0.05
-    done
-    (( n < 20 )) || continue
+    __nsa_soon_ends "${__nsa_jobs[i]}" || continue
     name=${__nsa_job_names[i]}
     __nsa_resolve "${name#*$'\t'}" ''
     __nsa_write ended 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
     __nsa_end_job "$i"
   done
+}
+
+# Whether a process has ended within a second.
+__nsa_soon_ends() {
+  local n
+  for (( n = 0; n < 20; n++ )); do
+    kill -0 "$1" 2>/dev/null || return 0
+    sleep 0.05
+  done
+  return 1
 }
 
 # `$?` as it was, for what the script has set as a trap.
@@ -326,6 +349,9 @@ __nsa_give_back() {
 
 # Whether this is a substitution in a command that shows its output, or takes it for a word, and forgets its status.
 __nsa_is_dropped() {
+  if [[ $__nsa_outer == *'>('* && -p /dev/fd/0 && ! /proc/self/fd/0 -ef /proc/$__nsa_parent/fd/0 ]]; then
+    return 0 # what the command writes to, and does not wait for
+  fi
   case $__nsa_outer in
     *'$('* | *'`'* | *'<('*) ;;
     *) return 1 ;;
@@ -366,7 +392,11 @@ __nsa_write_held() {
 
 __nsa_note_job() {
   __nsa_job=${!-}
-  case ${__nsa_unit[*]-} in *'>('* | *'<('*) return 0 ;; esac # a substitution's process is no job
+  case ${__nsa_unit[*]-} in # a substitution's process is no job
+    exec\ *'>('*) return 0 ;; # which ends after this shell
+    *'>('*) __nsa_readers+=("$__nsa_job"); return 0 ;;
+    *'<('*) return 0 ;;
+  esac
   __nsa_jobs+=("$__nsa_job")
   __nsa_job_names+=("${__nsa_unit_line}"$'\t'"${__nsa_unit[*]-}")
 }
