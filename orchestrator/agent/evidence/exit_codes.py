@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from orchestrator.agent.evidence.makefiles import ignored_by_make
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.stage_record import LostExitCode
@@ -111,11 +112,11 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str, children:
     except (OSError, Refused):
         text = ""
     entries = list(_entries(text, tree, programs))
-    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval")]
+    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval", "recipe")]
+    lost += ignored_by_make([entry for entry in entries if entry["how"] == "recipe"], tree)
     lost += [_of_child(child, tree, programs) for child in children]
-    running, in_eval = (
-        next((e for e in entries if e["how"] == how and e["ours"]), None) for how in ("running", "eval")
-    )
+    ours = {entry["how"]: entry for entry in reversed(entries) if entry["ours"]}
+    running, in_eval = ours.get("running"), ours.get("eval")
     begun = (_forgotten(_WORD.findall(e["command"]), tree, programs) for e in entries if e["how"] == "begins")
     unseen = _unseen(argv, tree, bool(text)) or next(filter(None, begun), None)
     if running and not unseen:

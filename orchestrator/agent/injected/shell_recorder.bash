@@ -7,7 +7,8 @@
 #
 # A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/evidence/exit_codes.py
 # reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was. "begins" is
-# a program that may not say what those returned that it runs, "eval" a member of a pipeline that ended an `eval`.
+# a program that may not say what those returned that it runs, "recipe" one of `make -s`
+# that failed, "eval" a member of a pipeline that ended an `eval`.
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
@@ -307,6 +308,8 @@ __nsa_leaves() {
     for i in "${!__nsa_held[@]}"; do __nsa_write_held "$i"; done
   elif __nsa_is_dropped || __nsa_exits_with_0; then
     __nsa_write untested "$1" "$__nsa_unit_line" "$by" "$first"
+  elif (( BASHPID == $$ )) && [[ ${MAKEFLAGS-} =~ ^[A-Za-z]*s && $(< /proc/$PPID/comm) == *make ]] 2>/dev/null; then
+    __nsa_write recipe "$1" "$__nsa_unit_line" "${BASH_EXECUTION_STRING-}" "${first:-${by%% *}}" # make may not say it
   else
     __nsa_write passed "$1" "$__nsa_unit_line" "$by" "$first"
   fi
