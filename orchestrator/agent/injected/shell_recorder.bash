@@ -29,7 +29,7 @@ if [[ -z ${BASH_EXECUTION_STRING+set} && -f $0 && $0 != "$BASH" ]]; then
   [[ -n $__nsa_rest ]] || return 0
 fi
 
-__nsa_file=$NSA_POD_SHELL_RECORD
+__nsa_file=$NSA_POD_SHELL_RECORD __nsa_sh=${BASH_SOURCE[0]%/*}/bin/sh
 __nsa_shell=$BASHPID __nsa_parent=$PPID
 __nsa_unit=() __nsa_unit_line=0        # the commands of the pipeline that was begun last
 __nsa_open=0 __nsa_whole=1             # whether more of its members are to come; whether it began with the first
@@ -128,6 +128,7 @@ __nsa_before() {
   if (( $1 || __nsa_failed || ${#__nsa_codes[@]} > 1 || ${#__nsa_held[@]} )) || [[ ${!-} != "$__nsa_job" ]]; then
     __nsa_settle "$1" "$BASH_COMMAND" "$3"
   fi
+  if [[ $BASH_COMMAND == */* ]]; then __nsa_look_for_sh "$BASH_COMMAND"; fi
   case $BASH_COMMAND in
     for\ * | case\ * | select\ *) return 0 ;; # which runs nothing by itself
     eval\ *) __nsa_in_eval=1 ;;
@@ -153,6 +154,30 @@ __nsa_leaves_eval() {
     __nsa_resolve "$member" ''
     __nsa_write eval 0 "$__nsa_unit_line" "$member" "$__nsa_first"
   done
+}
+
+# A script that names /bin/sh is run by a sh that is recorded: by a function of its name, for nothing else has its place in
+# redirections, pipes and conditions. $1 the command
+__nsa_look_for_sh() {
+  local word=$1 line= run=
+  while [[ $word =~ ^[A-Za-z_][A-Za-z0-9_]*=[^[:space:]\"\'\`\$]*[[:space:]]+(.*) ]]; do word=${BASH_REMATCH[1]}; done
+  word=${word%%[[:space:]]*} word=${word//\"/}
+  while [[ $word =~ \$([A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\}) ]]; do
+    line=${BASH_REMATCH[1]#\{} line=${line%\}}
+    word=${word/"${BASH_REMATCH[0]}"/${!line-}}
+  done
+  [[ $word == */* && $word =~ ^[A-Za-z0-9_./+-]+$ && -x $__nsa_sh ]] || return 0
+  if [[ $word == /bin/sh || $word == /usr/bin/sh ]]; then
+    run=\"$__nsa_sh\"
+  elif [[ -f $word && -x $word ]] && { IFS= builtin read -r line < "$word"; } 2>/dev/null &&
+    [[ $line =~ ^#![[:space:]]*(/usr)?/bin/(env[[:space:]]+)?sh([[:space:]]+(-[A-Za-z]+))?[[:space:]]*$ ]]; then
+    run="\"$__nsa_sh\" ${BASH_REMATCH[4]} \"$word\""
+  fi
+  if [[ -n $run ]]; then
+    eval "function $word { { local -; set +x; } 2>/dev/null; { $run \"\$@\" 199<&-; } 199</dev/null; }"
+  elif builtin declare -F -- "$word" >/dev/null; then
+    builtin unset -f -- "$word"
+  fi
 }
 
 # What became of the command before: $1 its status, $2 the next command, $3 the script's $1.
