@@ -70,6 +70,7 @@ HONEST = [
                   "assert subprocess.Popen(child).wait() == 3\nassert os.system('exit 3') >> 8 == 3\n"
                   "try: subprocess.run(child, check=True)\n"
                   "except subprocess.CalledProcessError as e: print('as expected', e.returncode)\n"
+                  "assert all([r.returncode == 3 for r in [subprocess.run(child) for _ in range(2)]])\n"
                   "subprocess.run('echo a | cat; exit 0', shell=True, check=True)\nos.system('echo b | cat')"),
           "a program that looks at what others return"),
     truth(_starts("children_probed", "passed", "",

@@ -36,7 +36,7 @@ _CACHES = (
 _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
 _MOST = 1000
-_WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "_build_info.py")  # versioneer's, above all
+_WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.py")  # versioneer's, above all
 
 
 @dataclass

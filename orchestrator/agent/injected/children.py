@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from .checks import Checks
 
 _CHILD = "_nsa_pod_child"
-_SIGINT, _SIGKILL, _SIGPIPE, _SIGTERM = 2, 9, 13, 15
+_SIGPIPE = 13
+# Of a process that was told to end: by SIGINT, SIGKILL or SIGTERM, or as a program or a shell says that it was.
+_ENDED = (-2, -9, -15, 130, 137, 143)
 
 
 class _Child:
@@ -52,8 +54,8 @@ class Children:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        # Of those that failed: their arguments, by which a CompletedProcess knows them, their ids, and what is told.
-        self._failed: dict[int, tuple[object, int, _Child | None]] = {}
+        # Those that failed, by their arguments, which is how a CompletedProcess knows them: ids, and what is told.
+        self._failed: dict[int, tuple[object, list[tuple[int, _Child | None]]]] = {}
         self._children: dict[int, _Child] = {}
         self._kills = False  # whether this process itself ends others
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"subprocess": self._watch_subprocess}
@@ -88,7 +90,7 @@ class Children:
         @wraps(init)
         def __init__(process: Any, *args: Any, **kwargs: Any) -> None:
             frame: FrameType | None = _getframe(1)
-            while frame is not None and is_of(frame, "subprocess"):
+            while frame is not None and is_of(frame, "subprocess", "os"):
                 frame = frame.f_back
             ours = frame is not None and self._is_ours(frame)
             if ours and kwargs.get("shell") and kwargs.get("executable") is None:
@@ -146,7 +148,10 @@ class Children:
             code = method(process, *args, **kwargs)
             if code:
                 child = process.__dict__.get(_CHILD)
-                self._failed[id(process.args)] = (process.args, process.pid, child)
+                failed = (process.pid, child)
+                _, same = self._failed.setdefault(id(process.args), (process.args, []))
+                if failed not in same:
+                    same.append(failed)
                 frame: FrameType | None = _getframe(1)
                 while frame is not None and is_of(frame, "subprocess") and frame.f_code.co_name == "call":
                     frame = frame.f_back
@@ -182,9 +187,8 @@ class Children:
 
     def _look_at_error(self, completed: Any, frame: FrameType) -> None:
         """Which tells of an AssertionError, and not of an exit code."""
-        known = self._failed.get(id(completed.args))
-        if known is not None and not is_of(frame, "subprocess"):
-            self._checks.looked_at.add(known[1])
+        if not is_of(frame, "subprocess"):
+            self._checks.looked_at.update(pid for pid, _ in self._started_by(completed.args))
 
     def _look_at_output(self, completed: Any, frame: FrameType) -> None:
         """Which does not hold the error, if that has a place of its own."""
@@ -192,16 +196,18 @@ class Children:
             self._look_at_error(completed, frame)
 
     def _look_at_command(self, command: object) -> None:
-        known = self._failed.get(id(command))
-        if known is not None:
-            self._note_look(*known[1:])
+        for pid, child in self._started_by(command):
+            self._note_look(pid, child)
+
+    def _started_by(self, command: object) -> list[tuple[int, _Child | None]]:
+        return self._failed.get(id(command), (command, []))[1]
 
     def _tell(self) -> None:
         """At the end of the process: of the exit codes that nobody looked at."""
-        ended = (_SIGINT, _SIGKILL, _SIGTERM) if self._kills else ()
+        meant = (0, -_SIGPIPE, *(_ENDED if self._kills else ()))
         for child in list(self._children.values()):
             child.look_again()
-            if child.code and not child.asked and -child.code not in (_SIGPIPE, *ended):
+            if not child.asked and child.code not in meant:
                 code = child.code if child.code > 0 else 128 - child.code
                 place = {"file": os.path.abspath(child.file), "line": child.line}
                 if child.file in ("<string>", "<stdin>"):
