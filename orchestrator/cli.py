@@ -18,8 +18,8 @@ from orchestrator import __version__, options
 from orchestrator.config.inventory import load_inventory
 from orchestrator.errors import InputError, NsaPodError
 from orchestrator.launchers.claim import Claim
-from orchestrator.options import AMOUNT, FOLDER, MOST, TEXT, Amount, takes
-from orchestrator.plan.limits import run_limit
+from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
+from orchestrator.plan.limits import duration, run_limit
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
 from orchestrator.report import hosts, markdown, terminal
@@ -31,6 +31,7 @@ from orchestrator.tasks import doctor as doctor_task
 from orchestrator.tasks import environments as environments_task
 from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks import init as init_task
+from orchestrator.tasks import prune as prune_task
 from orchestrator.tasks import request as request_task
 from orchestrator.tasks import resume as resume_task
 from orchestrator.tasks import runs as runs_task
@@ -279,21 +280,21 @@ def envs(o: options.Reaching) -> int:
     return 0
 
 
-@cli.command(epilog=_examples("nsa-pod prune --pod pi-4090 --days 14", "nsa-pod prune --pod pi-4090 --keep 20"))
+@cli.command(epilog=_examples("nsa-pod prune --pod pi-4090 --keep 5", "nsa-pod prune --pod pi-4090 --older-than 7d"))
 @options.reaching
-@click.option("--days", type=AMOUNT, help="Remove environments that were not used for so long.")
-@click.option("--keep", type=AMOUNT, metavar="GIB", help="Then the longest unused until the rest fits.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the N newest runs and what they need.")
+@click.option("--older-than", type=TEXT, metavar="T", help="Keep what was used in the last 7d, 12h, ...")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
 @takes(options.Prune)
 def prune(o: options.Prune) -> int:
-    """Remove environments from a pod, never one that is in use."""
-    if o.days is None and o.keep is None:
-        raise InputError("prune: expected --days or --keep, or both")
-    keep_bytes = None if o.keep is None else round(o.keep * 2**30)
+    """Remove runs, trees, environments, caches and leftovers from a pod; never what is in use, or waited for.
+
+    With both limits, what either keeps stays; with neither, what fits under the pod's max_disk. Leftovers always go.
+    """
+    wish = prune_task.Wish(o.keep, None if o.older_than is None else duration(o.older_than))
     with Progress(o.verbosity) as progress:
-        session = _session(o, progress)
-        pruned = environments_task.prune(session, days=o.days, keep_bytes=keep_bytes, dry_run=o.dry_run)
-    _print(pruned, o.as_json, terminal.facts)
+        pruned = prune_task.prune(_session(o, progress), wish, dry_run=o.dry_run)
+    _print(pruned, o.as_json, terminal.pruned)
     return 0
 
 

@@ -46,6 +46,10 @@ class PodError(NsaPodError):
     """The pod cannot do what is needed: no Python, no disk, another GPU than promised, a step failed there."""
 
 
+class PodFull(PodError):
+    """The pod's disk takes nothing more."""
+
+
 class PodBusy(PodError):
     """Another run holds the pod's lock; `holder` is what it wrote into it."""
 

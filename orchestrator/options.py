@@ -17,7 +17,7 @@ from orchestrator.errors import InputError
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Of days, minutes or GiB.
+# Of minutes.
 MOST = 1e9
 
 
@@ -137,10 +137,10 @@ class Report(Kept):
 
 @dataclass(frozen=True)
 class Prune(Reaching):
-    """`keep` in GiB."""
+    """`keep` in runs."""
 
-    days: float | None
-    keep: float | None
+    keep: int | None
+    older_than: str | None
     dry_run: bool
 
 
@@ -183,7 +183,6 @@ class Folder(click.Path):
 
 TEXT = Text()
 FOLDER = Folder(path_type=Path, file_okay=False)
-AMOUNT = Amount(min=0, max=MOST)
 
 
 class OnePod(click.types.StringParamType):

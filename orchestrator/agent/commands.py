@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping
 
+from orchestrator.agent.holds import Hold
 from orchestrator.shared.failure import Failure
 
 _POLL_S = 0.05
@@ -22,6 +24,8 @@ def main(argv: List[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         print(f"usage: agent <{'|'.join(COMMANDS)}> ...", file=sys.stderr)
         return 2
+    with contextlib.suppress(OSError):
+        os.utime(sys.argv[0])  # an agent that nobody asks anything any more is removed
     try:
         return COMMANDS[argv[0]](argv[1:])
     except Failure as e:
@@ -45,6 +49,9 @@ def _tree_hash(argv: List[str]) -> int:
     parser.add_argument("--tree")
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
+    args.hold.take(_below(args.directory))
+    if not Path(args.directory).is_dir():
+        return _say({"tree": "", "files": 0, "wrong": f"there is no directory {args.directory}"})
     manifest = tree.scan(_directory(args.directory))
     found = tree.tree_hash(manifest, args.submodules)
     wrong = tree.wrong_hash(manifest, args.tree, args.submodules) if args.tree else None
@@ -58,6 +65,7 @@ def _adopt_tree(argv: List[str]) -> int:
     parser.add_argument("--tree", required=True)
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
+    args.hold.take(_below(args.incoming), _below(args.target))
     incoming, target = _directory(args.incoming), Path(args.target)
     wrong = tree.wrong_hash(tree.scan(incoming), args.tree, args.submodules)
     if wrong:
@@ -84,8 +92,11 @@ def _launch(argv: List[str]) -> int:
 
     parser = _parser("launch", "run_dir")
     parser.add_argument("--resume-by")
+    parser.add_argument("--max-disk", type=int)
     args = parser.parse_args(argv)
-    said = daemon.start(_directory(args.run_dir), secret_values.read(sys.stdin.buffer.read()), args.resume_by)
+    args.hold.take(_below(args.run_dir))
+    run_dir, secrets = _directory(args.run_dir), secret_values.read(sys.stdin.buffer.read())
+    said = daemon.start(run_dir, secrets, args.resume_by, daemon.Arrival(args.hold, args.max_disk))
     return _say(said, code=0 if "pid" in said else 1)
 
 
@@ -95,6 +106,7 @@ def _tail(argv: List[str]) -> int:
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--limit", type=int, default=4 << 20)
     args = parser.parse_args(argv)
+    args.hold.take(_below(args.run_dir))
     path = _directory(args.run_dir) / "journal.jsonl"
     end = time.monotonic() + args.wait
     while not (path.exists() and path.stat().st_size > args.offset) and time.monotonic() < end:
@@ -127,6 +139,7 @@ def _holder(argv: List[str]) -> int:
     parser = _parser("holder", "workdir")
     parser.add_argument("--wait", type=float, default=0.0)
     args = parser.parse_args(argv)
+    args.hold.take()
     return _say({"holder": lock.wait(Path(args.workdir), args.wait)})
 
 
@@ -148,7 +161,9 @@ def _send(argv: List[str]) -> int:
     """Stream the files of the run that the JSON list on stdin asks for."""
     from orchestrator.agent.run.send import asked, send
 
-    run_dir = _directory(_parser("send", "run_dir").parse_args(argv).run_dir)
+    args = _parser("send", "run_dir").parse_args(argv)
+    args.hold.take(_below(args.run_dir))
+    run_dir = _directory(args.run_dir)
     wanted = asked(json.loads(sys.stdin.buffer.read()))
     try:
         with io.BufferedWriter(io.FileIO(1, "wb", closefd=False), 1 << 18) as out:
@@ -167,6 +182,23 @@ def _env(argv: List[str]) -> int:
     return envs.COMMANDS[argv[0]](argv[1:])
 
 
+def _prune(argv: List[str]) -> int:
+    """Remove all but the --keep newest runs, or but what was used in the last --older-than seconds, or what is more
+    than --limit bytes; with what only they need, and what was left over. What is in use stays.
+    """
+    from orchestrator.agent.tidy import choose, tidy
+
+    parser = _parser("prune", "workdir")
+    parser.add_argument("--keep", type=int)
+    parser.add_argument("--older-than", type=float)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--dry-run", action="store_true")
+    args = parser.parse_args(argv)
+    since = None if args.older_than is None else time.time() - args.older_than
+    choice = tidy.under(args.limit) if args.limit is not None else tidy.wished(choose.Wish(args.keep, since))
+    return _say(tidy.prune(_directory(args.workdir), choice, dry_run=args.dry_run))
+
+
 COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "probe": _probe,
     "tree-hash": _tree_hash,
@@ -179,6 +211,7 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "holder": _holder,
     "cancel": _cancel,
     "send": _send,
+    "prune": _prune,
 }
 
 
@@ -189,6 +222,7 @@ def _say(answer: Mapping[str, Any], code: int = 0) -> int:
 
 def _parser(name: str, *positionals: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"agent {name}")
+    parser.add_argument("--hold", type=Hold, default=Hold(), help="the file of what the asking laptop holds")
     for positional in positionals:
         parser.add_argument(positional)
     return parser
@@ -199,6 +233,11 @@ def _directory(text: str) -> Path:
     if not path.is_dir():
         raise Failure(f"there is no directory {path}")
     return path
+
+
+def _below(path: str) -> str:
+    """A path of the workdir's second storey, such as runs/<run id>, as holds name it."""
+    return "/".join(Path(path).parts[-2:])
 
 
 def _discard(folder: Path) -> None:

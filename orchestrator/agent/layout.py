@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,3 +78,8 @@ class Scratch(Layout):
 
     def stage(self, name: str) -> Path:
         return self.folder / "stage"
+
+
+def cache_key(tree: str, fingerprint: str) -> str:
+    """Of the code that stages compile, for one tree and environment."""
+    return hashlib.sha256(f"{tree} {fingerprint}".encode()).hexdigest()[:16]

@@ -51,7 +51,7 @@ class Pod(BaseModel):
 
     `gpu` and `driver` are promises that the probe is held against; `host_key` is the pin itself ("SHA256:...");
     `cost_per_hour` is in the currency of whoever wrote the inventory; `max_bytes` and `max_files` are what one run may
-    put on the laptop's disk.
+    put on the laptop's disk; `max_disk` is what the workdir may take on the pod's, where it is tidied at each launch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -71,6 +71,7 @@ class Pod(BaseModel):
     runbook: str | None = None
     max_bytes: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
+    max_disk: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] | None = None
     workdir: Annotated[str, Field(min_length=1)] = "~/.nsa-pod"
     python: str | None = None
     env: EnvMap = {}

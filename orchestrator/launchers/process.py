@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.errors import PodBusy, PodError
 from orchestrator.launchers.base import Launcher, Secrets
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.client import Agent
-from orchestrator.shared.answers import Cancelling, Held, Holder, Launched, RunState, RunStatus
+from orchestrator.shared.answers import Cancelling, Held, Holder, Launched, RunState, RunStatus, Tidied
 from orchestrator.shared.plan import Plan
-from orchestrator.text import plain
+from orchestrator.text import plain, size
 from orchestrator.transports.base import COMMAND_LIMIT_S
 
 # A run that is gone on with is checked and gets its tree before the answer comes.
@@ -28,18 +29,15 @@ class ProcessLauncher(Launcher):
         directory = self.agent.run_directory(plan["run_id"])
         self.agent.transport.put(to_json(plan).encode(), f"{directory}/plan.json")
         try:
-            launched = self._launch(secrets, directory)
+            launched = self._launch(secrets, directory, *self._limit())
         except PodError as refused:
             if self._has_begun(directory):
                 return None
             if isinstance(refused, PodBusy):
                 self.agent.transport.output(["rm", "-r", directory])
             raise
-        dead = launched["dead"]
-        if not dead:
-            return None
-        how = "with the machine, which was started again" if dead.get("rebooted") else "without letting the pod go"
-        return f"run {plain(dead.get('run_id'))} of {plain(dead.get('holder'))} died {how}; --resume goes on with it"
+        told = [*_of_the_dead(launched["dead"]), *_of_the_disk(launched.get("tidied"))]
+        return "; ".join(told) or None
 
     def resume(self, run_id: str, by: str, secrets: Secrets) -> None:
         self._launch(secrets, self.agent.run_directory(run_id), "--resume-by", by)
@@ -55,6 +53,10 @@ class ProcessLauncher(Launcher):
         limit = wait + COMMAND_LIMIT_S
         return self.agent.call(Held, "holder", self.agent.workdir, "--wait", str(wait), timeout=limit)["holder"]
 
+    def _limit(self) -> list[str]:
+        most = self.agent.pod.max_disk
+        return [] if most is None else ["--max-disk", str(most)]
+
     def _launch(self, secrets: Secrets, *arguments: str) -> Launched:
         """`secrets` travel on stdin: neither a file nor a process list shows them."""
         handed = json.dumps(secrets).encode()
@@ -67,3 +69,22 @@ class ProcessLauncher(Launcher):
         """Whether an agent has the run or had it: an earlier launch arrived, though its answer may not have."""
         found = self._status(run_directory)
         return found["state"] == "running" or bool(found["bytes"])
+
+
+def _of_the_dead(dead: Mapping[str, object] | None) -> Iterator[str]:
+    if dead:
+        how = "with the machine, which was started again" if dead.get("rebooted") else "without letting the pod go"
+        yield f"run {plain(dead.get('run_id'))} of {plain(dead.get('holder'))} died {how}; --resume goes on with it"
+
+
+def _of_the_disk(tidied: Tidied | None) -> Iterator[str]:
+    """What went because of max_disk; nothing where there was room."""
+    if tidied is None:
+        return
+    before, after, limit = tidied["before_bytes"], tidied["after_bytes"], tidied["limit"]
+    if tidied["problem"]:
+        yield f"the pod's disk was not tidied: {plain(tidied['problem'])}"
+    elif after < before:
+        yield f"the pod's workdir took {size(before)} and takes {size(after)} now: max_disk is {size(limit)}"
+    if after > limit:
+        yield f"it takes more than max_disk, {size(limit)}, and all of that is in use"

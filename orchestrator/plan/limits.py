@@ -15,8 +15,8 @@ from orchestrator.shared.text import count
 from orchestrator.text import seconds as duration_text
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_DURATION = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?")
-_UNITS = (3600.0, 60.0, 1.0)
+_DURATION = re.compile(rf"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?")
+_UNITS = (86400.0, 3600.0, 60.0, 1.0)
 
 # What makes a stage the same in another run: its name and its argv.
 StageKey = tuple[str, tuple[str, ...]]
@@ -34,7 +34,7 @@ NO_HISTORY = History()
 
 
 def duration(text: str) -> float:
-    """Seconds of `90m`, `1h30m`, `45s` or `2700`; InputError for anything else."""
+    """Seconds of `90m`, `1h30m`, `7d`, `45s` or `2700`; InputError for anything else."""
     match = _DURATION.fullmatch(text.strip())
     parts = match.groups(default="0") if match else ()
     found = sum(float(number) * unit for number, unit in zip(parts, _UNITS, strict=False))

@@ -7,12 +7,12 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, BinaryIO, TypeVar, overload
 
 from orchestrator.config.inventory import Pod
-from orchestrator.errors import IntegrityError, PodBusy, PodError
+from orchestrator.errors import IntegrityError, PodBusy, PodError, PodFull
 from orchestrator.pod import bundle
 from orchestrator.shared.answers import Holder, Runs, RunSummary
 from orchestrator.shared.schema import first_error
@@ -41,21 +41,45 @@ exit 0
 """
 
 
+# Of stdin, the agent is what comes first; what it is to read itself follows.
+_FROM_MEMORY = """\
+import os, sys
+left, fd = int(sys.argv[1]), os.memfd_create("agent")
+while left:
+    piece = os.read(0, left)
+    if not piece:
+        sys.exit("the agent did not arrive whole")
+    left -= len(piece)
+    while piece:
+        piece = piece[os.write(fd, piece):]
+os.set_inheritable(fd, True)
+os.execv(sys.executable, [sys.executable, "-I", f"/proc/self/fd/{fd}", *sys.argv[2:]])
+"""
+
+
 @dataclass(frozen=True)
 class Agent:
-    """The agent on a pod, each command one question and one answer."""
+    """The agent on a pod, each command one question and one answer.
+
+    `hold` is the file on the pod of what this laptop holds there; `carried` the agent itself, where the pod has no room
+    for it: then it comes with each command, and runs from memory.
+    """
 
     transport: Transport
     python: str
     workdir: str
+    hold: str = ""
+    carried: bytes = field(default=b"", repr=False)
 
     @property
     def pod(self) -> Pod:
         return self.transport.pod
 
-    @property
-    def _argv(self) -> list[str]:
-        return [self.python, "-I", f"{self.workdir}/{_archive()[0]}"]
+    def _argv(self, *command: str) -> list[str]:
+        holding = ["--hold", self.hold] if self.hold else []
+        if self.carried:
+            return [self.python, "-I", "-c", _FROM_MEMORY, str(len(self.carried)), *command, *holding]
+        return [self.python, "-I", f"{self.workdir}/{_archive()[0]}", *command, *holding]
 
     @overload
     def call(self, shape: type[T], *command: str, input: bytes = ..., timeout: float = ...) -> T: ...
@@ -65,7 +89,7 @@ class Agent:
 
     def call(self, shape: object, *command: str, input: bytes = b"", timeout: float = COMMAND_LIMIT_S) -> Any:
         """The JSON answer of an agent command, of this shape; PodError with its sentence when it fails."""
-        done = self.transport.run([*self._argv, *command], input=input, timeout=timeout)
+        done = self.transport.run(self._argv(*command), input=self.carried + input, timeout=timeout)
         answer = self._answer(command[0], done)
         if isinstance(answer.get("busy"), dict):
             raise self.busy(answer["busy"])
@@ -110,11 +134,16 @@ class Agent:
     def stream(self, command: str, *arguments: str, input: bytes = b"") -> Iterator[BinaryIO]:
         """The output of one agent command as a file."""
         try:
-            with self.transport.stream([*self._argv, command, *arguments], input=input) as out:
+            with self.transport.stream(self._argv(command, *arguments), input=self.carried + input) as out:
                 yield out
         except PodError as e:
             self._require_there(str(e))
             raise
+
+    def let_go(self) -> None:
+        """Hold nothing on the pod any more."""
+        if self.hold:
+            self.transport.run(["rm", "-f", self.hold])
 
     def run_directory(self, run_id: str) -> str:
         """Where the run lies on the pod."""
@@ -131,15 +160,17 @@ class Agent:
     def tail(self, run_directory: str, offset: int, wait: float, limit: int) -> bytes:
         """The journal's bytes from `offset`, at most `limit`; waits up to `wait` seconds for some."""
         options = ["--offset", str(offset), "--wait", str(wait), "--limit", str(limit)]
-        asked = [*self._argv, "tail", run_directory, *options]
-        done = self.transport.run(asked, timeout=wait + COMMAND_LIMIT_S)
+        asked = self._argv("tail", run_directory, *options)
+        done = self.transport.run(asked, input=self.carried, timeout=wait + COMMAND_LIMIT_S)
         if done.exit_code != 0:
             raise self._refusal("tail", self._answer("tail", done))
         return done.stdout
 
 
-def install_agent(transport: Transport) -> Agent:
-    """The agent on the pod that `transport` is connected to, brought there if it is not there yet."""
+def install_agent(transport: Transport, token: str = "") -> Agent:
+    """The agent on the pod that `transport` is connected to, brought there if it is not there yet; what is to be used
+    there is held under `token`. On a disk that is full it works from memory: what can be removed is still found.
+    """
     pod = transport.pod
     name, content = _archive()
     names = [pod.python] if pod.python else _PYTHONS
@@ -150,9 +181,13 @@ def install_agent(transport: Transport) -> Agent:
         raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")
     if not workdir.startswith("/"):
         raise PodError(f"pod {pod.name!r} has no directory {pod.workdir}")
+    agent = Agent(transport, python, workdir, f"{workdir}/holds/{token}" if token else "")
     if not there:
-        transport.put(content, f"{workdir}/{name}")
-    return Agent(transport, python, workdir)
+        try:
+            transport.put(content, f"{workdir}/{name}")
+        except PodFull:
+            return replace(agent, carried=content)
+    return agent
 
 
 @cache

@@ -53,6 +53,7 @@ class Follower:
     def _follow_on(self, agent: Agent, advance: Callable[[], None]) -> Seen:
         downloader, copy = Downloader.of(self.run, self.quota, advance), JournalCopy(self.run.journal_file)
         state = self._bring(agent, downloader, copy, advance)
+        agent.let_go()
         return Seen(state, downloader.refused, downloader.left, copy.seen)
 
     def _bring(self, agent: Agent, downloader: Downloader, copy: JournalCopy, advance: Callable[[], None]) -> RunState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ class PodSession:
     allow_different_gpu: bool = False
     confirm: Callable[[str], bool] | None = None
     _was_opened: bool = field(default=False, init=False)
+    _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     @contextmanager
     def open(self) -> Iterator[Agent]:
@@ -36,7 +38,7 @@ class PodSession:
             self._was_opened = True
             if accepts:
                 self.progress.warn(f"the host key of pod {self.pod.name!r} is {transport.fingerprint}, and is accepted")
-            yield install_agent(transport)
+            yield install_agent(transport, self._token)
 
     def facts(self, agent: Agent) -> PodFacts:
         """The pod's facts, held against the inventory's promises."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.results import Result
-from orchestrator.shared.answers import EnvironmentSummary
+from orchestrator.shared.answers import EnvironmentSummary, KeptItem, Pruned, RemovedItem
 from orchestrator.text import count, listing, plain, seconds, size
 from orchestrator.ui import coloured
 from orchestrator.verdict.status import OUTCOMES
@@ -20,6 +20,7 @@ _PAIRED = ("torch", "triton", "flash-attn")
 _MOST_PACKAGES = 6
 _LONGEST_LINE = 1000
 _DAY_S = 86400.0
+Removed = TypeVar("Removed", RemovedItem, KeptItem)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -96,9 +97,7 @@ def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Tabl
 
 
 def facts(found: Mapping[str, Any]) -> RenderableType:
-    """What a command tells: an environment or what was pruned as sentences, else a line for each item of a list."""
-    if "removed" in found:
-        return _pruned(found)
+    """What a command tells: an environment as sentences, else a line for each item of a list."""
     if "packages" in found:
         return _environment(found)
     lines = [
@@ -122,16 +121,30 @@ def _environment(found: Mapping[str, Any]) -> RenderableType:
     return _lines(*lines, *found.get("notes", ()))
 
 
-def _pruned(found: Mapping[str, Any]) -> RenderableType:
-    """Which environments went, which stayed and why, and what else was freed; `found` is as `answers.Pruned`."""
+def pruned(found: Pruned) -> RenderableType:
+    """What went and how much that was, what is in use and by whom, and the workdir before and after."""
     would = "would be " if found["dry_run"] else ""
-    rows = [{**_row(e), "": f"{would}removed"} for e in found["removed"]]
-    rows += [{**_row(e), "": f"kept: {e['why']}"} for e in found["kept"]]
-    freed = "" if would else f"; {size(found['freed_bytes'])} of disk freed, downloads included"
-    lines = [f"compiled wheel {would}removed: {wheel['file']}, {size(wheel['bytes'])}" for wheel in found["wheels"]]
-    lines.append(f"{count(len(found['removed']), 'environment')} {would}removed, {len(found['kept'])} kept{freed}")
-    tables = [_columns(rows, ("key", "profile", "size", "unused for", ""))] if rows else []
-    return Group(*tables, _lines(*lines))
+    lines = []
+    for kind, items in _by_kind(found["removed"]).items():
+        lines.append(f"{would}removed: {count(len(items), kind)}, {size(sum(item['bytes'] for item in items))}")
+    if not found["removed"]:
+        lines.append("nothing can be removed" if found["dry_run"] else "nothing was removed")
+    for kept in found["kept"]:
+        if kept["in_use"]:
+            lines.append(f"kept: {kept['kind']} {kept['name']}, {size(kept['bytes'])}: {kept['in_use']}")
+    for kind, idle in _by_kind([kept for kept in found["kept"] if not kept["in_use"]]).items():
+        lines.append(f"kept: {count(len(idle), kind)}, {size(sum(item['bytes'] for item in idle))}")
+    before, after, free = (size(found[key]) for key in ("before_bytes", "after_bytes", "free_bytes"))
+    tense = "would take" if found["dry_run"] else "takes"
+    lines.append(f"the workdir took {before} and {tense} {after}; the disk has {free} free")
+    return _lines(*lines)
+
+
+def _by_kind(items: Iterable[Removed]) -> dict[str, list[Removed]]:
+    found: dict[str, list[Removed]] = {}
+    for item in items:
+        found.setdefault(item["kind"], []).append(item)
+    return found
 
 
 def _lines(*lines: object) -> Text:

@@ -107,10 +107,23 @@ class Held(TypedDict):
     holder: Optional[Holder]
 
 
-class Launched(TypedDict):
-    """`dead` is what a holder that died with the pod had said of itself."""
+class Tidied(TypedDict):
+    """The workdir before and after a launch removed what was more than `limit`; or the `problem` that it met."""
 
+    limit: int
+    before_bytes: int
+    after_bytes: int
+    problem: Optional[str]
+
+
+class _Launched(TypedDict):
     dead: Optional[Dict[str, Any]]
+
+
+class Launched(_Launched, total=False):
+    """`dead` is what a holder that died with the pod had said of itself; `tidied` is there where a limit was given."""
+
+    tidied: Tidied
 
 
 class RunStatus(TypedDict):
@@ -192,22 +205,26 @@ class Environments(TypedDict):
 EnvironmentFound = Union[EnvironmentReady, EnvironmentNot]
 
 
-class KeptEnvironment(EnvironmentSummary):
-    why: str
+class RemovedItem(TypedDict):
+    """A run, a tree, an environment ...; `bytes` count files that it shares with others too."""
 
-
-class BuiltWheel(TypedDict):
-    """A wheel that was compiled on the pod."""
-
-    file: str
+    kind: str
+    name: str
     bytes: int
 
 
+class KeptItem(RemovedItem):
+    """`in_use` says by whom, as a clause, or why it could not be removed; None: nobody uses it."""
+
+    in_use: Optional[str]
+
+
 class Pruned(TypedDict):
-    """What `env prune` removed, or would; `freed_bytes` is what the disk got back, downloads included."""
+    """What `prune` removed, or would; what the workdir takes before and after, and what the disk has free now."""
 
     dry_run: bool
-    removed: List[EnvironmentSummary]
-    kept: List[KeptEnvironment]
-    wheels: List[BuiltWheel]
-    freed_bytes: int
+    before_bytes: int
+    after_bytes: int
+    free_bytes: int
+    removed: List[RemovedItem]
+    kept: List[KeptItem]

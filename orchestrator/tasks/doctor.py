@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from orchestrator.config.inventory import Pod
@@ -18,6 +18,7 @@ from orchestrator.pod.facts import PodFacts, broken_promises, probe
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import Disk, Gpu, GpuUse
 from orchestrator.store.hostkeys import Trust
+from orchestrator.tasks.prune import ask
 from orchestrator.text import plain, seconds, size
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import Transport
@@ -26,6 +27,7 @@ _COPIED_BYTES = 1 << 18
 _GIB = 2**30
 # An environment with CUDA takes about 10 GiB, one without about 2.
 _DISK_WARN, _DISK_FAIL = 12 * _GIB, 2 * _GIB
+_WORTH_BYTES = 1 << 20
 _INODES_WARN, _INODES_FAIL = 200_000, 20_000
 _NOISE = "does a login script of the pod print something, or end the shell?"
 
@@ -72,7 +74,8 @@ def _connected(transport: Transport, session: PodSession) -> Iterator[Finding]:
         )
         return
     yield _file_copy(agent)
-    yield from from_facts(session.pod, facts, allow_different_gpu=session.allow_different_gpu)
+    for finding in from_facts(session.pod, facts, allow_different_gpu=session.allow_different_gpu):
+        yield _with_what_can_go(finding, agent) if finding.name == "disk" else finding
     yield _lock(agent)
 
 
@@ -165,10 +168,25 @@ def _disk(disk: Disk) -> Finding:
     if not disk["writable"]:
         return Finding("disk", "fail", f"{plain(disk['path'])} cannot be written", "set another `workdir`")
     if free < _DISK_FAIL or (inodes is not None and inodes < _INODES_FAIL):
-        return Finding("disk", "fail", found, "free some, see nsa-pod prune, or set another `workdir`")
+        return Finding("disk", "fail", found, "free some, or set another `workdir`")
     if free < _DISK_WARN or (inodes is not None and inodes < _INODES_WARN):
         return Finding("disk", "warn", found, "an environment with CUDA takes about 10 GiB")
     return Finding("disk", "ok", found)
+
+
+def _with_what_can_go(finding: Finding, agent: Agent) -> Finding:
+    """Advice for a disk that has little room: what `prune` would really give back."""
+    if finding.level == "ok" or "cannot be written" in finding.found:
+        return finding
+    command = f"nsa-pod prune --pod {agent.pod.name} --keep 1"
+    try:
+        planned = ask(agent, "--keep", "1", "--dry-run")
+    except PodError as error:
+        return replace(finding, advice=f"{finding.advice}; what {command} would give back cannot be told: {error}")
+    freed = planned["before_bytes"] - planned["after_bytes"]
+    if freed < _WORTH_BYTES:
+        return replace(finding, advice=f"{finding.advice}; of its own, nsa-pod has nothing there that could go")
+    return replace(finding, advice=f"{command} frees {size(freed)}; or {finding.advice}")
 
 
 def _rsync(programs: Mapping[str, str | None]) -> Finding:

@@ -1,4 +1,4 @@
-"""The environments on a pod: set one up, list them, remove those that nobody uses."""
+"""The environments on a pod: set one up, list them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import TypedDict, cast
 
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.pod.session import PodSession
-from orchestrator.shared.answers import Environments, EnvironmentSummary, Pruned
+from orchestrator.shared.answers import Environments, EnvironmentSummary
 from orchestrator.shared.plan import Environment
 from orchestrator.tasks.bootstrap import Options, bootstrap, explain, is_system
 
-_PRUNE_LIMIT_S = 900.0
 _SHOWN = (
     "kind",
     "profile",
@@ -68,17 +67,3 @@ def on_pod(session: PodSession) -> list[EnvironmentSummary]:
     """The environments on the pod, the last used first: key, profile, packages, bytes, age_s (since the last use)."""
     with session.open() as agent:
         return agent.call(Environments, "env", "list", "--workdir", agent.workdir)["environments"]
-
-
-def prune(
-    session: PodSession, *, days: float | None = None, keep_bytes: int | None = None, dry_run: bool = False
-) -> Pruned:
-    """Remove environments not used for `days`, then the longest unused until the rest takes `keep_bytes`.
-
-    One that a run uses, or that was used just now, is never removed.
-    """
-    limits = [*(["--days", str(days)] if days is not None else [])]
-    limits += ["--keep-bytes", str(keep_bytes)] if keep_bytes is not None else []
-    limits += ["--dry-run"] if dry_run else []
-    with session.open() as agent:
-        return agent.call(Pruned, "env", "prune", "--workdir", agent.workdir, *limits, timeout=_PRUNE_LIMIT_S)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from orchestrator.config.inventory import Pod
-from orchestrator.errors import PodError
+from orchestrator.errors import PodError, PodFull
 from orchestrator.text import plain
 
 COMMAND_LIMIT_S = 60.0
@@ -142,8 +142,11 @@ class PushStats:
     bytes: int
 
 
-def full_disk(what: str, stderr: bytes) -> PodError | None:
+def full_disk(what: str, stderr: bytes) -> PodFull | None:
     """The error for a pod that has no space left, if that is what a command complained about."""
     if _FULL_DISK.search(stderr):
-        return PodError(f"{what}: its disk is full (bytes or inodes): free some, or set another `workdir`")
+        return PodFull(
+            f"{what}: its disk is full (bytes or inodes): free some (nsa-pod prune --keep 1 --dry-run says what "
+            "can go), or set another `workdir`"
+        )
     return None

@@ -22,6 +22,7 @@ from orchestrator.agent.env.installed import differences, installed, site_packag
 from orchestrator.agent.env.progress import Progress, complaint, run
 from orchestrator.agent.env.store import Store, identity, look_at, platform
 from orchestrator.agent.env.uv import Means, Uv, find_uv
+from orchestrator.agent.holds import Hold
 from orchestrator.agent.run.variables import inherited
 from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
 from orchestrator.shared.failure import Failure
@@ -54,10 +55,10 @@ class Unusable(Failure):
 
 
 class Builder:
-    """One build, for one request. The caller holds the request's lock."""
+    """One build, for one request, whose environment `hold` gets. The caller holds the request's lock."""
 
-    def __init__(self, store: Store, request: EnvironmentRequest, progress: Progress) -> None:
-        self._store, self._request, self._progress = store, request, progress
+    def __init__(self, store: Store, request: EnvironmentRequest, progress: Progress, hold: Hold) -> None:
+        self._store, self._request, self._progress, self._hold = store, request, progress, hold
         self._id = identity(request)
         self._notes: list[str] = []
 
@@ -83,6 +84,7 @@ class Builder:
 
     def _provide(self, means: Means, lockfile: Lockfile) -> None:
         """The environment of `lockfile`, as it is or made; the request is remembered to come to it."""
+        self._hold.take(f"envs/{lockfile.key}")
         with locked(self._store.key_lock(lockfile.key)):
             if look_at(self._store, lockfile.key)["state"] == "ready":
                 self._progress.say(f"environment {lockfile.key} is here already")
@@ -111,7 +113,7 @@ class Builder:
         if free < needed:
             raise Failure(
                 f"the environment needs {needed / _GIB:.2f} GiB of disk below {self._store.root}, "
-                f"{free / _GIB:.2f} GiB are free: remove environments (nsa-pod prune) or other files"
+                f"{free / _GIB:.2f} GiB are free: remove something (nsa-pod prune says what can go)"
             )
 
     def _find_python(self) -> str:

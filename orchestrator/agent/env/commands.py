@@ -1,4 +1,4 @@
-"""The agent's commands about environments: check, build, wait, list, prune, and what a system Python has."""
+"""The agent's commands about environments: check, build, wait, list, and what a system Python has."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env import lease, source
+from orchestrator.agent.env import lease
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.store import Store, find, identity
 from orchestrator.agent.env.uv import NoUv
+from orchestrator.agent.holds import Hold, gate
 from orchestrator.shared.environment_request import EnvironmentRequest
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import read_json, walk, write_atomically
@@ -30,10 +31,8 @@ from orchestrator.shared.wheels.lockfile import canonical
 
 _POLL_S = 0.05
 _NEWS_S = 1.0
-_RECENT_S = 900.0
 _ASK_LIMIT_S = 60
 _RESULT_BYTES = 1 << 14
-_DAY_S = 86400.0
 _SHOWN = ("key", "profile", "python_version", "torch_cuda", "created", "notes")
 _TELLING = ("torch", "triton", "flash-attn")
 _ASK_SYSTEM = """
@@ -54,7 +53,7 @@ print(json.dumps(said))
 def check(argv: Sequence[str]) -> int:
     """`env check --workdir W < request`: is there a whole environment for the request?"""
     options, request = _request(argv)
-    return _say(find(Store(options.workdir), request))
+    return _say(find(Store(options.workdir), request, options.hold))
 
 
 def build(argv: Sequence[str]) -> int:
@@ -66,7 +65,9 @@ def build(argv: Sequence[str]) -> int:
     store = Store(options.workdir)
     job = identity(request)
     folder = store.job(job)
-    with locked(folder / "lock", A_MOMENT_S) as held:
+    with contextlib.ExitStack() as stack:
+        with gate(store.workdir, shared=True):  # who removes things knows from then on that something is built
+            held = stack.enter_context(locked(folder / "lock", A_MOMENT_S))
         if held is None:
             return _say({"job": job, "started": False})
         for name in ("result.json", "progress.jsonl"):
@@ -76,7 +77,7 @@ def build(argv: Sequence[str]) -> int:
         with tempfile.TemporaryFile(dir=str(folder)) as room:
             room.write(bytes(_RESULT_BYTES))
         if not _detach(held):
-            _run_build(store, request, folder)
+            _run_build(store, request, folder, options.hold)
     return _say({"job": job, "started": True})
 
 
@@ -91,6 +92,7 @@ def wait(argv: Sequence[str]) -> int:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--wait", type=float, default=0.0)
     options = parser.parse_args(argv)
+    options.hold.take()
     folder = Store(options.workdir).job(options.job)
     if not folder.is_dir():
         raise Failure(f"no build {options.job} is known here")
@@ -111,39 +113,10 @@ def list_(argv: Sequence[str]) -> int:
     return _say({"environments": _summaries(store), "cache_bytes": _disk_bytes(store.cache)})
 
 
-def prune(argv: Sequence[str]) -> int:
-    """`env prune --workdir W [--days D] [--keep-bytes N] [--dry-run]`: remove environments that nobody uses.
-
-    Those not used for D days, then the longest unused until the rest takes N bytes. What a run that goes on uses
-    stays, as does what was used just now. Compiled wheels go by age too, the download cache with the last environment.
-    Prints {"dry_run", "removed", "kept": each with "why", "wheels": compiled ones that went, "freed_bytes"}.
-    """
-    parser = _parser("env prune")
-    parser.add_argument("--days", type=float)
-    parser.add_argument("--keep-bytes", type=int)
-    parser.add_argument("--dry-run", action="store_true")
-    options = parser.parse_args(argv)
-    store = Store(options.workdir)
-    before = _disk_bytes(store.root, store.cache, store.built)
-    found = _summaries(store)
-    doomed = _doomed(found, options.days, options.keep_bytes)
-    removed = doomed if options.dry_run else [e for e in doomed if _remove(store, e["key"])]
-    kept = [
-        {**e, "why": "somebody began to use it" if e in doomed else _why_kept(e, options.days, options.keep_bytes)}
-        for e in found
-        if e not in removed
-    ]
-    wheels = [] if options.days is None else _trim_built(store, options.days, options.dry_run)
-    if not options.dry_run:
-        _trim_cache(store)
-    freed = before - _disk_bytes(store.root, store.cache, store.built)
-    told = {"dry_run": options.dry_run, "removed": removed, "kept": kept, "wheels": wheels}
-    return _say({**told, "freed_bytes": max(0, freed)})
-
-
 def system(argv: Sequence[str]) -> int:
     """`env system [--python P] NAME ...`: what the pod's own Python has of the named packages."""
     parser = argparse.ArgumentParser(prog="env system")
+    parser.add_argument("--hold")
     parser.add_argument("--python", default="python3")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args(argv)
@@ -165,7 +138,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "build": build,
     "wait": wait,
     "list": list_,
-    "prune": prune,
     "system": system,
 }
 
@@ -173,6 +145,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--workdir", required=True, type=Path)
+    parser.add_argument("--hold", type=Hold, default=Hold())
     return parser
 
 
@@ -198,13 +171,13 @@ def _detach(held: int) -> bool:
     return False
 
 
-def _run_build(store: Store, request: EnvironmentRequest, folder: Path) -> None:
+def _run_build(store: Store, request: EnvironmentRequest, folder: Path, hold: Hold) -> None:
     """In the detached process, to its end: whatever happens, a result is written."""
     result = {"error": "the builder was ended"}
     variables = request.get("variables", {})
     redactor = Redactor([(name, variables[name]) for name in request.get("secrets", ())])
     try:
-        Builder(store, request, Progress(folder / "progress.jsonl", redactor)).build()
+        Builder(store, request, Progress(folder / "progress.jsonl", redactor), hold).build()
         result = {}
     except Failure as e:
         result = {"error": str(e), **({"lacks": "uv"} if isinstance(e, NoUv) else {})}
@@ -248,60 +221,6 @@ def _summary(root: Path) -> dict[str, Any] | None:
         "age_s": age_s,
         "in_use": lease.is_taken(root),
     }
-
-
-def _doomed(summaries: list[dict[str, Any]], days: float | None, keep_bytes: int | None) -> list[dict[str, Any]]:
-    free = [e for e in reversed(summaries) if not e["in_use"] and e["age_s"] > _RECENT_S]
-    doomed = [e for e in free if days is not None and e["age_s"] > days * _DAY_S]
-    total = sum(e["bytes"] for e in summaries) - sum(e["bytes"] for e in doomed)
-    for e in free:
-        if keep_bytes is not None and total > keep_bytes and e not in doomed:
-            doomed.append(e)
-            total -= e["bytes"]
-    return doomed
-
-
-def _why_kept(environment: Mapping[str, Any], days: float | None, keep_bytes: int | None) -> str:
-    if environment["in_use"]:
-        return "a run uses it"
-    if environment["age_s"] <= _RECENT_S:
-        return f"it was used in the last {_RECENT_S / 60:.0f} minutes"
-    return f"it was used in the last {days:g} days" if keep_bytes is None else "there is room for it"
-
-
-def _remove(store: Store, key: str) -> bool:
-    root = store.environment(key)
-    with locked(store.key_lock(key), A_MOMENT_S) as held, lease.alone(root) as free:
-        if held is None or not free:
-            return False
-        for request in store.requests_of(key):
-            request.unlink()
-        store.discard(root)
-    return True
-
-
-def _trim_built(store: Store, days: float, dry_run: bool) -> list[dict[str, Any]]:
-    """Drop compiled wheels that no environment was made with for so long; they are too dear to go for room alone."""
-    trimmed = []
-    for told in sorted(store.built.glob("*/build.json")):
-        with locked(store.built / f".{told.parent.name}.lock", A_MOMENT_S) as held:
-            wheel = source.kept(told.parent)
-            if held is not None and wheel and time.time() - told.parent.stat().st_mtime > days * _DAY_S:
-                trimmed.append({"file": wheel.name, "bytes": _disk_bytes(told.parent)})
-                if not dry_run:
-                    shutil.rmtree(told.parent)
-    return trimmed
-
-
-def _trim_cache(store: Store) -> None:
-    """Drop downloads that no environment shares; dropping others would free nothing. Not while something is built."""
-    if any(_state(job)["state"] == "running" for job in store.root.glob(".jobs/*")):
-        return
-    for archive in store.cache.glob("uv/archive-v*/*"):
-        if all(status.st_nlink == 1 for status in _files(archive)):
-            shutil.rmtree(archive, ignore_errors=True)
-    if not store.whole():
-        shutil.rmtree(store.cache, ignore_errors=True)
 
 
 def _disk_bytes(*roots: Path) -> int:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.shared.locks import A_MOMENT_S, locked
+from orchestrator.shared.locks import A_MOMENT_S, is_held, locked
 
 
 @contextlib.contextmanager
@@ -17,23 +17,22 @@ def taken(root: Path | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if root is not None and root.parent.is_dir():
-            stack.enter_context(locked(_file(root), shared=True))
+            stack.enter_context(locked(file_of(root), shared=True))
         yield
 
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[bool]:
     """Whether nobody uses the environment at `root`; if so, nobody begins to before the end of the block."""
-    with locked(_file(root), A_MOMENT_S) as held:
+    with locked(file_of(root), A_MOMENT_S) as held:
         yield held
 
 
 def is_taken(root: Path) -> bool:
     """Whether somebody uses the environment at `root` now."""
-    with alone(root) as free:
-        return not free
+    return file_of(root).exists() and is_held(file_of(root))
 
 
-def _file(root: Path) -> Path:
-    """Beside the environment, since that may be replaced."""
+def file_of(root: Path) -> Path:
+    """The lock: beside the environment, since that may be replaced."""
     return root.parent / f".{root.name}.lease"

@@ -24,8 +24,10 @@ from typing import Any
 
 from orchestrator.agent.env.fingerprint import fingerprint
 from orchestrator.agent.env.installed import differences, installed, strangers
+from orchestrator.agent.holds import Hold
 from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
 from orchestrator.shared.files import read_json, write_atomically
+from orchestrator.shared.locks import is_held
 from orchestrator.shared.query import ask
 from orchestrator.shared.text import listing
 
@@ -59,6 +61,11 @@ class Store:
 
     def key_lock(self, key: str) -> Path:
         return self.root / f".{key}.lock"
+
+    def is_building(self) -> bool:
+        """Whether an environment is being built."""
+        locks = (job / "lock" for job in self.root.glob(".jobs/*"))
+        return any(lock.exists() and is_held(lock) for lock in locks)
 
     def whole(self) -> list[str]:
         """Keys of all whole environments."""
@@ -107,12 +114,13 @@ def platform() -> str:
     return sysconfig.get_platform()
 
 
-def find(store: Store, request: EnvironmentRequest) -> dict[str, Any]:
+def find(store: Store, request: EnvironmentRequest, hold: Hold) -> dict[str, Any]:
     """{"state": "ready", ...} with the environment for `request`; "absent", or "changed" with the reason.
 
-    Quick: files are listed, none is read and nothing is imported. The environment counts as used now.
+    Quick: files are listed, none is read and nothing is imported. The environment counts as used now, and is held.
     """
     key = store.remembered(identity(request)).get("key")
+    hold.take(*([f"envs/{key}"] if key else []))
     return look_at(store, key) if key else {"state": "absent", "reason": "it was not built here yet"}
 
 

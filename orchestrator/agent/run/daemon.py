@@ -6,24 +6,41 @@ import json
 import os
 import signal
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
+from orchestrator.agent.holds import Hold
 from orchestrator.agent.layout import CANCEL_FILE
 from orchestrator.agent.run import lock, run
 from orchestrator.agent.run.runs import living_agent
 from orchestrator.agent.run.secret_values import Values
+from orchestrator.agent.tidy import tidy
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
 
 
-def start(run_dir: Path, secrets: Values, resumed_by: str | None) -> Mapping[str, Any]:
-    """Start it; {"pid", "run_id", "dead"} once it holds the pod's lock, {"error", ...} where it cannot."""
+@dataclass(frozen=True)
+class Arrival:
+    """What is done when the run has the pod: the laptop's `hold` is but on the run then, and what is more than
+    `max_disk` bytes goes."""
+
+    hold: Hold
+    max_disk: Optional[int]
+
+    def settle(self, run_dir: Path) -> Optional[Mapping[str, Any]]:
+        """What was tidied."""
+        self.hold.exchange(f"runs/{run_dir.name}")
+        return None if self.max_disk is None else tidy.keep_under(run_dir.parent.parent, self.max_disk)
+
+
+def start(run_dir: Path, secrets: Values, resumed_by: str | None, arrival: Arrival) -> Mapping[str, Any]:
+    """Start it; {"pid", "run_id", "dead", "tidied"} once it holds the pod's lock, {"error", ...} where it cannot."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read_end)
-        _detach(run_dir, write_end, secrets, resumed_by)
+        _detach(run_dir, write_end, secrets, resumed_by, arrival)
     os.close(write_end)
     os.waitpid(child, 0)
     with os.fdopen(read_end, "rb") as pipe:
@@ -47,7 +64,7 @@ def cancel(run_dir: Path, by: str, stolen: bool) -> bool:
     return True
 
 
-def _detach(run_dir: Path, report: int, secrets: Values, resumed_by: str | None) -> None:
+def _detach(run_dir: Path, report: int, secrets: Values, resumed_by: str | None, arrival: Arrival) -> None:
     """In the child: become a daemon that runs the plan. Never returns."""
     code = 1
     try:
@@ -55,13 +72,13 @@ def _detach(run_dir: Path, report: int, secrets: Values, resumed_by: str | None)
         if os.fork() == 0:
             _redirect(run_dir / "agent.log")
             os.chdir("/")
-            _run_reporting(run_dir, report, secrets, resumed_by)
+            _run_reporting(run_dir, report, secrets, resumed_by, arrival)
         code = 0
     finally:
         os._exit(code)
 
 
-def _run_reporting(run_dir: Path, report: int, secrets: Values, resumed_by: str | None) -> None:
+def _run_reporting(run_dir: Path, report: int, secrets: Values, resumed_by: str | None, arrival: Arrival) -> None:
     """Run the plan; tell the launcher through `report` that it began, or why not."""
     answered = False
 
@@ -72,9 +89,12 @@ def _run_reporting(run_dir: Path, report: int, secrets: Values, resumed_by: str 
             os.close(report)
             answered = True
 
+    def began(dead: Optional[Mapping[str, Any]]) -> None:
+        tidied = arrival.settle(run_dir)
+        answer({"pid": os.getpid(), "run_id": run_dir.name, "dead": dead, **({"tidied": tidied} if tidied else {})})
+
     try:
-        began = {"pid": os.getpid(), "run_id": run_dir.name}
-        run.execute(run_dir, lambda dead: answer({**began, "dead": dead}), secrets, resumed_by)
+        run.execute(run_dir, began, secrets, resumed_by)
     except lock.Busy as e:
         answer({"error": str(e), "busy": e.holder})
     except Failure as e:

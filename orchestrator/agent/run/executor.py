@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import shutil
 from pathlib import Path
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
@@ -20,7 +19,7 @@ from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.interpreter import Interpreter
-from orchestrator.agent.layout import Layout
+from orchestrator.agent.layout import Layout, cache_key
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import Commands, seen_by
 from orchestrator.agent.run.injection import Injection
@@ -71,7 +70,7 @@ class Executor:
         self._statuses: Dict[str, Status] = {}
         self._run = Run(places.run_dir, devices=routes.devices(plan), sabotage=with_sabotage(plan))
         self._injection = Injection(places, interpreter)
-        cache = places.cache(hashlib.sha256(f"{plan['tree']} {fingerprint}".encode()).hexdigest()[:16])
+        cache = places.cache(cache_key(plan["tree"], fingerprint))
         self._origins = Origins(places, interpreter, manifest, cache)
         self._commands = Commands(plan["commit"], places, interpreter, self._injection.venv, secrets, cache)
         self._sabotage = Sabotage(

@@ -65,7 +65,8 @@ def newest(workdir: Path) -> str | None:
 
 def _run_dirs(workdir: Path) -> Iterator[Path]:
     runs = workdir / "runs"
-    return (d for d in runs.iterdir() if (d / "plan.json").is_file()) if runs.is_dir() else iter(())
+    found = runs.iterdir() if runs.is_dir() else iter(())
+    return (d for d in found if not d.name.startswith(".") and (d / "plan.json").is_file())
 
 
 def _summary(run_dir: Path) -> dict[str, Any]:

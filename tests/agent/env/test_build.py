@@ -21,6 +21,7 @@ import pytest
 from orchestrator.agent.env.build import Builder, Unusable
 from orchestrator.agent.env.progress import Progress
 from orchestrator.agent.env.store import Store, find, identity
+from orchestrator.agent.holds import Hold
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lockfile import Lockfile
 from tests.support.env_pod import EnvPod, python, request
@@ -210,13 +211,13 @@ def test_an_optional_package_that_does_not_work_is_left_out_and_said(
     for required in (True, False):
         asked = request("tool", wheels=[published("2.8.3", url, required)])
         store.job(identity(asked)).mkdir(parents=True)
-        builder = Builder(store, asked, Progress(store.job(identity(asked)) / "progress.jsonl"))
+        builder = Builder(store, asked, Progress(store.job(identity(asked)) / "progress.jsonl"), Hold())
         if required:
             with pytest.raises(Unusable, match="undefined symbol: _ZN3c105Error"):
                 builder.build()
         else:
             builder.build()
-    environment = find(store, asked)["environment"]
+    environment = find(store, asked, Hold())["environment"]
     assert environment["packages"] == {"part": "1.5", "tool": "2.0"}
     assert environment["notes"] == [
         "flash-attn is left out: flash_attn cannot be imported: undefined symbol: _ZN3c105Error"
@@ -247,7 +248,7 @@ def test_offline_builds_again_what_was_there_and_asks_nobody(pod: EnvPod, server
 def test_too_little_room_is_said_before_anything_is_fetched(pod: EnvPod, monkeypatch: pytest.MonkeyPatch) -> None:
     sentence = pod.refused(request("tool", disk_bytes=1 << 60))
     assert sentence.startswith("the environment needs 1073741824.00 GiB of disk below")
-    little = Builder(Store(pod.workdir), request(disk_bytes=1 << 28), Progress(pod.workdir / "progress.jsonl"))
+    little = Builder(Store(pod.workdir), request(disk_bytes=1 << 28), Progress(pod.workdir / "progress.jsonl"), Hold())
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1 << 27))
     with pytest.raises(Failure, match=r"needs 0\.25 GiB of disk below \S+, 0\.12 GiB are free"):
         little.build()
