@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -69,15 +68,15 @@ def test_what_bootstrap_and_prune_show_is_for_people(project: Project) -> None:
     made = project.run("bootstrap", "--pod", "local", "--runbook", "tiny")
     key = project.run("bootstrap", "--pod", "local", "--runbook", "tiny", "--json").json["key"]
     assert made.stdout.startswith(f"environment {key}: Python 3.") and "has part 1.5, tool 1.0\n" in made.stdout
-    kept = project.run("prune", "--pod", "local", "--days", "1")
-    assert "kept: it was used in the last 15 minutes" in kept.stdout
-    assert "0 environments removed, 1 kept; 0 B of disk freed" in kept.stdout
-    then = time.time() - 30 * 86400
-    os.utime(project.root.parent / "workdir" / "envs" / key / "env.json", (then, then))
-    planned = project.run("prune", "--pod", "local", "--days", "1", "--dry-run", "--json").json
-    assert ([e["key"] for e in planned["removed"]], planned["kept"], planned["dry_run"]) == ([key], [], True)
-    gone = project.run("prune", "--pod", "local", "--days", "1")
-    assert " 30 days     removed" in gone.stdout and "1 environment removed, 0 kept; " in gone.stdout
+    kept = project.run("prune", "--pod", "local", "--keep", "0")
+    assert f"kept: environment {key}, " in kept.stdout and ": a laptop is about to use it" in kept.stdout
+    assert "nothing was removed" in kept.stdout
+    for hold in (project.root.parent / "workdir" / "holds").iterdir():
+        hold.unlink()  # as time does
+    planned = project.run("prune", "--pod", "local", "--older-than", "7d", "--dry-run", "--json").json
+    assert "environment" not in {item["kind"] for item in planned["removed"]} and planned["dry_run"]
+    gone = project.run("prune", "--pod", "local", "--keep", "0")
+    assert "removed: 1 environment, " in gone.stdout and "the workdir took " in gone.stdout
     for outcome in (made, kept, gone):
         assert outcome.exit_code == 0 and "{" not in outcome.stdout
 
@@ -93,8 +92,10 @@ def test_neither_a_rebuild_nor_prune_moves_it_from_under_a_run(project: Project,
     while sum(path.stat().st_size > 0 for path in runs.glob("*/stages/use/stdout")) < 2:
         assert time.monotonic() < end and running.poll() is None
         time.sleep(0.05)
-    os.utime(root / "env.json", (0, 0))
-    assert project.run("prune", "--pod", "local", "--days", "1", "--json").json["removed"] == []
+    kept = project.run("prune", "--pod", "local", "--keep", "0", "--json").json["kept"]
+    assert {item["name"]: item["in_use"] for item in kept if item["kind"] == "environment"} == {
+        environment["key"]: "a run uses it"
+    }
     next(root.glob("lib/python*/site-packages/part/inner.py")).unlink()
     refused = project.run("bootstrap", "--pod", "local", "--runbook", "tiny")
     assert refused.exit_code == 4
@@ -105,7 +106,5 @@ def test_neither_a_rebuild_nor_prune_moves_it_from_under_a_run(project: Project,
     stdout, _ = running.communicate(timeout=90)
     assert json.loads(stdout)["verdict"] == "failed", "its environment was changed while it ran"
     assert "it is rebuilt" in validate(project)[1]
-    os.utime(root / "env.json", (0, 0))
-    assert [e["key"] for e in project.run("prune", "--pod", "local", "--days", "1", "--json").json["removed"]] == [
-        environment["key"]
-    ]
+    gone = project.run("prune", "--pod", "local", "--keep", "0", "--json").json["removed"]
+    assert [item["name"] for item in gone if item["kind"] == "environment"] == [environment["key"]]

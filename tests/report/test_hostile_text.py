@@ -19,6 +19,7 @@ from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
 from orchestrator.report import markdown, terminal
 from orchestrator.results import ArtifactResult, Result, Seen
+from orchestrator.shared.answers import KeptItem
 from orchestrator.shared.plan import plan_hash
 from orchestrator.tasks import request as request_task
 from orchestrator.transports.base import Transport
@@ -57,9 +58,12 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
     console.print(terminal.facts({EVIL: [EVIL, {"a": EVIL}]}))
     environment = {"key": EVIL, "profile": EVIL, "python": EVIL, "packages": {EVIL: EVIL}, "notes": [EVIL]}
     console.print(terminal.facts({**environment, "built": {EVIL: EVIL}, "python_version": EVIL, "torch_cuda": EVIL}))
-    summary = {"key": EVIL, "profile": EVIL, "packages": {EVIL: EVIL}, "why": EVIL, "age_s": 1.0, "bytes": 1}
-    pruned = {"removed": [summary], "kept": [summary], "wheels": [{"file": EVIL, "bytes": 1}]}
-    console.print(terminal.facts({**pruned, "dry_run": False, "freed_bytes": 1}))
+    item: KeptItem = {"kind": EVIL, "name": EVIL, "bytes": 1, "in_use": EVIL}
+    console.print(
+        terminal.pruned(
+            {"dry_run": False, "before_bytes": 1, "after_bytes": 1, "free_bytes": 1, "removed": [item], "kept": [item]}
+        )
+    )
     console.print(terminal.runs([{"run_id": EVIL, "pod": EVIL, "state": EVIL}]))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
     assert not CONTROL.search(shown.replace("\n", ""))

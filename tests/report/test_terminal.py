@@ -5,21 +5,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from orchestrator.report import terminal
+from orchestrator.shared.answers import KeptItem, Pruned
 
 GIB = 2**30
-KEPT = {
-    "key": "k1",
-    "profile": "torch28",
-    "bytes": 5 * GIB,
-    "age_s": 130.0,
-    "in_use": True,
-    "packages": {},
-    "why": "a run uses it",
-}
-GONE = {"key": "k2", "profile": None, "bytes": 3 * GIB, "age_s": 40 * 86400.0, "in_use": False, "packages": {}}
 MANAGED = {
     "kind": "managed", "profile": "torch28", "key": "k1", "python": "/w/envs/k1/bin/python",
     "python_version": "3.12.3", "torch_cuda": "12.8", "lock_sha256": "0" * 64, "notes": ["numpy is old"],
@@ -30,8 +21,12 @@ MANAGED = {
 
 
 def lines_of(found: dict[str, Any]) -> list[str]:
+    return text_of(terminal.facts(found))
+
+
+def text_of(shown: RenderableType) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=200, highlight=False).print(terminal.facts(found))
+    Console(file=out, width=200, highlight=False).print(shown)
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
@@ -52,17 +47,23 @@ def test_a_bootstrap_says_which_environment_is_ready() -> None:
 
 
 def test_a_prune_says_what_went_what_stayed_and_why() -> None:
-    wheels = [{"file": "flash_attn-2.8.3+src.sm90-cp312-cp312-linux_x86_64.whl", "bytes": GIB}]
-    pruned = {"dry_run": False, "removed": [GONE], "kept": [KEPT], "wheels": wheels, "freed_bytes": 4 * GIB}
-    assert lines_of(pruned) == [
-        "key profile size unused for",
-        "k2 3.0 GiB 40 days removed",
-        "k1 torch28 5.0 GiB 2 min 10 s kept: a run uses it",
-        "compiled wheel removed: flash_attn-2.8.3+src.sm90-cp312-cp312-linux_x86_64.whl, 1.0 GiB",
-        "1 environment removed, 1 kept; 4.0 GiB of disk freed, downloads included",
+    def item(kind: str, name: str, in_use: str | None = None) -> KeptItem:
+        return {"kind": kind, "name": name, "bytes": GIB, "in_use": in_use}
+
+    found: Pruned = {
+        "dry_run": False, "before_bytes": 9 * GIB, "after_bytes": 4 * GIB, "free_bytes": 50 * GIB,
+        "removed": [item("run", "r1"), item("run", "r2"), item("environment", "k1")],
+        "kept": [item("run", "r4", "it goes on"), item("run", "r3"), item("tree", "t"), item("tree", "u")],
+    }  # fmt: skip
+    assert text_of(terminal.pruned(found)) == [
+        "removed: 2 runs, 2.0 GiB",
+        "removed: 1 environment, 1.0 GiB",
+        "kept: run r4, 1.0 GiB: it goes on",
+        "kept: 1 run, 1.0 GiB",
+        "kept: 2 trees, 2.0 GiB",
+        "the workdir took 9.0 GiB and takes 4.0 GiB; the disk has 50.0 GiB free",
     ]
-    planned = lines_of({**pruned, "dry_run": True, "freed_bytes": 0})
-    assert planned[1].endswith("would be removed") and planned[3].startswith("compiled wheel would be removed: ")
-    assert planned[-1] == "1 environment would be removed, 1 kept"
-    nothing = {"dry_run": False, "removed": [], "kept": [], "wheels": [], "freed_bytes": 0}
-    assert lines_of(nothing) == ["0 environments removed, 0 kept; 0 B of disk freed, downloads included"]
+    planned = text_of(terminal.pruned({**found, "dry_run": True}))
+    assert planned[0] == "would be removed: 2 runs, 2.0 GiB" and "would take 4.0 GiB" in planned[-1]
+    nothing = text_of(terminal.pruned({**found, "removed": [], "kept": []}))
+    assert nothing[0] == "nothing was removed" and len(nothing) == 2

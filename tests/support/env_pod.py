@@ -51,6 +51,12 @@ class EnvPod:
         answer: dict[str, Any] = json.loads(out)
         return answer
 
+    def prune(self, *arguments: str) -> dict[str, Any]:
+        """What the agent removed, or with --dry-run would."""
+        command = [sys.executable, "-I", str(self.agent), "prune", str(self.workdir), *arguments]
+        answer: dict[str, Any] = json.loads(subprocess.check_output(command, timeout=LIMIT_S))
+        return answer
+
     def check(self, request: dict[str, Any]) -> dict[str, Any]:
         return self.call("check", "--workdir", str(self.workdir), input=request)
 

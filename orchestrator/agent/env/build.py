@@ -104,7 +104,7 @@ class Builder:
         for left in self._store.root.glob(".building-*"):
             key = left.name[len(".building-") :].rpartition("-")[0]
             with locked(self._store.key_lock(key), A_MOMENT_S) as held:
-                if held is not None:
+                if held:
                     self._store.discard(left)
 
     def _require_space(self) -> None:

@@ -68,7 +68,7 @@ def build(argv: Sequence[str]) -> int:
     with contextlib.ExitStack() as stack:
         with gate(store.workdir, shared=True):  # who removes things knows from then on that something is built
             held = stack.enter_context(locked(folder / "lock", A_MOMENT_S))
-        if held is None:
+        if not held:
             return _say({"job": job, "started": False})
         for name in ("result.json", "progress.jsonl"):
             if (folder / name).exists():
@@ -76,7 +76,7 @@ def build(argv: Sequence[str]) -> int:
         # A full disk is said here: the detached process could not even write its result.
         with tempfile.TemporaryFile(dir=str(folder)) as room:
             room.write(bytes(_RESULT_BYTES))
-        if not _detach(held):
+        if not _detach():
             _run_build(store, request, folder, options.hold)
     return _say({"job": job, "started": True})
 
@@ -159,7 +159,7 @@ def _say(answer: Mapping[str, Any]) -> int:
     return 0
 
 
-def _detach(held: int) -> bool:
+def _detach() -> bool:
     """Go on in a process of its own session, which keeps the lock; True in the one that answers."""
     if os.fork() > 0:
         return True
@@ -167,7 +167,6 @@ def _detach(held: int) -> bool:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    os.set_inheritable(held, False)
     return False
 
 

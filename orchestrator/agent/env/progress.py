@@ -66,15 +66,14 @@ class Progress:
 
 
 def read_progress(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Whole lines from byte `offset` on, and the offset after them."""
+    """Whole lines from byte `offset` on, and the offset after them; another build may have begun the file anew."""
     try:
-        with path.open("rb") as f:
-            f.seek(offset)
-            data = f.read()
+        data = path.read_bytes()
     except FileNotFoundError:
         return [], offset
-    whole = data[: data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
+    begin = offset if data[:offset].endswith(b"\n") and len(data) >= offset else 0
+    end = data.rfind(b"\n") + 1
+    return [json.loads(line) for line in data[begin:end].splitlines()], end
 
 
 def run(

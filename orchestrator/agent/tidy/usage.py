@@ -22,6 +22,7 @@ class Usage:
         self._shared: DefaultDict[str, Set[int]] = defaultdict(set)
         self._bytes: Dict[int, int] = {}
         self._users: Counts[int] = Counter()
+        links: Counts[int] = Counter()  # that were not seen
         paths = {path for item in items for path in item.paths}
         for name, entry in walk(workdir):
             with contextlib.suppress(FileNotFoundError):
@@ -29,10 +30,13 @@ class Usage:
                 path = _place(name, paths)
                 if status.st_nlink == 1:
                     self._own[path] += status.st_blocks * _BLOCK
-                elif status.st_ino not in self._shared[path]:
+                    continue
+                links[status.st_ino] += 1 if status.st_ino in links else 1 - status.st_nlink
+                if status.st_ino not in self._shared[path]:
                     self._shared[path].add(status.st_ino)
                     self._users[status.st_ino] += 1
                     self._bytes[status.st_ino] = status.st_blocks * _BLOCK
+        self._elsewhere = {inode for inode, missing in links.items() if missing < 0}
         self.total = sum(self._own.values()) + sum(self._bytes.values())
 
     def size(self, item: Item) -> int:
@@ -41,8 +45,9 @@ class Usage:
         return sum(self._own[path] for path in item.paths) + sum(self._bytes[inode] for inode in inodes)
 
     def is_alone(self, item: Item) -> bool:
-        """Whether no other item shares a file with this one."""
-        return all(self._users[inode] == 1 for path in item.paths for inode in self._shared.get(path, ()))
+        """Whether nobody else shares a file with this item, in the workdir or elsewhere."""
+        inodes = set().union(*(self._shared.get(path, set()) for path in item.paths))
+        return inodes.isdisjoint(self._elsewhere) and all(self._users[inode] == 1 for inode in inodes)
 
     def remove(self, item: Item) -> int:
         """Count the item no more; what that gives back."""

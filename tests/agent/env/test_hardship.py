@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.env import commands, lease
-from orchestrator.agent.env.store import Store
+from orchestrator.agent.env.store import Store, identity
+from orchestrator.shared.locks import locked
 from tests.support import proc
 from tests.support.env_pod import EnvPod, request
 from tests.support.waiting import wait_for
@@ -174,17 +175,37 @@ def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPo
     listed = pod.call("list", "--workdir", str(pod.workdir))["environments"]
     assert [e["key"] for e in listed] == [recent["key"], old["key"], used["key"]]
     assert all(e["bytes"] > 0 for e in listed)
+    week = ["--older-than", str(7 * 86400)]
     with lease.taken(Path(used["root"])):
-        pruned = pod.call("prune", "--workdir", str(pod.workdir), "--days", "7")
-    assert [e["key"] for e in pruned["removed"]] == [old["key"]]
+        planned = pod.prune(*week, "--dry-run")
+        assert Path(old["root"]).exists()
+        pruned = pod.prune(*week)
+    assert [(e["kind"], e["name"]) for e in pruned["removed"]] == [("environment", old["key"])]
     assert not Path(old["root"]).exists()
     assert pod.check(request("part"))["state"] == "absent"
-    assert {e["key"]: e["in_use"] for e in pruned["kept"]} == {used["key"]: True, recent["key"]: False}
-    why = {e["key"]: e["why"] for e in pruned["kept"]}
-    assert why == {used["key"]: "a run uses it", recent["key"]: "it was used in the last 15 minutes"}
-    assert pruned["freed_bytes"] > 0
+    kept = {e["name"]: e["in_use"] for e in pruned["kept"] if e["kind"] == "environment"}
+    assert kept == {used["key"]: "a run uses it", recent["key"]: None}
+    assert pruned["before_bytes"] > pruned["after_bytes"] == planned["after_bytes"]
     assert pod.check(request("tool"))["state"] == "ready", "what is left is undisturbed"
     assert pod.build(request("part"))["key"] == old["key"], "a trimmed cache still works"
+    shared = {e["name"] for e in pod.prune("--keep", "0")["removed"] if e["kind"] == "download"}
+    assert "uv" in shared, "the cache goes with the last environment"
+    assert pod.build(request("tool"))["key"] == recent["key"]
+
+
+def test_a_build_that_is_under_way_is_joined_and_not_swept_away(pod: EnvPod) -> None:
+    """Who began the same was let in too, and who began another removed what was half made."""
+    store = Store(pod.workdir)
+    job = store.job(identity(request("tool")))
+    half = store.root / ".building-k-1"
+    half.mkdir(parents=True)
+    with locked(job / "lock"), locked(store.key_lock("k")):
+        started = pod.call("build", "--workdir", str(pod.workdir), input=request("tool"))
+        assert started == {"job": job.name, "started": False}
+        pod.build(request("part"))
+        assert half.is_dir()
+    pod.build(request("tool"))
+    assert not half.exists()
 
 
 def test_what_goes_while_environments_are_listed_does_not_matter(
@@ -214,22 +235,6 @@ def test_what_goes_while_environments_are_listed_does_not_matter(
     finally:
         over.set()
         thread.join()
-
-
-def test_pruning_by_size_takes_the_longest_unused_first(pod: EnvPod) -> None:
-    older, newer = pod.build(request("tool<2")), pod.build(request("part"))
-    _age(older, days=2)
-    _age(newer, days=1)
-    size = {e["key"]: e["bytes"] for e in pod.call("list", "--workdir", str(pod.workdir))["environments"]}
-    keep = ["--keep-bytes", str(size[newer["key"]])]
-    planned = pod.call("prune", "--workdir", str(pod.workdir), *keep, "--dry-run")
-    assert Path(older["root"]).exists()
-    pruned = pod.call("prune", "--workdir", str(pod.workdir), *keep)
-    for answer in (planned, pruned):
-        assert [e["key"] for e in answer["removed"]] == [older["key"]]
-        assert [(e["key"], e["why"]) for e in answer["kept"]] == [(newer["key"], "there is room for it")]
-    assert (planned["dry_run"], pruned["dry_run"]) == (True, False)
-    assert not Path(older["root"]).exists()
 
 
 def test_the_pods_own_python_is_asked_for_what_it_has(pod: EnvPod) -> None:

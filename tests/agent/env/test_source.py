@@ -240,3 +240,14 @@ def toolkit(folder: Path, release: str) -> None:
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
     nvcc.chmod(0o755)
+
+
+def test_progress_of_another_build_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Whoever waits knows an offset of the build before."""
+    path = tmp_path / "progress.jsonl"
+    path.write_text('{"text": "one"}\n{"text": "half')
+    assert read_progress(path, 0) == ([{"text": "one"}], 16)
+    path.write_text('{"text": "another one"}\n')
+    for offset in (16, 500):
+        assert read_progress(path, offset) == ([{"text": "another one"}], 24)
+    assert read_progress(path, 24) == ([], 24)
