@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from orchestrator.config.inventory import Pod
+from orchestrator.errors import CommandTimeout, ContactLost, NsaPodError, PodBusy, Unreachable
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.facts import PodFacts, broken_promises, probe
 from orchestrator.store.hostkeys import Trust
@@ -38,7 +39,15 @@ class PodSession:
             self._was_opened = True
             if accepts:
                 self.progress.warn(f"the host key of pod {self.pod.name!r} is {transport.fingerprint}, and is accepted")
-            yield install_agent(transport, self._token)
+            agent = install_agent(transport, self._token)
+            try:
+                yield agent
+            except (ContactLost, Unreachable, CommandTimeout, PodBusy):  # it may be gone on with
+                raise
+            except NsaPodError:
+                with suppress(NsaPodError):
+                    agent.let_go()
+                raise
 
     def facts(self, agent: Agent) -> PodFacts:
         """The pod's facts, held against the inventory's promises."""

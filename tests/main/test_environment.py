@@ -27,6 +27,12 @@ USE = """
     while os.path.exists(os.environ["WAIT"]):
         time.sleep(0.05)
 """
+LINKS = """
+    import os, pathlib, tool as linked
+    for path in list(pathlib.Path(linked.__file__).parent.parent.rglob("*")):
+        if path.is_file():
+            os.link(path, f"{os.environ['TMPDIR']}/{path.name}-{path.stat().st_ino}")
+"""
 
 
 @pytest.fixture
@@ -60,6 +66,15 @@ def test_an_environment_changed_by_hand_is_rebuilt_and_that_is_said(project: Pro
         again, stderr = validate(project)
         assert f"was changed since it was verified: {said}; it is rebuilt" in stderr
         assert (again["key"], again["packages"]) == (environment["key"], {"part": "1.5", "tool": "1.0"})
+    assert "rebuilt" not in validate(project)[1]
+
+
+def test_hard_links_that_a_stage_makes_are_no_change(project: Project) -> None:
+    """As `cp -al` of an environment does, or a cleaned cache."""
+    environment, _ = validate(project)
+    project.commit({"use.py": LINKS + USE.strip("\n")})
+    again, stderr = validate(project)
+    assert (again["key"], "changed" in stderr) == (environment["key"], False)
     assert "rebuilt" not in validate(project)[1]
 
 

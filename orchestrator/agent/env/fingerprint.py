@@ -1,4 +1,9 @@
-"""A cheap fingerprint of an environment's files, to notice that something was installed, edited or removed."""
+"""A cheap fingerprint of an environment's files, to notice that something was installed, edited or removed.
+
+Its first half is of names, sizes, link targets and both times, its second half leaves the change times out. Those also
+change where a file gets or loses a hard link (a copy by `cp -al`, the installer's cache cleaned): where only they
+differ, contents decide (`is_same`).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,25 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable, Iterable, Tuple
 
+from orchestrator.agent.env.installed import is_as_recorded
 from orchestrator.shared.files import walk
 
+_HALF = 32
 _CODE = (".py", ".so", ".pyd", ".abi3.so")
 
 
 def fingerprint(root: Path) -> str:
     """Fingerprint of a managed environment: all files of its site-packages and bin, and its pyvenv.cfg.
 
-    `root` is the environment's directory. Names, sizes, link targets and both times go into it, not contents: the
-    change time cannot be set back by an edit that restores the modification time. Sha256 in hex.
+    `root` is the environment's directory. Contents do not go into it: the change time cannot be set back by an edit
+    that restores the modification time. Two halves of a sha256 in hex.
     """
     root = Path(root)
     libraries = [lib for lib in sorted(root.glob("lib*")) if not lib.is_symlink()]  # lib64 is often a link to lib
     packages = [found for lib in libraries for found in sorted(lib.glob("python*/site-packages"))]
-    return _digest((top, root) for top in (root / "bin", root / "pyvenv.cfg", *packages))
+    return "".join(_digest((top, root) for top in (root / "bin", root / "pyvenv.cfg", *packages)))
 
 
 def system_fingerprint(directories: Iterable[str], editables: Iterable[str] = ()) -> str:
@@ -34,12 +41,19 @@ def system_fingerprint(directories: Iterable[str], editables: Iterable[str] = ()
     tops = [Path(d) for d in sorted(set(directories))]
     installed = _digest(((top, top.parent) for top in tops), skip=lambda folder: folder.endswith("__pycache__"))
     targets = [(Path(target), Path(target).parent) for target in editables]
-    return _digest_of_code(installed, targets) if targets else installed
+    if targets:  # of these nobody has recorded what they hold
+        code = _digest(targets, skip=_holds_no_code, only=lambda name: name.endswith(_CODE))[0]
+        installed = tuple(hashlib.sha256(f"{half} {code}".encode()).hexdigest()[:_HALF] for half in installed)
+    return "".join(installed)
 
 
-def _digest_of_code(before: str, targets: Iterable[tuple[Path, Path]]) -> str:
-    digest = _digest(targets, skip=_holds_no_code, only=lambda name: name.endswith(_CODE))
-    return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
+def is_same(recorded: str, found: str, sites: Iterable[Path]) -> bool:
+    """Whether `found` is of the same files as `recorded`. Where no more than change times differ, all that is installed
+    in `sites` must be what the packages' RECORDs say.
+    """
+    if recorded == found:
+        return True
+    return recorded[_HALF:] == found[_HALF:] and all(map(is_as_recorded, sites))
 
 
 def _holds_no_code(folder: str) -> bool:
@@ -52,9 +66,10 @@ def _digest(
     tops: Iterable[tuple[Path, Path]],
     skip: Callable[[str], bool] = lambda folder: False,
     only: Callable[[str], bool] = lambda name: True,
-) -> str:
-    """Digest of all files below each top (or the top itself, if it is a file), named from its base."""
-    digest = hashlib.sha256()
+) -> Tuple[str, ...]:
+    """With and without change times: of all files below each top (or the top itself, if it is a file), named from its
+    base."""
+    digests = hashlib.sha256(), hashlib.sha256()
     for top, base in tops:
         name = os.path.relpath(top, base)
         found = (
@@ -63,12 +78,15 @@ def _digest(
         lines = sorted(_line(*file) for file in found)
         if top.is_file():
             lines = [_line(name, str(top), os.lstat(top))]
-        digest.update("\n".join(lines).encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+        for n, digest in enumerate(digests):
+            digest.update("\n".join(line[n] for line in lines).encode("utf-8", "surrogateescape"))
+    return tuple(digest.hexdigest()[:_HALF] for digest in digests)
 
 
-def _line(name: str, path: str, status: os.stat_result) -> str:
+def _line(name: str, path: str, status: os.stat_result) -> Tuple[str, str]:
+    """With and without the change time."""
     target = os.readlink(path) if stat.S_ISLNK(status.st_mode) else ""
     # Environments share files with the installer's cache by hard links: each link made or removed changes that time.
     changed = status.st_ctime_ns if status.st_nlink == 1 else 0
-    return f"{name}\0{status.st_mode}\0{status.st_size}\0{status.st_mtime_ns}\0{changed}\0{target}"
+    line = f"{name}\0{status.st_mode}\0{status.st_size}\0{status.st_mtime_ns}\0"
+    return f"{line}{changed}\0{target}", f"{line}{target}"

@@ -30,29 +30,41 @@ def site_packages(root: Path) -> Path:
 
 def installed(root: Path) -> dict[str, str]:
     """Name -> version of every distribution, from the names of their dist-info directories."""
-    return {name: version for name, version, _ in _distributions(root)}
+    return {name: version for name, version, _ in _distributions(site_packages(root))}
 
 
 def differences(root: Path) -> list[tuple[str, str]]:
     """(package, file) of each file that is missing or whose content is not what its package's RECORD says."""
-    site = site_packages(root)
-    recorded = ((name, *entry) for name, _, folder in _distributions(root) for entry in _listed(folder))
+    return _differences(site_packages(root))
+
+
+def strangers(root: Path) -> list[str]:
+    """Files below site-packages that no package's RECORD lists, but for bytecode."""
+    return _strangers(site_packages(root))
+
+
+def is_as_recorded(site: Path) -> bool:
+    """Whether the packages' RECORDs list all that is in a site-packages, with the content that it has."""
+    return not _strangers(site) and not _differences(site)
+
+
+def _differences(site: Path) -> list[tuple[str, str]]:
+    recorded = ((name, *entry) for name, _, folder in _distributions(site) for entry in _listed(folder))
     entries = [entry for entry in recorded if entry[2]]
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
         wrong = pool.map(lambda entry: _sha256(site / entry[1]) != entry[2], entries)
         return [entries[i][:2] for i, is_wrong in enumerate(wrong) if is_wrong]
 
 
-def strangers(root: Path) -> list[str]:
-    """Files below site-packages that no package's RECORD lists, but for bytecode."""
-    owned = {file for _, _, folder in _distributions(root) for file, _ in _listed(folder)}
-    found = (name for name, _ in walk(site_packages(root)) if not name.endswith(".pyc"))
+def _strangers(site: Path) -> list[str]:
+    owned = {file for _, _, folder in _distributions(site) for file, _ in _listed(folder)}
+    found = (name for name, _ in walk(site) if not name.endswith(".pyc"))
     return sorted(name for name in found if name not in owned and name not in _OF_THE_ENVIRONMENT)
 
 
-def _distributions(root: Path) -> Iterator[tuple[str, str, Path]]:
+def _distributions(site: Path) -> Iterator[tuple[str, str, Path]]:
     """(name, version, dist-info directory)."""
-    for folder in sorted(site_packages(root).glob("*.dist-info")):
+    for folder in sorted(site.glob("*.dist-info")):
         match = _DIST_INFO.match(folder.name)
         if match:
             yield canonical(match["name"]), match["version"], folder

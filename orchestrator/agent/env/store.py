@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env.fingerprint import fingerprint
-from orchestrator.agent.env.installed import differences, installed, strangers
+from orchestrator.agent.env.fingerprint import fingerprint, is_same
+from orchestrator.agent.env.installed import differences, installed, site_packages, strangers
 from orchestrator.agent.holds import Hold
 from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
 from orchestrator.shared.files import read_json, write_atomically
@@ -133,8 +133,19 @@ def look_at(store: Store, key: str) -> dict[str, Any]:
     reason = _broken_python(root, manifest) or _changed(root, manifest)
     if reason:
         return {"state": "changed", "reason": f"environment {key} was changed since it was verified: {reason}"}
-    os.utime(root / "env.json")
+    manifest = _used(root, manifest)
     return {"state": "ready", "environment": describe(root, manifest)}
+
+
+def _used(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest, marked as used now; links that came or went are not looked into again."""
+    found = fingerprint(root)
+    if found == manifest["fingerprint"]:
+        os.utime(root / "env.json")
+        return manifest
+    again = {**manifest, "fingerprint": found}
+    write_atomically(root / "env.json", json.dumps(again, indent=1, sort_keys=True))
+    return again
 
 
 def describe(root: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _broken_python(root: Path, manifest: Mapping[str, Any]) -> str | None:
 
 
 def _changed(root: Path, manifest: Mapping[str, Any]) -> str | None:
-    if fingerprint(root) == manifest["fingerprint"]:
+    if is_same(manifest["fingerprint"], fingerprint(root), [site_packages(root)]):
         return None
     found, expected = installed(root), manifest["packages"]
     versions = [

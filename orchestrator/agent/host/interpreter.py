@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import AbstractSet, Any, Iterable, Mapping
 
 from orchestrator.agent.env import editable
-from orchestrator.agent.env.fingerprint import fingerprint, system_fingerprint
+from orchestrator.agent.env.fingerprint import fingerprint, is_same, system_fingerprint
 from orchestrator.shared.failure import Failure
 
 _TIMEOUT_S = 120
@@ -60,6 +60,11 @@ class Interpreter:
     def fingerprint(self) -> str:
         """Of the files that are installed for it now."""
         return fingerprint(Path(self.root)) if self.root else system_fingerprint(self.sites, self.editables)
+
+    def still(self, recorded: str) -> str | None:
+        """Its fingerprint now, if what is installed is what had the fingerprint `recorded`; None if it is not."""
+        found = self.fingerprint()
+        return found if is_same(recorded, found, map(Path, self.sites)) else None
 
     def without_editables_of(self, names: AbstractSet[str]) -> Interpreter:
         """Without the editable installations of packages called so: a stage that takes those from there is `invalid`,

@@ -264,9 +264,11 @@ class Executor:
 
     def _environment_ok(self) -> bool:
         try:
-            return self._interpreter.fingerprint() == self._fingerprint
+            found = self._interpreter.still(self._fingerprint)
         except OSError:  # files that go away while they are listed are a change too
             return False
+        self._fingerprint = found or self._fingerprint  # what took long to tell is told once
+        return found is not None
 
     def _record(self, stage: Stage, record: StageRecord) -> None:
         record["overwritten"] = record["overwritten"][:_MOST_NAMED]  # a journal line has an end, however many there are

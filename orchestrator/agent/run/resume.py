@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
 from orchestrator.agent.evidence.secret_files import take_away
+from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import CANCEL_FILE, Layout
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.events import Cancelled, Event
@@ -32,13 +33,13 @@ class Past:
     events: List[Event]
     records: Dict[str, Dict[str, Any]]
 
-    def require_same(self, gpus: Sequence[Mapping[str, Any]], fingerprint: str) -> None:
+    def require_same(self, gpus: Sequence[Mapping[str, Any]], python: Interpreter) -> None:
         """Failure unless this is the same machine and environment, and the finished stages' files are as recorded."""
         then, now = (_uuids(found) for found in (self._latest("run_started")["gpus"], gpus))
         if then != now:
             raise Failure(f"it began on {_named(then)}, and the pod has {_named(now)} now: start a new run")
         checked = self._latest("environment_checked")
-        if checked and checked["fingerprint"] != fingerprint:
+        if checked and not python.still(checked["fingerprint"]):
             raise Failure("the environment's installed files are not those that it began with: start a new run")
         for name, found in self.records.items():
             for file in found["files"]:

@@ -147,7 +147,7 @@ def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
         manifest = _make_tree(run.plan, run.places)
         _tell_tree(journal, run.plan, manifest)
         python = _inspect(run)
-        return _Ground(manifest, python, _tell_environment(journal, python, python.fingerprint()), {})
+        return _Ground(manifest, python, _tell_environment(journal, python), {})
 
     return journal, prepare_ground
 
@@ -157,8 +157,7 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
     past = resume.look(run.plan, run.places)
     beginning = _beginning(run.plan)
     python = _inspect(run)
-    fingerprint = python.fingerprint()
-    past.require_same(beginning["gpus"], fingerprint)
+    past.require_same(beginning["gpus"], python)
     past.put_aside(run.plan["stages"], run.secrets.redactor)
     manifest = _make_tree(run.plan, run.places)
     journal = Journal(run.places.journal, run.secrets.redactor.clean, past.data)
@@ -166,7 +165,7 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
     def prepare_ground() -> _Ground:
         journal.append(RunResumed(event="run_resumed", by=by, finished=list(past.records), **beginning))
         _tell_tree(journal, run.plan, manifest)
-        return _Ground(manifest, python, _tell_environment(journal, python, fingerprint), past.records)
+        return _Ground(manifest, python, _tell_environment(journal, python), past.records)
 
     return journal, prepare_ground
 
@@ -183,14 +182,12 @@ def _tell_tree(journal: Journal, plan: Plan, manifest: tree.Manifest) -> None:
     journal.append(TreeChecked(event="tree_checked", ok=True, tree=plan["tree"], files=len(manifest)))
 
 
-def _tell_environment(journal: Journal, python: interpreter.Interpreter, fingerprint: str) -> str:
+def _tell_environment(journal: Journal, python: interpreter.Interpreter) -> str:
     """The fingerprint that the environment must keep."""
-    expected = interpreter.recorded_fingerprint(python) or fingerprint
-    journal.append(
-        EnvironmentChecked(
-            event="environment_checked", fingerprint=fingerprint, ok=fingerprint == expected, python=python.version
-        )
-    )
+    expected = interpreter.recorded_fingerprint(python) or python.fingerprint()
+    ok = python.still(expected) is not None
+    found = expected if ok else python.fingerprint()
+    journal.append(EnvironmentChecked(event="environment_checked", fingerprint=found, ok=ok, python=python.version))
     return expected
 
 
