@@ -50,8 +50,6 @@ def _tree_hash(argv: List[str]) -> int:
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
     args.hold.take(_below(args.directory))
-    if not Path(args.directory).is_dir():
-        return _say({"tree": "", "files": 0, "wrong": f"there is no directory {args.directory}"})
     manifest = tree.scan(_directory(args.directory))
     found = tree.tree_hash(manifest, args.submodules)
     wrong = tree.wrong_hash(manifest, args.tree, args.submodules) if args.tree else None

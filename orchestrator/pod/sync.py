@@ -66,8 +66,14 @@ class _Target:
     contents: Contents
 
     def is_whole(self) -> bool:
-        """Whether the tree on the pod is still what its name says."""
-        return self.agent.call(TreeHash, "tree-hash", f"{self.trees}/{self.tree}", *self._expected())["wrong"] is None
+        """Whether the tree on the pod is still what its name says; not if it was removed since it was listed."""
+        try:
+            found = self.agent.call(TreeHash, "tree-hash", f"{self.trees}/{self.tree}", *self._expected())
+        except IntegrityError:
+            raise
+        except PodError:
+            return False
+        return found["wrong"] is None
 
     def push(self, difference: Change, base: str | None) -> PushStats:
         """Send what differs from `base`, and let the pod verify the whole before it gets its name."""

@@ -185,7 +185,8 @@ def test_environments_are_listed_and_old_ones_removed_but_none_in_use(pod: EnvPo
     assert pod.check(request("part"))["state"] == "absent"
     kept = {e["name"]: e["in_use"] for e in pruned["kept"] if e["kind"] == "environment"}
     assert kept == {used["key"]: "a run uses it", recent["key"]: None}
-    assert pruned["before_bytes"] > pruned["after_bytes"] == planned["after_bytes"]
+    assert pruned["before_bytes"] > pruned["after_bytes"]
+    assert 0 <= planned["after_bytes"] - pruned["after_bytes"] < 1 << 14, "what was remembered of it goes too"
     assert pod.check(request("tool"))["state"] == "ready", "what is left is undisturbed"
     assert pod.build(request("part"))["key"] == old["key"], "a trimmed cache still works"
     shared = {e["name"] for e in pod.prune("--keep", "0")["removed"] if e["kind"] == "download"}
