@@ -93,4 +93,7 @@ def test_a_link_that_comes_or_goes_is_no_change(
 
 
 def test_what_an_older_agent_recorded_is_the_same_only_to_the_letter(root: Path) -> None:
-    assert not is_same("0" * 64, fingerprint(root), [(root / MODULE).parent])
+    sites, now = [(root / MODULE).parent], fingerprint(root)
+    assert is_same(now[:32] + "0" * 32, now, sites)
+    link(root)
+    assert not is_same(now[:32] + "0" * 32, fingerprint(root), sites)
