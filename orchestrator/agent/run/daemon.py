@@ -15,7 +15,6 @@ from orchestrator.agent.layout import CANCEL_FILE
 from orchestrator.agent.run import lock, run
 from orchestrator.agent.run.runs import living_agent
 from orchestrator.agent.run.secret_values import Values
-from orchestrator.agent.tidy import tidy
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
 
@@ -31,7 +30,11 @@ class Arrival:
     def settle(self, run_dir: Path) -> Optional[Mapping[str, Any]]:
         """What was tidied."""
         self.hold.exchange(f"runs/{run_dir.name}")
-        return None if self.max_disk is None else tidy.keep_under(run_dir.parent.parent, self.max_disk)
+        if self.max_disk is None:
+            return None
+        from orchestrator.agent.tidy import tidy
+
+        return tidy.keep_under(run_dir.parent.parent, self.max_disk)
 
 
 def start(run_dir: Path, secrets: Values, resumed_by: str | None, arrival: Arrival) -> Mapping[str, Any]:
