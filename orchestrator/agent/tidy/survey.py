@@ -26,6 +26,7 @@ ABANDONED_S = 300.0
 """A transfer that has written nothing for so long has ended: one that stalls is given up sooner."""
 _BEGINS_S = 900.0
 _OLD_AGENT_S = 86400.0
+_SAYS_S, _PAUSE_S = 2.0, 0.02  # whoever takes the lock writes into it next, and empties it before letting go
 _NAMED = re.compile(r"(?:envs|layers|python)/[^/\s]+")
 _CACHE = re.compile(r"[0-9a-f]{16}")
 _WORKSPACE = ("tree", "venv", "injected", "builds")
@@ -72,7 +73,8 @@ def survey(workdir: Path) -> List[Item]:
         *_agents(workdir, runs, building),
         *_leftovers(workdir, runs, building),
     ]
-    return [_seen(item, held, last) for last in [_last_uses(runs)] for item in found]
+    last = _last_uses(runs)
+    return [_seen(item, held, last) for item in found]
 
 
 def _seen(item: Item, held: Set[str], last: Mapping[str, float]) -> Item:
@@ -91,10 +93,7 @@ def _last_uses(runs: Iterable[Item]) -> Dict[str, float]:
 
 
 def _runs(workdir: Path) -> Iterator[Item]:
-    holder = lock.holder(workdir)
-    if holder is not None and not holder.get("run_id"):
-        raise Failure(f"{workdir} is held by an unknown run: wait until it has ended")
-    going = holder["run_id"] if holder else None
+    going = _going(workdir)
     for folder in _visible(workdir / "runs"):
         if not (folder / "plan.json").is_file():
             continue
@@ -107,6 +106,18 @@ def _runs(workdir: Path) -> Iterator[Item]:
             in_use = "it is about to begin"
         paths = (f"runs/{folder.name}", *_workspace(folder))
         yield Item("run", paths, used, frozenset(_needs(folder, workdir, going=folder.name == going)), in_use)
+
+
+def _going(workdir: Path) -> Optional[str]:
+    """The run that has the pod; Failure if somebody has it who does not say for which."""
+    end = time.monotonic() + _SAYS_S
+    holder = lock.holder(workdir)
+    while holder is not None and not holder.get("run_id"):
+        if time.monotonic() > end:
+            raise Failure(f"{workdir} is held by an unknown run: wait until it has ended")
+        time.sleep(_PAUSE_S)
+        holder = lock.holder(workdir)
+    return str(holder["run_id"]) if holder else None
 
 
 def _workspace(run_dir: Path) -> Iterator[str]:
