@@ -62,6 +62,7 @@ def disk_of(workdir: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.process
 def test_nothing_that_is_in_use_or_queued_is_lost_in_random_interleavings(
     tmp_path: Path, uv: Path, index: str, laptop: Path
@@ -108,6 +109,7 @@ def test_nothing_that_is_in_use_or_queued_is_lost_in_random_interleavings(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.process
 def test_after_fifty_commits_the_pod_takes_as_much_as_after_one(tmp_path: Path, laptop: Path) -> None:
     project = new_project(tmp_path, {})
