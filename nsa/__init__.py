@@ -4,8 +4,11 @@ from nsa import ops, reference, routing
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
 from nsa.module import NativeSparseAttention
-from nsa.ops import nsa_attention
+from nsa.ops import nsa_attention, nsa_decode
 from nsa.routing import explain_routing
+
+__version__ = "0.1.0"
+"""That of `nsa-pod` too, which it is released with."""
 
 __all__ = [
     "NSACache",
@@ -13,6 +16,7 @@ __all__ = [
     "NativeSparseAttention",
     "explain_routing",
     "nsa_attention",
+    "nsa_decode",
     "ops",
     "reference",
     "routing",

@@ -133,7 +133,11 @@ class NSACache:
             page_size: tokens of a page, a multiple of l_sel and of d: sequences then take pages from a common pool as
                 they grow. None keeps one contiguous buffer.
         """
-        if min(batch, n_kv_heads, dk, dv, capacity) < 1:
+        checks.sizes(NAME, config)
+        numbers = batch, n_kv_heads, dk, dv, capacity
+        if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
+            raise TypeError(f"{NAME}: batch, n_kv_heads, dk, dv and capacity must be integers, got {list(numbers)}")
+        if min(numbers) < 1:
             raise ValueError(
                 f"{NAME}: batch, n_kv_heads, dk, dv and capacity must be at least 1, "
                 f"got {batch}, {n_kv_heads}, {dk}, {dv} and {capacity}"
@@ -257,7 +261,10 @@ class NSACache:
 
     def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
-        real = [tokens] * self.batch if counts is None else [int(count) for count in counts]
+        try:
+            real = [tokens] * self.batch if counts is None else [int(count) for count in counts]
+        except (TypeError, ValueError):
+            raise TypeError(f"{NAME}: counts must be {self.batch} integers, got {counts!r}") from None
         if len(real) != self.batch or any(not 0 <= count <= tokens for count in real):
             raise ValueError(f"{NAME}: counts must be {self.batch} integers from 0 to {tokens}, got {real}")
         return Arrivals(self._lengths, real, tokens)
@@ -297,6 +304,7 @@ class NSACache:
 
     @staticmethod
     def _check(name: str, x: Tensor, tokens: torch.Size, held: Tensor) -> None:
+        checks.tensor(NAME, name, x)
         expected = [held.shape[0], *tokens, *held.shape[2:]]
         if list(x.shape) != expected:
             raise ValueError(f"{NAME}: {name} must have the shape {expected}, got {list(x.shape)}")

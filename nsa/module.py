@@ -12,8 +12,10 @@ from nsa import blocks, ops, rope, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
+from nsa.ops import checks
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
+NAME = "NativeSparseAttention"
 GATES = ("sigmoid", "softmax")
 
 
@@ -103,12 +105,15 @@ class NativeSparseAttention(nn.Module):
 
         Raises:
             ValueError: sizes or names that have no meaning.
+            TypeError: another type.
         """
         super().__init__()
+        _check_sizes(dim=dim, n_heads=n_heads, n_kv_heads=n_kv_heads, dk=dk, dv=dv)
         dk = dim // n_heads if dk is None else dk
         dv = dk if dv is None else dv
         _check(n_heads, n_kv_heads, dk, phi, gate, rope_base)
         self.config = NSAConfig() if config is None else config
+        checks.sizes(NAME, self.config)
         self.n_heads, self.n_kv_heads, self.dk, self.dv = n_heads, n_kv_heads, dk, dv
         self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
         self.backend, self.strict, self.deterministic = backend, strict, deterministic
@@ -133,15 +138,16 @@ class NativeSparseAttention(nn.Module):
         """Attention of x [B,T,dim] to itself and to what the cache holds.
 
         Args:
-            x: the tokens; with a cache, those that follow its own (no gradients then).
+            x: the tokens; with a cache, those that follow its own (a backward pass is an error then).
             cache: of `new_cache`; takes the tokens in.
-            cu_seqlens: borders of packed sequences, int32 [N+1]; B is 1, and there is no cache.
+            cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1, and there is no cache.
             counts: with a cache, integers [B]: of entry b only the first counts[b] tokens are real.
 
         Returns:
             [B,T,dim].
         """
-        self._check_call(cache, cu_seqlens, counts)
+        self._check_call(x, cache, cu_seqlens, counts)
+        cu_seqlens = checks.borders(NAME, cu_seqlens, x)
         start = torch.zeros(len(x), dtype=torch.int64, device=x.device) if cache is None else cache.lengths
         where = {"q_start": start} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
         positions = blocks.token_positions(*x.shape[:2], **where)
@@ -169,21 +175,25 @@ class NativeSparseAttention(nn.Module):
         )  # fmt: skip
 
     def _check_call(
-        self, cache: NSACache | None, cu_seqlens: Tensor | None, counts: Sequence[int] | Tensor | None
+        self, x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None, counts: Sequence[int] | Tensor | None
     ) -> None:
-        name = "NativeSparseAttention"
+        checks.shape(NAME, "x", x, "[B,T,dim]")
+        if x.shape[2] != self.to_q.in_features:
+            raise ValueError(f"{NAME}: x must have the shape [B,T,{self.to_q.in_features}], got {list(x.shape)}")
         if cache is None:
             if counts is not None:
-                raise ValueError(f"{name}: counts are of a step with a cache")
+                raise ValueError(f"{NAME}: counts are of a step with a cache")
             return
+        if not isinstance(cache, NSACache):
+            raise TypeError(f"{NAME}: cache must be an NSACache, got {type(cache).__name__}")
         if cu_seqlens is not None:
-            raise ValueError(f"{name}: give a cache or cu_seqlens, not both")
+            raise ValueError(f"{NAME}: give a cache or cu_seqlens, not both")
         if self.compress_k is None:
             same = cache.mean is not None and cache.mean.base == self.rope_base
         else:
             same = cache.compress == self._compress
         if cache.config != self.config or not same:
-            raise ValueError(f"{name}: the cache must be one of new_cache, with this layer's config and compression")
+            raise ValueError(f"{NAME}: the cache must be one of new_cache, with this layer's config and compression")
 
     def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Triple, Triple, Tensor]:
         """q [B,T,Hq,dk], the branches' k and v [B,T,Hkv,d*] and gates [B,T,Hq,3] of x [B,T,dim] at positions [B,T].
@@ -238,13 +248,22 @@ class NativeSparseAttention(nn.Module):
         )
 
 
+def _check_sizes(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is None and name in ("dk", "dv"):
+            continue
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"{NAME}: {name} must be an integer, got {type(size).__name__}")
+        if size < 1:
+            raise ValueError(f"{NAME}: {name} must be at least 1, got {size}")
+
+
 def _check(n_heads: int, n_kv_heads: int, dk: int, phi: str, gate: str, rope_base: float | None) -> None:
-    name = "NativeSparseAttention"
-    if n_kv_heads < 1 or n_heads % n_kv_heads:
-        raise ValueError(f"{name}: n_heads={n_heads} must be a multiple of n_kv_heads={n_kv_heads}")
+    if n_heads % n_kv_heads:
+        raise ValueError(f"{NAME}: n_heads={n_heads} must be a multiple of n_kv_heads={n_kv_heads}")
     if dk < 1 or (rope_base is not None and dk % 2):
-        raise ValueError(f"{name}: dk={dk} must be positive, and even for rotary positions")
+        raise ValueError(f"{NAME}: dk={dk} must be positive, and even for rotary positions")
     if phi not in COMPRESSIONS:
-        raise ValueError(f"{name}: phi must be one of {', '.join(COMPRESSIONS)}, got {phi!r}")
+        raise ValueError(f"{NAME}: phi must be one of {', '.join(COMPRESSIONS)}, got {phi!r}")
     if gate not in GATES:
-        raise ValueError(f"{name}: gate must be one of {', '.join(GATES)}, got {gate!r}")
+        raise ValueError(f"{NAME}: gate must be one of {', '.join(GATES)}, got {gate!r}")

@@ -205,7 +205,9 @@ def block_score(p_cmp: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 # --- the operations, with the names and shapes of nsa.ops ---
 
 
-def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
+def compress(
+    x: Tensor, config: NSAConfig = NSAConfig(), *, phi: Phi | None = None, cu_seqlens: Tensor | None = None
+) -> Tensor:
     """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D] (Eq. 7)."""
     borders = [0, x.shape[1]] if cu_seqlens is None else [int(c) for c in cu_seqlens]
     starts = [
@@ -222,7 +224,7 @@ def compressed_attention(
     q: Tensor,
     k_cmp: Tensor,
     v_cmp: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -238,7 +240,7 @@ def compressed_attention(
 def block_scores(
     q: Tensor,
     k_cmp: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -272,7 +274,7 @@ def _scores(
 def select_blocks(
     q: Tensor,
     k_cmp: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -301,7 +303,7 @@ def selected_attention(
     k: Tensor,
     v: Tensor,
     block_indices: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -369,7 +371,7 @@ def nsa_attention(
     k: Branches,
     v: Branches,
     gates: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     compressed: tuple[Tensor, Tensor] | None = None,
     scale: float | None = None,

@@ -38,7 +38,7 @@ def nsa_attention(
     k: Tensor | Triple,
     v: Tensor | Triple,
     gates: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     compressed: tuple[Tensor, Tensor] | None = None,
     scale: float | None = None,
@@ -58,12 +58,13 @@ def nsa_attention(
         config: the sizes.
         compressed: (k_cmp, v_cmp) [B,Tc,Hkv,D*] instead of the mean of the cmp keys and values.
         scale: of the logits; default Dk**-0.5.
-        cu_seqlens: borders of packed sequences, int32 [N+1]; B is 1. Padded batches: pack them.
+        cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1. Padded batches: pack them.
         q_start: integers [B], the position of each entry's first query when k and v hold earlier tokens too
             (chunked prefill); default 0, and then T = Tk.
         block_indices: int32 [B,T,Hkv,n] instead of the selection; checked.
-        backend: a backend for every operation that it has, or a mapping from operation to backend.
-        strict: a fallback is a `nsa.routing.RoutingError`.
+        backend: a backend for every operation that it has, or a mapping from operation to backend; one that cannot
+            run is a `nsa.routing.RoutingError`.
+        strict: so is what cannot run of a flag's request, or of the device's own order.
         deterministic: gradients are bitwise repeatable, as `torch.use_deterministic_algorithms` asks for too. On
             sm_90 that takes longer (docs/kernels.md).
 
@@ -72,11 +73,12 @@ def nsa_attention(
 
     Raises:
         ValueError: arguments that do not go together; the sentence says which.
+        TypeError: an argument of another type.
     """
     keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
-    scale, deterministic = default_scale(q, scale), repeatable(deterministic)
-    where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start}
-    request = _request(q, keys, values, gates, config, compressed, block_indices, where, deterministic)
+    cu_seqlens, deterministic = checks.borders(NAME, cu_seqlens, q), repeatable(deterministic)
+    request = _request(q, keys, values, gates, config, compressed, block_indices, cu_seqlens, q_start, deterministic)
+    where: Where = {"scale": default_scale(q, scale), "cu_seqlens": cu_seqlens, "q_start": q_start}
     choice = routing.per_operation(backend)
     if backend is None and _dense_instead(request, k, v, compressed, block_indices):  # an argument is stronger
         return routing.run(
@@ -149,23 +151,26 @@ def _request(
     config: NSAConfig,
     compressed: tuple[Tensor, Tensor] | None,
     block_indices: Tensor | None,
-    where: Where,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
     deterministic: bool,
 ) -> routing.Request:
     """The facts of a call whose arguments go together: looked at once, where they do so whatever the tensors hold."""
-    cu_seqlens, q_start = where["cu_seqlens"], where["q_start"]
-    given = () if compressed is None else compressed
-    inputs = q, *keys, *values, gates, *given
     values_matter = not (cu_seqlens is None and q_start is None and block_indices is None)
-    names = tuple(map(id, inputs))  # the same tensor is often given again
-    layouts = tuple((x.shape, x.dtype, x.device, x.requires_grad) for x in dict.fromkeys(inputs))
-    key = config, deterministic, torch.is_grad_enabled(), compressed is None, tuple(map(names.index, names)), layouts
-    found = None if values_matter else _agreed.get(key)
+    try:
+        given = () if compressed is None else compressed
+        inputs = q, *keys, *values, gates, *given
+        names = tuple(map(id, inputs))  # the same tensor is often given again
+        layouts = tuple((x.shape, x.dtype, x.device, x.requires_grad) for x in dict.fromkeys(inputs))
+        shared = tuple(map(names.index, names))
+        key = config, deterministic, torch.is_grad_enabled(), compressed is None, shared, layouts
+        found = None if values_matter else _agreed.get(key)
+    except (AttributeError, TypeError):  # something is of another type: it is said which
+        _check(q, keys, values, gates, config, compressed, cu_seqlens, q_start, block_indices)
+        raise
     if found is not None:
         return found
-    _check(q, keys, values, gates, config, cu_seqlens, q_start, block_indices)
-    if compressed is not None:
-        checks.compressed(NAME, q, keys[0], values[0], compressed, config, cu_seqlens, q_start)
+    _check(q, keys, values, gates, config, compressed, cu_seqlens, q_start, block_indices)
     found = attention_request(
         "attention", q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
         deterministic=deterministic, others=(*keys, *values, gates, *given),
@@ -181,10 +186,15 @@ def _check(
     values: Triple,
     gates: Tensor,
     config: NSAConfig,
+    compressed: tuple[Tensor, Tensor] | None,
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     block_indices: Tensor | None,
 ) -> None:
+    checks.sizes(NAME, config)
+    for name, branches in (("k", keys), ("v", values)):
+        for x in branches:
+            checks.tensor(NAME, name, x)
     for k, v in dict.fromkeys(zip(keys, values, strict=True)):  # branches may share theirs: once is enough
         checks.attention(NAME, q, k, v)
     for name, branches in (("k", keys), ("v", values)):
@@ -198,6 +208,8 @@ def _check(
         checks.block_indices(NAME, block_indices, q, keys[1].shape[2])
         at = blocks.token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, q_start=q_start)
         blocks.check_block_indices(block_indices, at, config)
+    if compressed is not None:
+        checks.compressed(NAME, q, keys[0], values[0], compressed, config, cu_seqlens, q_start)
 
 
 def _dense_instead(

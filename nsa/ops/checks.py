@@ -13,8 +13,21 @@ from nsa.config import NSAConfig
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def tensor(operation: str, name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{operation}: {name} must be a tensor, got {type(x).__name__}")
+
+
+def sizes(operation: str, config: object) -> None:
+    """Refuse what is no configuration."""
+    if not isinstance(config, NSAConfig):
+        raise TypeError(f"{operation}: config must be an NSAConfig, got {type(config).__name__}")
+
+
 def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
-    """Refuse a tensor whose number of axes is not that of `expected`, such as [B,T,Hq,Dk]."""
+    """Refuse what is no tensor, or one whose number of axes is not that of `expected`, such as [B,T,Hq,Dk]."""
+    tensor(operation, name, x)
     if x.dim() != expected.count(",") + 1:
         raise ValueError(f"{operation}: {name} must have the shape {expected}, got {list(x.shape)}")
 
@@ -22,9 +35,11 @@ def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
 def alike(operation: str, **tensors: Tensor) -> None:
     """Refuse tensors of different or unsupported dtypes, or on different devices."""
     (first, x), *others = tensors.items()
+    tensor(operation, first, x)
     if x.dtype not in DTYPES:
         raise ValueError(f"{operation}: {first} must be fp16, bf16, fp32 or fp64, got {x.dtype}")
     for name, y in others:
+        tensor(operation, name, y)
         if (y.dtype, y.device) != (x.dtype, x.device):
             raise ValueError(
                 f"{operation}: {name} ({y.dtype}, {y.device}) must have the dtype and device of {first} "
@@ -37,12 +52,14 @@ Triple = tuple[Tensor, Tensor, Tensor]
 
 
 def triple(operation: str, name: str, x: Tensor | Triple) -> Triple:
-    """One tensor for all branches, three times, or a triple as it is; refuse other numbers of tensors."""
+    """One tensor for all branches, three times, or a triple as it is; refuse anything else."""
     if isinstance(x, Tensor):
         return x, x, x
+    if not isinstance(x, (tuple, list)):
+        raise TypeError(f"{operation}: {name} must be a tensor or a triple (cmp, sel, win), got {type(x).__name__}")
     if len(x) != 3:
         raise ValueError(f"{operation}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
-    return x
+    return tuple(x)  # type: ignore[return-value]
 
 
 def attention(operation: str, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -65,17 +82,25 @@ def heads(operation: str, q: Tensor, k: Tensor) -> None:
         raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}")
 
 
-def packing(operation: str, tokens: int, batch: int, cu_seqlens: Tensor) -> None:
-    """Refuse borders that are not int32 [N+1] from 0 to T, never falling, of a batch of one."""
-    if cu_seqlens.dim() != 1 or cu_seqlens.dtype != torch.int32 or cu_seqlens.numel() == 0:
+def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor | None:
+    """Borders of packed sequences as the kernels read them, int32 beside `like`; refuse what are no whole numbers."""
+    if cu_seqlens is None or not isinstance(like, Tensor):  # which is refused with the others
+        return cu_seqlens
+    tensor(operation, "cu_seqlens", cu_seqlens)
+    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.numel() == 0:
         raise ValueError(
-            f"{operation}: cu_seqlens must be int32 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
+            f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
         )
+    return cu_seqlens.to(like.device, torch.int32)
+
+
+def packing(operation: str, tokens: int, batch: int, cu_seqlens: Tensor) -> None:
+    """Refuse borders that are not from 0 to T, never falling, of a batch of one."""
     if batch != 1:
         raise ValueError(f"{operation}: packed sequences need B=1, got B={batch}")
-    borders = cu_seqlens.tolist()
-    if borders[0] != 0 or borders[-1] != tokens or any(a > b for a, b in pairwise(borders)):
-        raise ValueError(f"{operation}: cu_seqlens must rise from 0 to T={tokens}, got {borders}")
+    ends = cu_seqlens.tolist()
+    if ends[0] != 0 or ends[-1] != tokens or any(a > b for a, b in pairwise(ends)):
+        raise ValueError(f"{operation}: cu_seqlens must rise from 0 to T={tokens}, got {ends}")
 
 
 def positions(operation: str, q: Tensor, keys: int, cu_seqlens: Tensor | None, q_start: Tensor | None) -> None:
@@ -93,6 +118,7 @@ def positions(operation: str, q: Tensor, keys: int, cu_seqlens: Tensor | None, q
 def _starts(operation: str, batch: int, tokens: int, keys: int, cu_seqlens: Tensor | None, q_start: Tensor) -> None:
     if cu_seqlens is not None:
         raise ValueError(f"{operation}: give cu_seqlens or q_start, not both")
+    tensor(operation, "q_start", q_start)
     if q_start.shape != (batch,) or q_start.is_floating_point():
         raise ValueError(f"{operation}: q_start must be integers [B={batch}], got {list(q_start.shape)}")
     starts = q_start.tolist()
@@ -136,7 +162,7 @@ def compressed(
     q_start: Tensor | None,
 ) -> None:
     """Refuse anything but the compressed tokens [B,Tc,Hkv,D*] of k [B,Tk,Hkv,Dk] and v [B,Tk,Hkv,Dv]."""
-    if isinstance(given, Tensor) or len(given) != 2:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise ValueError(f"{operation}: compressed must be a pair (k_cmp, v_cmp)")
     for name, x, of in zip(("k_cmp", "v_cmp"), given, (k, v), strict=True):
         shape(operation, name, x, "[B,Tc,Hkv,D]")
@@ -149,6 +175,7 @@ def compressed(
 
 def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> None:
     """Refuse indices that are not integers [B,T,Hkv,n] on q's device."""
+    tensor(operation, "block_indices", indices)
     expected = [*q.shape[:2], kv_heads]
     if indices.dim() != 4 or list(indices.shape[:3]) != expected:
         b, t, h = expected
@@ -163,6 +190,7 @@ def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> 
 
 def gates(operation: str, gate: Tensor, o: Tensor) -> None:
     """Refuse gates that are not [B,T,Hq,3] for an output (or a query) [B,T,Hq,D]."""
+    tensor(operation, "gates", gate)
     if list(gate.shape) != [*o.shape[:3], 3]:
         raise ValueError(
             f"{operation}: gates must have the shape {[*o.shape[:3], 3]} (cmp, sel, win), got {list(gate.shape)}"

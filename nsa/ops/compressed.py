@@ -16,7 +16,7 @@ def compressed_attention(
     q: Tensor,
     k_cmp: Tensor,
     v_cmp: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -32,7 +32,7 @@ def compressed_attention(
         k_cmp, v_cmp: [B,Tc,Hkv,Dk], [B,Tc,Hkv,Dv], as `compress` makes them.
         config: the sizes.
         scale: of the logits; default Dk**-0.5.
-        cu_seqlens: borders of packed queries, int32 [N+1]; B is 1.
+        cu_seqlens: borders of packed queries, int32 or int64 [N+1]; B is 1.
         q_start: integers [B], the position of each entry's first query (chunked prefill, decode); default 0.
         backend, strict, deterministic: see `nsa.nsa_attention`.
 
@@ -42,6 +42,8 @@ def compressed_attention(
     """
     name = "compressed_attention"
     checks.attention(name, q, k_cmp, v_cmp)
+    checks.sizes(name, config)
+    cu_seqlens = checks.borders(name, cu_seqlens, q)
     checks.compressed_positions(name, q, k_cmp.shape[1], config, cu_seqlens, q_start)
     deterministic = repeatable(deterministic)
     request = attention_request(

@@ -17,7 +17,7 @@ NAME = "compress"
 @eager
 def compress(
     x: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     phi: Phi | None = None,
     cu_seqlens: Tensor | None = None,
@@ -30,7 +30,7 @@ def compress(
         x: keys or values [B,T,Hkv,D], not rotated.
         config: the sizes.
         phi: a learned map; None is the mean.
-        cu_seqlens: borders of packed sequences, int32 [N+1]; B is 1.
+        cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1.
         backend, strict: see `nsa.nsa_attention`.
 
     Returns:
@@ -38,7 +38,9 @@ def compress(
     """
     checks.shape(NAME, "x", x, "[B,T,Hkv,D]")
     checks.alike(NAME, x=x)
+    checks.sizes(NAME, config)
     _check_phi(x, config, phi)
+    cu_seqlens = checks.borders(NAME, cu_seqlens, x)
     if cu_seqlens is not None:
         checks.packing(NAME, x.shape[1], x.shape[0], cu_seqlens)
     batch, tokens, heads, dim = x.shape
@@ -66,6 +68,8 @@ def _check_phi(x: Tensor, config: NSAConfig, phi: Phi | None) -> None:
         _check_parameter("b_in", phi.b_in, [heads, hidden])
         _check_parameter("w_out", phi.w_out, [heads, hidden, dim])
         _check_parameter("b_out", phi.b_out, [heads, dim])
+    elif phi is not None:
+        raise TypeError(f"{NAME}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
 
 
 def _check_parameter(name: str, parameter: Tensor, expected: list[int]) -> None:

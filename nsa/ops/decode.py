@@ -17,6 +17,7 @@ from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.eager import eager
+from nsa.ops.gradient import no_gradient
 from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
@@ -27,7 +28,6 @@ NAME = "nsa_decode"
 
 
 @eager
-@torch.no_grad()
 def nsa_decode(
     q: Tensor,
     k: Branches,
@@ -52,7 +52,7 @@ def nsa_decode(
         backend, strict: see `nsa.nsa_attention`.
 
     Returns:
-        o [B,T,Hq,Dv], 0 for padding. Not differentiable.
+        o [B,T,Hq,Dv], 0 for padding. Not differentiable: a backward pass through it is an error.
 
     On the Triton backend a step of one token never waits for the device and can be captured in a CUDA graph, if the
     cache has room (`NSACache.reserve`) and one step ran before.
@@ -60,7 +60,25 @@ def nsa_decode(
 
     Raises:
         ValueError: arguments that do not go together, or do not fit the cache.
+        TypeError: an argument of another type.
     """
+    _check_cache(NAME, cache)
+    with torch.no_grad():
+        o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
+    return no_gradient(o, q, k, v, gates)
+
+
+def _decode(
+    q: Tensor,
+    k: Branches,
+    v: Branches,
+    gates: Tensor,
+    cache: NSACache,
+    counts: Sequence[int] | Tensor | None,
+    scale: float | None,
+    backend: routing.BackendChoice,
+    strict: bool,
+) -> Tensor:
     keys, values = cache.branches(k, v)
     checks.attention(NAME, q, keys[0], values[0])
     checks.gates(NAME, gates, q)
@@ -128,8 +146,12 @@ def _request(q: Tensor, cache: NSACache) -> routing.Request:
     return attention_request("decode", q, *cache.selected.shaped, cache.config, cu_seqlens=None, q_start=cache.lengths)
 
 
+def _check_cache(operation: str, cache: object) -> None:
+    if not isinstance(cache, NSACache):
+        raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")
+
+
 @eager
-@torch.no_grad()
 def cached_attention(
     q: Tensor,
     gates: Tensor,
@@ -152,9 +174,11 @@ def cached_attention(
         scale, backend, strict: as in `nsa_decode`.
 
     Returns:
-        o [B,1,Hq,Dv], and the selected blocks int32 [B,1,Hkv,n_sel]. Not differentiable.
+        o [B,1,Hq,Dv], and the selected blocks int32 [B,1,Hkv,n_sel]. Not differentiable, as `nsa_decode`.
     """
     name = "cached_attention"
+    _check_cache(name, cache)
+    checks.tensor(name, "q", q)
     if q.dim() != 4 or q.shape[1] != 1 or cache.empty:
         raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
     if not branches or set(branches) - set(BRANCHES):
@@ -165,14 +189,15 @@ def cached_attention(
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])
     scale = default_scale(q, scale)
-    o, cache.branch_reads, block_indices = routing.run(
-        _request(q, cache),
-        lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
-        backend=backend,
-        strict=strict,
-        judge=None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
-    )
-    return o, block_indices
+    with torch.no_grad():
+        o, cache.branch_reads, block_indices = routing.run(
+            _request(q, cache),
+            lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
+            backend=backend,
+            strict=strict,
+            judge=None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+        )
+    return no_gradient(o, q, gates), block_indices
 
 
 def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:

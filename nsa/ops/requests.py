@@ -60,8 +60,17 @@ def repeatable(deterministic: bool) -> bool:
 
 
 def default_scale(q: Tensor, scale: float | None) -> float:
-    """Dk**-0.5 unless given."""
-    return q.shape[-1] ** -0.5 if scale is None else float(scale)
+    """Dk**-0.5 unless given.
+
+    Raises:
+        TypeError: what is no number.
+    """
+    if scale is None:
+        return q.shape[-1] ** -0.5
+    try:
+        return float(scale)
+    except (TypeError, ValueError):
+        raise TypeError(f"scale must be a number or None, got {scale!r}") from None
 
 
 def widened(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ def selected_attention(
     k: Tensor,
     v: Tensor,
     block_indices: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -43,6 +43,8 @@ def selected_attention(
     """
     name = "selected_attention"
     checks.attention(name, q, k, v)
+    checks.sizes(name, config)
+    cu_seqlens = checks.borders(name, cu_seqlens, q)
     checks.positions(name, q, k.shape[1], cu_seqlens, q_start)
     checks.block_indices(name, block_indices, q, k.shape[2])
     if validate:

@@ -15,7 +15,7 @@ from nsa.ops.requests import Where, attention_request, default_scale
 def select_blocks(
     q: Tensor,
     k_cmp: Tensor,
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
@@ -40,6 +40,8 @@ def select_blocks(
     checks.shape(name, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
     checks.alike(name, q=q, k_cmp=k_cmp)
     checks.heads(name, q, k_cmp)
+    checks.sizes(name, config)
+    cu_seqlens = checks.borders(name, cu_seqlens, q)
     checks.compressed_positions(name, q, k_cmp.shape[1], config, cu_seqlens, q_start)
     if lse is not None and lse.shape != q.shape[:3]:
         raise ValueError(f"{name}: lse must have the shape {list(q.shape[:3])}, got {list(lse.shape)}")

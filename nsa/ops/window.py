@@ -36,9 +36,12 @@ def sliding_window_attention(
         o [B,T,Hq,Dv].
     """
     name = "sliding_window_attention"
+    if isinstance(window, bool) or not isinstance(window, int):
+        raise TypeError(f"{name}: window must be an integer, got {type(window).__name__}")
     if window < 1:
         raise ValueError(f"{name}: window must be at least 1, got {window}")
     checks.attention(name, q, k, v)
+    cu_seqlens = checks.borders(name, cu_seqlens, q)
     checks.positions(name, q, k.shape[1], cu_seqlens, q_start)
     deterministic = repeatable(deterministic)
     request = attention_request(

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class RoutingError(RuntimeError):
-    """A fallback while `strict` is on."""
+    """A backend that an argument names cannot run; or a fallback while `strict` is on."""
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     Args:
         request: the facts of the call.
         call: calls the operation's function in a backend's module.
-        backend: the caller's choice, before any flag.
+        backend: the caller's choice, before any flag; where it cannot run, that is a RoutingError.
         strict: a fallback is a RoutingError (NSA_STRICT is the same for every call).
         judge: the oracle on some query rows, used under NSA_DEBUG_COMPARE=1 only.
     """
@@ -78,7 +78,10 @@ def run_whole(
 
 
 def _decision(request: Request, choice: BackendChoice) -> Decision | None:
-    return decided(request, tuple(choice.items()) if isinstance(choice, Mapping) else choice, flags.current())
+    if choice is None or isinstance(choice, str):
+        return decided(request, choice, flags.current())
+    items = choice if isinstance(choice, Mapping) else per_operation(choice)  # which refuses it
+    return decided(request, tuple(items.items()), flags.current())
 
 
 @lru_cache(maxsize=1024)
@@ -100,6 +103,12 @@ def _execute(
     judge: debug.Judge | None,
 ) -> Result:
     active = flags.current()
+    if decision.refused:
+        why = dict(decision.declined)[str(decision.requested)]
+        raise RoutingError(
+            f"{request.operation}: backend={decision.requested!r} cannot run this call: {why}; without backend= it "
+            f"would run on {decision.backend}"
+        )
     if decision.fallback and (strict or active.strict):
         raise RoutingError(f"{request.operation} would run on {decision.backend}: {decision.reason}")
     start = _now(request.device) if active.debug_timing else 0.0

@@ -30,15 +30,14 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"device {self.device}, profile {self.profile}"]
         for name, decision in self.decisions.items():
-            lines.append(
-                f"  {name:<11} {decision.backend:<7} {'FALLBACK: ' if decision.fallback else ''}{decision.reason}"
-            )
+            said = "REFUSED: " if decision.refused else "FALLBACK: " if decision.fallback else ""
+            lines.append(f"  {name:<11} {'-' if decision.refused else decision.backend:<7} {said}{decision.reason}")
             lines += [f"  {'':<19} gradient: {decision.gradient}"] if decision.gradient else []
         return "\n".join([*lines, self.note])
 
 
 def explain_routing(
-    config: NSAConfig,
+    config: NSAConfig = NSAConfig(),
     *,
     tokens: int,
     heads: int,

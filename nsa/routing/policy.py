@@ -114,7 +114,7 @@ def per_operation(choice: BackendChoice) -> dict[str, str]:
     """The caller's choice for `nsa_attention`, by operation: one name stands for the operations that it has."""
     if choice is None:
         return {}
-    return dict(_all_of(choice) if isinstance(choice, str) else _named(choice))
+    return dict(_all_of(choice) if isinstance(choice, str) else _with_parts(_named(choice)))
 
 
 @lru_cache
@@ -123,8 +123,17 @@ def _all_of(name: str) -> dict[str, str]:
     return {operation: name for operation in backends.OPERATIONS if backends.implements(name, operation)}
 
 
+def _with_parts(choice: Mapping[str, str]) -> Mapping[str, str]:
+    """Who asks for the fused operation asks for its parts, where it cannot run."""
+    return {**dict.fromkeys(PARTS, choice[WHOLE]), **choice} if WHOLE in choice else choice
+
+
 def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
-    """The mapping, if each of its keys is an operation."""
+    """The mapping, if it is one and each of its keys is an operation."""
+    if not isinstance(choice, Mapping):
+        raise TypeError(
+            f"backend must be a name, a mapping from operation to name, or None, got {type(choice).__name__}"
+        )
     for name in choice:
         if name not in backends.OPERATIONS:
             raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(backends.OPERATIONS)}")
@@ -172,7 +181,7 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
         if policy is None and incapable is None:
             reason = _why(asked, by_argument, declined)
             way = _gradient(name, request)
-            return Decision(request.operation, name, requested, fallback, reason, tuple(declined), way)
+            return Decision(request.operation, name, requested, fallback, reason, tuple(declined), way, by_argument)
         declined.append((name, policy or incapable or ""))
         fallback = fallback or asked or incapable is not None
     return None

@@ -51,6 +51,7 @@ class Decision:
     `requested` is the backend that an argument or a flag asked for. `fallback`: what was asked for, or what the
     device's order of preference puts first, cannot run. `declined` holds (backend, reason) in the order of
     consideration. `gradient` says how the backend computes the gradient where it has several ways; else it is empty.
+    `explicit`: an argument asked for `requested`.
     """
 
     operation: str
@@ -60,6 +61,12 @@ class Decision:
     reason: str
     declined: tuple[tuple[str, str], ...] = ()
     gradient: str = ""
+    explicit: bool = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the call is an error: the backend that its argument names cannot run."""
+        return self.explicit and self.fallback
 
 
 @dataclass(frozen=True)

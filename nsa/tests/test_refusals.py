@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nsa import NSAConfig, nsa_attention, ops
+from nsa import NativeSparseAttention, NSACache, NSAConfig, nsa_attention, nsa_decode, ops
 from nsa.phi import WeightedPhi
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=7)
@@ -43,7 +43,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(w=0), "window must be at least 1"),
     (lambda: window(cu_seqlens=borders(0, 5, 21)), "cu_seqlens must rise from 0 to T=20"),
     (lambda: window(cu_seqlens=borders(0, 9, 5, 20)), "cu_seqlens must rise from 0 to T=20"),
-    (lambda: window(cu_seqlens=torch.tensor([0, 20])), r"cu_seqlens must be int32 \[N\+1\]"),
+    (lambda: window(cu_seqlens=torch.tensor([0.0, 20.0])), r"cu_seqlens must be int32 or int64 \[N\+1\]"),
     (lambda: window(*(x.expand(2, -1, -1, -1) for x in (Q, K, V)), cu_seqlens=borders(0, 20)), "need B=1, got B=2"),
     (lambda: window(Q[:, :5], q_start=torch.tensor([16])), "do not fit in 20 keys"),
     (lambda: window(q_start=torch.tensor([0, 0])), r"q_start must be integers \[B=1\]"),
@@ -61,6 +61,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
         "block 1 of batch 0, token 0",
     ),
     (lambda: ops.gated_combine(V, V, V[..., :3], GATES), "the branches must have one shape"),
+    (lambda: NativeSparseAttention(32, 0, 2), "n_heads must be at least 1, got 0"),
+    (lambda: NativeSparseAttention(32, 4, 2)(torch.ones(1, 3, 31)), r"x must have the shape \[B,T,32\], got"),
     (lambda: nsa_attention(Q, K, V, GATES[..., :2], CONFIG), r"gates must have the shape \[1, 20, 4, 3\]"),
     (lambda: nsa_attention(Q, (K, K), V, GATES, CONFIG), "one tensor or a triple"),
     (lambda: nsa_attention(Q, (K, K, K[:, :, :1]), V, GATES, CONFIG), "must agree"),
@@ -80,4 +82,42 @@ CASES: list[tuple[Callable[[], object], str]] = [
 @pytest.mark.parametrize(("call", "sentence"), CASES, ids=[sentence for _, sentence in CASES])
 def test_refused_with_a_sentence(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+CACHE = NSACache(CONFIG, 1, 2, 8, 6)
+TYPES: list[tuple[Callable[[], object], str]] = [
+    (lambda: nsa_attention(Q.numpy(), K, V, GATES), "nsa_attention: q must be a tensor, got ndarray"),
+    (lambda: nsa_attention(Q, K.numpy(), V, GATES), "k must be a tensor or a triple .*, got ndarray"),
+    (lambda: nsa_attention(Q, None, V, GATES), r"k must be a tensor or a triple \(cmp, sel, win\), got NoneType"),
+    (lambda: nsa_attention(Q, K, V, [1, 0, 0]), "gates must be a tensor, got list"),
+    (lambda: nsa_attention(Q, K, V, GATES, {"l": 8}), "config must be an NSAConfig, got dict"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, cu_seqlens=[0, 20]), "cu_seqlens must be a tensor, got list"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, q_start=0), "q_start must be a tensor, got int"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, block_indices=[0]), "block_indices must be a tensor, got list"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale="one"), "scale must be a number or None, got 'one'"),
+    (
+        lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend=["triton"]),
+        "backend must be a name, a mapping .* got list",
+    ),
+    (lambda: window(w=7.0), "window must be an integer, got float"),
+    (lambda: window(backend=3), "backend must be a name, a mapping .* got int"),
+    (lambda: ops.compress(K, 8), "compress: config must be an NSAConfig, got int"),
+    (lambda: ops.compress(K, CONFIG, phi=torch.mean), "phi must be a WeightedPhi, an MlpPhi or None"),
+    (lambda: ops.compressed_attention(Q, K_CMP, None, CONFIG), "v must be a tensor, got NoneType"),
+    (lambda: ops.select_blocks(Q, K_CMP, None), "select_blocks: config must be an NSAConfig, got NoneType"),
+    (lambda: ops.gated_combine(V, V, V, None), "gates must be a tensor, got NoneType"),
+    (lambda: nsa_decode(Q, K, V, GATES, None), "nsa_decode: cache must be an NSACache, got NoneType"),
+    (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=3), "counts must be 1 integers, got 3"),
+    (lambda: NSACache(1, 2, 8, 6, 4), "NSACache: config must be an NSAConfig, got int"),
+    (lambda: NSACache(CONFIG, 1, 2, 8.0, 6), "must be integers, got"),
+    (lambda: NativeSparseAttention(32, "4", 2), "n_heads must be an integer, got str"),
+    (lambda: NativeSparseAttention(32, 4, 2, CONFIG)(Q.tolist()), "x must be a tensor, got list"),
+    (lambda: NativeSparseAttention(32, 4, 2, CONFIG)(torch.ones(1, 3, 32), K), "cache must be an NSACache, got Tensor"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), TYPES, ids=[sentence for _, sentence in TYPES])
+def test_another_type_is_refused_with_a_sentence(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
         call()

@@ -11,6 +11,7 @@ import torch
 from nsa import NSAConfig, backends, explain_routing, flags, nsa_attention, ops, profiles, routing
 from nsa.routing.policy import decide
 from nsa.testing import Problem, expect_route
+from nsa.tests.decoding import SMALL, Inputs
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 PROBLEM = Problem(CONFIG, tokens=40, kv_heads=2, group_size=2)
@@ -138,16 +139,46 @@ def test_record_sees_every_operation_in_order() -> None:
 
 def test_a_fallback_is_recorded_and_strict_makes_it_an_error() -> None:
     x = PROBLEM.tensors()
-    run = PROBLEM.attention(nsa_attention, backend={"window": "fa2"})
-    with routing.record() as recording:
+    run = PROBLEM.attention(nsa_attention)
+    with flags.using(use_fa2=True, fa2_min_len_win=1), routing.record() as recording:
         run(**x)
     (window,) = recording.of("window")
     assert (window.requested, window.backend, window.fallback) == ("fa2", "torch", True)
     assert window.reason.startswith("fa2: ")
-    with pytest.raises(routing.RoutingError, match="window would run on torch: fa2"):
-        PROBLEM.attention(nsa_attention, backend={"window": "fa2"}, strict=True)(**x)
+    with (
+        flags.using(use_fa2=True, fa2_min_len_win=1),
+        pytest.raises(routing.RoutingError, match="on torch: fa2: flash"),
+    ):
+        PROBLEM.attention(nsa_attention, strict=True)(**x)
     with flags.using(strict=True, use_fa2=True), pytest.raises(routing.RoutingError):
         PROBLEM.attention(nsa_attention)(**x)
+
+
+@pytest.mark.parametrize("backend", ["triton", {"selected": "triton"}, {"attention": "triton"}, "cuda"], ids=str)
+def test_a_backend_that_the_call_names_and_that_cannot_run_is_an_error(
+    backend: routing.BackendChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends.load("triton"), "INTERPRETED", False)
+    x = PROBLEM.tensors()
+    with pytest.raises(
+        routing.RoutingError, match=r"backend='(triton|cuda)' cannot run this call: .*would run on torch"
+    ):
+        PROBLEM.attention(nsa_attention, backend=backend)(**x)
+    with pytest.raises(
+        routing.RoutingError, match="decode: backend='triton' cannot run this call: kernels need a CUDA"
+    ):
+        token = Inputs.random(1)
+        ops.nsa_decode(token.q, token.k, token.v, token.gates, token.cache(SMALL), backend="triton")
+    said = explain_routing(CONFIG, tokens=100, heads=4, kv_heads=2, dk=16, device="cpu", backend=backend)
+    assert "selected    -       REFUSED: " in str(said)
+    PROBLEM.attention(nsa_attention)(**x)  # by itself it takes what can
+
+
+def test_a_part_that_the_named_backend_lacks_is_none_that_it_was_asked_for() -> None:
+    with routing.record() as recording:
+        PROBLEM.attention(nsa_attention, backend="torch")(**PROBLEM.tensors())
+        PROBLEM.attention(nsa_attention, backend={"attention": "torch"})(**PROBLEM.tensors())
+    assert {route.backend for route in recording} == {"torch"}
 
 
 def test_expect_route_fails_what_ran_elsewhere() -> None:
