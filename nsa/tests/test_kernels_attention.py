@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsa import nsa_attention, ops, reference, routing
+from nsa import flags, nsa_attention, ops, reference, routing
 from nsa.backends import triton as backend
 from nsa.kernels import attention, compression
 from nsa.routing import Request
@@ -192,6 +192,6 @@ def test_old_triton_is_a_reason(
 def test_what_it_cannot_do_is_a_recorded_fallback() -> None:
     problem = Problem(SMALL, tokens=20, dtype=torch.float64, device=DEVICE)
     x = problem.tensors()
-    with routing.record() as routes:
-        ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], 4, backend="triton")
+    with flags.using(backend="triton"), routing.record() as routes:
+        ops.sliding_window_attention(x["q"], x["k_win"], x["v_win"], 4)
     assert [(route.backend, route.fallback) for route in routes] == [("torch", True)]
