@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
+from pydantic import BaseModel
 
+from orchestrator.cli import cli
+from orchestrator.config.inventory import Pod, load_inventory
+from orchestrator.config.runbook import EnvironmentSpec, Limits, Runbook, Stage, find_runbook
+from orchestrator.results import Result, StageResult
 from tests.support import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "orchestrator/pairing/pairing.yaml"])
@@ -18,7 +27,7 @@ _OTHERS = re.compile(
 )  # installed modules; placeholders; a file of the user's tests
 # What a run leaves, and what lies on a pod.
 _NOT_OURS = re.compile(
-    r"(stages|artifacts|interrupted|wheelhouses|built|tree)/|stages/NAME/.*|(src|lib|python)/|runbooks/NAME\.yaml|artifacts/runner/.*"
+    r"(stages|artifacts|interrupted|wheelhouses|built|tree)/|stages/NAME/.*|(src|lib|python)/|runbooks/(NAME|tests)\.yaml|artifacts/runner/.*"
 )
 
 
@@ -70,3 +79,100 @@ def test_every_room_is_in_the_drawing() -> None:
 def test_a_path_that_is_not_there_is_noticed(path: str, there: bool) -> None:
     assert is_there(path) == there
     assert is_there("transports/base.Transport") and not is_there("transports/base.Carrier")
+
+
+# --- what can be copied from a document ---
+
+
+def blocks(document: Path) -> Iterator[tuple[str, str]]:
+    """The indented blocks of a document, each with the heading that it stands below."""
+    heading, block = document.stem, ""
+    for line in [*document.read_text().splitlines(), "# "]:
+        if line.startswith("    ") or (block and not line.strip()):
+            block += line[4:] + "\n"
+            continue
+        if block.strip():
+            yield heading, block
+        block = ""
+        if line.startswith("#"):
+            heading = line.strip("# `")
+
+
+def snippets(*keys: str) -> list[object]:
+    """Blocks of all documents that begin with one of the keys."""
+    found = []
+    for document in DOCUMENTS:
+        if document.suffix == ".md":
+            for number, (heading, block) in enumerate(blocks(document)):
+                if re.match("|".join(rf"(- )?{key}:" for key in keys), block):
+                    found.append(pytest.param(block, id=f"{document.name}-{number}-{heading}"))
+    return found
+
+
+@pytest.mark.parametrize("text", snippets("name", "env"))
+def test_every_runbook_in_the_documents_is_read(text: str, tmp_path: Path) -> None:
+    if text.startswith("- "):
+        text = "name: a\nstages:\n" + text
+    if text.startswith("env:"):
+        text = "name: a\nstages: [{name: a, run: [a]}]\n" + text
+    (tmp_path / "a.yaml").write_text(text)
+    assert find_runbook(str(tmp_path / "a.yaml"), tmp_path).runbook.stages
+
+
+@pytest.mark.parametrize("text", snippets("pods"))
+def test_every_inventory_in_the_documents_is_read(text: str, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(text)
+    assert load_inventory(str(tmp_path / "pods.yaml")).pods
+
+
+def test_the_cookbook_has_a_runbook_for_each_kind() -> None:
+    named = [
+        yaml.safe_load(block)["name"] for _, block in blocks(ROOT / "docs/cookbook.md") if block.startswith("name:")
+    ]
+    wanted = {"tests", "c-extension", "cuda-extension", "bench", "training-smoke", "script"}
+    assert wanted <= set(named) and len(named) == len(set(named))
+
+
+# --- what exists is in the reference ---
+
+
+@pytest.mark.parametrize("model", [Pod, Runbook, EnvironmentSpec, Stage, Limits, Result, StageResult])
+def test_every_key_is_in_the_reference(model: type[BaseModel]) -> None:
+    named = words_in_code(ROOT / "docs/reference.md")
+    assert not [key for key in model.model_fields if key not in named]
+
+
+def test_every_verb_and_option_is_in_the_reference() -> None:
+    named = words_in_code(ROOT / "docs/reference.md")
+    for verb, command in cli.commands.items():
+        options = [max(option.opts, key=len) for option in command.params if option.opts[0].startswith("-")]
+        assert not [name for name in (verb, *options) if name not in named], verb
+
+
+def words_in_code(document: Path) -> set[str]:
+    """Whatever stands between backquotes, and its words."""
+    return {word for code in re.findall(r"`([^`]+)`", document.read_text()) for word in re.findall(r"[\w-]+", code)}
+
+
+# --- the sentences that are explained are those that are printed ---
+
+
+@cache
+def printed() -> str:
+    """All texts of the tool's code, with … for what is put into them."""
+    found = []
+    for path in ROOT.glob("orchestrator/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(v.value if isinstance(v, ast.Constant) else "…" for v in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_symptoms_quotes_what_the_tool_says() -> None:
+    rows = re.findall(r"^\| (`[^|]+`[^|]*) \|", (ROOT / "docs/symptoms.md").read_text(), re.M)
+    sentences = [sentence for row in rows for sentence in re.findall(r"`([^`]+)`", row)]
+    assert len(sentences) > 60
+    pieces = {piece.strip(" :") for sentence in sentences for piece in sentence.split("…")}
+    assert not [piece for piece in pieces if piece not in printed()]

@@ -87,8 +87,8 @@ def test_refused_with_a_sentence(call: Callable[[], object], sentence: str) -> N
 
 CACHE = NSACache(CONFIG, 1, 2, 8, 6)
 TYPES: list[tuple[Callable[[], object], str]] = [
-    (lambda: nsa_attention(Q.numpy(), K, V, GATES), "nsa_attention: q must be a tensor, got ndarray"),
-    (lambda: nsa_attention(Q, K.numpy(), V, GATES), "k must be a tensor or a triple .*, got ndarray"),
+    (lambda: nsa_attention(Q.tolist(), K, V, GATES), "nsa_attention: q must be a tensor, got list"),
+    (lambda: nsa_attention(Q, {"k": K}, V, GATES), "k must be a tensor or a triple .*, got dict"),
     (lambda: nsa_attention(Q, None, V, GATES), r"k must be a tensor or a triple \(cmp, sel, win\), got NoneType"),
     (lambda: nsa_attention(Q, K, V, [1, 0, 0]), "gates must be a tensor, got list"),
     (lambda: nsa_attention(Q, K, V, GATES, {"l": 8}), "config must be an NSAConfig, got dict"),
