@@ -27,7 +27,7 @@ _OTHERS = re.compile(
 )  # installed modules; placeholders; a file of the user's tests
 # What a run leaves, and what lies on a pod.
 _NOT_OURS = re.compile(
-    r"(stages|artifacts|interrupted|wheelhouses|built|tree)/|stages/NAME/.*|(src|lib|python)/|runbooks/(NAME|tests)\.yaml|artifacts/runner/.*"
+    r"(stages|artifacts|interrupted|wheelhouses|built|tree)/|stages/NAME/.*|(src|lib|python)/|runbooks/(NAME|validate)\.yaml|artifacts/runner/.*"
 )
 
 
@@ -104,7 +104,7 @@ def snippets(*keys: str) -> list[object]:
     for document in DOCUMENTS:
         if document.suffix == ".md":
             for number, (heading, block) in enumerate(blocks(document)):
-                if re.match("|".join(rf"(- )?{key}:" for key in keys), block):
+                if re.match(rf"(#.*\n)*(- )?({'|'.join(keys)}):", block):
                     found.append(pytest.param(block, id=f"{document.name}-{number}-{heading}"))
     return found
 
