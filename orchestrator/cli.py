@@ -19,14 +19,15 @@ from orchestrator.config.inventory import load_inventory
 from orchestrator.errors import InputError, NsaPodError
 from orchestrator.launchers.claim import Claim
 from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
-from orchestrator.plan.limits import duration, run_limit
+from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import hosts, markdown, terminal
+from orchestrator.report import hosts, markdown, preview, terminal
 from orchestrator.results import Result
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import cancel as cancel_task
+from orchestrator.tasks import check as check_task
 from orchestrator.tasks import doctor as doctor_task
 from orchestrator.tasks import environments as environments_task
 from orchestrator.tasks import follow as follow_task
@@ -91,32 +92,48 @@ def cli() -> None:
 @click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it.")
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
 @click.option("--no-sabotage", is_flag=True, help="Do not run tests again with wrong code (kills, mutants).")
-@click.option("--dry-run", is_flag=True, help="Print the plan as the inventory promises it; contact nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would run, as the inventory promises it; contact nothing.")
 @takes(options.Validate)
 def validate(o: options.Validate) -> int:
     """Run a runbook on a pod, on exactly one commit, and judge what really ran."""
-    pod = o.the_pod
     claim = Claim(o.wait, o.steal)
-    limit = run_limit(pod, o.max_time, o.max_cost)
-    if o.resume is not None and (limit or o.no_sabotage or o.dry_run):
+    limits = o.max_time, o.max_cost
+    if o.resume is not None and (any(limit is not None for limit in limits) or o.no_sabotage or o.dry_run):
         given = "--max-time, --max-cost, --no-sabotage or --dry-run"
         raise InputError(f"--resume goes on with the run's own plan: expected no {given}")
-    asked = request_task.Asked(pod, o.repo, o.commit, o.runbook, o.artifacts, limit, not o.no_sabotage)
+    asked = request_task.Asked(
+        lambda: o.the_pod, o.repo, o.commit, o.runbook, o.artifacts, *limits, sabotage=not o.no_sabotage
+    )
     with Progress(o.verbosity) as progress:
         request = request_task.find(asked)
+        pod = request.pod
         progress.say(f"runbook {request.runbook.name} on commit {request.revision.commit[:7]}, pod {pod.name}")
         if o.dry_run:
-            plan = request.preview()
-            progress.say(validate_task.expected(plan))
-            click.echo(to_json(plan), nl=False)
-            blocked = any(stage["blocked"] for stage in plan["stages"])
-            return OUTCOMES["incomplete" if blocked else "passed"].exit_code
+            return _preview(request, progress, o.as_json)
         session = _session(o, progress, o.allow_different_gpu)
         if o.resume is None:
             result = validate_task.validate(request, session, claim)
         else:
             result = resume_task.resume(request, session, claim, o.resume)
     return _show(result, o.as_json)
+
+
+@cli.command(epilog=_examples("nsa-pod check", "nsa-pod check nightly --pod pi-4090"))
+@options.any_pod
+@options.inventory
+@options.repo
+@options.json
+@click.option("--commit", type=TEXT, default="HEAD", metavar="REV", help="Whose paths are looked up [default: HEAD].")
+@click.argument("runbook", type=TEXT, required=False)
+@takes(options.Check)
+def check(o: options.Check) -> int:
+    """Say all that is wrong with pods.yaml and RUNBOOK (without it: the repository's own); contact nothing.
+
+    Exit code 2 if anything is wrong.
+    """
+    found = check_task.check(check_task.What(o.repo, o.commit, o.runbook, o.pod, o.inventory))
+    _print(found, o.as_json, lambda held: f"nothing is wrong with {', '.join(held['files'])} on {held['commit'][:7]}")
+    return 0
 
 
 @cli.command(epilog=_examples("nsa-pod bootstrap --pod pi-4090", "nsa-pod bootstrap --pod pi-4090 --explain"))
@@ -301,9 +318,15 @@ def prune(o: options.Prune) -> int:
 @cli.command(epilog=_examples("nsa-pod init"))
 @click.argument("folder", type=FOLDER, default=".")
 def init(folder: Path) -> int:
-    """Write an example pods.yaml and the packaged runbooks into FOLDER; nothing that exists is touched."""
-    for path in init_task.init(folder):
+    """Look at the repository in FOLDER and write a pods.yaml and a runbook that fit; nothing that exists is touched."""
+    done = init_task.init(folder)
+    click.echo(f"found {done.found}", err=True)
+    for path in done.kept:
+        click.echo(f"kept {path}, which was there", err=True)
+    for path in done.written:
         click.echo(path)
+    if done.written:
+        click.echo("next: read them, commit, then `nsa-pod check` and `nsa-pod validate --pod local`", err=True)
     return 0
 
 
@@ -327,16 +350,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(e.format_message(), err=True)
         code = e.exit_code
     except click.ClickException as e:
-        code = _fail(e.format_message(), e.exit_code, as_json)
+        code = _fail([e.format_message()], e.exit_code, as_json)
     except NsaPodError as e:
-        code = _fail(str(e), e.exit_code, as_json)
+        code = _fail(e.sentences, e.exit_code, as_json)
     except OSError as e:  # this machine's disk, where nothing more can be said of it
-        code = _fail(f"{e.filename or 'this machine'}: {e.strerror or e}", NsaPodError.exit_code, as_json)
+        code = _fail([f"{e.filename or 'this machine'}: {e.strerror or e}"], NsaPodError.exit_code, as_json)
     except BaseException as e:
         if not _is_interrupt(e):
             raise
         sys.unraisablehook = lambda _: None  # what the interrupt left half done complains when it is collected
-        code = _fail("interrupted", _INTERRUPTED, as_json)
+        code = _fail(["interrupted"], _INTERRUPTED, as_json)
     sys.exit(code or 0)
 
 
@@ -345,10 +368,13 @@ def _is_interrupt(e: BaseException | None) -> bool:
     return e is not None and (isinstance(e, (KeyboardInterrupt, click.Abort)) or _is_interrupt(e.__context__))
 
 
-def _fail(sentence: str, code: int, as_json: bool) -> int:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]error:[/] {escape(plain(sentence, 2000))}")
+def _fail(sentences: Sequence[str], code: int, as_json: bool) -> int:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for sentence in sentences:
+        console.print(f"[red]error:[/] {escape(plain(sentence, 2000))}")
     if as_json:
-        click.echo(json.dumps({"verdict": "error", "error": sentence}))
+        each = {"errors": list(sentences)} if len(sentences) > 1 else {}
+        click.echo(json.dumps({"verdict": "error", "error": "; ".join(sentences), **each}))
     return code
 
 
@@ -357,6 +383,19 @@ def _follow(o: options.Follow, *, wait: bool) -> int:
     with Progress(o.verbosity) as progress:
         result = follow_task.follow(_session(o, progress), choice, wait=wait)
     return _show(result, o.as_json)
+
+
+def _preview(request: request_task.Request, progress: Progress, as_json: bool) -> int:
+    request.warn(progress)
+    plan = request.preview()
+    expected = validate_task.expected(plan)
+    if as_json:
+        progress.say(expected)
+        click.echo(to_json(plan), nl=False)
+    else:
+        _stdout().print(preview.page(plan, request.pod, request.runbook.environment, expected))
+    wrong = request.findings or any(stage["blocked"] for stage in plan["stages"])
+    return OUTCOMES["incomplete" if wrong else "passed"].exit_code
 
 
 def _session(o: options.Reaching, progress: Progress, allow_different_gpu: bool = False) -> PodSession:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from orchestrator.shared.answers import Holder
 from orchestrator.shared.text import plain
 
+T = TypeVar("T")
+
 _LONGEST = 2000
+_MOST = 100
 
 
 class NsaPodError(Exception):
@@ -19,11 +25,55 @@ class NsaPodError(Exception):
     def __init__(self, sentence: str) -> None:
         super().__init__(plain(sentence, _LONGEST))
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is to be said, each on a line of its own."""
+        return (str(self),)
+
 
 class InputError(NsaPodError):
     """Bad input that can be judged without contacting a pod: YAML, names, revisions, usage. Exit code 2."""
 
     exit_code = 2
+
+
+class InputErrors(InputError):
+    """All that is wrong with what was given, not only the first of it."""
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        found = [plain(sentence, _LONGEST) for sentence in dict.fromkeys(sentences)]
+        more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+        self._sentences = (*found[:_MOST], *more)
+        super().__init__("; ".join(self._sentences))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One for each mistake."""
+        return self._sentences
+
+
+class Together:
+    """Steps that do not need each other: what is wrong with each is said, not only the first of it."""
+
+    def __init__(self) -> None:
+        self._wrong: list[str] = []
+
+    def attempt(self, step: Callable[[], T]) -> T | None:
+        """What the step finds; None if there is something wrong with it."""
+        try:
+            return step()
+        except InputError as e:
+            self.add(e.sentences)
+        return None
+
+    def add(self, sentences: Iterable[str]) -> None:
+        """What else is wrong."""
+        self._wrong += sentences
+
+    def finish(self) -> None:
+        """InputErrors if anything was wrong."""
+        if self._wrong:
+            raise InputErrors(self._wrong)
 
 
 class Unreachable(NsaPodError):

@@ -76,6 +76,18 @@ class Validate(Reaching, Kept):
 
 
 @dataclass(frozen=True)
+class Check:
+    """Without a pod: as for any; without a runbook: all that the repository has."""
+
+    pod: str | None
+    inventory: str | None
+    repo: Path
+    as_json: bool
+    commit: str
+    runbook: str | None
+
+
+@dataclass(frozen=True)
 class Bootstrap(Reaching):
     """`build_limit` in minutes."""
 
@@ -226,6 +238,7 @@ inventory = click.option(
     "--inventory", type=TEXT, metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
 )
 pod = pod_option(required=True, help="A pod of the inventory.")
+any_pod = pod_option(required=False, help="As for this pod [default: as for any].")
 maybe_pod = pod_option(required=False, help="The runs on this pod.")
 repo = click.option("--repo", type=FOLDER, default=".", help="The git repository [default: the current directory].")
 artifacts = click.option("--artifacts", type=FOLDER, help="Where results are kept [default: <repo>/artifacts].")

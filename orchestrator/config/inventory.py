@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from orchestrator.config.variables import EnvMap
-from orchestrator.config.yamlfile import load, nearest
+from orchestrator.config.words import NAME, Name, matching
+from orchestrator.config.yamlfile import Location, document, nearest, place, read
 from orchestrator.errors import InputError
 from orchestrator.text import plain
 
@@ -41,9 +51,15 @@ def address(value: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(address)]
-# The name becomes a directory, a host alias and a host-key alias.
-_POD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-PodName = Annotated[str, Field(pattern=f"^{_POD_NAME.pattern}$")]
+Size = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    Field(gt=0),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_SIZE.pattern}$"}]}
+    ),
+]
+HostKey = Annotated[str, matching(r"SHA256:[A-Za-z0-9+/]{43}=?", "SHA256:... as ssh-keygen -l prints it")]
 
 
 class Pod(BaseModel):
@@ -63,15 +79,15 @@ class Pod(BaseModel):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: Address | None = None
     identity_file: str | None = None
-    host_key: Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")] | None = None
+    host_key: HostKey | None = None
     gpu: str | None = None
     driver: str | None = None
     cost_per_hour: Annotated[float, Field(ge=0, strict=False)] | None = None
     environment: str | None = None
     runbook: str | None = None
-    max_bytes: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] = MAX_BYTES
+    max_bytes: Size = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
-    max_disk: Annotated[int, BeforeValidator(_bytes), Field(gt=0)] | None = None
+    max_disk: Size | None = None
     workdir: Annotated[str, Field(min_length=1)] = "~/.nsa-pod"
     python: str | None = None
     env: EnvMap = {}
@@ -86,15 +102,16 @@ class Pod(BaseModel):
 
 
 def is_pod_name(text: str) -> bool:
-    return _POD_NAME.fullmatch(text) is not None
+    """Whether it can become a directory, a host alias and a host-key alias."""
+    return re.fullmatch(NAME, text) is not None
 
 
-class _PodsFile(BaseModel):
+class PodsFile(BaseModel):
     """pods.yaml as it is written."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    pods: dict[PodName, Pod]
+    pods: dict[Name, Pod]
 
     @field_validator("pods")
     @classmethod
@@ -111,6 +128,11 @@ class Inventory:
 
     pods: Mapping[str, Pod]
     path: Path | None = None
+    lines: Mapping[Location, int] = field(default_factory=dict)
+
+    def place(self, *at: str) -> str:
+        """`file:line: key '...'` of a part of the file."""
+        return place(str(self.path or "the built-in inventory"), at, self.lines)
 
     def pod(self, name: str) -> Pod:
         """The pod called `name`; InputError names the nearest ones."""
@@ -137,4 +159,5 @@ def load_inventory(explicit: str | None = None) -> Inventory:
     path = find(explicit)
     if path is None:
         return Inventory({LOCAL: Pod(name=LOCAL, transport="local")})
-    return Inventory(load(path, _PodsFile).pods, path)
+    found = document(read(path), str(path), PodsFile)
+    return Inventory(found.value.pods, path, found.lines)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
+from orchestrator.config.words import matching
 from orchestrator.errors import InputError
 from orchestrator.shared.redaction import MIN_LENGTH, looks_secret
-from orchestrator.text import plain
 
 
 def _as_text(value: object) -> object:
@@ -19,7 +26,7 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-Text = Annotated[str, BeforeValidator(_as_text)]
+Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})]
 
 
 class Described(BaseModel):
@@ -46,13 +53,7 @@ def _kind(value: object) -> str:
     return "described" if isinstance(value, (dict, Described)) else "text"
 
 
-def _variable_name(name: str) -> str:
-    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"expected a variable's name (letters, digits and _), got {plain(name)!r}")
-    return name
-
-
-VariableName = Annotated[str, AfterValidator(_variable_name)]
+VariableName = Annotated[str, matching("[A-Za-z_][A-Za-z0-9_]*", "a variable's name (letters, digits and _)")]
 EnvMap = dict[
     VariableName, Annotated[Annotated[Text, Tag("text")] | Annotated[Described, Tag("described")], Discriminator(_kind)]
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, InputErrors
+from orchestrator.shared.schema import MISSING
 from orchestrator.text import size
 
 M = TypeVar("M", bound=BaseModel)
@@ -19,21 +21,56 @@ Location = tuple[str | int, ...]
 _MOST_PARTS = 100_000
 _MOST_CHARACTERS = 1 << 20
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-_UNKNOWN = ("extra_forbidden", "unknown_key")
 _SECRET = "env"  # the key below which values may be secrets
+_SENTENCES = ("expectation", "unknown_key")
+# By pydantic's name of a mistake, what was expected.
+_IN_WORDS = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "too_short": "at least {min_length} in the list",
+    "string_too_short": "text that is not empty",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+}
+
+
+def close_to(name: str, known: Iterable[str]) -> list[str]:
+    """Those of the names that may have been meant, the nearest first."""
+    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """': did you mean ...?' or the known names, ready to be appended to a sentence."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    close = close_to(name, names)
     if close:
         return f": did you mean {' or '.join(close)}?"
     return f": known are {', '.join(names)}" if names else ": none is known"
 
 
+@dataclass(frozen=True)
+class Document(Generic[M]):
+    """What was read from the file `source`, and on which line each of its parts stands."""
+
+    source: str
+    value: M
+    lines: Mapping[Location, int]
+
+    def place(self, at: Location) -> str:
+        """`file:line: key '...'`, of the part or what of it is there."""
+        return place(self.source, at, self.lines)
+
+
 def load(path: Path, model: type[M]) -> M:
-    """Read `path` and validate it as `model`; InputError says file:line, key and what was expected."""
+    """Read `path` and validate it as `model`; InputErrors says of all mistakes file:line, key and what was expected."""
     return loads(read(path), str(path), model)
 
 
@@ -47,13 +84,20 @@ def read(path: Path) -> str:
 
 def loads(text: str, source: str, model: type[M]) -> M:
     """As `load`, for text that is already in memory; `source` is what errors call it."""
+    return document(text, source, model).value
+
+
+def document(text: str, source: str, model: type[M]) -> Document[M]:
+    """As `loads`, with the lines of all parts."""
     if len(text) > _MOST_CHARACTERS:
         raise InputError(f"{source}: expected at most {size(_MOST_CHARACTERS)}")
-    lines: dict[Location, int] = {}
+    index = _Index(source)
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        _index(node, (), lines, source, set())
+        index.add(node, ())
+        if index.unwritable:
+            raise InputErrors(index.wrong)
         data = loader.construct_document(node) if node else None
     except yaml.YAMLError as e:
         raise InputError(_yaml_sentence(source, e)) from e
@@ -64,35 +108,55 @@ def loads(text: str, source: str, model: type[M]) -> M:
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: expected a mapping with the keys {', '.join(_keys(model))}")
     try:
-        return model.model_validate(data)
+        value = model.model_validate(data)
     except ValidationError as e:
-        raise InputError(_model_sentence(source, e, lines, model)) from e
+        raise InputErrors([*index.wrong, *_model_sentences(source, e, index.lines, model)]) from e
+    if index.wrong:
+        raise InputErrors(index.wrong)
+    return Document(source, value, index.lines)
 
 
-def _index(node: yaml.Node | None, at: Location, lines: dict[Location, int], source: str, open_nodes: set[int]) -> None:
-    """Remember the line of each key; refuse duplicate keys, which YAML readers silently drop."""
-    if node is None:
-        return
-    if id(node) in open_nodes:
-        raise InputError(f"{source}:{node.start_mark.line + 1}: an alias refers to itself")
-    if len(lines) >= _MOST_PARTS:  # aliases of aliases make much of little
-        raise InputError(f"{source}: expected at most {_MOST_PARTS} values")
-    for scalar in (node, *(key for key, _ in node.value)) if isinstance(node, yaml.MappingNode) else (node,):
-        if isinstance(scalar, yaml.ScalarNode) and _UNWRITABLE.search(scalar.value):
-            raise InputError(f"{source}:{scalar.start_mark.line + 1}: expected text without NUL and lone surrogates")
-    lines.setdefault(at, node.start_mark.line + 1)
-    open_nodes.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            where = (*at, str(key.value))
-            if where in lines:
-                raise InputError(f"{source}:{key.start_mark.line + 1}: duplicate key {key.value!r}")
-            lines[where] = key.start_mark.line + 1
-            _index(value, where, lines, source, open_nodes)
-    elif isinstance(node, yaml.SequenceNode):
-        for i, item in enumerate(node.value):
-            _index(item, (*at, i), lines, source, open_nodes)
-    open_nodes.discard(id(node))
+class _Index:
+    """The line of each key; `wrong` are duplicate keys, which YAML readers silently drop, and what no text may hold."""
+
+    def __init__(self, source: str) -> None:
+        self.lines: dict[Location, int] = {}
+        self.wrong: list[str] = []
+        self.unwritable = False
+        self._source = source
+        self._open: set[int] = set()
+
+    def add(self, node: yaml.Node | None, at: Location) -> None:
+        """A node and what is below it."""
+        if node is None:
+            return
+        if id(node) in self._open:
+            raise InputError(f"{self._source}:{node.start_mark.line + 1}: an alias refers to itself")
+        if len(self.lines) >= _MOST_PARTS:  # aliases of aliases make much of little
+            raise InputError(f"{self._source}: expected at most {_MOST_PARTS} values")
+        self._refuse_unwritable(node)
+        self.lines.setdefault(at, node.start_mark.line + 1)
+        self._open.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                where = (*at, str(key.value))
+                if where in self.lines:
+                    self.wrong.append(f"{self._source}:{key.start_mark.line + 1}: duplicate key {key.value!r}")
+                    where = (*where, key.start_mark.line)  # what is below it is counted, and no duplicate too
+                self.lines[where] = key.start_mark.line + 1
+                self.add(value, where)
+        elif isinstance(node, yaml.SequenceNode):
+            for i, item in enumerate(node.value):
+                self.add(item, (*at, i))
+        self._open.discard(id(node))
+
+    def _refuse_unwritable(self, node: yaml.Node) -> None:
+        scalars = (node, *(key for key, _ in node.value)) if isinstance(node, yaml.MappingNode) else (node,)
+        for scalar in scalars:
+            if isinstance(scalar, yaml.ScalarNode) and _UNWRITABLE.search(scalar.value):
+                self.unwritable = True
+                where = f"{self._source}:{scalar.start_mark.line + 1}"
+                self.wrong.append(f"{where}: expected text without NUL and lone surrogates")
 
 
 def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
@@ -102,18 +166,32 @@ def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
     return f"{source}{line}: not valid YAML: {problem}"
 
 
-def _model_sentence(source: str, error: ValidationError, lines: dict[Location, int], model: type[BaseModel]) -> str:
-    # An unknown key first: a misspelt one also makes its right spelling missing.
-    first = min(error.errors(), key=lambda e: e["type"] not in _UNKNOWN)
-    at = _in_file(tuple(first["loc"]), lines, missing=first["type"] == "missing")
-    known = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
+def place(source: str, at: Location, lines: Mapping[Location, int]) -> str:
+    """`file:line: key '...'`, of a part of a file or what of it is there."""
     shown = ".".join(map(str, at))
-    key = f" key '{shown}':" if shown else ""
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{source}:{known}:{key} {_expectation(cast(dict[str, Any], first), at, model)}{more}"
+    return f"{source}:{_line(at, lines)}:" + (f" key '{shown}':" if shown else "")
 
 
-def _in_file(location: Location, lines: dict[Location, int], missing: bool) -> Location:
+def _line(at: Location, lines: Mapping[Location, int]) -> int:
+    return next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
+
+
+def _model_sentences(
+    source: str, error: ValidationError, lines: Mapping[Location, int], model: type[BaseModel]
+) -> list[str]:
+    """One for each mistake, in the order of the file; a misspelt key is not also the lack of its right spelling."""
+    found: dict[tuple[Location, str], int] = {}
+    meant: set[Location] = set()
+    for details in cast(list[dict[str, Any]], error.errors(include_url=False)):
+        at = _in_file(tuple(details["loc"]), lines, missing=details["type"] == "missing")
+        if details["type"] == "extra_forbidden":
+            meant |= {(*at[:-1], key) for key in close_to(str(at[-1]), _keys(_model_at(model, at[:-1])))}
+        found[at, _expectation(details, at, model)] = _line(at, lines)
+    kept = [(at, said) for at, said in found if not (said == MISSING and at in meant)]
+    return [f"{place(source, at, lines)} {said}" for at, said in sorted(kept, key=lambda item: found[item])]
+
+
+def _in_file(location: Location, lines: Mapping[Location, int], missing: bool) -> Location:
     """What of pydantic's location is in the file (inside a union it holds the branch too), and a missing key."""
     at: Location = ()
     for part in location:
@@ -122,16 +200,24 @@ def _in_file(location: Location, lines: dict[Location, int], missing: bool) -> L
     return (*at, location[-1]) if missing else at
 
 
-def _expectation(first: dict[str, Any], at: Location, model: type[BaseModel]) -> str:
-    if first["type"] == "extra_forbidden":
+def _expectation(details: Mapping[str, Any], at: Location, model: type[BaseModel]) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "extra_forbidden":
         return f"unknown key{nearest(str(at[-1]), _keys(_model_at(model, at[:-1])))}"
-    if first["type"] == "missing":
-        return "is missing"
-    if first["type"] in ("expectation", "unknown_key"):  # already sentences too
-        return cast(str, first["msg"])
-    if first["type"] == "value_error":  # raised by our own validators, already a sentence
-        return cast(str, first["msg"]).removeprefix("Value error, ")
-    return f"expected {first['msg'].removeprefix('Input should be ')}, got {_short(first['input'], _SECRET in at)}"
+    if kind == "missing":
+        return MISSING
+    if kind in _SENTENCES:  # already sentences
+        return cast(str, details["msg"])
+    if kind == "value_error":  # raised by our own validators, already a sentence
+        return str(context.get("error", details["msg"]))
+    if kind == "literal_error":
+        return f"expected {context['expected']}, got {_short(details['input'], _SECRET in at)}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        inner = _model_at(model, at)
+        keys = f" with the keys {', '.join(_keys(inner))}" if kind != "dict_type" else ""
+        return f"expected a mapping{keys}, got {_short(details['input'], _SECRET in at)}"
+    said = _IN_WORDS[kind].format(**context) if kind in _IN_WORDS else details["msg"].removeprefix("Input should be ")
+    return f"expected {said}, got {_short(details['input'], _SECRET in at)}"
 
 
 def _short(value: object, secret: bool) -> str:

@@ -222,10 +222,16 @@ def choose(table: Table, facts: Facts, spec: EnvironmentSpec, pin: str | None = 
     raise EnvironmentFailed(f"no environment fits the pod: {'; '.join(tried[:_REASONS_SHOWN])}")
 
 
+def require_environment(table: Table, pin: str) -> None:
+    """InputError for a pin that is neither a profile of the table nor the pod's own Python."""
+    if pin not in (*table.profiles, SYSTEM):
+        raise InputError(f"unknown environment {pin!r}{nearest(pin, (*table.profiles, SYSTEM))}")
+
+
 def require_possible(table: Table, spec: EnvironmentSpec, pin: str | None = None) -> None:
     """What needs no pod: InputError for an unknown pin, a malformed requirement, an impossible pair."""
-    if pin is not None and pin not in (*table.profiles, SYSTEM):
-        raise InputError(f"unknown environment {pin!r}{nearest(pin, (*table.profiles, SYSTEM))}")
+    if pin is not None:
+        require_environment(table, pin)
     wanted = _parse(spec)
     pairs = [table.profile(pin)] if pin in table.profiles else [*table.pairs(), *table.cpu_pairs()]
     reasons = [_other_versions(pair, wanted) for pair in pairs]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from orchestrator.config.inventory import Pod
+from orchestrator.config.words import seconds_of
 from orchestrator.errors import InputError
 from orchestrator.shared.plan import Estimate, RunLimit, Stage
 from orchestrator.shared.text import count
 from orchestrator.text import seconds as duration_text
-
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_DURATION = re.compile(rf"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?")
-_UNITS = (86400.0, 3600.0, 60.0, 1.0)
 
 # What makes a stage the same in another run: its name and its argv.
 StageKey = tuple[str, tuple[str, ...]]
@@ -35,12 +31,10 @@ NO_HISTORY = History()
 
 def duration(text: str) -> float:
     """Seconds of `90m`, `1h30m`, `7d`, `45s` or `2700`; InputError for anything else."""
-    match = _DURATION.fullmatch(text.strip())
-    parts = match.groups(default="0") if match else ()
-    found = sum(float(number) * unit for number, unit in zip(parts, _UNITS, strict=False))
-    if not 0 < found < math.inf:
-        raise InputError(f"expected a duration such as 90m, 1h30m or 2700 (seconds), not {text!r}")
-    return found
+    try:
+        return seconds_of(text)
+    except ValueError as e:
+        raise InputError(str(e)) from e
 
 
 def run_limit(pod: Pod, max_time: str | None, max_cost: float | None) -> RunLimit | None:

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
@@ -16,17 +16,17 @@ from typing import Any, cast
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.inventory import Pod, is_pod_name
-from orchestrator.config.runbook import Runbook, named_paths, named_programs
+from orchestrator.config.runbook import Runbook
 from orchestrator.config.runbook import Stage as RunbookStage
 from orchestrator.config.variables import Variables, values_of
 from orchestrator.errors import InputError, IntegrityError
 from orchestrator.home import who
+from orchestrator.plan.absent import Tree, absences, named_in_tree
 from orchestrator.plan.limits import NO_HISTORY, History, estimate
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.plan import (
     FORMAT,
     HASH_DIGITS,
-    Ancestry,
     Environment,
     LeftOut,
     Limits,
@@ -35,7 +35,6 @@ from orchestrator.shared.plan import (
     Plan,
     RunbookOrigin,
     RunLimit,
-    Submodule,
     canonical,
     plan_hash,
     read,
@@ -47,24 +46,6 @@ from orchestrator.verdict.expect import wrong as wrong_expectations
 
 # How a run id begins.
 _STAMP, _STAMP_LENGTH = "%Y%m%d-%H%M%S", 15
-
-
-@dataclass(frozen=True)
-class Tree:
-    """What the plan needs to know of the commit: `files` are the paths of its tree, submodules' files included."""
-
-    commit: str
-    commit_object: bytes
-    tree: str
-    submodules: Sequence[Submodule]
-    dirty: bool
-    files: frozenset[str]
-    ancestry: Ancestry = field(default_factory=lambda: Ancestry(objects="", tags={}))
-
-    def has(self, path: str) -> bool:
-        """Whether `path` is a file or a directory of the tree."""
-        clean = path.removeprefix("./").rstrip("/")
-        return clean in ("", ".") or clean in self.files or any(f.startswith(clean + "/") for f in self.files)
 
 
 @dataclass(frozen=True)
@@ -273,7 +254,7 @@ def _planned(stage: RunbookStage, work: Work, variables: Variables, missing: str
         argv=stage.argv,
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
-        paths=[with_commit(path, work.tree.commit) for path in named_paths(stage)],
+        paths=named_in_tree(stage, work.tree.commit),
         needs=list(stage.needs),
         required=stage.required,
         cuda=_is_cuda(stage, runbook),
@@ -282,7 +263,8 @@ def _planned(stage: RunbookStage, work: Work, variables: Variables, missing: str
         limits=cast(Limits, runbook.limits_of(stage).model_dump()),
         expect=_expect(stage, runbook, work.tree.commit),
         builds=list(stage.builds),
-        blocked=missing or _absent(stage, work.tree),
+        cwd=stage.cwd,
+        blocked=missing or next(absences(stage, runbook, work.tree), None),
     )
     asked = stage.expect.get("mutants", ()) if work.sabotage else ()
     if asked:
@@ -323,16 +305,6 @@ def _expect(stage: RunbookStage, runbook: Runbook, commit: str) -> dict[str, Any
 def _named_for(artifact: Mapping[str, Any], commit: str) -> dict[str, Any]:
     names = {key: with_commit(artifact[key], commit) for key in ("path", "from") if artifact.get(key)}
     return {**artifact, **names}
-
-
-def _absent(stage: RunbookStage, tree: Tree) -> str | None:
-    """The first path that the stage names and that the commit should have, as a sentence; None if all are there."""
-    programs = named_programs(stage)
-    for path in named_paths(stage):
-        elsewhere = path.startswith("{") or (path.startswith("/") and path not in programs)
-        if not elsewhere and not tree.has(path):
-            return f"{path} is not in the commit"
-    return None
 
 
 def _is_cuda(stage: RunbookStage, runbook: Runbook) -> bool:

@@ -45,7 +45,7 @@ class Mutant(TypedDict):
 class _Stage(TypedDict):
     """One process (group): `argv` still has its placeholders, `env` is complete but for the allow-list and for
     `secrets`, variables whose values the launch hands over beside the plan. `expect` is for `verdict` to read;
-    `builds` are patterns of files in the tree that the stages after it get.
+    `builds` are patterns of files in the tree that the stages after it get; `cwd` is relative to the tree, `paths` too.
     """
 
     name: str
@@ -61,6 +61,7 @@ class _Stage(TypedDict):
     limits: Limits
     expect: Dict[str, Any]
     builds: List[str]
+    cwd: str
     blocked: Optional[str]
 
 
@@ -218,7 +219,7 @@ class Plan(_Plan, total=False):
     sabotage: bool
 
 
-LATER[Stage] = frozenset({"builds"})
+LATER[Stage] = frozenset({"builds", "cwd"})
 LATER[Plan] = frozenset({"ancestry"})
 
 

@@ -1,27 +1,50 @@
-"""Write the packaged examples where a user can change them."""
+"""Write what a repository needs to be validated: an inventory, a runbook that fits, the schemas for editors."""
 
 from __future__ import annotations
 
-import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.config import json_schema, starter
 from orchestrator.config.inventory import FILENAME
-from orchestrator.config.runbook import examples
+from orchestrator.config.runbook import FOLDER, own_runbooks
+from orchestrator.config.survey import survey
 from orchestrator.errors import InputError
 
 
-def init(folder: Path) -> list[Path]:
-    """Copy pods.yaml and runbooks/ into `folder`; the files written. What exists stays as it is."""
-    source = examples()
-    written = []
-    for example in (source / FILENAME, *sorted((source / "runbooks").rglob("*.*"))):
-        target = folder / example.relative_to(source)
-        if target.exists():
-            continue
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(example, target)
-        except OSError as e:
-            raise InputError(f"{target} cannot be written: {e.strerror or e}") from e
-        written.append(target)
-    return written
+@dataclass
+class Begun:
+    """What was `found` in the repository, the files that were `written`, and those that were there and were `kept`."""
+
+    found: str
+    written: list[Path] = field(default_factory=list)
+    kept: list[Path] = field(default_factory=list)
+
+
+def init(folder: Path) -> Begun:
+    """Look at the repository in `folder` and write what it lacks. What exists stays as it is."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder: expected that of a repository")
+    found = survey(folder)
+    done = Begun(found.told())
+    _write(folder / FILENAME, starter.PODS, done)
+    own = [folder / FOLDER / f"{name}.yaml" for name in own_runbooks(folder)]
+    done.kept += own
+    if not own:
+        _write(folder / FOLDER / f"{starter.NAME}.yaml", starter.runbook(found), done)
+    if done.written:
+        for name, text in json_schema.texts().items():
+            _write(folder / FOLDER / starter.SCHEMAS / name, text, done)
+    return done
+
+
+def _write(path: Path, text: str, done: Begun) -> None:
+    if path.exists():
+        done.kept.append(path)
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise InputError(f"{path} cannot be written: {e.strerror or e}") from e
+    done.written.append(path)

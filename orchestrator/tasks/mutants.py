@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from orchestrator.config.runbook import RunbookFile
-from orchestrator.errors import InputError
+from orchestrator.config.yamlfile import Location
+from orchestrator.errors import InputError, Together
 from orchestrator.git.patches import DoesNotApply, applied
 from orchestrator.git.repository import Repository
 from orchestrator.plan.plan import Mutation
 
 
 def find_mutants(repo: Repository, commit: str, file: RunbookFile) -> dict[str, Mutation]:
-    """By the path of the patch, what it makes of the tree. InputError for a patch that is nowhere; one that does not
+    """By the path of the patch, what it makes of the tree. InputErrors for patches that are nowhere; one that does not
     apply is the evidence of its stage.
     """
-    named = {mutant["patch"]: s.name for s in file.runbook.stages for mutant in s.expect.get("mutants", ())}
-    return {path: _mutation(repo, commit, _patch(repo, commit, file, path, stage)) for path, stage in named.items()}
+    named = {
+        mutant["patch"]: ("stages", number, "expect", "mutants", position, "patch")
+        for number, stage in enumerate(file.runbook.stages)
+        for position, mutant in enumerate(stage.expect.get("mutants", ()))
+    }
+    steps = Together()
+    patches = {path: steps.attempt(partial(_patch, repo, commit, file, path, at)) for path, at in named.items()}
+    steps.finish()
+    return {path: _mutation(repo, commit, patch) for path, patch in patches.items() if patch is not None}
 
 
 def _mutation(repo: Repository, commit: str, patch: bytes) -> Mutation:
@@ -26,7 +35,7 @@ def _mutation(repo: Repository, commit: str, patch: bytes) -> Mutation:
         return Mutation({}, str(e))
 
 
-def _patch(repo: Repository, commit: str, file: RunbookFile, path: str, stage: str) -> bytes:
+def _patch(repo: Repository, commit: str, file: RunbookFile, path: str, at: Location) -> bytes:
     """The patch as the commit holds it; else the file beside the runbook, whose folder may be part of its path."""
     committed = repo.blob_at(commit, path)
     if committed is not None:
@@ -35,9 +44,8 @@ def _patch(repo: Repository, commit: str, file: RunbookFile, path: str, stage: s
     for place in (folder / path, folder.parent / path):
         if place.resolve().is_relative_to(folder.resolve()) and place.is_file():
             return _read(place)
-    raise InputError(
-        f"{file.path}: stage {stage!r} has the mutant {path}: expected a patch in the commit, or beside the runbook"
-    )
+    where = file.document.place(at)
+    raise InputError(f"{where} expected a patch in the commit, or beside the runbook, and {path} is neither")
 
 
 def _read(place: Path) -> bytes:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook
+from orchestrator.config.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook, own_runbooks
 from orchestrator.config.variables import Variables
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, Together
 from orchestrator.git.ancestry import ancestry_of
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pairing.choose import require_possible
 from orchestrator.pairing.table import table
-from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, variables_of
+from orchestrator.plan.absent import Tree
+from orchestrator.plan.findings import findings
+from orchestrator.plan.limits import run_limit
+from orchestrator.plan.plan import Capabilities, Mutation, Place, Work, make_plan, variables_of
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.store.history import history
 from orchestrator.tasks.mutants import find_mutants
@@ -30,14 +34,17 @@ _ANY_SM = 999
 
 @dataclass(frozen=True)
 class Asked:
-    """As a person asks: a pod, a revision of the repository, a runbook, where results are kept, a limit."""
+    """As a person asks: a pod (which may not be found), a revision of the repository, a runbook, where results are
+    kept, limits.
+    """
 
-    pod: Pod
+    pod: Callable[[], Pod]
     repo: Path
     commit: str
     runbook: str | None = None
     artifacts: Path | None = None
-    limit: RunLimit | None = None
+    max_time: str | None = None
+    max_cost: float | None = None
     sabotage: bool = True
 
 
@@ -54,6 +61,7 @@ class Request:
     artifacts: Path
     variables: Mapping[str, Variables]
     limit: RunLimit | None
+    mutants: Mapping[str, Mutation]
     sabotage: bool
 
     @property
@@ -76,9 +84,9 @@ class Request:
         return origin
 
     @cached_property
-    def work(self) -> Work:
-        """What a plan of it runs."""
-        tree = Tree(
+    def tree(self) -> Tree:
+        """The commit's, as a plan knows it."""
+        return Tree(
             commit=self.revision.commit,
             commit_object=self.repo.commit_object(self.revision.commit),
             ancestry=ancestry_of(self.repo, self.revision.commit),
@@ -87,9 +95,17 @@ class Request:
             dirty=bool(self.dirty),
             files=frozenset(self.contents.files),
         )
+
+    @cached_property
+    def work(self) -> Work:
+        """What a plan of it runs."""
         earlier = history(self.pod.name, self.artifacts, self.repo.root)
-        mutants = find_mutants(self.repo, self.revision.commit, self.file) if self.sabotage else {}
-        return Work(self.runbook, self.origin, self.pod, tree, self.limit, earlier, mutants, self.sabotage)
+        return Work(self.runbook, self.origin, self.pod, self.tree, self.limit, earlier, self.mutants, self.sabotage)
+
+    @cached_property
+    def findings(self) -> list[str]:
+        """What is wrong with the runbook on this commit: stages that will be blocked, or invalid."""
+        return findings(self.file, self.tree, self.mutants)
 
     def preview(self) -> Plan:
         """The plan as the inventory's promises make it, without contacting the pod (--dry-run)."""
@@ -99,7 +115,9 @@ class Request:
         return make_plan(self.work, Place({"kind": "undecided"}, have, {}, self.pod.workdir))
 
     def warn(self, progress: Progress) -> None:
-        """Say what is not part of the run, and what should not be."""
+        """Say what is wrong with the runbook, what is not part of the run, and what should not be."""
+        for finding in self.findings:
+            progress.warn(finding)
         if self.dirty:
             progress.warn(f"uncommitted changes are not part of this run: {listing(self.dirty)}")
         if is_not_the_commits(self.origin):
@@ -111,22 +129,36 @@ class Request:
 
 
 def find(asked: Asked) -> Request:
-    """The request; InputError for what does not exist, or an environment that cannot be."""
-    pod = asked.pod
-    repo = Repository.open(asked.repo)
-    revision = repo.revision(asked.commit)
-    file = find_runbook(asked.runbook or _default_runbook(pod), repo.root)
-    require_possible(table(), file.runbook.environment, pod.environment)
+    """The request; InputErrors for all that does not exist, or cannot be."""
+    steps = Together()
+    pod = steps.attempt(asked.pod)
+    limit = steps.attempt(lambda: run_limit(pod, asked.max_time, asked.max_cost)) if pod else None
+    repo = steps.attempt(lambda: Repository.open(asked.repo))
+    revision = steps.attempt(lambda: repo.revision(asked.commit)) if repo else None
+    contents = steps.attempt(lambda: repo.contents(revision)) if repo and revision else None
+    root = repo.root if repo else asked.repo
+    file = None
+    if repo or asked.runbook:
+        file = steps.attempt(lambda: find_runbook(asked.runbook or default_runbook(pod, root), root))
+    if file and pod:
+        steps.attempt(lambda: require_possible(table(), file.runbook.environment, pod.environment))
+    variables = steps.attempt(lambda: variables_of(file.runbook, pod)) if file and pod else None
+    mutants: Mapping[str, Mutation] = {}
+    if repo and revision and file and asked.sabotage:
+        mutants = steps.attempt(lambda: find_mutants(repo, revision.commit, file)) or {}
+    steps.finish()
+    assert pod and repo and revision and contents and file and variables is not None  # each that failed has said so
     request = Request(
         pod=pod,
         repo=repo,
         revision=revision,
-        contents=repo.contents(revision),
+        contents=contents,
         dirty=repo.dirty(),
         file=file,
         artifacts=asked.artifacts or repo.root / "artifacts",
-        variables=variables_of(file.runbook, pod),
-        limit=asked.limit,
+        variables=variables,
+        limit=limit,
+        mutants=mutants,
         sabotage=asked.sabotage,
     )
     request.preview()  # what is wrong with the plan itself is said before a pod is contacted
@@ -134,18 +166,39 @@ def find(asked: Asked) -> Request:
 
 
 def needs_of(pod: Pod, folder: Path, runbook: str | None) -> EnvironmentSpec:
-    """What the runbook needs that a validation from `folder` would use; outside a repository, the folder's or a
-    packaged one. InputError for an environment that cannot be.
+    """What the runbook needs that a validation from `folder` would use; a packaged one, where there is none. InputError
+    for an environment that cannot be.
     """
     try:
         root = Repository.open(folder).root
     except InputError:
         root = folder
-    spec = find_runbook(runbook or _default_runbook(pod), root).runbook.environment
+    name = runbook or pod.runbook or _own_default(pod, root) or _usual(pod)
+    spec = find_runbook(name, root).runbook.environment
     require_possible(table(), spec, pod.environment)
     return spec
 
 
-def _default_runbook(pod: Pod) -> str:
-    """The pod's own; else the whole matrix for a promised GPU, the smoke run without one."""
-    return pod.runbook or (_GPU_RUNBOOK if pod.gpu else _CPU_RUNBOOK)
+def default_runbook(pod: Pod | None, root: Path) -> str:
+    """The pod's own; else one of the repository's. InputError where there is none, or none that is meant."""
+    found = (pod and pod.runbook) or _own_default(pod, root)
+    if found:
+        return found
+    own = own_runbooks(root)
+    if own:
+        raise InputError(f"{root} has several runbooks: expected --runbook with one of {', '.join(own)}")
+    raise InputError(f"{root} has no runbook: `nsa-pod init {quote(str(root))}` writes one that fits it")
+
+
+def _own_default(pod: Pod | None, root: Path) -> str | None:
+    """The whole matrix for a promised GPU, the smoke run without one, where the repository has them; else its only
+    runbook.
+    """
+    own = own_runbooks(root)
+    if pod and _usual(pod) in own:
+        return _usual(pod)
+    return own[0] if len(own) == 1 else None
+
+
+def _usual(pod: Pod) -> str:
+    return _GPU_RUNBOOK if pod.gpu else _CPU_RUNBOOK

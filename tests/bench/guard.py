@@ -76,7 +76,7 @@ class Stand:
         injection.renew()
         cache = self.places.cache("bench")
         env = {**inherited(), **stage_variables({}, self.places, [interpreter.bin], self._tmp, cache)}
-        origins = Origins(self.places, interpreter, scan(self.places.tree), cache).of(env)
+        origins = Origins(self.places, interpreter, scan(self.places.tree), cache).of(env, self.places.tree)
         unguarded = {name: value for name, value in env.items() if name != "PYTHONPATH"}
         bare, guarded = [], []
         for _ in range(rounds):

@@ -7,37 +7,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths, pytest_arguments, python_module
+from orchestrator.config.commands import pytest_arguments, python_module
+from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths
 from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
-
-GOOD = """
-name: nsa-validate
-requires: [cuda]
-environment: {requires: [torch, triton], optional: [flash-attn], extra: [pytest, "numpy<2.3"]}
-env: {PYTHONPATH: "."}
-limits: {wall: 3600, silence: 600}
-stages:
-  - {name: sanity, run: [python, -m, nsa.sanity], expect: {artifacts: [{path: sanity.out, from: stdout}]}}
-  - name: triton_fwd
-    run: [python, -m, pytest, -q, nsa/tests/test_triton_sel_parity_gpu.py]
-    env: {NSA_TEST_TRITON_SEL: "1"}
-    paths: []
-    needs: [sanity]
-    when: [cuda, "sm>=80", "has:flash-attn"]
-    required: true
-    limits: {wall: 300}
-    expect:
-      tests: {min_passed: 1, allow_skips: [], must_pass: []}
-      routes: {selected: triton}
-      artifacts:
-        - {path: triton_fwd.txt, from: stdout}
-        - {path: decode.csv, kind: csv, columns: [S, ms_total], min_rows: 4,
-           checks: [{finite: all}, {column: cmp_pct, max: 100}, {sum: [cmp_pct, sel_pct], near: 100, within: 2},
-                    {equal: [reads_actual, reads_expected]}, {column: roofline_frac, max: 1}]}
-        - {path: routing.json, kind: json, keys: [selected]}
-        - {path: sel_ranges.jsonl, kind: jsonl, min_rows: 1}
-"""
+from tests.support.whole_runbook import GOOD
 
 
 def test_every_key_of_the_contract_is_read() -> None:
@@ -95,7 +69,10 @@ def test_mistakes_name_file_line_key_and_expectation(old: str, new: str, sentenc
         (["python", "-X", "dev", "tool.py", "x"], ["tool.py"]),
         (["python3.11", "-c", "print()", "x"], []),
         (["python", "-m", "nsa.bench", "decode"], []),
-        (["bash", "run.sh"], []),
+        (["bash", "run.sh"], ["run.sh"]),
+        (["bash", "-c", "run.sh"], []),
+        (["./build/bench", "x"], ["./build/bench"]),
+        (["/opt/bench"], []),
     ],
 )
 def test_paths_that_a_command_names(run: list[str], paths: list[str]) -> None:

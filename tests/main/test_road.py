@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -150,11 +151,16 @@ def test_report_judges_again_and_believes_no_stored_verdict(project: Project) ->
 
 def test_dry_run_prints_the_plan_and_contacts_nothing(project: Project) -> None:
     project.commit({**FILES, "runbooks/r.yaml": RUNBOOK.replace("name: tool", "name: tool\n    when: [cuda]")})
-    outcome = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run")
+    outcome = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
     assert outcome.stderr.startswith(f"runbook r on commit {outcome.json['commit'][:7]}, pod local\n")
     plan = outcome.json
     assert [s["name"] for s in plan["stages"]] == ["tests"]
     assert [s["name"] for s in plan["left_out"]] == ["tool"]
+    page = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run")
+    assert page.exit_code == 0 and re.search(r"runs +tests\s+python -m pytest.*\s+evidence: at least 1", page.stdout), (
+        page
+    )
+    assert re.search(r"left out +tool: when cuda: the pod has no CUDA GPU", page.stdout)
     assert not (project.root / "artifacts").exists()
     assert not (project.root.parent / "workdir").exists()
 

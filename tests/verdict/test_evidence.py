@@ -15,6 +15,7 @@ from orchestrator.agent.host import gpu
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
+from orchestrator.agent.run.supervise import Command
 from orchestrator.shared import stage_record, text
 from orchestrator.shared.stage_record import Evidence, blank, read
 from orchestrator.verdict import junit, outcomes, routes
@@ -305,7 +306,8 @@ def test_a_pytest_of_another_python_is_not_the_environments(tmp_path: Path) -> N
 
     def why_blocked(path: Path) -> str | None:
         planned = {"argv": ["pytest"], "paths": []}
-        return prepare.why_blocked(planned, ["pytest"], {"PATH": str(path)}, interpreter, Layout(tmp_path))
+        command = Command(["pytest"], tmp_path, {"PATH": str(path)}, tmp_path / "out", tmp_path / "err", 1)
+        return prepare.why_blocked(planned, command, interpreter, Layout(tmp_path))
 
     assert why_blocked(ours) is None
     assert why_blocked(theirs) == f"pytest is not the environment's: expected one in {ours}"

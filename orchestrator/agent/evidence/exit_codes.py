@@ -83,7 +83,7 @@ def install(root: Path) -> None:
     (folder / "sh.mk").write_text(_MAKEFILE.format(sh=sh))
 
 
-def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, report: Path) -> Shells:
+def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, cwd: Path, report: Path) -> Shells:
     """`argv` and `env` of a stage that runs no pytest itself, with the recorder in each of its shells."""
     folder = places.injected / _FOLDER
     if not (folder / _RECORDER).is_file():
@@ -99,26 +99,32 @@ def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, report
     }
     if env.get("BASH_ENV"):
         more["NSA_POD_BASH_ENV"] = env["BASH_ENV"]
-    return Shells(_with_bash(argv, sh, places.tree), {**env, **more})
+    return Shells(_with_bash(argv, sh, cwd), {**env, **more})
 
 
-def read(folder: Path, argv: Sequence[str], tree: Path, programs: str, children: Iterable[Child]) -> Seen:
-    """What the shells of a stage wrote, if its folder has it, and its Pythons told of their `children`; `programs` is
-    where the environment's are.
-    """
+class Where(NamedTuple):
+    """The tree, the folder in it where the stage began, and where the environment's programs are."""
+
+    tree: Path
+    cwd: Path
+    programs: str
+
+
+def read(folder: Path, argv: Sequence[str], where: Where, children: Iterable[Child]) -> Seen:
+    """What the shells of a stage wrote, if its folder has it, and its Pythons told of their `children`."""
     try:
         with open_inside(folder, REPORT) as f:
             text = f.read(_MAX_BYTES).decode("utf-8", "replace")
     except (OSError, Refused):
         text = ""
-    entries = list(_entries(text, tree, programs))
+    entries = list(_entries(text, where))
     lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval", "recipe")]
-    lost += ignored_by_make([entry for entry in entries if entry["how"] == "recipe"], tree)
-    lost += [_of_child(child, tree, programs) for child in children]
+    lost += ignored_by_make([entry for entry in entries if entry["how"] == "recipe"], where.tree)
+    lost += [_of_child(child, where) for child in children]
     ours = {entry["how"]: entry for entry in reversed(entries) if entry["ours"]}
     running, in_eval = ours.get("running"), ours.get("eval")
-    begun = (_forgotten(_WORD.findall(e["command"]), tree, programs) for e in entries if e["how"] == "begins")
-    unseen = _unseen(argv, tree, bool(text)) or next(filter(None, begun), None)
+    begun = (_forgotten(_WORD.findall(e["command"]), where) for e in entries if e["how"] == "begins")
+    unseen = _unseen(argv, where.cwd, bool(text)) or next(filter(None, begun), None)
     if running and not unseen:
         unseen = (
             f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
@@ -128,16 +134,16 @@ def read(folder: Path, argv: Sequence[str], tree: Path, programs: str, children:
     return Seen(lost[:_MOST], unseen)
 
 
-def _of_child(child: Child, tree: Path, programs: str) -> LostExitCode:
+def _of_child(child: Child, where: Where) -> LostExitCode:
     program = program_of(child.command)
     return LostExitCode(
         command=plain(child.command),
         program=plain(program),
         code=child.code,
         line=child.line,
-        file=plain(_inside(child.file, tree)),
+        file=plain(_inside(child.file, where.tree)),
         how="child",
-        ours=_is_ours(child.command, program, tree, programs),
+        ours=_is_ours(child.command, program, where),
     )
 
 
@@ -168,22 +174,22 @@ def _carried(words: Sequence[str], with_value: str) -> str:
     return " ".join(rest)
 
 
-def _with_bash(argv: Sequence[str], sh: Path, tree: Path) -> List[str]:
+def _with_bash(argv: Sequence[str], sh: Path, cwd: Path) -> List[str]:
     """`argv` with `sh` as a bash, also where it is what a script's first line names."""
     if argv[0] in ("sh", "/bin/sh", "/usr/bin/sh"):
         return [str(sh), *argv[1:]]
-    interpreter = _interpreter(argv[0], tree)
+    interpreter = _interpreter(argv[0], cwd)
     if interpreter and os.path.basename(interpreter[0]) == "sh":
         return [str(sh), *interpreter[1:], *argv]
     return list(argv)
 
 
-def _interpreter(program: str, tree: Path) -> List[str]:
+def _interpreter(program: str, cwd: Path) -> List[str]:
     """What the first line of a script of the tree starts it with."""
     if "/" not in program:
         return []
     try:
-        with open(tree / program, "rb") as f:
+        with open(cwd / program, "rb") as f:
             line = os.fsdecode(f.readline(4096))
     except OSError:
         return []
@@ -193,19 +199,19 @@ def _interpreter(program: str, tree: Path) -> List[str]:
     return words
 
 
-def _unseen(argv: Sequence[str], tree: Path, loaded: bool) -> Optional[str]:
+def _unseen(argv: Sequence[str], cwd: Path, loaded: bool) -> Optional[str]:
     """Why the exit codes behind this command were not all recorded, as a clause; None if they were."""
     name = os.path.basename(argv[0])
     if _is_made_to_go_on(argv):
         return _GOES_ON
-    interpreter = _interpreter(argv[0], tree)
+    interpreter = _interpreter(argv[0], cwd)
     shell = os.path.basename(interpreter[0]) if interpreter else name
     if _SHELL.fullmatch(shell) and not loaded:
         return _NOT_RECORDED.format(shell)
     return None
 
 
-def _forgotten(words: Sequence[str], tree: Path, programs: str) -> Optional[str]:
+def _forgotten(words: Sequence[str], where: Where) -> Optional[str]:
     """Why a command of a script does not say what those returned that it ran, as a clause; None if it does."""
     name = program_of(" ".join(words))
     if _is_made_to_go_on([name, *words[1:]]):
@@ -213,7 +219,7 @@ def _forgotten(words: Sequence[str], tree: Path, programs: str) -> Optional[str]
     if _SHELL.fullmatch(name) and name not in ("sh", "bash"):
         return _NOT_RECORDED.format(name)
     inner = _run_by_find(name, words)
-    if inner and words[-1] != "+" and _is_ours(inner, program_of(inner), tree, programs):
+    if inner and words[-1] != "+" and _is_ours(inner, program_of(inner), where):
         return f"find does not say what {program_of(inner)} returned"
     return None
 
@@ -259,9 +265,10 @@ def _failures(text: str) -> Iterator[_Failure]:
             yield failure
 
 
-def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
+def _entries(text: str, where: Where) -> Iterator[LostExitCode]:
     """Each failure once; not what still ran when its shell began to leave, and what the script's EXIT trap ended."""
     failures = list(_failures(text))
+    tree = where.tree
     ended = {f._replace(how="running") for f in failures if f.how == "ended"}
     kept = (f for f in failures if f.how != "ended" and f not in ended)
     for failure in dict.fromkeys(f._replace(shell="", parent="") for f in kept):
@@ -273,29 +280,29 @@ def _entries(text: str, tree: Path, programs: str) -> Iterator[LostExitCode]:
             line=failure.line,
             file=plain(_inside(failure.file, tree)),
             how=failure.how,
-            ours=_is_ours(failure.command, program, tree, programs),
+            ours=_is_ours(failure.command, program, where),
         )
 
 
-def _is_ours(command: str, program: str, tree: Path, programs: str) -> bool:
+def _is_ours(command: str, program: str, where: Where) -> bool:
     """Whether it is a Python, a program of the environment or the tree, what a Makefile makes, or a runner of tests."""
     name = os.path.basename(program)
     inner = _run_by_find(name, _WORD.findall(command))
     if inner:
-        return _is_ours(inner, program_of(inner), tree, programs)
+        return _is_ours(inner, program_of(inner), where)
     if name in _MAKES and "clean" not in command:
         return True
     if _PYTHON.fullmatch(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
         return True
-    if name and "/" not in name and os.path.isfile(os.path.join(programs, name)):
+    if name and "/" not in name and os.path.isfile(os.path.join(where.programs, name)):
         return not _SHELL.fullmatch(name)
-    return any(_is_file_of(tree, word.strip("'\"")) for word in _WORD.findall(command)[:4])
+    return any(_is_file_of(where, word.strip("'\"")) for word in _WORD.findall(command)[:4])
 
 
-def _is_file_of(tree: Path, word: str) -> bool:
+def _is_file_of(where: Where, word: str) -> bool:
     """Whether a word of a command names a program or a script of the tree."""
-    path = os.path.normpath(tree / word) if word and "\0" not in word else ""
-    inside = path.startswith(f"{tree}/") and os.path.isfile(path)
+    path = os.path.normpath(where.cwd / word) if word and "\0" not in word else ""
+    inside = path.startswith(f"{where.tree}/") and os.path.isfile(path)
     return inside and (os.access(path, os.X_OK) or path.endswith((".sh", ".bash", ".py")))
 
 

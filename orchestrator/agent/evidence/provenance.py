@@ -99,10 +99,10 @@ class Origins:
             sources=_sources(manifest),
         )
 
-    def of(self, env: Mapping[str, str]) -> StageOrigins:
-        """In a stage with these variables."""
+    def of(self, env: Mapping[str, str], cwd: Path) -> StageOrigins:
+        """In a stage with these variables, which begins in `cwd`."""
         tree = str(self._places.tree)
-        folders = (os.path.normpath(os.path.join(tree, entry)) for entry in _path(env, "PYTHONPATH"))
+        folders = (os.path.normpath(cwd / entry) for entry in ("", *_path(env, "PYTHONPATH")))
         inside = [os.path.relpath(folder, tree) for folder in folders if folder.startswith(tree + os.sep)]
         homes = replace(
             self._homes,

@@ -70,6 +70,12 @@ def _is_outside(config: pytest.Config) -> bool:
     return not any((place + os.sep).startswith(tree + os.sep) for place in places)
 
 
+def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
+    """Files and folders of a session that begins in a folder, named as its tests are."""
+    begins = os.path.relpath(os.path.realpath(config.invocation_params.dir), os.path.realpath(config.rootpath))
+    return [target if begins == os.curdir else os.path.join(begins, target) for target in targets]
+
+
 def _own_file() -> int:
     """Where a session reports that another program, or a test, has started."""
     folder = guards.installed().config.one("sessions")
@@ -232,7 +238,7 @@ class Reporter:
             "start",
             pytest=pytest.__version__,
             args=list(session.config.invocation_params.args),
-            targets=[] if option.pyargs else list(option.file_or_dir),
+            targets=[] if option.pyargs else _from_the_root(option.file_or_dir, session.config),
             optimize=sys.flags.optimize,
             only_collects=option.collectonly,
             **self._about,

@@ -34,6 +34,7 @@ class Commands:
     def of(self, stage: Stage, tmp: Path) -> Command:
         """The command of `stage`, with `tmp` as its TMPDIR."""
         folder = self.places.stage(stage["name"])
+        cwd = self.places.tree / stage.get("cwd", "")
         argv = [self._fill(word) for word in prepare.with_python(stage["argv"], self.venv.python)]
         argv[0] = self.venv.instead_of(argv[0])
         if stage["pytest"]:
@@ -43,10 +44,10 @@ class Commands:
         bins = [str(self.venv.bin), self.interpreter.bin]
         env = stage_variables(planned, self.places, bins, tmp, self.cache)
         if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
-            argv, env = exit_codes.recorded(argv, env, self.places, folder / exit_codes.REPORT)
+            argv, env = exit_codes.recorded(argv, env, self.places, cwd, folder / exit_codes.REPORT)
         return Command(
             argv=argv,
-            cwd=self.places.tree,
+            cwd=cwd,
             env=env,
             stdout=folder / "stdout",
             stderr=folder / "stderr",

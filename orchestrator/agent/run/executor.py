@@ -121,7 +121,7 @@ class Executor:
         visible = seen_by(command).get("CUDA_VISIBLE_DEVICES")
         if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
             return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
-        return prepare.why_blocked(stage, command.argv, command.env, self._interpreter, self._places)
+        return prepare.why_blocked(stage, command, self._interpreter, self._places)
 
     def _why_gpu_blocked(self, stage: Stage, command: Command, record: StageRecord) -> str | None:
         """Who else uses the GPU of a stage that wants it for itself; whether that could be told is recorded."""
@@ -169,7 +169,7 @@ class Executor:
         self._places.stage(stage["name"]).mkdir(parents=True)
         for folder in (Path(command.env["TMPDIR"]), self._commands.cache):
             folder.mkdir(parents=True, exist_ok=True)
-        self._injection.tell(stage["name"], self._origins.of(command.env).config)
+        self._injection.tell(stage["name"], self._origins.of(command.env, command.cwd).config)
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log) -> None:
         told = Output(
@@ -202,13 +202,14 @@ class Executor:
         record["executed"] = seen.execution.executed
         seen_outside = command.cuda_watch is not None and command.cuda_watch.seen
         record["used_cuda"] = seen.execution.whole.on_cuda or seen_outside
-        origins = self._origins.of(command.env)
+        origins = self._origins.of(command.env, command.cwd)
         record["foreign_modules"] = origins.foreign_modules(seen.origins)
         if not stage["pytest"]:
             record["escaped"] = escaped(self._places, stage["name"], record["seconds"], self._manifest)
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
-        lost = exit_codes.read(folder, stage["argv"], self._places.tree, self._interpreter.bin, seen.children)
+        where = exit_codes.Where(self._places.tree, command.cwd, self._interpreter.bin)
+        lost = exit_codes.read(folder, stage["argv"], where, seen.children)
         record["idle_programs"] = list(seen.idle)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)

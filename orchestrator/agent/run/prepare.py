@@ -10,6 +10,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
+from orchestrator.agent.run.supervise import Command
 from orchestrator.shared import lfs
 
 _PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
@@ -20,9 +21,15 @@ _PYTHON_OPTIONS_WITH_VALUE = ("-W", "-X")
 
 
 def fill(text: str, commit: str, python: str, places: Layout) -> str:
-    """`text` with {artifacts}, {commit}, {commit7} and {python} replaced; ${commit} is a shell's."""
-    values = {"artifacts": str(places.artifacts), "commit": commit, "commit7": commit[:7], "python": python}
-    return re.sub(r"(?<!\$)\{(artifacts|commit7?|python)\}", lambda match: values[match[1]], text)
+    """`text` with {artifacts}, {commit}, {commit7}, {python} and {tree} replaced; ${commit} is a shell's."""
+    values = {
+        "artifacts": str(places.artifacts),
+        "commit": commit,
+        "commit7": commit[:7],
+        "python": python,
+        "tree": str(places.tree),
+    }
+    return re.sub(rf"(?<!\$)\{{({'|'.join(values)})\}}", lambda match: values[match[1]], text)
 
 
 def with_python(argv: Sequence[str], python: str) -> list[str]:
@@ -67,19 +74,18 @@ def wanted_modules(stages: Sequence[Mapping[str, Any]]) -> set[str]:
     return {module.partition(".")[0] for module in modules if module}
 
 
-def why_blocked(
-    stage: Mapping[str, Any], argv: Sequence[str], env: Mapping[str, str], interpreter: Interpreter, places: Layout
-) -> str | None:
+def why_blocked(stage: Mapping[str, Any], command: Command, interpreter: Interpreter, places: Layout) -> str | None:
     """The first path, program or module that the stage names and that is absent, as a sentence; None if all are there.
 
-    `argv` and `env` are the stage's, already filled.
+    `command` is the stage's, already filled.
     """
-    return next((reason for reason in _obstacles(stage, argv, env, interpreter, places) if reason), None)
+    return next((reason for reason in _obstacles(stage, command, interpreter, places) if reason), None)
 
 
 def _obstacles(
-    stage: Mapping[str, Any], argv: Sequence[str], env: Mapping[str, str], interpreter: Interpreter, places: Layout
+    stage: Mapping[str, Any], command: Command, interpreter: Interpreter, places: Layout
 ) -> Iterator[str | None]:
+    argv, env = command.argv, command.env
     for path in stage["paths"]:
         filled = path.replace("{artifacts}", str(places.artifacts))
         if not os.path.lexists(places.tree / filled):
@@ -87,11 +93,11 @@ def _obstacles(
         elif _is_lfs_pointer(places.tree / filled):
             yield f"{path} is a Git LFS pointer: the commit does not hold the file that it stands for"
     yield _wrong_python(stage["argv"][0], interpreter)
-    yield _missing_program(argv[0], env, places.tree)
-    yield _other_python(argv[0], env, interpreter, places)
+    yield _missing_program(argv[0], env, command.cwd)
+    yield _other_python(argv[0], command, interpreter, places)
     module = module_of(argv)
     if module:
-        yield _missing_module(module, env, interpreter, places.tree)
+        yield _missing_module(module, env, interpreter, command.cwd)
 
 
 def _is_lfs_pointer(path: Path) -> bool:
@@ -109,12 +115,13 @@ def _wrong_python(program: str, interpreter: Interpreter) -> str | None:
     return None
 
 
-def _other_python(program: str, env: Mapping[str, str], interpreter: Interpreter, places: Layout) -> str | None:
+def _other_python(program: str, command: Command, interpreter: Interpreter, places: Layout) -> str | None:
     """What is wrong with a Python, or a pytest, that is there and is not the environment's."""
     name = os.path.basename(program)
     if not _PYTHON.fullmatch(name) and not _PYTEST.fullmatch(name):
         return None
-    path = os.path.normpath(places.tree / program if "/" in program else shutil.which(program, path=env["PATH"]) or "")
+    on_path = shutil.which(program, path=command.env["PATH"]) or ""
+    path = os.path.normpath(command.cwd / program if "/" in program else on_path)
     found = (os.path.dirname(path), os.path.dirname(_starts_with(path)))
     ours = {os.path.realpath(folder) for folder in (interpreter.bin, places.venv / "bin")}
     if not ours.isdisjoint(map(os.path.realpath, found)):  # the python in it may be a link out
@@ -132,16 +139,16 @@ def _starts_with(script: str) -> str:
     return (line[2:].split() or [""])[0] if line.startswith("#!") else ""
 
 
-def _missing_program(program: str, env: Mapping[str, str], tree: Path) -> str | None:
+def _missing_program(program: str, env: Mapping[str, str], cwd: Path) -> str | None:
     if "/" in program:
-        path = tree / program
+        path = cwd / program
         return None if os.access(path, os.X_OK) and not path.is_dir() else f"{program} is no program on this pod"
     return None if shutil.which(program, path=env["PATH"]) else f"the program {program} is not on this pod"
 
 
-def _missing_module(module: str, env: Mapping[str, str], interpreter: Interpreter, tree: Path) -> str | None:
+def _missing_module(module: str, env: Mapping[str, str], interpreter: Interpreter, cwd: Path) -> str | None:
     top = module.partition(".")[0]
-    roots = [tree, *(tree / entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry)]
+    roots = [cwd, *(cwd / entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry)]
     holders = [root for root in roots if (root / top).is_dir() or (root / f"{top}.py").is_file()]
     inner = module.replace(".", "/")
     if top in interpreter.modules or any((h / f"{inner}.py").is_file() or (h / inner).is_dir() for h in holders):

@@ -169,7 +169,7 @@ class Sabotage:
             "sessions": str(folder / SESSIONS),
             "durations": str(durations),
         }
-        self._injection.tell(stage["name"], {**self._origins.of(command.env).config, **own, **wrong.told})
+        self._injection.tell(stage["name"], {**self._origins.of(command.env, command.cwd).config, **own, **wrong.told})
         env = seen_by(command)
         if _BYTECODE in env:  # two sources of one size and second would be one to it
             env[_BYTECODE] = str(tmp / "bytecode")

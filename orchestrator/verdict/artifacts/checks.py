@@ -344,6 +344,13 @@ _EXPECTED = f"expected {', '.join(_FORMS[:-1])} or {_FORMS[-1]}"
 _KEYS = tuple(dict.fromkeys(key for kind in _KINDS.values() for key in fields(kind.asks)))
 
 
+def shapes() -> Iterator[Tuple[Any, List[str]]]:
+    """Of each kind of check, the TypedDict of its keys, and those that it cannot do without."""
+    for name, kind in _KINDS.items():
+        keys = fields(kind.asks)
+        yield kind.asks, [key for key in keys if key == name or not kind.needs({k: 0 for k in keys if k != key})]
+
+
 def wrong(spec: object, at: Location) -> Iterator[Error]:
     """What is wrong with a check as it is written, by its place."""
     if not isinstance(spec, dict):

@@ -173,9 +173,9 @@ def run(places: Layout, argv: list[str], **expect: Any) -> Done:
     """A stage's command with the recorder in it, and what it lost."""
     folder = places.stage("s")
     env = {"PATH": f"{PYTHON}:{os.environ['PATH']}", "TMPDIR": str(places.run_dir.parents[2] / "tmp"), "LC_ALL": "C"}
-    shells = exit_codes.recorded(argv, env, places, folder / exit_codes.REPORT)
+    shells = exit_codes.recorded(argv, env, places, places.tree, folder / exit_codes.REPORT)
     done = subprocess.run(shells.argv, env=shells.env, cwd=places.tree, capture_output=True, text=True, timeout=30)
-    seen = exit_codes.read(folder, argv, places.tree, PYTHON, ())
+    seen = exit_codes.read(folder, argv, exit_codes.Where(places.tree, places.tree, PYTHON), ())
     for stream in ("stdout", "stderr"):
         (folder / stream).write_text(getattr(done, stream))
     record = blank([])
@@ -270,9 +270,11 @@ def test_a_script_of_the_system_is_its_own(places: Layout, tmp_path: Path) -> No
 def test_without_a_bash_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     exit_codes.install(tmp_path)
-    argv, env = exit_codes.recorded(["sh", "x.sh"], {"PATH": "/bin"}, Layout(tmp_path / "r"), tmp_path / "report")
+    places = Layout(tmp_path / "r")
+    argv, env = exit_codes.recorded(["sh", "x.sh"], {"PATH": "/bin"}, places, tmp_path, tmp_path / "report")
     assert (argv, env) == (["sh", "x.sh"], {"PATH": "/bin"})
-    assert "not recorded of this sh" in str(exit_codes.read(tmp_path, argv, tmp_path, PYTHON, ()).unseen)
+    where = exit_codes.Where(tmp_path, tmp_path, PYTHON)
+    assert "not recorded of this sh" in str(exit_codes.read(tmp_path, argv, where, ()).unseen)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_workers_of_xdist_are_reached(tmp_path: Path) -> None:
     [
         ({"kills": ["square"]}, "expected package.module:function"),
         ({"kills": ["a:b", "a:b"]}, "got 'a:b' twice"),
-        ({"mutants": [{"patch": "gone.patch"}]}, "has the mutant gone.patch: expected a patch in the commit"),
+        ({"mutants": [{"patch": "gone.patch"}]}, "beside the runbook, and gone.patch is neither"),
         ({"mutants": [{"patch": "wrong.patch", "tests": "("}]}, "expected a regular expression"),
     ],
 )

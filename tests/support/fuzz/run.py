@@ -71,7 +71,8 @@ def command(*arguments: str) -> Said:
     code = ended.value.code
     assert code in (0, 1, 2, 3, 4), (code, texts)
     if "error:" in texts[1]:
-        _check_sentence(texts[1].strip())
+        for line in texts[1].strip().split("\n"):
+            _check_sentence(line)
     return Said(int(code), *texts)
 
 

@@ -1,0 +1,122 @@
+"""What only the whole of a stage or runbook tells, of the text as it was read: its parts may be wrong as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ModelWrapValidatorHandler, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from orchestrator.config import shell_lines
+from orchestrator.config.commands import pytest_arguments
+from orchestrator.config.yamlfile import nearest
+from orchestrator.shared.schema import MISSING, Error
+from orchestrator.verdict.artifacts.asked import normal
+
+M = TypeVar("M")
+_SAID = "said"
+
+
+def all_at_once(data: object, handler: ModelWrapValidatorHandler[M], also: Iterator[Error]) -> M:
+    """The model of `data`; ValidationError says what is wrong with its fields, and `also` with the whole."""
+    found: list[InitErrorDetails] = []
+    made: M | None = None
+    try:
+        made = handler(data)
+    except ValidationError as e:
+        found = [_again(details) for details in e.errors(include_url=False)]
+    found += [InitErrorDetails(type=as_pydantic(error), loc=error.at, input=data) for error in also]
+    if found or made is None:
+        raise ValidationError.from_exception_data("input", found)
+    return made
+
+
+def as_pydantic(error: Error) -> PydanticCustomError:
+    """With pydantic's own names for what its errors also say: keys that are missing, or not known."""
+    if error.known:
+        said = f"{error.sentence}{nearest(str(error.at[-1]), error.known)}"
+        return PydanticCustomError("unknown_key", "{said}", {_SAID: said})
+    kind = "missing" if error.sentence == MISSING else "expectation"
+    return PydanticCustomError(kind, "{said}", {_SAID: error.sentence})
+
+
+def _again(details: Any) -> InitErrorDetails:
+    context = details.get("ctx", {})
+    kind = details["type"]
+    if _SAID in context:
+        kind = PydanticCustomError(kind, "{said}", context)
+    return InitErrorDetails(type=kind, loc=details["loc"], input=details["input"], ctx=context)
+
+
+def of_stage(stage: object) -> Iterator[Error]:
+    """A command, and evidence that fits it."""
+    if not isinstance(stage, Mapping):
+        return
+    run, shell = stage.get("run"), stage.get("shell")
+    if (run is None) == (shell is None):
+        yield Error((), "expected either 'run' (a command and its arguments) or 'shell' (lines for bash)")
+    expect = _mapping(stage.get("expect"))
+    argv = shell_lines.argv(shell) if isinstance(shell, str) else _texts(run)
+    if not argv or pytest_arguments(argv) is None:
+        if expect.get("routes"):
+            yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
+        if shell is None and "tests" in expect:
+            yield Error(("expect", "tests"), "expected only of a stage that runs pytest, or lines of 'shell'")
+        for key in ("kills", "mutants"):
+            if expect.get(key):
+                yield Error(("expect", key), "expected only of a stage that runs pytest: its tests are run again")
+    yield from _twice(expect)
+
+
+def _twice(expect: Mapping[str, Any]) -> Iterator[Error]:
+    patches = [_mapping(mutant).get("patch") for mutant in _list(expect.get("mutants"))]
+    seen: set[str] = set()
+    for key, names in (("kills", _list(expect.get("kills"))), ("mutants", patches)):
+        for number, name in enumerate(names):
+            if isinstance(name, str) and name in seen:
+                yield Error(("expect", key, number), f"expected each of 'kills' and 'mutants' once, got {name!r} twice")
+            elif isinstance(name, str):
+                seen.add(name)
+
+
+def of_runbook(runbook: object) -> Iterator[Error]:
+    """One stage of each name, stages after those that they need, and one owner of each artifact."""
+    seen: set[str] = set()
+    owners: dict[str, str] = {}
+    for number, stage in enumerate(_list(_mapping(runbook).get("stages"))):
+        given = _mapping(stage)
+        name = given.get("name")
+        at = ("stages", number)
+        for position, need in enumerate(_texts(given.get("needs"))):
+            if need not in seen:
+                said = f"stage {name!r} needs {need!r}: expected an earlier stage{nearest(need, seen)}"
+                yield Error((*at, "needs", position), said)
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            yield Error((*at, "name"), f"expected one stage of each name, got two called {name!r}")
+        for position, artifact in enumerate(_list(_mapping(given.get("expect")).get("artifacts"))):
+            path = _path_of(artifact)
+            owner = owners.setdefault(path, name) if path else name
+            if owner != name:
+                said = f"artifact {path!r}: expected one owner, got stages {owner!r} and {name!r}"
+                yield Error((*at, "expect", "artifacts", position, "path"), said)
+        seen.add(name)
+
+
+def _path_of(artifact: object) -> str:
+    path = _mapping(artifact).get("path")
+    return str(normal({"path": path})["path"]) if isinstance(path, str) and path else ""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in _list(value) if isinstance(item, str)]

@@ -1,0 +1,173 @@
+"""The pods.yaml and the runbook that a repository begins with, as text with comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from orchestrator.config.runbook import Runbook
+from orchestrator.config.survey import Survey
+
+NAME = "validate"
+SCHEMAS = ".schema"
+"""Beside the runbooks: what editors complete and check by."""
+_MODELINE = "# yaml-language-server: $schema="
+_PAIRED = ("torch", "triton")
+_OPTIONAL = "flash-attn"
+_MOST_BENCHES = 3
+_MOST_REASONS = 8
+_LINE = 116
+_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
+
+PODS = f"""\
+{_MODELINE}runbooks/{SCHEMAS}/pods.json
+# Where each pod is, and what it promises; `nsa-pod doctor --pod NAME` holds it to that.
+pods:
+  local: {{transport: local}}      # this machine, by the same road as a rented GPU
+  # my-gpu:
+  #   host: 203.0.113.10         # or ssh_config: an alias of your own ssh configuration
+  #   port: 22
+  #   user: root
+  #   identity_file: ~/.ssh/id_ed25519
+  #   gpu: RTX 4090              # a promise: another model is refused
+  #   cost_per_hour: 0.40
+"""
+
+
+def runbook(found: Survey) -> str:
+    """A runbook that fits what was found."""
+    return "\n".join([*_head(found), "stages:", *_stages(found)]) + "\n"
+
+
+def _head(found: Survey) -> Iterator[str]:
+    yield f"{_MODELINE}{SCHEMAS}/runbook.json"
+    yield f"# What `nsa-pod validate` runs of {found.name}, and what counts as evidence."
+    yield "# `nsa-pod check` says what is wrong with it."
+    yield f"name: {NAME}"
+    yield from _environment(found)
+    yield from _installation(found)
+    yield "limits: {wall: 30m, silence: 10m}      # of each stage: all in all, and without a line of output"
+
+
+def _environment(found: Survey) -> Iterator[str]:
+    needs: dict[str, str] = {canonicalize_name(Requirement(text).name): text for text in found.needs}
+    paired = [name for name in _PAIRED if name in found.modules or name in needs]
+    flash = _OPTIONAL in found.modules or _OPTIONAL in needs
+    others = [text for name, text in needs.items() if name not in (*_PAIRED, _OPTIONAL, "pytest")]
+    extra = [needs.get("pytest", "pytest"), *others]
+    yield "environment:"
+    if paired:
+        yield f"  requires: [{', '.join(paired)}]      # a pair that fits the pod's driver; never from PyPI's newest"
+    if flash:
+        yield f"  optional: [{_OPTIONAL}]"
+    yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
+    if found.unread:
+        yield f"  # left out, as they are not on an index: {'; '.join(found.unread)}"[:_LINE]
+
+
+def _installation(found: Survey) -> Iterator[str]:
+    if found.project is not None and "install" in Runbook.model_fields:
+        yield f"install: [{json.dumps(found.project or '.')}]      # built from the commit, over the environment"
+    elif found.packages:
+        folder = "/".join(filter(None, ("{tree}", found.project, found.source)))
+        yield f"env: {{PYTHONPATH: {json.dumps(folder)}}}"
+
+
+def _stages(found: Survey) -> Iterator[str]:
+    where = [f"    cwd: {found.project}"] if found.project else []
+    if found.tests:
+        yield from _tests(found, where)
+    else:
+        yield from _import(found, where)
+    names: set[str] = set()
+    for bench in found.benches[:_MOST_BENCHES]:
+        stem = PurePosixPath(bench).stem
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", stem if stem.lower().startswith("bench") else f"bench_{stem}")
+        names.add(name := plain if plain not in names else f"{plain}_{len(names)}")
+        yield ""
+        yield from _bench(name, bench, found)
+    if len(found.benches) > _MOST_BENCHES:
+        yield f"  # and so on: {', '.join(found.benches[_MOST_BENCHES:])}"[:_LINE]
+
+
+def _tests(found: Survey, where: list[str]) -> Iterator[str]:
+    yield "  - name: tests"
+    yield from where
+    yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, found.tests), "]", 10)
+    yield "    expect:"
+    yield "      tests:"
+    yield "        min_passed: 1      # raise it: fewer passes are not a pass"
+    yield "        # A skip, an xfail or a deselection is not a pass either, unless its reason matches one of these."
+    if found.cuda_tests:
+        yield "        # CUDA's tests may be skipped here; the stage `gpu` owes them."
+    yield f"        allow_skips: [{json.dumps('(?i)cuda|gpu|triton') if found.cuda_tests else ''}]"
+    if found.skips:
+        yield "        # Reasons that stand in the tests:"
+        yield from (f"        #   {_pattern(reason)}" for reason in found.skips[:_MOST_REASONS])
+    if found.cuda_tests:
+        files = [str(PurePosixPath(file).relative_to(found.project or ".")) for file in found.cuda_tests]
+        yield ""
+        yield "  - name: gpu"
+        yield from where
+        yield "    when: [cuda]      # left out, and said so, where there is no GPU"
+        yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, files), "]", 10)
+        yield "    expect:"
+        yield "      tests: {min_passed: 1}"
+        yield "      device: cuda      # kernels must have been launched on the GPU"
+
+
+def _pytest(found: Survey) -> str:
+    """`python -m pytest` imports a package of the top folder, which has no compiled modules there."""
+    return "pytest, --import-mode=importlib" if found.extension and not found.source else "python, -m, pytest"
+
+
+def _import(found: Survey, where: list[str]) -> Iterator[str]:
+    """Of a repository without tests: that it can be imported is all that is known to ask."""
+    package = next(iter(found.packages), "sys")
+    yield "  # No tests were found: a stage that only shows that the code can be imported. Better: pytest."
+    yield "  - name: import"
+    yield from where
+    yield f"    run: [python, -c, \"import {package}; print('imported', {package}.__name__)\"]"
+    yield f"    expect: {{artifacts: [{{path: import.txt, from: stdout, contains: [imported {package}]}}]}}"
+
+
+def _bench(name: str, bench: str, found: Survey) -> Iterator[str]:
+    path = PurePosixPath(bench)
+    yield f"  - name: {name}"
+    yield "    required: false      # does not decide the verdict until you say so"
+    if bench in found.cuda_benches:
+        yield "    when: [cuda]"
+        yield "    exclusive: gpu      # refused while somebody else uses it"
+    if path.name.startswith("test_"):
+        yield f"    run: [python, -m, pytest, -q, {_word(bench)}]"
+    else:
+        yield f"    run: [python, {_word(bench)}]"
+        yield "    # One that writes a table can be held to it: {path: x.csv, kind: csv, columns: [...], checks: [...]}"
+        yield f"    expect: {{artifacts: [{{path: {name}.txt, from: stdout}}]}}"
+
+
+def _pattern(text: str) -> str:
+    """A regular expression for a text, as YAML has it."""
+    return json.dumps(_SPECIAL.sub(lambda match: f"\\{match[0]}", text))
+
+
+def _word(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", text) else json.dumps(text)
+
+
+def _folded(begin: str, items: Iterable[str], end: str, indent: int) -> Iterator[str]:
+    """A YAML list on as many lines as it takes."""
+    line = begin
+    for number, item in enumerate(items):
+        more = f", {item}" if number else item
+        if len(line) + len(more) > _LINE:
+            yield f"{line},"
+            line = " " * indent + item
+        else:
+            line += more
+    yield line + end

@@ -1,0 +1,94 @@
+"""Types of what people write in one word or number: names, folders of the tree, durations, patterns."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+from orchestrator.shared.globs import wrong_pattern
+from orchestrator.shared.text import plain
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = rf"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?"
+_UNITS = (86400.0, 3600.0, 60.0, 1.0)
+_A_DURATION = "expected a duration such as 90m, 1h30m, 45s or 2700 (seconds)"
+
+
+@dataclass(frozen=True, eq=False)  # one of a union has to be hashable
+class Keeps:
+    """Of a value of the right type that has to keep a rule: `wrong` says what is wrong, None if nothing is; `shown` is
+    what of it a JSON Schema can say.
+    """
+
+    wrong: Callable[[Any], str | None]
+    shown: Mapping[str, object] = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._kept, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), **self.shown}
+
+    def _kept(self, value: Any) -> Any:
+        wrong = self.wrong(value)
+        if wrong:
+            raise ValueError(wrong)
+        return value
+
+
+def matching(pattern: str, words: str) -> Keeps:
+    """Of text that has to match the pattern wholly; `words` say what that is."""
+
+    def wrong(text: str) -> str | None:
+        return None if re.fullmatch(pattern, text) else f"expected {words}, got {plain(text)!r}"
+
+    return Keeps(wrong, {"pattern": f"^(?:{pattern})$"})
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of `90m`, `1h30m`, `7d`, `45s` or `2700`; ValueError for anything else."""
+    match = re.fullmatch(_DURATION, text.strip())
+    parts = match.groups(default="0") if match else ()
+    found = sum(float(number) * unit for number, unit in zip(parts, _UNITS, strict=False))
+    if not 0 < found < math.inf:
+        raise ValueError(f"{_A_DURATION}, got {plain(text, 60)!r}")
+    return found
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, str):
+        return seconds_of(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{_A_DURATION}, got {value!r}")
+    return float(value)
+
+
+def _wrong_folder(text: str) -> str | None:
+    path = posixpath.normpath(text) if text else ".."
+    outside = path.startswith("/") or path.split("/")[0] == ".." or "{" in path or "\\" in path
+    return f"expected a folder of the tree, as a relative path without '..', got {text!r}" if outside else None
+
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+Name = Annotated[
+    str, matching(NAME, "a name of at most 64 letters, digits, '_', '.' and '-', with a letter or digit first")
+]
+Condition = Annotated[str, matching(r"cuda|sm>=\d{2,3}|has:[A-Za-z0-9._-]+", "cuda, sm>=NN or has:PACKAGE")]
+Pattern = Annotated[str, Keeps(wrong_pattern)]
+Folder = Annotated[str, Keeps(_wrong_folder)]
+_LINES = Keeps(lambda text: None if text.strip() else "expected lines for bash, got none", {"pattern": r"\S"})
+Lines = Annotated[str, _LINES]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_DURATION}$"}]}
+    ),
+]

@@ -1,0 +1,106 @@
+"""What is found in a repository, and the runbook that is written for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import starter
+from orchestrator.config.runbook import Runbook
+from orchestrator.config.survey import survey
+from orchestrator.config.yamlfile import loads
+
+SRC_LAYOUT = {
+    "pyproject.toml": """
+[build-system]
+requires = ["setuptools", "pybind11"]
+[project]
+name = "fast-thing"
+dependencies = ["numpy>=1.26", "torch>=2.3", 'tomli; python_version < "3.11"', 'pywin32; sys_platform == "win32"']
+[project.optional-dependencies]
+test = ["pytest>=8", "hypothesis", "fast-thing[more]", "thing @ git+https://example.org/thing"]
+more = ["einops"]
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+""",
+    "setup.py": "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['src/fast/c.c'])])\n",
+    "src/fast/__init__.py": "import torch\n",
+    "src/fast/c.c": "",
+    "src/fast/kernels.py": "import triton\n",
+    "tests/test_cpu.py": """
+import pytest, yaml, torch
+from fast import x
+@pytest.mark.skip(reason="needs a network (slow)")
+def test_net(): ...
+""",
+    "tests/test_gpu.py": "import torch\ndef test_it(): assert torch.ones(1, device='cuda')\n",
+    "tests/.hidden/test_no.py": "",
+    "benchmarks/bench_attn.py": "if __name__ == '__main__': print('cuda')\n",
+    "benchmarks/helper.py": "",
+}
+
+
+def written(tmp_path: Path, files: dict[str, str]) -> tuple[str, Runbook]:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    text = starter.runbook(survey(tmp_path))
+    return text, loads(text, "validate.yaml", Runbook)
+
+
+def test_a_project_with_an_extension_tests_for_both_devices_and_a_bench(tmp_path: Path) -> None:
+    text, runbook = written(tmp_path, SRC_LAYOUT)
+    environment = runbook.environment
+    assert environment.requires == ["torch", "triton"]
+    assert set(environment.extra) - {"tomli"} == {"pytest>=8", "numpy>=1.26", "hypothesis", "einops", "pyyaml"}
+    assert "thing @ git+https://example.org/thing" in text
+    tests, gpu, bench = runbook.stages
+    assert tests.run and tests.run[-1] == "tests" and tests.expect["tests"]["allow_skips"] == ["(?i)cuda|gpu|triton"]
+    assert gpu.run and gpu.run[-1] == "tests/test_gpu.py" and gpu.when == ["cuda"]
+    assert gpu.expect["device"] == "cuda"
+    assert (bench.name, bench.required, bench.exclusive, bench.when) == ("bench_attn", False, "gpu", ["cuda"])
+    assert r"needs a network \\(slow\\)" in text
+    assert text.startswith("# yaml-language-server: $schema=.schema/runbook.json\n")
+    assert "src layout" in survey(tmp_path).told() and "compiled extension" in survey(tmp_path).told()
+
+
+@pytest.mark.parametrize(
+    ("files", "run", "cwd"),
+    [
+        ({"test_x.py": ""}, ["test_x.py"], "."),
+        (
+            {"setup.cfg": "[tool:pytest]\ntestpaths = u\n", "u/test_x.py": "", "tests/test_y.py": ""},
+            ["u"],
+            ".",
+        ),
+        ({"pkg/__init__.py": "", "pkg/tests/test_x.py": "", "scripts/test_y.py": ""}, ["pkg/tests"], "."),
+        ({"python/setup.py": "", "python/tests/test_x.py": "", "README.md": ""}, ["tests"], "python"),
+        ({"pyproject.toml": "not = [toml", "tests/test_x.py": "def ("}, ["tests"], "."),
+    ],
+)
+def test_where_the_tests_are(tmp_path: Path, files: dict[str, str], run: list[str], cwd: str) -> None:
+    _, runbook = written(tmp_path, files)
+    (stage,) = runbook.stages
+    assert stage.run and stage.run[4:] == run
+    assert stage.cwd == cwd
+
+
+def test_a_package_at_the_top_does_not_hide_its_compiled_modules(tmp_path: Path) -> None:
+    setup = "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['fast/c.c'])])\n"
+    _, runbook = written(tmp_path, {"setup.py": setup, "fast/__init__.py": "", "fast/c.c": "", "tests/test_x.py": ""})
+    assert runbook.stages[0].run == ["pytest", "--import-mode=importlib", "-q", "tests"]
+
+
+@pytest.mark.parametrize(("files", "word"), [({"pkg/__init__.py": ""}, "import pkg"), ({"main.c": ""}, "import sys")])
+def test_without_tests_there_is_still_evidence(tmp_path: Path, files: dict[str, str], word: str) -> None:
+    _, runbook = written(tmp_path, files)
+    (stage,) = runbook.stages
+    assert stage.run and word in stage.run[-1]
+    assert stage.expect["artifacts"]
+
+
+def test_benches_of_one_name_are_stages_of_their_own(tmp_path: Path) -> None:
+    bench = "if __name__ == '__main__': pass\n"
+    _, runbook = written(tmp_path, {"test_x.py": "", **{f"benchmarks/{n}/run.py": bench for n in "abcd"}})
+    assert [stage.name for stage in runbook.stages] == ["tests", "bench_run", "bench_run_1", "bench_run_2"]

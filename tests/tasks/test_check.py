@@ -1,0 +1,163 @@
+"""What is known before a pod is contacted: all of it is said at once, by every verb that reads a runbook."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.project import Project, with_pod
+
+WRONG = """\
+name: wrong
+stages:
+  - name: one
+    run: [python, -m, pytest, tests/test_b.py]
+    limts: {wall: 10m}
+  - nam: two
+    run: [bash, go.sh]
+    limits: {wall: ten}
+    expect: {tests: {}, artifacts: [{path: a.txt, form: stdout}]}
+  - name: three
+    run: x
+    needs: [onee]
+    expect: {artifacts: [{path: a.txt}, {path: b, kind: csv, checks: [{finit: all}]}]}
+  - name: one
+    run: [a]
+    expect: {artifacts: [{path: a.txt}]}
+"""
+SENTENCES = [
+    "wrong.yaml:5: key 'stages.0.limts': unknown key: did you mean limits?",
+    "wrong.yaml:6: key 'stages.1.nam': unknown key: did you mean name?",
+    "wrong.yaml:8: key 'stages.1.limits.wall': expected a duration such as 90m",
+    "wrong.yaml:9: key 'stages.1.expect.artifacts.0.form': unknown key: did you mean from?",
+    "wrong.yaml:9: key 'stages.1.expect.tests': expected only of a stage that runs pytest",
+    "wrong.yaml:11: key 'stages.2.run': expected a list, got 'x'",
+    "wrong.yaml:12: key 'stages.2.needs.0': stage 'three' needs 'onee': expected an earlier stage: did you mean one?",
+    "wrong.yaml:13: key 'stages.2.expect.artifacts.1.checks.0.finit': unknown key: did you mean finite",
+    "wrong.yaml:14: key 'stages.3.name': expected one stage of each name, got two called 'one'",
+    "wrong.yaml:16: key 'stages.3.expect.artifacts.0.path': artifact 'a.txt': expected one owner, got stages 'three'",
+]
+ABSENT = """\
+name: absent
+environment: {python: system}
+stages:
+  - name: tests
+    run: [python, -m, pytest, -q, tests/test_b.py]
+  - name: script
+    run: [bash, go.sh]
+    expect: {artifacts: [{path: a.txt, from: stdout}]}
+  - name: silent
+    run: [python, -c, print(1)]
+  - name: good
+    run: [python, -m, pytest, -q, tests/test_a.py]
+"""
+FINDINGS = [
+    "absent.yaml:5: key 'stages.0.run.4': tests/test_b.py is not in commit {}: did you mean tests/test_a.py?",
+    "absent.yaml:7: key 'stages.1.run.1': go.sh is not in commit {}",
+    "absent.yaml:9: key 'stages.2': stage 'silent' asks for no evidence: expected artifacts, or the tests",
+]
+GOOD = "name: good\nenvironment: {python: system}\nstages: [{name: a, run: [pytest, tests]}]\n"
+FILES = {"tests/test_a.py": "def test_a(): assert True\n"}
+
+
+@pytest.mark.parametrize(
+    "verb", [["check", "wrong"], ["validate", "--pod", "local", "--runbook", "wrong"], ["check", "runbooks/wrong.yaml"]]
+)
+def test_all_that_is_wrong_with_a_runbook_is_said_at_once(project: Project, verb: list[str]) -> None:
+    project.commit({**FILES, "runbooks/wrong.yaml": WRONG})
+    outcome = project.run(*verb, "--json")
+    assert outcome.exit_code == 2
+    errors = outcome.json["errors"]
+    assert len(errors) == len(SENTENCES), errors
+    assert [s for s, error in zip(SENTENCES, errors, strict=True) if s not in error] == []
+    assert all(f"error: {error}" in outcome.stderr for error in errors)
+
+
+def test_what_is_wrong_with_the_inventory_is_said_beside_it(project: Project) -> None:
+    project.commit({**FILES, "runbooks/wrong.yaml": WRONG})
+    project.inventory.write_text("pods:\n  local: {transport: local, runbok: x}\n  gpu: {host: x, port: 99999}\n")
+    for verb in (["check", "wrong"], ["validate", "--pod", "local", "--runbook", "wrong"]):
+        outcome = project.run(*verb, "--json")
+        assert outcome.exit_code == 2 and len(outcome.json["errors"]) == len(SENTENCES) + 2
+        assert "pods.yaml:2: key 'pods.local.runbok': unknown key: did you mean runbook" in outcome.json["error"]
+        assert "pods.yaml:3: key 'pods.gpu.port': expected at most 65535, got 99999" in outcome.json["error"]
+
+
+def test_what_the_inventory_names_exists(project: Project) -> None:
+    project.commit({**FILES, "runbooks/good.yaml": GOOD})
+    with_pod(project, runbook="goood", environment="torch99")
+    outcome = project.run("check", "good")
+    assert outcome.exit_code == 2
+    assert "key 'pods.local.runbook': unknown runbook 'goood': did you mean good?" in outcome.stderr
+    assert "key 'pods.local.environment': unknown environment 'torch99'" in outcome.stderr
+
+
+def test_a_missing_path_and_a_stage_without_evidence_are_found_by_all(project: Project) -> None:
+    commit = project.commit({**FILES, "runbooks/absent.yaml": ABSENT})
+    findings = [sentence.format(commit[:7]) for sentence in FINDINGS]
+    checked = project.run("check")
+    dry = project.run("validate", "--pod", "local", "--dry-run")
+    ran = project.validate()
+    assert (checked.exit_code, dry.exit_code, ran.exit_code) == (2, 3, 1)
+    for outcome in (checked, dry, ran):
+        assert [finding for finding in findings if finding not in outcome.stderr] == [], outcome.stderr
+    assert [s["status"] for s in ran.json["stages"]] == ["blocked", "blocked", "invalid", "passed"]
+    assert ran.stage("silent")["reason"] == "no evidence asked"
+    assert "2 blocked" in dry.stdout and "go.sh is not in the commit" in dry.stdout
+
+
+def test_nothing_wrong_is_said_too(project: Project) -> None:
+    commit = project.commit({**FILES, "runbooks/good.yaml": GOOD})
+    outcome = project.run("check")
+    assert outcome.exit_code == 0 and f"runbooks/good.yaml on {commit[:7]}" in outcome.stdout
+    assert project.run("check", "--json", "--pod", "local").json["commit"] == commit
+    assert project.run("check", "--pod", "locl").exit_code == 2
+
+
+def test_a_repository_without_a_runbook_is_told_what_to_run(project: Project) -> None:
+    project.commit(FILES)
+    for verb in (["check"], ["validate", "--pod", "local"], ["validate", "--pod", "local", "--dry-run"]):
+        outcome = project.run(*verb)
+        assert outcome.exit_code == 2
+        assert outcome.stderr.count("\n") == 1
+        assert f"{project.root} has no runbook: `nsa-pod init {project.root}` writes one" in outcome.stderr
+    assert project.run("validate", "--pod", "local", "--runbook", "cpu-smoke", "--dry-run", "--json").json["stages"]
+
+
+def test_the_runbook_that_is_meant(project: Project) -> None:
+    """The pod's own; else the usual one, the only one; of several, nobody guesses."""
+
+    def chosen() -> str:
+        outcome = project.run("validate", "--pod", "local", "--dry-run", "--json")
+        return outcome.json["runbook"]["path"] if outcome.exit_code == 0 else outcome.json["error"]
+
+    project.commit({**FILES, "runbooks/one.yaml": GOOD})
+    assert chosen() == "runbooks/one.yaml"
+    project.commit({"runbooks/two.yaml": GOOD})
+    assert "has several runbooks: expected --runbook with one of one, two" in chosen()
+    with_pod(project, runbook="two")
+    assert chosen() == "runbooks/two.yaml"
+    with_pod(project, runbook=None)
+    project.commit({"runbooks/cpu-smoke.yaml": GOOD})
+    assert chosen() == "runbooks/cpu-smoke.yaml"
+
+
+def test_what_init_writes_is_right(project: Project) -> None:
+    project.commit(FILES)
+    first = project.run("init")
+    written = [line.removeprefix("./") for line in first.stdout.split()]
+    assert written == [
+        "pods.yaml",
+        "runbooks/validate.yaml",
+        "runbooks/.schema/pods.json",
+        "runbooks/.schema/runbook.json",
+    ]
+    project.inventory.unlink()
+    assert project.run("check", NSA_POD_INVENTORY="pods.yaml").exit_code == 0
+    before = (project.root / "runbooks/validate.yaml").read_text()
+    again = project.run("init")
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert "kept pods.yaml" in again.stderr and "kept runbooks/validate.yaml" in again.stderr
+    assert (project.root / "runbooks/validate.yaml").read_text() == before
+    assert json.loads((project.root / "runbooks/.schema/runbook.json").read_text())["title"]
