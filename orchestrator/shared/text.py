@@ -26,6 +26,13 @@ def plain(text: object, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
+def indented(line: str, limit: int = 300) -> str:
+    """`plain`, with the blanks that it begins with; empty if it shows nothing."""
+    shown = plain(line, limit)
+    blanks = line.expandtabs()[: limit // 4]
+    return " " * (len(blanks) - len(blanks.lstrip(" "))) + shown if shown else ""
+
+
 def last_line(output: bytes, limit: int = 300) -> str:
     """The last line of `output` that shows something; of a line that was overwritten in place, its last state."""
     for line in reversed(re.split(r"[\r\n]+", output.decode("utf-8", "replace"))):

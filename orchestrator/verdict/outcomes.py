@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Iterable
 
+from orchestrator.verdict.raised import Raised, as_told
+
 _MAX_LINE_BYTES = 64 << 20
 
 
@@ -65,6 +67,7 @@ class Session:
     tests: dict[str, Test] = field(default_factory=dict)
     collect_errors: dict[str, str] = field(default_factory=dict)
     collect_skips: dict[str, str] = field(default_factory=dict)
+    causes: dict[str, Raised] = field(default_factory=dict)
     raised: dict[str, list[str]] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
     reruns: dict[str, str] = field(default_factory=dict)
@@ -104,7 +107,7 @@ def merged(sessions: Iterable[Session]) -> Session:
         for name in ("ignored", "not_collected", "lost"):
             getattr(whole, name).extend(getattr(session, name))
         whole.tests.update((names[test.id], replace(test, id=names[test.id])) for test in counted)
-        for of_id in ("collect_errors", "collect_skips", "raised", "told", "reruns"):
+        for of_id in ("collect_errors", "collect_skips", "causes", "raised", "told", "reruns"):
             getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
         whole.uncalled.update(names[id_] for id_ in session.uncalled)
     return whole
@@ -144,6 +147,7 @@ def _lost(session: Session, event: dict[str, Any]) -> None:
 
 def _collect_error(session: Session, event: dict[str, Any]) -> None:
     session.collect_errors[str(event["id"])] = str(event["reason"])
+    _fold_cause(session, event)
 
 
 def _collect_skip(session: Session, event: dict[str, Any]) -> None:
@@ -152,6 +156,7 @@ def _collect_skip(session: Session, event: dict[str, Any]) -> None:
 
 def _phase(session: Session, event: dict[str, Any]) -> None:
     test = session.tests.setdefault(str(event["id"]), Test(str(event["id"])))
+    _fold_cause(session, event)
     _fold_raised(session, test.id, event)
     if event.get("subtest"):
         _fold_subtest(test, event)
@@ -166,6 +171,12 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
         for name, value in event.get("routes", ()):
             test.routes.setdefault(str(name), []).append(str(value))
         _fold_checks(test, event.get("checks") or {})
+
+
+def _fold_cause(session: Session, event: dict[str, Any]) -> None:
+    """The first one of a test; runs of earlier versions tell none."""
+    if "why" in event:
+        session.causes.setdefault(str(event["id"]), as_told(event["why"]))
 
 
 def _fold_checks(test: Test, checks: dict[str, Any]) -> None:

@@ -5,19 +5,24 @@ The agent judges with this to know which later stages may run; the laptop judges
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
 from orchestrator.shared.stage_record import Executed, File
 from orchestrator.shared.text import plain
-from orchestrator.verdict import execution, exit_codes, integrity, output, routes, runners, sabotage, tests
+from orchestrator.verdict import endings, execution, exit_codes, integrity, output, routes, runners, sabotage, tests
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
+from orchestrator.verdict.failures import Failure, failures
+from orchestrator.verdict.raised import Raised
 from orchestrator.verdict.status import Status
+from orchestrator.verdict.tests import Skips
 
 _REASON_LENGTH = 400
+_MOST_FAILURES = 20
 
 
 class Rule(NamedTuple):
@@ -38,6 +43,8 @@ class Judgement:
     `tests` counts outcomes (empty if no session was seen) and lists what did not simply pass; `routes` maps an
     operation to the number of passed tests for each route that they recorded; `artifacts` are those asked for that are
     there; `executed` has the launches by device, `used_cuda` says whether anything was computed on CUDA.
+    Of a stage that did not pass, `failures` are its first failed tests, `raised` the exception that it printed last
+    without a pytest, `tails` the last lines of its streams; `skips` are what did not simply pass, by why.
     """
 
     status: Status
@@ -48,6 +55,10 @@ class Judgement:
     kills: sabotage.Kills = field(default_factory=lambda: sabotage.Kills())
     executed: Dict[str, Executed] = field(default_factory=dict)
     used_cuda: bool = False
+    failures: List[Failure] = field(default_factory=list)
+    skips: List[Skips] = field(default_factory=list)
+    raised: Optional[Raised] = None
+    tails: Dict[str, List[str]] = field(default_factory=dict)
 
 
 def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Status]) -> Judgement:
@@ -62,7 +73,7 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         except ValueError as e:
             case.malformed = str(e)
     status, reason = next(_matches(case), ("passed", ""))
-    return Judgement(
+    judgement = Judgement(
         status,
         plain(reason, _REASON_LENGTH),
         tests.summary(case),
@@ -71,7 +82,14 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         sabotage.summary(case),
         case.record["executed"] if case.record else {},
         bool(case.record and case.record["used_cuda"]),
+        skips=tests.skips(case),
     )
+    return judgement if status == "passed" else _explained(judgement, case)
+
+
+def _explained(judgement: Judgement, case: Case) -> Judgement:
+    first = list(islice(failures(case.session), _MOST_FAILURES))
+    return replace(judgement, failures=first, raised=endings.raised(case), tails=endings.tails(case))
 
 
 def blocked_by_plan(stage: Stage, statuses: Mapping[str, Status]) -> Optional[str]:
@@ -120,12 +138,11 @@ def _stalled(case: Case) -> Optional[str]:
 
 
 def _crashed(case: Case) -> Optional[str]:
-    return f"ended by {case.evidence['signal']}" if case.evidence["signal"] else None
+    return endings.by_signal(case)
 
 
 def _failed(case: Case) -> Optional[str]:
-    code = case.evidence["exit_code"]
-    return tests.failures(case) or (None if code == 0 else f"exit code {code}")
+    return tests.failures(case) or endings.by_exit_code(case)
 
 
 def _unmet(case: Case) -> Optional[str]:

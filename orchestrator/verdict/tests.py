@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Iterator, List, NamedTuple, NewType, Optional, TypedDict
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, NewType, Optional, Tuple, TypedDict
 
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import count, plain
+from orchestrator.verdict import failures as found_failures
 from orchestrator.verdict import junit, outcomes
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
 _MOST_LISTED = 1000
+_MOST_GROUPS = 50
 _NOT_COLLECTED = "not collected: "
 
 Pattern = NewType("Pattern", str)
@@ -48,6 +50,16 @@ class NotPassed(TypedDict):
     outcome: str
     reason: str
     allowed: bool
+
+
+class Skips(TypedDict):
+    """Shortfalls of one outcome and reason: how many there are, and the first of them."""
+
+    outcome: str
+    reason: str
+    allowed: bool
+    count: int
+    first: str
 
 
 class Vacuous(TypedDict):
@@ -171,6 +183,21 @@ def summary(case: Case) -> Summary:
     return counts
 
 
+def skips(case: Case) -> List[Skips]:
+    """What did not simply pass, by why, the most frequent first."""
+    if not case.session.started:
+        return []
+    groups: Dict[Tuple[str, str, bool], List[Shortfall]] = {}
+    for short in _all_shortfalls(case):
+        why = "" if short.outcome == "deselected" else short.reason  # which says no more than the id
+        groups.setdefault((short.outcome, why, short.allowed), []).append(short)
+    by_size = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return [
+        Skips(outcome=outcome, reason=plain(why), allowed=allowed, count=len(members), first=plain(members[0].id))
+        for (outcome, why, allowed), members in by_size[:_MOST_GROUPS]
+    ]
+
+
 def _unchecked(session: outcomes.Session) -> list[outcomes.Test]:
     return [t for t in session.with_outcome("passed") if t.checks == 0 and not t.vacuous]
 
@@ -186,14 +213,11 @@ def unchecked(case: Case) -> Iterator[Optional[str]]:
 
 def failures(case: Case) -> Optional[str]:
     """The first failure that pytest, or its JUnit file, reports."""
-    bad = case.session.with_outcome("failed", "error")
-    if bad:
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        return f"{bad[0].id} {'failed' if bad[0].outcome == 'failed' else 'had an error'}: {bad[0].reason}{more}"
+    found = found_failures.summary(case.session)
+    if found:
+        return found
     for reason in case.session.lost:
         return f"after the last test {reason}"
-    for id_, reason in case.session.collect_errors.items():
-        return f"{id_} could not be collected: {reason}"
     wrong = [c for c in case.sessions.junit if c.outcome in ("failed", "error")]
     return f"junit.xml holds {count(len(wrong), 'failure')}" if wrong else None
 

@@ -24,6 +24,7 @@ from . import guard as guards
 from .attempt import Attempt, Stop, quickest
 from .checks import Record
 from .stage import TEST_VARIABLE, test_around
+from .why import why
 from .written import NO_TESTS_IN, code_of, not_collected
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
@@ -34,6 +35,8 @@ _RAISED, _CALLED = "nsa_pod_raised", "nsa_pod_called"
 _COLLECTED = "nsa_pod_collected"
 # On the last report of a test: which checks ran, as `_checks` says it.
 _CHECKS = "nsa_pod_checks"
+# On the report of a failure: why, as `why` says it.
+_WHY = "nsa_pod_why"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"
 
@@ -97,10 +100,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif call.when == "call" and by_the_test:
         raised.append(by_the_test)
     report = result.get_result()
+    _explain(report, excinfo)
     setattr(report, _RAISED, list(raised))
     setattr(report, _CALLED, by_the_test is not None)
     if call.when == "teardown":
         setattr(report, _CHECKS, _checks(item))
+
+
+def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> None:
+    if report.failed and excinfo is not None:
+        setattr(report, _WHY, why(excinfo.value, report, guards.installed().config.one("tree")))
 
 
 def _checks(item: pytest.Item) -> dict[str, object]:
@@ -201,6 +210,7 @@ def pytest_make_collect_report() -> Iterator[None]:
     """Note what was collected beside what is reported, as for a test."""
     result: Any = yield
     report = result.get_result()
+    _explain(report, report.call.excinfo if hasattr(report, "call") else None)
     setattr(report, _COLLECTED, _extent(report) if hasattr(report, "call") else None)
 
 
@@ -255,7 +265,7 @@ class Reporter:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.send("collect_error", id=report.nodeid, reason=_last_line(report))
+            self.send("collect_error", id=report.nodeid, **_failure(report))
         elif report.skipped:
             self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
 
@@ -347,7 +357,7 @@ def _details(report: Any) -> dict[str, object]:
     elif report.skipped:
         details["reason"] = _skip_reason(report)
     elif report.failed:
-        details["reason"] = _last_line(report)
+        details.update(_failure(report))
     if hasattr(report, "context"):
         details["subtest"] = True
     if report.when == "teardown":
@@ -360,6 +370,11 @@ def _skip_reason(report: Any) -> str:
     reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
     prefix = "Skipped: "
     return str(reason[len(prefix) :] if reason.startswith(prefix) else reason)
+
+
+def _failure(report: Any) -> dict[str, object]:
+    told = getattr(report, _WHY, None)
+    return {"reason": told["error"][0], "why": told} if told and told["error"] else {"reason": _last_line(report)}
 
 
 def _last_line(report: Any) -> str:

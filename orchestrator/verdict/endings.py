@@ -1,0 +1,106 @@
+"""How a stage's process ended, in words: its exception, its exit code, its signal, the last lines that it printed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from orchestrator.shared.files import Refused
+from orchestrator.shared.text import indented, plain
+from orchestrator.verdict.failures import unfinished
+from orchestrator.verdict.raised import Raised, printed, sentence
+
+if TYPE_CHECKING:
+    from orchestrator.verdict.case import Case
+
+_STREAMS = ("stderr", "stdout")
+_TAIL_LINES = 20
+_TAIL_BYTES = 64 << 10
+_NOT_FOUND = re.compile(
+    r"(?P<name>[^\s:]+): (?:command )?not found$|command not found: (?P<zsh>\S+)$|"
+    r"(?P<path>[^\s:]+): No such file or directory$"
+)
+_NOT_EXECUTABLE = re.compile(r"(?P<name>[^\s:]+): (?:Permission denied|cannot execute.*|Is a directory)$")
+_PYTEST_CODES = {
+    2: "pytest was interrupted",
+    3: "an internal error of pytest",
+    4: "pytest could not begin",
+    5: "pytest collected no test",
+}
+_SIGNALS = {"SIGKILL": " (a person, or the kernel where memory has run out)", "SIGSEGV": " (segmentation fault)"}
+_SHELLS_BASE = 128
+
+
+def by_exit_code(case: Case) -> Optional[str]:
+    """An exit code other than 0, with what is known of it."""
+    code = case.evidence["exit_code"]
+    if code == 0:
+        return None
+    said = "" if code is None else _in_words(case, code)
+    return f"exit code {code}" + (f": {said}" if said else "")
+
+
+def by_signal(case: Case) -> Optional[str]:
+    """The signal that ended the stage, and which tests it ended."""
+    name = case.evidence["signal"]
+    if not name:
+        return None
+    found = raised(case)
+    where = unfinished(case.session) or (found["place"] if found else None)
+    return f"ended by {name}" + (f" in {where}" if where else "")
+
+
+def raised(case: Case) -> Optional[Raised]:
+    """The exception that a stage without a pytest session has printed last."""
+    if case.record is None or not case.record["started"] or case.session.started:
+        return None
+    found = (printed(_end(case, stream), case.run.directory.name) for stream in _STREAMS)
+    return next((exception for exception in found if exception), None)
+
+
+def tails(case: Case) -> Dict[str, List[str]]:
+    """The last lines of each stream that holds any."""
+    if case.record is None or not case.record["started"]:
+        return {}
+    shown = {stream: [indented(line) for line in _end(case, stream).splitlines()] for stream in _STREAMS}
+    whole = {stream: [line for line in lines if line] for stream, lines in shown.items()}
+    return {stream: lines[-_TAIL_LINES:] for stream, lines in whole.items() if lines}
+
+
+def _in_words(case: Case, code: int) -> str:
+    found = raised(case)
+    if found:
+        return sentence(found)
+    if case.stage["pytest"]:
+        return _PYTEST_CODES.get(code, "")
+    end = _end(case, "stderr").splitlines()
+    if code == 127:
+        return f"command not found: {_last(_NOT_FOUND, end)}".rstrip(": ")
+    if code == 126:
+        return f"not executable: {_last(_NOT_EXECUTABLE, end)}".rstrip(": ")
+    return _behind_a_shell(code - _SHELLS_BASE)
+
+
+def _behind_a_shell(number: int) -> str:
+    """Of a program that a signal has ended; its shell adds 128."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return ""
+    return f"a program of it was ended by {name}{_SIGNALS.get(name, '')}"
+
+
+def _last(pattern: "re.Pattern[str]", lines: List[str]) -> str:
+    """What the last line names that matches."""
+    matches = (pattern.search(line.rstrip()) for line in reversed(lines))
+    found = next((match for match in matches if match), None)
+    return plain(next(filter(None, found.groups())), 120) if found else ""
+
+
+def _end(case: Case, stream: str) -> str:
+    with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:
+        f.seek(max(0, f.seek(0, 2) - _TAIL_BYTES))
+        return f.read().decode("utf-8", "replace")
+    return ""

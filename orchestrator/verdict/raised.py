@@ -1,0 +1,118 @@
+"""An exception: what was raised, and where; as the agent's pytest plugin tells it, or as Python has printed it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Optional, Sequence, Tuple, TypedDict
+
+from orchestrator.shared.text import plain
+
+_MOST_LINES = 6
+_LONGEST = 200
+_BEGINS = re.compile(
+    r"^(?P<before>.{0,40}?)(?:Traceback \(most recent call last\):|Fatal Python error: (?P<fatal>.+)|"
+    r"ImportError while loading conftest '(?P<conftest>.+)'\.)\s*$"
+)
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_SHORT_FRAME = re.compile(r"^(?P<file>\S+):(?P<line>\d+): in ")
+_SYNTAX = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
+_NAMED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_LIBRARY = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python[\d.]+/")
+
+
+class Raised(TypedDict):
+    """The `error`'s first lines; its `place` as FILE:LINE, relative to the tree, and the source that stands there."""
+
+    error: List[str]
+    place: Optional[str]
+    line: str
+
+
+def as_told(found: Dict[str, Any]) -> Raised:
+    """What the plugin tells, made harmless."""
+    place = found["place"]
+    error = [plain(line, _LONGEST) for line in list(found["error"])[:_MOST_LINES]]
+    return Raised(error=error, place=None if place is None else plain(place), line=plain(found["line"], _LONGEST))
+
+
+def printed(text: str, run_id: str) -> Optional[Raised]:
+    """The last exception that `text` shows, which a Python of the run has printed."""
+    lines = text.splitlines()
+    last = next((n for n in range(len(lines) - 1, -1, -1) if _BEGINS.match(lines[n])), None)
+    if last is None:
+        return _of_no_traceback(lines, run_id)
+    begins = _BEGINS.match(lines[last])
+    assert begins is not None
+    before = begins["before"]
+    rest = [line[len(before) :] if before and line.startswith(before) else line for line in lines[last + 1 :]]
+    if begins["conftest"]:
+        return _of_conftest(rest, begins["conftest"], run_id)
+    if begins["fatal"]:
+        return _raised([f"Fatal Python error: {begins['fatal']}"], _frames(rest)[::-1], rest, run_id)
+    end = next((n for n, line in enumerate(rest) if line.strip() and not line[0].isspace()), len(rest))
+    return _raised(_error(rest[end:]), _frames(rest[:end]), rest, run_id)
+
+
+def sentence(raised: Raised) -> str:
+    """'SyntaxError in nsa/core/x.py line 178: invalid syntax'."""
+    error = raised["error"][0] if raised["error"] else "it was not said why"
+    if raised["place"] is None:
+        return error
+    file, _, line = raised["place"].rpartition(":")
+    at = f"{file} line {line}"
+    found = _NAMED.match(error)
+    if found is None or error.startswith("assert "):
+        return f"{error} ({at})"
+    return f"{found['type']} in {at}" + (f": {found['message']}" if found["message"] else "")
+
+
+def _of_no_traceback(lines: Sequence[str], run_id: str) -> Optional[Raised]:
+    """What Python says of a file that it could not compile."""
+    last = next((n for n in range(len(lines) - 1, -1, -1) if _SYNTAX.match(lines[n])), None)
+    if last is None:
+        return None
+    frames = _frames(lines[max(0, last - 4) : last])
+    return _raised([lines[last]], frames, lines, run_id) if frames else None
+
+
+def _of_conftest(rest: Sequence[str], conftest: str, run_id: str) -> Raised:
+    """As pytest tells it: short frames, and the error behind an E."""
+    error = [line[1:].strip() for line in rest if line.startswith("E ")]
+    located = [m for m in map(_FRAME.match, error) if m]
+    short = [(m["file"], m["line"]) for m in map(_SHORT_FRAME.match, rest) if m]
+    frames = [(m["file"], m["line"]) for m in located] or short or [(conftest, "1")]
+    said = [line for line in error if _NAMED.match(line)] or error
+    return _raised(said[-1:], frames, rest, run_id)
+
+
+def _frames(lines: Sequence[str]) -> List[Tuple[str, str]]:
+    return [(found["file"], found["line"]) for found in map(_FRAME.match, lines) if found]
+
+
+def _error(lines: Sequence[str]) -> List[str]:
+    blank = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
+    return list(lines[: min(blank, _MOST_LINES)])
+
+
+def _raised(error: Sequence[str], frames: Sequence[Tuple[str, str]], lines: Sequence[str], run_id: str) -> Raised:
+    """By the innermost of the `frames` that is in the run's tree, else the innermost."""
+    tree = f"/{run_id}/tree/"
+    own = [frame for frame in frames if tree in frame[0] or not frame[0].startswith(("/", "<"))]
+    file, number = (own or list(frames) or [("", "")])[-1]
+    said = [plain(line, _LONGEST) for line in error] or ["it was not said why"]
+    place = f"{_short(file, tree)}:{number}" if file else None
+    return Raised(error=said, place=place and plain(place), line=_source(file, number, lines))
+
+
+def _short(file: str, tree: str) -> str:
+    return file.rpartition(tree)[2] if tree in file else _LIBRARY.sub("", file)
+
+
+def _source(file: str, number: str, lines: Sequence[str]) -> str:
+    """What is shown below the frame."""
+    for n, line in enumerate(lines[:-1]):
+        found = _FRAME.match(line)
+        if found and (found["file"], found["line"]) == (file, number):
+            below = lines[n + 1]
+            return plain(below, _LONGEST) if below[:1].isspace() and not _FRAME.match(below) else ""
+    return ""
