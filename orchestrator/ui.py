@@ -78,6 +78,8 @@ class Progress:
         elif kind == "output":
             elapsed = seconds(number(event.get("elapsed")))
             self.busy(f"{self._counter(event)} {event.get('stage')} · {elapsed} · {event.get('last_line')}")
+        elif kind == "test_failed":
+            self.say(f"  {event.get('stage')}: {event.get('id')}: {event.get('reason')}")
         elif kind == "sabotage_started":
             step = f"{event.get('number')} of {event.get('of')}"
             self.busy(f"{self._counter(event)} {event.get('stage')} · planted fault {step}: {event.get('name')}")

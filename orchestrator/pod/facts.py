@@ -58,6 +58,7 @@ class PodFacts:
             arch=self.raw["arch"],
             cpu_model=self.raw["cpu_model"],
             cpus=self.raw["cpus"],
+            memory_bytes=self.raw["memory_bytes"],
             gpus=[dict(gpu) for gpu in self.raw["gpus"]],
             driver=self.driver,
             driver_cuda=self.raw["driver_cuda"],

@@ -76,6 +76,7 @@ class Facts(TypedDict):
     libc: List[str]
     cpus: Optional[int]
     cpu_model: Optional[str]
+    memory_bytes: Optional[int]
     gpus: List[Gpu]
     gpu_use: List[GpuUse]
     gpu_complaint: Optional[str]

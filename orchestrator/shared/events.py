@@ -71,6 +71,15 @@ class Output(TypedDict):
     last_line: str
 
 
+class TestFailed(TypedDict):
+    """A test of the stage has failed, or a file could not be collected: of the first ones, as they come."""
+
+    event: Literal["test_failed"]
+    stage: str
+    id: str
+    reason: str
+
+
 class SabotageStarted(TypedDict):
     """The stage passed, and its tests run again with `name` spoiled: the `number`th of `of`."""
 
@@ -133,6 +142,7 @@ Written = Union[
     EnvironmentChecked,
     StageStarted,
     Output,
+    TestFailed,
     SabotageStarted,
     SabotageEnded,
     StageFiles,

@@ -114,7 +114,8 @@ class RunbookOrigin(_Origin, total=False):
 class Environment(TypedDict, total=False):
     """Where the stages' packages are: a managed environment below `root`, or the pod's own Python as it is.
 
-    Undecided until a pod was asked. `torch_cuda` is torch's CUDA runtime; `lock` is the whole lock's text.
+    Undecided until a pod was asked, which took `setup_seconds`, a build included. `torch_cuda` is torch's CUDA runtime;
+    `lock` is the whole lock's text.
     """
 
     kind: Literal["managed", "system", "undecided"]
@@ -129,6 +130,7 @@ class Environment(TypedDict, total=False):
     notes: List[str]
     lock: str
     lock_sha256: str
+    setup_seconds: float
 
 
 class Changed(TypedDict):
@@ -149,6 +151,7 @@ class Machine(TypedDict, total=False):
     arch: Optional[str]
     cpu_model: Optional[str]
     cpus: Optional[int]
+    memory_bytes: Optional[int]
     gpus: List[Dict[str, Any]]
     driver: Optional[str]
     driver_cuda: Optional[str]

@@ -99,6 +99,7 @@ def _prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress
     bring_tree(request, agent, progress)
     began = time.monotonic()
     environment = _environment(request, agent, facts, progress)
+    environment["setup_seconds"] = round(time.monotonic() - began, 3)
     progress.say(f"environment {environment['kind']} {environment.get('key', '')}: {_since(began)}")
     have = Capabilities(sm=facts.sm, packages=frozenset(environment.get("packages", ())))
     seen: Machine = {**facts.summary(), "host_key": agent.transport.fingerprint}

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from orchestrator.shared.text import plain
 from orchestrator.verdict.outcomes import Session
-from orchestrator.verdict.raised import Raised, sentence
+from orchestrator.verdict.raised import Raised, Told, sentence
 
 _MOST_UNFINISHED = 3
+_MOST_NAMED = 20
 _NOT_COLLECTED = "not collected"
+_OF_ITS_OWN = ("assert ", "AssertionError", "Failed: ")
 _IMPORT_ERRORS = ("ImportError: ", "ModuleNotFoundError: ")
 
 
 class Failure(Raised):
-    """A test that failed or had an error, or a file that was not collected: `outcome` says which."""
+    """A test that failed or had an error, or a file that was not collected: `outcome` says which; `called_from` is the
+    line of the test that led there, if it is another.
+    """
 
     id: str
     outcome: str
+    called_from: Optional[str]
+
+
+class Cause(Raised):
+    """What `count` failures have in common, and the first of them; `place` is None where each has its own."""
+
+    count: int
+    of: List[str]
 
 
 def failures(session: Session) -> Iterator[Failure]:
@@ -29,10 +40,27 @@ def failures(session: Session) -> Iterator[Failure]:
         yield _failure(session, id_, _NOT_COLLECTED, reason)
 
 
-def cause(raised: Raised) -> Tuple[str, Optional[str]]:
-    """What is equal of failures that one and the same thing has caused: what is missing is so wherever it is asked for."""
+def grouped(found: Iterable[Failure]) -> List[Cause]:
+    """The causes of failures, in their order."""
+    causes: Dict[Tuple[str, Optional[str]], Cause] = {}
+    for failure in found:
+        error, place = key(failure) or (failure["id"], failure["place"])
+        line = failure["line"] if place else ""
+        cause = causes.setdefault((error, place), Cause(error=failure["error"], place=place, line=line, count=0, of=[]))
+        cause["count"] += 1
+        if cause["count"] <= _MOST_NAMED:
+            cause["of"].append(failure["id"])
+    return list(causes.values())
+
+
+def key(raised: Raised) -> Optional[Tuple[str, Optional[str]]]:
+    """What is equal of failures that have one cause; a module is missing wherever it is imported. None of those that
+    share nothing by failing alike: assertions of a helper, say.
+    """
     error = raised["error"][0] if raised["error"] else ""
-    return error, None if error.startswith(_IMPORT_ERRORS) else raised["place"]
+    if error.startswith(_IMPORT_ERRORS):
+        return error, None
+    return None if error.startswith(_OF_ITS_OWN) or raised["place"] is None else (error, raised["place"])
 
 
 def summary(session: Session) -> Optional[str]:
@@ -53,11 +81,9 @@ def unfinished(session: Session) -> str:
 
 
 def _for_the_same(found: Sequence[Failure]) -> str:
-    causes = Counter(map(cause, found))
-    return ", for the same cause" if len(causes) == 1 and found[0]["place"] is not None else ""
+    return ", for the same cause" if len(grouped(found)) == 1 else ""
 
 
 def _failure(session: Session, id_: str, outcome: str, reason: str) -> Failure:
-    why = session.causes.get(id_) or Raised(error=[plain(reason)], place=None, line="")
-    lines: List[str] = why["error"]
-    return Failure(id=plain(id_), outcome=outcome, error=lines, place=why["place"], line=why["line"])
+    why = session.causes.get(id_) or Told(error=[plain(reason)], place=None, line="", called_from=None)
+    return Failure(id=plain(id_), outcome=outcome, **why)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Iterable
 
-from orchestrator.verdict.raised import Raised, as_told
+from orchestrator.verdict.raised import Told, as_told
 
 _MAX_LINE_BYTES = 64 << 20
 
@@ -67,7 +67,7 @@ class Session:
     tests: dict[str, Test] = field(default_factory=dict)
     collect_errors: dict[str, str] = field(default_factory=dict)
     collect_skips: dict[str, str] = field(default_factory=dict)
-    causes: dict[str, Raised] = field(default_factory=dict)
+    causes: dict[str, Told] = field(default_factory=dict)
     raised: dict[str, list[str]] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
     reruns: dict[str, str] = field(default_factory=dict)

@@ -28,11 +28,17 @@ class Raised(TypedDict):
     line: str
 
 
-def as_told(found: Dict[str, Any]) -> Raised:
+class Told(Raised):
+    """As the plugin tells it; `called_from` is the line of the test itself, if that is another."""
+
+    called_from: Optional[str]
+
+
+def as_told(found: Dict[str, Any]) -> Told:
     """What the plugin tells, made harmless."""
-    place = found["place"]
+    place, called_from = (None if found.get(at) is None else plain(found[at]) for at in ("place", "called_from"))
     error = [plain(line, _LONGEST) for line in list(found["error"])[:_MOST_LINES]]
-    return Raised(error=error, place=None if place is None else plain(place), line=plain(found["line"], _LONGEST))
+    return Told(error=error, place=place, line=plain(found["line"], _LONGEST), called_from=called_from)
 
 
 def printed(text: str, run_id: str) -> Optional[Raised]:

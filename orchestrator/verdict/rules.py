@@ -6,7 +6,6 @@ The agent judges with this to know which later stages may run; the laptop judges
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from orchestrator.shared import stage_record
@@ -16,7 +15,7 @@ from orchestrator.shared.text import plain
 from orchestrator.verdict import endings, execution, exit_codes, integrity, output, routes, runners, sabotage, tests
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
-from orchestrator.verdict.failures import Failure, failures
+from orchestrator.verdict.failures import Cause, Failure, failures, grouped
 from orchestrator.verdict.raised import Raised
 from orchestrator.verdict.status import Status
 from orchestrator.verdict.tests import Skips
@@ -43,8 +42,9 @@ class Judgement:
     `tests` counts outcomes (empty if no session was seen) and lists what did not simply pass; `routes` maps an
     operation to the number of passed tests for each route that they recorded; `artifacts` are those asked for that are
     there; `executed` has the launches by device, `used_cuda` says whether anything was computed on CUDA.
-    Of a stage that did not pass, `failures` are its first failed tests, `raised` the exception that it printed last
-    without a pytest, `tails` the last lines of its streams; `skips` are what did not simply pass, by why.
+    `skips` are what did not simply pass, by why. Of a stage that did not pass, `failures` are the first tests that
+    failed, `causes` what all of them come to, `raised` is the exception that one without a pytest has printed last,
+    `tails` are the last lines of its streams.
     """
 
     status: Status
@@ -56,6 +56,7 @@ class Judgement:
     executed: Dict[str, Executed] = field(default_factory=dict)
     used_cuda: bool = False
     failures: List[Failure] = field(default_factory=list)
+    causes: List[Cause] = field(default_factory=list)
     skips: List[Skips] = field(default_factory=list)
     raised: Optional[Raised] = None
     tails: Dict[str, List[str]] = field(default_factory=dict)
@@ -88,8 +89,14 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
 
 
 def _explained(judgement: Judgement, case: Case) -> Judgement:
-    first = list(islice(failures(case.session), _MOST_FAILURES))
-    return replace(judgement, failures=first, raised=endings.raised(case), tails=endings.tails(case))
+    found = list(failures(case.session))
+    return replace(
+        judgement,
+        failures=found[:_MOST_FAILURES],
+        causes=grouped(found)[:_MOST_FAILURES],
+        raised=endings.raised(case),
+        tails=endings.tails(case),
+    )
 
 
 def blocked_by_plan(stage: Stage, statuses: Mapping[str, Status]) -> Optional[str]:

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from orchestrator.report import markdown
 from orchestrator.store.run_directory import open_directory
 from tests.support import ROOT
 from tests.support.project import local_pod, new_project
 
 KEPT = ROOT / "tests" / "data" / "format-1"
 # What the results of this version say more than those of the run's time.
-ADDED: set[str] = set()
-ADDED_TO_STAGES = {"executed", "used_cuda", "kills"}
+ADDED = {"causes", "started", "ended", "seconds"}
+ADDED_TO_STAGES = {
+    "executed", "used_cuda", "kills", "command", "env", "blocked_by", "failures", "causes", "skips", "raised",
+    "stderr_tail", "stdout_tail", "unowed", "unowed_more",
+}  # fmt: skip
 # Where a result was kept and made: another place is no change.
 PLACE = {"path", "plan_from", "summary"}
 
@@ -40,6 +44,10 @@ def test_a_kept_run_is_judged_as_it_was(tmp_path: Path, then: dict[str, Any]) ->
     now = json.loads(result.to_json())
     assert known(now) == known(then)
     assert now["summary"].startswith(then["summary"])
+    stages = {stage["name"]: stage for stage in now["stages"]}
+    assert [failure["error"] for failure in stages["fails"]["failures"]] == [["assert 3 == 4"]]
+    assert stages["after"]["blocked_by"] == "fails"
+    assert "assert 3 == 4" in markdown.render(result, open_directory(copy, tmp_path).plan(), copy)
 
 
 @pytest.mark.process

@@ -24,14 +24,19 @@ def why(error: BaseException, report: Any, tree: str) -> dict[str, object]:
         place = getattr(report, "location", None)
         return {"error": _told(report), "place": f"{place[0]}:{(place[1] or 0) + 1}" if place else None, "line": ""}
     file, number = os.path.abspath(str(found[0])), int(found[1] or 0)
-    source = linecache.getline(file, number).strip()[:_LONGEST]
-    return {"error": _lines(error), "place": f"{_inside(tree, file)}:{number}", "line": source}
+    own = _last_in(os.path.join(tree, report.nodeid.partition("::")[0]), error)
+    return {
+        "error": _lines(error),
+        "place": f"{_inside(tree, file)}:{number}",
+        "line": linecache.getline(file, number).strip()[:_LONGEST],
+        "called_from": f"{_inside(tree, own[0])}:{own[1]}" if own and own != (file, number) else None,
+    }
 
 
-def _last_in(tree: str, error: BaseException) -> tuple[str, int] | None:
-    """The innermost frame of the tree's own code."""
-    frames = [(frame.f_code.co_filename, number) for frame, number in walk_tb(error.__traceback__)]
-    return next((f for f in reversed(frames) if _inside(tree, os.path.abspath(f[0])) != f[0]), None)
+def _last_in(place: str, error: BaseException) -> tuple[str, int] | None:
+    """The innermost frame of code of a file, or of a folder."""
+    frames = [(os.path.abspath(frame.f_code.co_filename), number) for frame, number in walk_tb(error.__traceback__)]
+    return next((f for f in reversed(frames) if f[0] == place or f[0].startswith(place + os.sep)), None)
 
 
 def _inside(tree: str, file: str) -> str:

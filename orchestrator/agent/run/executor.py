@@ -23,6 +23,7 @@ from orchestrator.agent.layout import Layout, cache_key
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import Commands, seen_by
 from orchestrator.agent.run.injection import Injection
+from orchestrator.agent.run.live_failures import LiveFailures
 from orchestrator.agent.run.logs import Log
 from orchestrator.agent.run.sabotage import Sabotage, kept_output
 from orchestrator.agent.run.secret_values import Secrets
@@ -154,7 +155,12 @@ class Executor:
         )
         with self._sampling(stage) as sampler:
             return self._supervisor.run(
-                dataclasses.replace(command, env=seen_by(command), beside=[sampler] if sampler else []),
+                dataclasses.replace(
+                    command,
+                    env=seen_by(command),
+                    beside=[sampler] if sampler else [],
+                    on_events=LiveFailures(stage["name"], self._journal.append).see,
+                ),
                 Limits(limits["wall"], limits["silence"], limits["grace"]),
                 lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
             )

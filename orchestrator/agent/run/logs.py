@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import FileIO
 from pathlib import Path
-from typing import List
+from typing import Callable, List
 
 from orchestrator.shared.redaction import NOTHING, Redactor
 from orchestrator.shared.text import last_line
@@ -70,10 +70,14 @@ class Log:
 
 
 class EventFile:
-    """The pytest plugin's lines, kept as they come; once the disk is full no more are, and the session has no end."""
+    """The pytest plugin's lines, kept as they come; once the disk is full no more are, and the session has no end.
 
-    def __init__(self, path: Path, redactor: Redactor = NOTHING) -> None:
+    `tell` is called with each piece.
+    """
+
+    def __init__(self, path: Path, redactor: Redactor = NOTHING, tell: Callable[[bytes], None] = bool) -> None:
         self._secrets = redactor.stream()
+        self._tell = tell
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (closed by `close`)
         self._full = False
 
@@ -81,6 +85,7 @@ class EventFile:
         self._keep(self._secrets.feed(piece))
 
     def _keep(self, piece: bytes) -> None:
+        self._tell(piece)
         if not self._full:
             self._full = _write(self._file, piece) > 0
 

@@ -35,7 +35,9 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """What to run and where its streams go; `events` is for the pytest plugin's, whose fd `fd_variable` names."""
+    """What to run and where its streams go; `events` is for the pytest plugin's, whose fd `fd_variable` names, and
+    `on_events` sees them as they come.
+    """
 
     argv: Sequence[str]
     cwd: Path
@@ -45,6 +47,7 @@ class Command:
     log_bytes: int
     events: Optional[Path] = None
     fd_variable: str = ""
+    on_events: Callable[[bytes], None] = bool
     redactor: Redactor = NOTHING
     beside: Sequence[int] = ()  # helpers of the agent's own while it runs
     cuda_watch: Optional[CudaWatch] = None
@@ -104,7 +107,7 @@ class _Running:
         self._own = own
         paths = {"stdout": command.stdout, "stderr": command.stderr}
         self._logs = {name: Log(path, command.log_bytes, command.redactor) for name, path in paths.items()}
-        self._events = EventFile(command.events, command.redactor) if command.events else None
+        self._events = EventFile(command.events, command.redactor, command.on_events) if command.events else None
         self._cuda_watch = command.cuda_watch
         self._selector = selectors.DefaultSelector()
         self._selector.register(wakeup_fd, selectors.EVENT_READ)

@@ -1,0 +1,246 @@
+"""plan + journal + evidence -> Result, verdict. Judged from the files of the run, never from a stored verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import IntegrityError
+from orchestrator.files import is_regular, sha256
+from orchestrator.plan.plan import read_plan
+from orchestrator.results import causes, notes
+from orchestrator.results.model import ArtifactResult, PlanSource, Result, StageResult
+from orchestrator.results.summary import summary
+from orchestrator.shared import journal, stage_record
+from orchestrator.shared.answers import RunState
+from orchestrator.shared.events import Event
+from orchestrator.shared.plan import Plan, Stage, with_sabotage
+from orchestrator.shared.stage_record import Evidence
+from orchestrator.text import number, plain
+from orchestrator.verdict import routes
+from orchestrator.verdict.case import Run
+from orchestrator.verdict.rules import judge_stage
+from orchestrator.verdict.status import Status, verdict_of
+
+_MOST_UNOWED = 1000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How far the run had come when it was last seen, and what of it is not here.
+
+    `state` is what the pod said last; `refused` is what the pod offered and was not allowed to send, as sentences;
+    `left` are the files that the laptop's limits keep on the pod; `journal_bytes` says how much of the journal counts
+    (None: all of it).
+    """
+
+    state: RunState
+    refused: Sequence[str] = ()
+    left: Collection[str] = ()
+    journal_bytes: int | None = None
+
+
+def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "laptop") -> Result:
+    """Judge the run in `directory`, which the result names `path`."""
+    plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
+    events = read_events(directory, seen.journal_bytes)
+    error = _run_error(plan, events, seen.state)
+    ended_early = _ended_early(plan, events)
+    resumed = sum(event["event"] == "run_resumed" for event in events)
+    ended = any(event["event"] == "run_ended" for event in events)
+    going_on = seen.state == "running" and not ended and ended_early is None
+    how_far = "it went on when it was last seen" if going_on else ended_early
+    never_ended = "it had not ended when the run was last seen" if going_on else _never_ended(ended_early)
+    stages = _judge_stages(plan, events, directory, frozenset(seen.left), never_ended)
+    verdict = verdict_of([stage.status for stage in stages if stage.required], error, ended)
+    return Result(
+        verdict=verdict,
+        summary=summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left)),
+        state=seen.state,
+        commit=plan["commit"],
+        tree=plan["tree"],
+        dirty=plan["dirty"],
+        pod=plan["pod"],
+        run_id=plan["run_id"],
+        path=path,
+        runbook=plan["runbook"],
+        left_out=[stage["name"] for stage in plan["left_out"]],
+        left_out_reasons={stage["name"]: stage["reason"] for stage in plan["left_out"]},
+        stages=stages,
+        refused=list(seen.refused),
+        ended_early=ended_early,
+        resumed=resumed,
+        plan_from=plan_from,
+        error=error,
+        causes=causes.common(stages),
+        environment_seconds=number(plan["environment"].get("setup_seconds")),
+        **_times(events),
+    )
+
+
+def read_events(directory: Path, most: int | None = None) -> list[Event]:
+    """The run's journal (its first `most` bytes), its hash chain checked; empty if nothing of it has come yet."""
+    path = directory / "journal.jsonl"
+    if not path.exists():
+        return []
+    try:
+        with path.open("rb") as f:
+            return journal.read_lines(f) if most is None else journal.read(f.read(most))
+    except journal.ChainBroken as e:
+        raise IntegrityError(f"{path}: {e}") from e
+
+
+def _times(events: Sequence[Event]) -> dict[str, Any]:
+    """When the run began and ended, and how long that was by the agent's own clock."""
+    started = next((event for event in events if event["event"] == "run_started"), None)
+    ended = next((event for event in events if event["event"] == "run_ended"), None)
+    if not started:
+        return {}
+    took = number(ended.get("t")) if ended else None
+    return {"started": _moment(started), "ended": _moment(ended) if ended else None, "seconds": took}
+
+
+def _moment(event: Event) -> str | None:
+    return plain(event["wall"], 40) if "wall" in event else None
+
+
+def _judge_stages(
+    plan: Plan, events: Sequence[Event], directory: Path, left: frozenset[str], never_ended: str
+) -> list[StageResult]:
+    run = Run(directory, plan["format"], routes.devices(plan), with_sabotage(plan), never_ended)
+    records = stage_record.by_stage(events)
+    statuses: dict[str, Status] = {}
+    blockers: dict[str, str | None] = {}
+    results = []
+    for stage in plan["stages"]:
+        result = _judge_stage(stage, records.get(stage["name"]), run, statuses, left)
+        if result.status == "blocked":
+            blockers[stage["name"]] = causes.blocked_by(stage, statuses, blockers)
+            result = result.model_copy(update={"blocked_by": blockers[stage["name"]]})
+        statuses[stage["name"]] = result.status
+        results.append(result)
+    return results
+
+
+def _judge_stage(
+    stage: Stage,
+    told: Mapping[str, Any] | None,
+    run: Run,
+    statuses: Mapping[str, Status],
+    left: frozenset[str],
+) -> StageResult:
+    owed = {f"artifacts/{artifact['path']}" for artifact in stage["expect"].get("artifacts") or ()}
+    spare = left - owed
+    at_home = replace(run, not_as_recorded=lambda evidence: _not_as_recorded(evidence, run.directory, spare))
+    judgement = judge_stage(at_home, stage, told, statuses)
+    facts = told or {}
+    unowed = list(_unowed(facts, owed))
+    return StageResult(
+        name=stage["name"],
+        required=stage["required"],
+        cuda=stage["cuda"],
+        status=judgement.status,
+        reason=judgement.reason,
+        seconds=number(facts.get("seconds")),
+        exit_code=facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
+        notes=list(notes.of(facts, run, stage["name"], judgement.routes)),
+        tests=judgement.tests,
+        routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
+        executed=judgement.executed,
+        used_cuda=judgement.used_cuda,
+        artifacts=[ArtifactResult(**a) for a in judgement.artifacts],
+        left=notes.left(facts),
+        kills=judgement.kills,
+        command=stage["argv"],
+        env={**stage["env"], **{name: f"***{name}***" for name in stage["secrets"]}},
+        failures=judgement.failures,
+        causes=judgement.causes,
+        skips=judgement.skips,
+        raised=judgement.raised,
+        stderr_tail=judgement.tails.get("stderr", []),
+        stdout_tail=judgement.tails.get("stdout", []),
+        unowed=unowed[:_MOST_UNOWED],
+        unowed_more=max(0, len(unowed) - _MOST_UNOWED),
+    )
+
+
+def _unowed(facts: Mapping[str, Any], owed: Set[str]) -> Iterable[ArtifactResult]:
+    """What it left in artifacts/ and nobody has asked for."""
+    for file in notes.mappings(facts.get("files")):
+        path = str(file.get("path"))
+        if path.startswith("artifacts/") and path not in owed:
+            yield ArtifactResult(
+                path=plain(path[len("artifacts/") :]),
+                bytes=int(number(file.get("bytes")) or 0),
+                sha256=plain(file.get("sha256"), 64),
+            )
+
+
+def _never_ended(ended_early: str | None) -> str:
+    return "the run ended before it" + (f": {ended_early}" if ended_early else "")
+
+
+def _not_as_recorded(evidence: Evidence, directory: Path, spare: Set[str]) -> str | None:
+    """The first file that is not here as the journal recorded it on the pod, as a sentence.
+
+    Those of `spare`, artifacts that nothing asks for and that are too much for the laptop, need not be here.
+    """
+    for file in evidence["files"]:
+        path = os.path.join(directory, file["path"])
+        if file["path"] in spare and file["path"].startswith("artifacts/") and not os.path.lexists(path):
+            continue
+        if not is_regular(path):
+            return f"{file['path']} was not brought home"
+        if sha256(path) != file["sha256"]:
+            return f"{file['path']} is not what the pod recorded (sha256 differs)"
+    return None
+
+
+def _run_error(plan: Plan, events: Sequence[Event], state: RunState) -> str | None:
+    started = next((e for e in events if e["event"] == "run_started"), None)
+    if started and started.get("run_id") != plan["run_id"]:
+        return f"the journal is of run {plain(started.get('run_id'))}, not of {plan['run_id']}"
+    if started and journal.format_of(started) != plan["format"]:
+        return f"the journal has format {plain(started.get('format'))}, its plan {plan['format']}"
+    broken = next((e for e in events if e["event"] == "agent_error"), None)
+    if broken:
+        return f"the agent failed on the pod: {plain(broken.get('error'))}"
+    if state == "ended" and not any(e["event"] == "run_ended" for e in events):
+        return "the pod says that the run ended, its journal does not"
+    if state == "lost" and not events:
+        return "the run never began: its launch failed, or its agent died at once; start a new one"
+    if state == "lost":
+        return (
+            "the agent died before the run ended; what ran until then is below: nsa-pod validate "
+            f"--pod {plan['pod']} --resume {plan['run_id']} goes on with it"
+        )
+    return _mixed(events)
+
+
+def _mixed(events: Sequence[Event]) -> str | None:
+    """What a run that was gone on with mixes that must not be mixed; its agent refuses it too."""
+    seen = (
+        ("GPUs", [_uuids(e) for e in events if e["event"] in ("run_started", "run_resumed")]),
+        ("environments", [str(e.get("fingerprint")) for e in events if e["event"] == "environment_checked"]),
+    )
+    different = next((what for what, found in seen if any(x != found[0] for x in found)), None)
+    return f"the run was gone on with on other {different} than it began with" if different else None
+
+
+def _uuids(event: Event) -> list[str]:
+    return sorted(str(gpu.get("uuid")) for gpu in notes.mappings(event.get("gpus")))
+
+
+def _ended_early(plan: Plan, events: Sequence[Event]) -> str | None:
+    """What ended the run before its stages were through, as a clause; None if nothing did."""
+    for event in events:
+        by = plain(event.get("by", "someone"))
+        if event["event"] == "cancelled":
+            return f"the pod was taken from it by {by}" if event.get("stolen") else f"it was cancelled by {by}"
+        if event["event"] == "limit_reached":
+            limit = plan["limit"]["given"] if plan["limit"] else plain(event.get("limit"))
+            return f"its limit was reached: {limit}"
+    return None

@@ -1,0 +1,68 @@
+"""The verdict line: what it says, and what it does not cover."""
+
+from __future__ import annotations
+
+from orchestrator.results.model import PlanSource, StageResult
+from orchestrator.shared.plan import Plan, is_not_the_commits, with_sabotage
+from orchestrator.text import count
+from orchestrator.verdict.status import Verdict
+
+
+def summary(
+    verdict: Verdict,
+    plan: Plan,
+    stages: list[StageResult],
+    how_far: str | None,
+    resumed: int,
+    plan_from: PlanSource,
+    left: int,
+) -> str:
+    """The verdict line: what it says, and what it does not cover; `how_far` the run went, if not to its end."""
+    cuda_left_out = sum(stage["cuda"] for stage in plan["left_out"])
+    other_left_out = len(plan["left_out"]) - cuda_left_out
+    allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
+    not_passed = [s for s in stages if s.status != "passed"]
+    how_many = f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed"
+    on_gpu = sum(stage.used_cuda for stage in stages)
+    optional = [s.name for s in not_passed if not s.required]
+    parts = [
+        f"{verdict} on {_device(verdict, plan, stages)}",
+        how_many if not_passed else "",
+        f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
+        f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
+        f"{count(allowed, 'allowed skip')}" if allowed else "",
+        _sabotage(plan, stages),
+        how_many if not not_passed else "",
+        f"optional and not passed: {', '.join(optional)}" if optional else "",
+        f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
+        how_far or "",
+        f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
+        "uncommitted changes were not part of this run" if plan["dirty"] else "",
+        "judged by a runbook that the commit does not hold" if is_not_the_commits(plan["runbook"]) else "",
+        f"{count(left, 'file')} stay on the pod" if left else "",
+        "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _sabotage(plan: Plan, stages: list[StageResult]) -> str:
+    """How much of the sabotage the tests noticed, or that it was left out."""
+    asking = [s for s in plan["stages"] if s["expect"].get("kills") or s["expect"].get("mutants")]
+    if asking and not with_sabotage(plan):
+        return f"without the sabotage of {count(len(asking), 'stage')} (--no-sabotage)"
+    killed = sum(stage.kills.get("killed", 0) for stage in stages)
+    tried = sum(stage.kills.get("of", 0) for stage in stages)
+    return f"{killed} of {count(tried, 'planted fault')} noticed" if tried else ""
+
+
+def _device(verdict: Verdict, plan: Plan, stages: list[StageResult]) -> str:
+    """CUDA where the verdict is about stages that need it, and a green one where one of them ran there; else CPU."""
+    if not plan["promises"]["cuda"]:
+        return "CPU"
+    about = [
+        stage
+        for stage in stages
+        if stage.cuda
+        and (verdict != "passed" or (stage.status == "passed" and (stage.used_cuda or plan["format"] == 1)))
+    ]
+    return "CUDA" if about else "CPU"
