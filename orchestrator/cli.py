@@ -22,7 +22,7 @@ from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import hosts, markdown, preview, terminal
+from orchestrator.report import hosts, markdown, preview, screen, terminal
 from orchestrator.results import Result
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
@@ -412,7 +412,7 @@ def _show(result: Result, as_json: bool) -> int:
     if as_json:
         click.echo(result.to_json(), nl=False)
     else:
-        terminal.show(result, _stdout())
+        screen.show(result, _stdout())
     return result.exit_code
 
 

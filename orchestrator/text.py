@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.shared.text import count, listing, plain
+from orchestrator.shared.text import count, indented, listing, plain
 
-__all__ = ["count", "listing", "markdown", "number", "plain", "seconds", "size"]
+__all__ = ["count", "indented", "listing", "markdown", "number", "plain", "seconds", "size"]
 
 _LARGEST = 1e15  # NaN is not smaller either
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")

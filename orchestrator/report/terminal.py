@@ -1,20 +1,17 @@
-"""Result and lists -> tables on a terminal."""
+"""What lists and commands tell -> tables on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.results import Result
 from orchestrator.shared.answers import EnvironmentSummary, KeptItem, Pruned, RemovedItem
 from orchestrator.text import count, listing, plain, seconds, size
-from orchestrator.ui import coloured
-from orchestrator.verdict.status import OUTCOMES
 
 _PAIRED = ("torch", "triton", "flash-attn")
 _MOST_PACKAGES = 6
@@ -29,26 +26,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for row in rows:
         shown.add_row(*(escape(plain(cell)) for cell in row))
     return shown
-
-
-def show(result: Result, console: Console) -> None:
-    """The verdict line, the stages, and where the report is."""
-    stages = Table("stage", "status", "time", "tests", "reason", box=None, pad_edge=False, header_style="bold")
-    for s in result.stages:
-        passed = s.tests.get("passed")
-        name = s.name if s.required else f"{s.name} (optional)"
-        stages.add_row(
-            escape(plain(name)),
-            coloured(s.status),
-            seconds(s.seconds),
-            "" if passed is None else f"{passed} passed",
-            escape(plain(s.reason)),
-        )
-    console.print(stages)
-    if result.error:
-        console.print(f"[red]error:[/] {escape(plain(result.error))}")
-    console.print(f"[bold {OUTCOMES[result.verdict].colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
-    console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 
 def findings(found: Sequence[Mapping[str, str]]) -> Table:

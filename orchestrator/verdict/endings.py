@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
 
 from orchestrator.shared.files import Refused
 from orchestrator.shared.text import indented, plain
 from orchestrator.verdict.failures import unfinished
-from orchestrator.verdict.raised import Raised, printed, sentence
+from orchestrator.verdict.raised import Raised, placed, printed, sentence
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
@@ -29,7 +29,15 @@ _PYTEST_CODES = {
     4: "pytest could not begin",
     5: "pytest collected no test",
 }
-_SIGNALS = {"SIGKILL": " (a person, or the kernel where memory has run out)", "SIGSEGV": " (segmentation fault)"}
+_KILLED = " (by a person, or by the kernel where memory has run out)"
+_SIGNALS = {"SIGKILL": _KILLED, "SIGSEGV": " (segmentation fault)"}
+_DUMP = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x.*most recent call first)")
+# Frames that tell nothing of the stage: of the agent's own modules, of Python's import system, of pytest.
+_FRAME = re.compile(r'^\s+File "|^\S+:\d+: in ')
+_NOT_ITS_OWN = re.compile(
+    r'^\s+File "(?:<frozen (?:importlib|runpy)|[^"]*/(?:nsa_pod_injected|_?pytest|pluggy)/)|'
+    r"^\S*/nsa_pod_injected/\S+: in "
+)
 _SHELLS_BASE = 128
 
 
@@ -47,9 +55,15 @@ def by_signal(case: Case) -> Optional[str]:
     name = case.evidence["signal"]
     if not name:
         return None
-    found = raised(case)
-    where = unfinished(case.session) or (found["place"] if found else None)
-    return f"ended by {name}" + (f" in {where}" if where else "")
+    found = printed(_end(case, "stderr"), case.run.directory.name)
+    at = f" at {placed(found['place'])}" if found and found["place"] else ""
+    return f"ended by {name}{_KILLED if name == 'SIGKILL' else ''}{during(case)}{at}"
+
+
+def during(case: Case) -> str:
+    """' in ID': the tests that had begun when it ended."""
+    running = unfinished(case.session)
+    return f" in {running}" if running else ""
 
 
 def raised(case: Case) -> Optional[Raised]:
@@ -64,9 +78,27 @@ def tails(case: Case) -> Dict[str, List[str]]:
     """The last lines of each stream that holds any."""
     if case.record is None or not case.record["started"]:
         return {}
-    shown = {stream: [indented(line) for line in _end(case, stream).splitlines()] for stream in _STREAMS}
-    whole = {stream: [line for line in lines if line] for stream, lines in shown.items()}
-    return {stream: lines[-_TAIL_LINES:] for stream, lines in whole.items() if lines}
+    found = {stream: _tail(_end(case, stream), case.run.directory.name) for stream in _STREAMS}
+    return {stream: lines for stream, lines in found.items() if lines}
+
+
+def _tail(text: str, run_id: str) -> List[str]:
+    """The last lines that show something; of a dump of stacks, which begin with what ran last, the first."""
+    without_tree = re.sub(rf"[^\s\"'(]*/{re.escape(run_id)}/tree/", "", text)
+    lines = [line for line in map(indented, _without_foreign_frames(without_tree.splitlines())) if line]
+    dump = next((n for n, line in enumerate(lines) if _DUMP.match(line)), len(lines))
+    first = min(dump, max(0, len(lines) - _TAIL_LINES))
+    return lines[first : first + _TAIL_LINES]
+
+
+def _without_foreign_frames(lines: List[str]) -> Iterator[str]:
+    """Without those frames and the source that is shown below them."""
+    foreign = False
+    for line in lines:
+        if _FRAME.match(line) or line[:1].strip():
+            foreign = _NOT_ITS_OWN.match(line) is not None
+        if not foreign:
+            yield line
 
 
 def _in_words(case: Case, code: int) -> str:

@@ -64,12 +64,17 @@ def sentence(raised: Raised) -> str:
     error = raised["error"][0] if raised["error"] else "it was not said why"
     if raised["place"] is None:
         return error
-    file, _, line = raised["place"].rpartition(":")
-    at = f"{file} line {line}"
+    at = placed(raised["place"])
     found = _NAMED.match(error)
     if found is None or error.startswith("assert "):
         return f"{error} ({at})"
     return f"{found['type']} in {at}" + (f": {found['message']}" if found["message"] else "")
+
+
+def placed(place: str) -> str:
+    """'FILE line LINE'."""
+    file, _, line = place.rpartition(":")
+    return f"{file} line {line}"
 
 
 def _of_no_traceback(lines: Sequence[str], run_id: str) -> Optional[Raised]:

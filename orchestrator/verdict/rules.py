@@ -136,12 +136,13 @@ def _blocked(case: Case) -> Optional[str]:
 
 def _timed_out(case: Case) -> Optional[str]:
     limit = case.stage["limits"]["wall"]
-    return f"still running at its limit of {limit:g} s" if case.evidence["ended_by"] == "wall" else None
+    running = endings.during(case)
+    return f"still running at its limit of {limit:g} s{running}" if case.evidence["ended_by"] == "wall" else None
 
 
 def _stalled(case: Case) -> Optional[str]:
     limit = case.stage["limits"]["silence"]
-    return f"no output for {limit:g} s" if case.evidence["ended_by"] == "silence" else None
+    return f"no output for {limit:g} s{endings.during(case)}" if case.evidence["ended_by"] == "silence" else None
 
 
 def _crashed(case: Case) -> Optional[str]:

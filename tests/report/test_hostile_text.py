@@ -17,7 +17,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodError
 from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
-from orchestrator.report import markdown, terminal
+from orchestrator.report import markdown, screen, terminal
 from orchestrator.results import ArtifactResult, Result, Seen
 from orchestrator.shared.answers import KeptItem
 from orchestrator.shared.plan import plan_hash
@@ -53,7 +53,7 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
         path="p", runbook={}, left_out=[], left_out_reasons={}, stages=[stage], refused=[EVIL], error=EVIL,
     )  # fmt: skip
     console = Console(file=out, width=400, color_system="truecolor", force_terminal=True, legacy_windows=False)
-    terminal.show(result, console)
+    screen.show(result, console)
     console.print(terminal.table(("a",), [[EVIL]]))
     console.print(terminal.facts({EVIL: [EVIL, {"a": EVIL}]}))
     environment = {"key": EVIL, "profile": EVIL, "python": EVIL, "packages": {EVIL: EVIL}, "notes": [EVIL]}

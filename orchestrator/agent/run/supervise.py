@@ -47,7 +47,7 @@ class Command:
     log_bytes: int
     events: Optional[Path] = None
     fd_variable: str = ""
-    on_events: Callable[[bytes], None] = bool
+    on_events: Callable[[bytes], None] = lambda piece: None
     redactor: Redactor = NOTHING
     beside: Sequence[int] = ()  # helpers of the agent's own while it runs
     cuda_watch: Optional[CudaWatch] = None
