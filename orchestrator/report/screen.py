@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,9 +28,9 @@ def show(result: Result, console: Console) -> None:
     common = trouble.common_variables(result.stages)
     for what in trouble.troubles(result):
         _show_trouble(what, console)
-        first, *rest = trouble.command(what.stage, common)
-        _show([f"$ {first}", *rest], console, _STEP)
-    told = [*trouble.did_not_run(result), *trouble.common(result)]
+        _show(_as_typed(trouble.command(what.stage, common)), console, _STEP)
+    same = [f"in all stages: {' '.join(trouble.assignments(common))}"] if common and trouble.troubles(result) else []
+    told = [*trouble.did_not_run(result), *trouble.common(result), *same]
     if told:
         console.print()
     for line in told:
@@ -64,6 +64,11 @@ def _show_trouble(what: Trouble, console: Console) -> None:
     for output in what.outputs:
         _wrap(f"the end of its {output.stream}:", console, _STEP)
         _show(output.lines, console, 2 * _STEP)
+
+
+def _as_typed(command: Sequence[str]) -> list[str]:
+    """Behind a prompt."""
+    return [f"{'' if n else '$ '}{line}" for n, line in enumerate(command)]
 
 
 def _show(lines: Iterable[str], console: Console, indent: str) -> None:

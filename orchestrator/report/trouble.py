@@ -81,8 +81,13 @@ def counts(stage: StageResult) -> str:
 
 def command(stage: StageResult, but: Mapping[str, str] | None = None) -> list[str]:
     """What ran, as lines for a shell, with its variables; without those in `but`."""
-    words = [f"{name}={shlex.quote(value)}" for name, value in stage.env.items() if name not in (but or {})]
+    words = assignments({name: value for name, value in stage.env.items() if name not in (but or {})})
     return [indented(line) for line in " ".join([*words, shlex.join(stage.command)]).splitlines()]
+
+
+def assignments(variables: Mapping[str, str]) -> list[str]:
+    """As a shell has them."""
+    return [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
 def common_variables(stages: Sequence[StageResult]) -> dict[str, str]:

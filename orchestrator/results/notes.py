@@ -15,7 +15,7 @@ from orchestrator.verdict.case import Run
 
 def of(facts: Mapping[str, Any], run: Run, stage: str, taken: routes.Routes) -> Iterator[str]:
     """All of the stage that the record `facts` is of, with the routes that it has taken."""
-    yield from _notes(facts)
+    yield from of_record(facts)
     yield from _at_their_word(run, taken)
     yield from telemetry.summaries(telemetry.read(run.directory / "stages" / stage / telemetry.FILE))
 
@@ -28,7 +28,8 @@ def left(facts: Mapping[str, Any]) -> Left | None:
     return Left(count=found["count"], first=[plain(path) for path in found["first"]])  # type: ignore[index]
 
 
-def _notes(facts: Mapping[str, Any]) -> Iterator[str]:
+def of_record(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What the agent saw."""
     redacted = facts.get("redacted")
     for file, names in redacted.items() if isinstance(redacted, dict) else ():
         yield f"secret values were replaced in its {plain(file)}: {listing(names if isinstance(names, list) else [])}"

@@ -18,6 +18,7 @@ from orchestrator.errors import IntegrityError, PodError
 from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
 from orchestrator.report import markdown, screen, terminal
+from orchestrator.report.markdown import failures, figures
 from orchestrator.results import ArtifactResult, Result, Seen
 from orchestrator.shared.answers import KeptItem
 from orchestrator.shared.plan import plan_hash
@@ -47,10 +48,24 @@ def test_a_journal_event_steers_no_terminal(kind: str, value: Any) -> None:
 
 def test_a_result_steers_no_terminal_and_no_report() -> None:
     out = io.StringIO()
-    stage = {"name": EVIL, "status": "failed", "reason": EVIL, "required": False, "cuda": False, "notes": [EVIL]}
+    raised = {"error": [EVIL, EVIL], "place": EVIL, "line": EVIL}
+    stage = {
+        "name": EVIL, "status": "failed", "reason": EVIL, "required": False, "cuda": False, "notes": [EVIL],
+        "command": [EVIL], "env": {EVIL: EVIL}, "stderr_tail": [EVIL], "stdout_tail": [EVIL], "raised": raised,
+        "unowed": [{"path": EVIL, "bytes": 1, "sha256": EVIL}],
+        "skips": [{"outcome": EVIL, "reason": EVIL, "allowed": False, "count": 2, "first": EVIL}],
+    }  # fmt: skip
+    failure = {**raised, "id": EVIL, "outcome": EVIL, "called_from": EVIL}
+    tests = {
+        **stage, "failures": [failure],
+        "causes": [{**raised, "count": 1, "of": [EVIL]}, {**raised, "count": 2, "of": [EVIL]}],
+    }  # fmt: skip
+    blocked = {**stage, "status": "blocked", "blocked_by": EVIL}
     result = Result(
         verdict="failed", summary=EVIL, state="ended", commit="c", tree="t", dirty=False, pod=EVIL, run_id=EVIL,
-        path="p", runbook={}, left_out=[], left_out_reasons={}, stages=[stage], refused=[EVIL], error=EVIL,
+        path="p", runbook={}, left_out=[], left_out_reasons={}, refused=[EVIL], error=EVIL,
+        stages=[stage, tests, blocked],
+        causes=[{"cause": EVIL, "count": 2, "stages": [EVIL, "b"]}], started=EVIL, ended=EVIL,
     )  # fmt: skip
     console = Console(file=out, width=400, color_system="truecolor", force_terminal=True, legacy_windows=False)
     screen.show(result, console)
@@ -68,6 +83,13 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
     assert not CONTROL.search(shown.replace("\n", ""))
     assert "[bold red]x[/][/nothing]" in shown and "\x1b]" not in out.getvalue()
+    sections = [
+        *(section(result, Path("/nowhere")) for section in (failures.attention, figures.figures)),
+        *(section(result) for section in (failures.skips, failures.commands, figures.artifacts)),
+    ]
+    report = "\n".join(sections)
+    assert not CONTROL.search(report.replace("\n", ""))
+    assert not re.search(r"(?<!\\)<script|(?<!\\)!\[", report)
     assert "\\u001b" in result.to_json() and not CONTROL.search(result.to_json().replace("\n", ""))
 
 

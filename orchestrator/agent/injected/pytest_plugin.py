@@ -108,7 +108,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> None:
-    if report.failed and excinfo is not None:
+    if excinfo is not None and report.failed:
         setattr(report, _WHY, why(excinfo.value, report, guards.installed().config.one("tree")))
 
 

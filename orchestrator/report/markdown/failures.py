@@ -35,7 +35,7 @@ def skips(result: Result) -> str:
 def commands(result: Result) -> str:
     """The command line and the variables of each stage."""
     same = trouble.common_variables(result.stages)
-    lines = ["# in all stages", *(f"{name}={value}" for name, value in same.items()), ""] if same else []
+    lines = ["# in all stages", *trouble.assignments(same), ""] if same else []
     for stage in result.stages:
         lines += [f"# {stage.name}", *trouble.command(stage, same), ""]
     return f"## Commands\n\n{code(lines[:-1])}" if any(stage.command for stage in result.stages) else ""

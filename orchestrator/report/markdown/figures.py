@@ -36,8 +36,8 @@ def artifacts(result: Result) -> str:
     """All files that the stages delivered, those that nobody asked for behind the others."""
     owed = [_row(artifact, stage, "yes") for stage in result.stages for artifact in stage.artifacts]
     unowed = [_row(artifact, stage, "no") for stage in result.stages for artifact in stage.unowed]
-    left = len(unowed) - _MOST_UNOWED + sum(stage.unowed_more for stage in result.stages)
-    more = f"\n\n{count(left, 'more file')} that nobody asked for." if left > 0 else ""
+    left = len(unowed[_MOST_UNOWED:]) + sum(stage.unowed_more for stage in result.stages)
+    more = f"\n\n{count(left, 'more file')} that nobody asked for." if left else ""
     rows = [*owed, *unowed[:_MOST_UNOWED]]
     shown = table(("file", "stage", "status", "asked for", "size", "sha256"), rows)
     return f"## Artifacts\n\n{shown}{more}" if rows else ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.host import gpu_use, probe
-from orchestrator.results import _notes
+from orchestrator.results.notes import of_record
 from orchestrator.shared import telemetry
 from tests.support import proc
 from tests.support.agent_pod import Pod, Run, said, script
@@ -187,4 +187,4 @@ def samplers(smi: Smi) -> list[int]:
 
 def notes(run: Run) -> str:
     """What the laptop notes of the run's one stage."""
-    return "\n".join(_notes(run.records["bench"]))
+    return "\n".join(of_record(run.records["bench"]))

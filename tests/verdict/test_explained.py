@@ -1,0 +1,181 @@
+"""Why a stage did not pass, by rule: exceptions that were printed, exit codes in words, causes in common."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.shared import stage_record
+from orchestrator.verdict.failures import failures, grouped, key, summary
+from orchestrator.verdict.raised import Raised, printed, sentence
+from orchestrator.verdict.rules import Judgement
+from tests.support.agent_pod import pytest_stage, stage
+from tests.support.judging import events, judge, phases
+
+RUN = "20260101-000000-aaaaaaa-bbbbbbbb"
+TREE = f"/pod/runs/{RUN}/tree"
+TRACEBACK = f"""\
+starting
+Traceback (most recent call last):
+  File "{TREE}/bench.py", line 7, in <module>
+    run(3)
+  File "{TREE}/core/b.py", line 2, in run
+    library.call()
+  File "/env/lib/python3.11/site-packages/library/x.py", line 99, in call
+    raise ValueError("bad shape")
+ValueError: bad shape
+with a second line
+
+"""
+SYNTAX = f'  File "{TREE}/core/x.py", line 178\n    def f(:\n          ^\nSyntaxError: invalid syntax\n'
+FATAL = f"""\
+Fatal Python error: Segmentation fault
+
+Current thread 0x1 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "{TREE}/crash.py", line 4 in boom
+  File "{TREE}/crash.py", line 5 in <module>
+"""
+CONFTEST = f"""\
+ImportError while loading conftest '{TREE}/tests/conftest.py'.
+tests/conftest.py:3: in <module>
+    import gone
+E   ModuleNotFoundError: No module named 'gone'
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TRACEBACK, "ValueError in core/b.py line 2: bad shape"),
+        (TRACEBACK + "\nDuring handling of the above exception, another exception occurred:\n\n"
+         f'Traceback (most recent call last):\n  File "{TREE}/a.py", line 1, in f\nKeyError: \'k\'\n',
+         "KeyError in a.py line 1: 'k'"),
+        ("".join(f"[rank0]: {line}\n" for line in TRACEBACK.splitlines()), "ValueError in core/b.py line 2: bad shape"),
+        (SYNTAX, "SyntaxError in core/x.py line 178: invalid syntax"),
+        ("Traceback (most recent call last):\n" + SYNTAX, "SyntaxError in core/x.py line 178: invalid syntax"),
+        (FATAL, "Fatal Python error: Segmentation fault (crash.py line 4)"),
+        (CONFTEST, "ModuleNotFoundError in tests/conftest.py line 3: No module named 'gone'"),
+        ('Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/l/x.py", line 9, in c\nOSError\n',
+         "OSError in l/x.py line 9"),
+        ("Traceback (most recent call last):\n", "it was not said why"),
+    ],
+)  # fmt: skip
+def test_the_last_exception_that_was_printed(text: str, said: str) -> None:
+    found = printed(text, RUN)
+    assert found is not None and sentence(found) == said
+
+
+def test_what_was_printed_keeps_lines_and_source() -> None:
+    found = printed(TRACEBACK, RUN)
+    assert found is not None
+    assert (found["error"], found["line"]) == (["ValueError: bad shape", "with a second line"], "library.call()")
+
+
+@pytest.mark.parametrize("text", ["", "all is well\n", "SyntaxError: that I expected\n", "Traceback\n"])
+def test_where_none_was_printed(text: str) -> None:
+    assert printed(text, RUN) is None
+
+
+def judged(folder: Path, planned: dict[str, Any], facts: dict[str, Any], **streams: str) -> Judgement:
+    """Of a stage that left these files."""
+    run = folder / RUN
+    home = run / "stages" / planned["name"]
+    home.mkdir(parents=True)
+    record = {**stage_record.blank([]), "started": True, **facts}
+    for name, text in streams.items():
+        file = home / {"events": "pytest.jsonl"}.get(name, name)
+        file.write_text(text)
+        entry = {"path": f"stages/{planned['name']}/{file.name}", "bytes": len(text), "sha256": "0" * 64}
+        record["files"] = [*record["files"], entry]
+    return judge(planned, record, run)
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "reason"),
+    [
+        (1, "", "exit code 1"),
+        (1, TRACEBACK, "exit code 1: ValueError in core/b.py line 2: bad shape"),
+        (127, "bash: line 2: frobnicate: command not found\n", "exit code 127: command not found: frobnicate"),
+        (127, "sh: 1: frobnicate: not found\n", "exit code 127: command not found: frobnicate"),
+        (127, "bash: ./x.sh: No such file or directory\n", "exit code 127: command not found: ./x.sh"),
+        (127, "", "exit code 127: command not found"),
+        (126, "bash: line 1: ./x.sh: Permission denied\n", "exit code 126: not executable: ./x.sh"),
+        (139, "", "exit code 139: a program of it was ended by SIGSEGV (segmentation fault)"),
+        (137, "Killed\n", "exit code 137: a program of it was ended by SIGKILL "
+         "(by a person, or by the kernel where memory has run out)"),
+        (255, "", "exit code 255"),
+    ],
+)  # fmt: skip
+def test_exit_codes_in_words(tmp_path: Path, code: int, stderr: str, reason: str) -> None:
+    found = judged(tmp_path, stage("s", ["x"]), {"exit_code": code}, stderr=stderr)
+    assert (found.status, found.reason) == ("failed", reason)
+
+
+def test_a_signal_names_the_test_that_it_ended(tmp_path: Path) -> None:
+    lines = [{"event": "start"}, *phases("t.py::test_a", ("setup", "passed"))]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    planned = pytest_stage("s", "t.py")
+    found = judged(tmp_path, planned, {"signal": "SIGSEGV"}, events=text, stderr=FATAL)
+    assert found.reason == "ended by SIGSEGV in t.py::test_a at crash.py line 4"
+    assert found.tails["stderr"][2:] == [
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at',
+        '  File "crash.py", line 4 in boom',
+        '  File "crash.py", line 5 in <module>',
+    ]
+    assert judged(tmp_path / "slow", planned, {"ended_by": "wall"}, events=text).reason.endswith("60 s in t.py::test_a")
+
+
+def test_the_tail_is_bounded_and_harmless(tmp_path: Path) -> None:
+    text = "".join(f"line {n}\n" for n in range(100)) + "\x1b[31m" + "x" * 10_000 + "\x00\n   \n"
+    tail = judged(tmp_path, stage("s", ["x"]), {"exit_code": 1}, stderr=text).tails["stderr"]
+    assert len(tail) == 20 and tail[0] == "line 81" and tail[-1] == "x" * 297 + "..."
+
+
+def why(error: str, place: str | None) -> dict[str, Any]:
+    return {"error": [error], "place": place, "line": "source"}
+
+
+def test_failures_with_one_cause_are_one() -> None:
+    syntax = why("SyntaxError: invalid syntax", "core/x.py:178")
+    missing = [why("ModuleNotFoundError: No module named 'gone'", f"m{n}.py:2") for n in range(3)]
+    session = events(
+        *({"event": "collect_error", "id": f"b{n}.py", "reason": "r", "why": syntax} for n in range(8)),
+        *({"event": "collect_error", "id": f"m{n}.py", "reason": "r", "why": w} for n, w in enumerate(missing)),
+    )
+    said = summary(session)
+    assert said == "b0.py could not be collected: SyntaxError in core/x.py line 178: invalid syntax (and 10 more)"
+    found = grouped_of(session)
+    assert [(sentence(cause), cause["count"]) for cause in found] == [
+        ("SyntaxError in core/x.py line 178: invalid syntax", 8),
+        ("ModuleNotFoundError: No module named 'gone'", 3),
+    ]
+    assert found[1]["of"] == ["m0.py", "m1.py", "m2.py"]
+
+
+def test_assertions_of_a_helper_are_causes_of_their_own() -> None:
+    helper = why("AssertionError: they differ", "helper.py:2")
+    failed = {"event": "phase", "when": "call", "outcome": "failed", "reason": "r", "why": helper}
+    session = events(*({**failed, "id": f"t.py::test_{n}"} for n in range(3)))
+    assert [cause["count"] for cause in grouped_of(session)] == [1, 1, 1]
+    assert str(summary(session)).endswith("(and 2 more)")
+
+
+def grouped_of(session: Any) -> Any:
+    return grouped(failures(session))
+
+
+def test_failures_that_an_earlier_version_told_have_nothing_in_common() -> None:
+    assert key(Raised(error=["ValueError: x"], place=None, line="")) is None
+
+
+@pytest.mark.parametrize("told", [None, 5, [], {"error": 5, "place": 1, "line": 2}, {"error": ["x"]}])
+def test_a_cause_that_the_plugin_did_not_write_is_refused(tmp_path: Path, told: Any) -> None:
+    line = json.dumps({"event": "collect_error", "id": "a", "reason": "r", "why": told}) + "\n"
+    found = judged(tmp_path, pytest_stage("s", "t.py"), {"exit_code": 0}, events=line)
+    assert (found.status, found.reason) == (
+        "invalid", "the report of the agent's pytest plugin has a line 1 that the plugin did not write"
+    )  # fmt: skip
