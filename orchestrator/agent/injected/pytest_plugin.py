@@ -271,7 +271,7 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         details = {"seconds": round(report.duration, 4), **_details(report)}
-        tell = self.send if report.when == "setup" else self.hold  # which test began is known if the process dies
+        tell = self.send if report.when == "setup" or report.failed else self.hold  # known if the process dies
         tell("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
 
     def pytest_internalerror(self, excrepr: object) -> None:
