@@ -59,7 +59,7 @@ def _show_trouble(what: Trouble, console: Console) -> None:
         _wrap(item.title, console, _STEP)
         _show(item.lines, console, 2 * _STEP)
     more = [f"and {count(what.many, 'more failure')}: see its stdout"] if what.many else []
-    for line in (*more, *what.skips):
+    for line in (*more, *what.remarks):
         _wrap(line, console, _STEP)
     for output in what.outputs:
         _wrap(f"the end of its {output.stream}:", console, _STEP)

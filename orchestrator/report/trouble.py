@@ -14,6 +14,7 @@ from orchestrator.verdict.tests import Skips
 
 _COUNTED = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected", "unasserted")
 _NAMED = 4
+_KILLED = "SIGKILL comes from a person, or from the kernel where memory has run out"
 _OUTCOMES = {"failed": "", "error": " had an error", "not collected": " could not be collected"}
 _PASSIVE = ("blocked", "not_run")
 
@@ -36,12 +37,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A stage that ran and did not pass: why, which tests, of how `many` more, what else did not simply pass."""
+    """A stage that ran and did not pass: why, which tests, how `many` more; what else is to be known."""
 
     stage: StageResult
     items: Sequence[Item]
     many: int
-    skips: Sequence[str]
+    remarks: Sequence[str]
     outputs: Sequence[Output]
 
 
@@ -111,7 +112,7 @@ def _trouble(stage: StageResult) -> Trouble:
     more = sum(n for n in numbers if isinstance(n, int)) - sum(cause["count"] for cause in stage.causes)
     if stage.raised and (stage.raised["place"] is None or placed(stage.raised["place"]) not in stage.reason):
         items.append(Item(sentence(stage.raised), _code(stage.raised["place"], stage.raised["line"])))
-    return Trouble(stage, items, max(0, more), skipped(stage), _outputs(stage))
+    return Trouble(stage, items, max(0, more), [*_hints(stage), *skipped(stage)], _outputs(stage))
 
 
 def _item(cause: Cause, by_id: Mapping[str, Failure]) -> Item:
@@ -123,6 +124,10 @@ def _item(cause: Cause, by_id: Mapping[str, Failure]) -> Item:
     if failure["called_from"]:
         lines.append(f"called from {failure['called_from']}")
     return Item(failure["id"] + _OUTCOMES.get(failure["outcome"], ""), [*lines, *failure["error"]])
+
+
+def _hints(stage: StageResult) -> list[str]:
+    return [_KILLED] if stage.status == "crashed" and "SIGKILL" in stage.reason else []
 
 
 def _code(place: str | None, line: str) -> list[str]:

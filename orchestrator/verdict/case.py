@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from orchestrator.shared.files import Refused, clause, open_inside
 from orchestrator.shared.plan import FORMAT, Stage
@@ -20,6 +21,8 @@ from orchestrator.verdict.status import Status
 
 SESSIONS = "sessions"
 """In a stage's folder: a file for each pytest session that another program, or a test, has started."""
+
+_END_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,11 @@ class Case:
         found: executions.Execution = self._parsed(executions.FILE, executions.read, executions.Execution())[0]
         return found
 
+    @cached_property
+    def ends(self) -> Dict[str, str]:
+        """The end of each of the stage's streams; empty where it did not start."""
+        return {stream: self._end(stream) for stream in ("stderr", "stdout")}
+
     def recorded(self, path: str) -> Optional[File]:
         """The record's entry of the file `path` of the run's directory."""
         return next((file for file in self.evidence["files"] if file["path"] == path), None)
@@ -119,6 +127,13 @@ class Case:
         if self.recorded(path) is None:
             raise Refused("is missing")
         return open_inside(self.run.directory, path)
+
+    def _end(self, stream: str) -> str:
+        if self.record is not None and self.record["started"]:
+            with contextlib.suppress(Refused, OSError), self.open(f"stages/{self.stage['name']}/{stream}") as f:
+                f.seek(max(0, f.seek(0, 2) - _END_BYTES))
+                return f.read().decode("utf-8", "replace")
+        return ""
 
     def _other_sessions(self) -> Tuple[List[outcomes.Session], Optional[str]]:
         """Those that reported into files of their own and were asked to run tests; the first that cannot be read."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
 
-from orchestrator.shared.files import Refused
 from orchestrator.shared.text import indented, plain
 from orchestrator.verdict.failures import unfinished
 from orchestrator.verdict.raised import Raised, placed, printed, sentence
@@ -15,9 +13,8 @@ from orchestrator.verdict.raised import Raised, placed, printed, sentence
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
-_STREAMS = ("stderr", "stdout")
 _TAIL_LINES = 20
-_TAIL_BYTES = 64 << 10
+_LONGEST = 2000  # of a line; expressions below look at no more
 _NOT_FOUND = re.compile(
     r"(?P<name>[^\s:]+): (?:command )?not found$|command not found: (?P<zsh>\S+)$|"
     r"(?P<path>[^\s:]+): No such file or directory$"
@@ -29,8 +26,7 @@ _PYTEST_CODES = {
     4: "pytest could not begin",
     5: "pytest collected no test",
 }
-_KILLED = " (by a person, or by the kernel where memory has run out)"
-_SIGNALS = {"SIGKILL": _KILLED, "SIGSEGV": " (segmentation fault)"}
+_SIGNALS = {"SIGKILL": " (by a person, or by the kernel where memory has run out)", "SIGSEGV": " (segmentation fault)"}
 _DUMP = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x.*most recent call first)")
 # Frames that tell nothing of the stage: of the agent's own modules, of Python's import system, of pytest.
 _FRAME = re.compile(r'^\s+File "|^\S+:\d+: in ')
@@ -55,9 +51,9 @@ def by_signal(case: Case) -> Optional[str]:
     name = case.evidence["signal"]
     if not name:
         return None
-    found = printed(_end(case, "stderr"), case.run.directory.name)
+    found = printed(case.ends["stderr"], case.run.directory.name)
     at = f" at {placed(found['place'])}" if found and found["place"] else ""
-    return f"ended by {name}{_KILLED if name == 'SIGKILL' else ''}{during(case)}{at}"
+    return f"ended by {name}{during(case)}{at}"
 
 
 def during(case: Case) -> str:
@@ -68,24 +64,23 @@ def during(case: Case) -> str:
 
 def raised(case: Case) -> Optional[Raised]:
     """The exception that a stage without a pytest session has printed last."""
-    if case.record is None or not case.record["started"] or case.session.started:
+    if case.session.started:
         return None
-    found = (printed(_end(case, stream), case.run.directory.name) for stream in _STREAMS)
+    found = (printed(text, case.run.directory.name) for text in case.ends.values())
     return next((exception for exception in found if exception), None)
 
 
 def tails(case: Case) -> Dict[str, List[str]]:
     """The last lines of each stream that holds any."""
-    if case.record is None or not case.record["started"]:
-        return {}
-    found = {stream: _tail(_end(case, stream), case.run.directory.name) for stream in _STREAMS}
+    found = {stream: _tail(text, case.run.directory.name) for stream, text in case.ends.items()}
     return {stream: lines for stream, lines in found.items() if lines}
 
 
 def _tail(text: str, run_id: str) -> List[str]:
     """The last lines that show something; of a dump of stacks, which begin with what ran last, the first."""
-    without_tree = re.sub(rf"[^\s\"'(]*/{re.escape(run_id)}/tree/", "", text)
-    lines = [line for line in map(indented, _without_foreign_frames(without_tree.splitlines())) if line]
+    tree = re.compile(rf"[^\s\"'(]{{0,300}}/{re.escape(run_id)}/tree/")
+    whole = [tree.sub("", line[:_LONGEST]) for line in text.splitlines()]
+    lines = [line for line in map(indented, _without_foreign_frames(whole)) if line]
     dump = next((n for n, line in enumerate(lines) if _DUMP.match(line)), len(lines))
     first = min(dump, max(0, len(lines) - _TAIL_LINES))
     return lines[first : first + _TAIL_LINES]
@@ -107,7 +102,7 @@ def _in_words(case: Case, code: int) -> str:
         return sentence(found)
     if case.stage["pytest"]:
         return _PYTEST_CODES.get(code, "")
-    end = _end(case, "stderr").splitlines()
+    end = case.ends["stderr"].splitlines()
     if code == 127:
         return f"command not found: {_last(_NOT_FOUND, end)}".rstrip(": ")
     if code == 126:
@@ -126,13 +121,6 @@ def _behind_a_shell(number: int) -> str:
 
 def _last(pattern: "re.Pattern[str]", lines: List[str]) -> str:
     """What the last line names that matches."""
-    matches = (pattern.search(line.rstrip()) for line in reversed(lines))
+    matches = (pattern.search(line.rstrip()[-_LONGEST:]) for line in reversed(lines))
     found = next((match for match in matches if match), None)
     return plain(next(filter(None, found.groups())), 120) if found else ""
-
-
-def _end(case: Case, stream: str) -> str:
-    with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:
-        f.seek(max(0, f.seek(0, 2) - _TAIL_BYTES))
-        return f.read().decode("utf-8", "replace")
-    return ""

@@ -9,6 +9,7 @@ from orchestrator.shared.text import plain
 
 _MOST_LINES = 6
 _LONGEST = 200
+_LONGEST_READ = 2000
 _BEGINS = re.compile(
     r"^(?P<before>.{0,40}?)(?:Traceback \(most recent call last\):|Fatal Python error: (?P<fatal>.+)|"
     r"ImportError while loading conftest '(?P<conftest>.+)'\.)\s*$"
@@ -43,7 +44,7 @@ def as_told(found: Dict[str, Any]) -> Told:
 
 def printed(text: str, run_id: str) -> Optional[Raised]:
     """The last exception that `text` shows, which a Python of the run has printed."""
-    lines = text.splitlines()
+    lines = [line[:_LONGEST_READ] for line in text.splitlines()]
     last = next((n for n in range(len(lines) - 1, -1, -1) if _BEGINS.match(lines[n])), None)
     if last is None:
         return _of_no_traceback(lines, run_id)
@@ -60,15 +61,15 @@ def printed(text: str, run_id: str) -> Optional[Raised]:
 
 
 def sentence(raised: Raised) -> str:
-    """'SyntaxError in nsa/core/x.py line 178: invalid syntax'."""
+    """'ValueError: bad shape (bench.py line 5)', 'SyntaxError in nsa/core/x.py line 178: invalid syntax'."""
     error = raised["error"][0] if raised["error"] else "it was not said why"
     if raised["place"] is None:
         return error
     at = placed(raised["place"])
-    found = _NAMED.match(error)
-    if found is None or error.startswith("assert "):
-        return f"{error} ({at})"
-    return f"{found['type']} in {at}" + (f": {found['message']}" if found["message"] else "")
+    if _SYNTAX.match(error):
+        name, _, message = error.partition(": ")
+        return f"{name} in {at}: {message}"
+    return f"{error} ({at})"
 
 
 def placed(place: str) -> str:

@@ -96,7 +96,7 @@ def test_a_stage_that_uses_up_its_own_memory(project: Project, tmp_path: Path) -
     project.commit(runs.files(runs.said("hungry", code), LAST))
     outcome = runs.run(project, "validate", "--pod", "p", "--runbook", "r")
     runs.check(project, tmp_path / "workdir", outcome, "failed", "failed", "passed")
-    assert outcome.stage("hungry")["reason"] == "exit code 1"
+    assert outcome.stage("hungry")["reason"].startswith("exit code 1: MemoryError")
     assert "MemoryError" in (project.root / outcome.json["path"] / "stages/hungry/stderr").read_text()
 
 

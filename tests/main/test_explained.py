@@ -79,7 +79,7 @@ CAUSES = (
     "SyntaxError in core/x.py line 178: invalid syntax",
     "the cause of 8: broken/test_b0.py",
     "the cause of 9 failures, in broken, uses_x",
-    "exit code 1: ValueError in bench.py line 3: shape 3 is odd",
+    "exit code 1: ValueError: shape 3 is odd (bench.py line 3)",
     "exit code 127: command not found: frobnicate",
     "ended by SIGSEGV in crashes/test_crash.py::test_boom at crashes/test_crash.py line 3",
     "inner/test_inner.py:2: assert [1, 2] == [1, 3]",
@@ -122,7 +122,7 @@ def test_every_cause_is_seen_wherever_one_looks(project: Project, outcome: Outco
     assert re.search(r"- Time: \S+ to \S+: .* in all, .* in stages, before it .* for the environment", report)
     assert "[stderr](stages/bench/stderr)" in report
 
-    assert "five: tests/test_five.py::test_key: KeyError in tests/test_five.py line 15: 'missing'" in outcome.stderr
+    assert "five: tests/test_five.py::test_key: KeyError: 'missing' (tests/test_five.py line 15)" in outcome.stderr
     assert outcome.stderr.count("broken: broken/test_b0.py: SyntaxError in core/x.py line 178") == 1
 
 

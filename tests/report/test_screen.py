@@ -53,7 +53,7 @@ TESTS = stage(
 BENCH = stage(
     "bench",
     "failed",
-    reason="exit code 1: ValueError in bench.py line 5: bad shape",
+    reason="exit code 1: ValueError: bad shape (bench.py line 5)",
     exit_code=1,
     raised={"error": ["ValueError: bad shape"], "place": "bench.py:5", "line": "raise"},
     stderr_tail=["Traceback (most recent call last):", '  File "bench.py", line 5', "ValueError: bad shape"],
@@ -76,7 +76,7 @@ def test_every_cause_is_on_the_terminal(width: int) -> None:
         "t.py::test_a t.py:6: assert double(2) == 4 called from t.py:2 assert 6 == 4 + where 6 = double(2)",
         f"SyntaxError in {LONG} line 178: invalid syntax {LONG}:178: def f(: the cause of 8: b",
         "12 skipped: needs a GPU (t.py::test_g and 11 more)",
-        "bench failed: exit code 1: ValueError in bench.py line 5: bad shape the end of its stderr: Traceback",
+        "bench failed: exit code 1: ValueError: bad shape (bench.py line 5) the end of its stderr: Traceback",
         "$ B='two words' tool tests",
         "in all stages: A=1",
         "x, y blocked by bench, which is failed",

@@ -50,17 +50,17 @@ E   ModuleNotFoundError: No module named 'gone'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TRACEBACK, "ValueError in core/b.py line 2: bad shape"),
+        (TRACEBACK, "ValueError: bad shape (core/b.py line 2)"),
         (TRACEBACK + "\nDuring handling of the above exception, another exception occurred:\n\n"
          f'Traceback (most recent call last):\n  File "{TREE}/a.py", line 1, in f\nKeyError: \'k\'\n',
-         "KeyError in a.py line 1: 'k'"),
-        ("".join(f"[rank0]: {line}\n" for line in TRACEBACK.splitlines()), "ValueError in core/b.py line 2: bad shape"),
+         "KeyError: 'k' (a.py line 1)"),
+        ("".join(f"[rank0]: {line}\n" for line in TRACEBACK.splitlines()), "ValueError: bad shape (core/b.py line 2)"),
         (SYNTAX, "SyntaxError in core/x.py line 178: invalid syntax"),
         ("Traceback (most recent call last):\n" + SYNTAX, "SyntaxError in core/x.py line 178: invalid syntax"),
         (FATAL, "Fatal Python error: Segmentation fault (crash.py line 4)"),
-        (CONFTEST, "ModuleNotFoundError in tests/conftest.py line 3: No module named 'gone'"),
+        (CONFTEST, "ModuleNotFoundError: No module named 'gone' (tests/conftest.py line 3)"),
         ('Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/l/x.py", line 9, in c\nOSError\n',
-         "OSError in l/x.py line 9"),
+         "OSError (l/x.py line 9)"),
         ("Traceback (most recent call last):\n", "it was not said why"),
     ],
 )  # fmt: skip
@@ -98,7 +98,7 @@ def judged(folder: Path, planned: dict[str, Any], facts: dict[str, Any], **strea
     ("code", "stderr", "reason"),
     [
         (1, "", "exit code 1"),
-        (1, TRACEBACK, "exit code 1: ValueError in core/b.py line 2: bad shape"),
+        (1, TRACEBACK, "exit code 1: ValueError: bad shape (core/b.py line 2)"),
         (127, "bash: line 2: frobnicate: command not found\n", "exit code 127: command not found: frobnicate"),
         (127, "sh: 1: frobnicate: not found\n", "exit code 127: command not found: frobnicate"),
         (127, "bash: ./x.sh: No such file or directory\n", "exit code 127: command not found: ./x.sh"),

@@ -56,8 +56,8 @@ def _stage(what: Trouble, directory: Path) -> Iterator[str]:
         yield f"{markdown(item.title)}"
         yield code(item.lines)
     more = [f"{count(what.many, 'more failure')} in its stdout"] if what.many else []
-    if what.skips or more:
-        yield "\n".join(f"- {markdown(sentence)}" for sentence in (*more, *what.skips))
+    if what.remarks or more:
+        yield "\n".join(f"- {markdown(sentence)}" for sentence in (*more, *what.remarks))
     for output in what.outputs:
         yield f"The end of its {output.stream}:"
         yield code(output.lines)
