@@ -53,7 +53,8 @@ def _stages(stages: Iterable[StageResult]) -> Table:
 def _show_trouble(what: Trouble, console: Console) -> None:
     stage = what.stage
     console.print()
-    why = trouble.counts(stage) if stage.causes else stage.reason
+    by_tests = stage.causes and stage.status == "failed"  # whose first failure is all that the reason names
+    why = trouble.counts(stage) if by_tests else stage.reason
     _wrap(f"{stage.name} {stage.status}: {why}", console, "", "bold")
     for item in what.items:
         _wrap(item.title, console, _STEP)

@@ -87,6 +87,12 @@ def test_every_cause_is_on_the_terminal(width: int) -> None:
     assert all(len(line) <= width or LONG in line or line.startswith("    ") for line in lines)
 
 
+def test_what_ended_a_stage_is_said_beside_its_failed_tests() -> None:
+    ended = TESTS.model_copy(update={"status": "timed_out", "reason": "still running at its limit of 60 s in t.py::b"})
+    lines = shown(result(ended), 80)
+    assert "tests timed_out: still running at its limit of 60 s in t.py::b" in lines and "  t.py::test_a" in lines
+
+
 def test_every_cause_is_in_the_report() -> None:
     text = failures.attention(WHOLE, Path("/nowhere")).replace("\\", "")
     for cause in (
