@@ -59,7 +59,7 @@ class Hosts:
 
     def result(self, result: Result) -> Result:
         """The result as it may be shared."""
-        return Result.model_validate(self.clean(result.model_dump(mode="json")))
+        return Result.model_validate(self.clean(result.model_dump()))
 
 
 def known_to(directory: Path, pods: Iterable[Pod]) -> Hosts:

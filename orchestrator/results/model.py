@@ -117,4 +117,4 @@ class Result(_Model):
         return OUTCOMES[self.verdict].exit_code
 
     def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
+        return json.dumps(self.model_dump(exclude_none=True), indent=1) + "\n"

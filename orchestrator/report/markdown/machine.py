@@ -19,9 +19,9 @@ def where(result: Result, environment: EnvironmentRecord, directory: Path) -> st
     """A line for each."""
     rows = [
         ("GPU host", _host(environment)),
-        ("Machine", _hardware(environment)),
+        ("Hardware", _hardware(environment)),
         ("Clocks", _clocks(result.stages, directory)),
-        ("Identity", _identity(environment)),
+        ("Machine", _identity(environment)),
         ("Since the last run there", _changed(environment)),
         ("Commit", f"`{result.commit}` (tree `{result.tree}`)"),
         ("Torch/Triton/CUDA", _versions(environment)),
@@ -54,7 +54,7 @@ def _times(result: Result) -> str:
 
 def _host(environment: EnvironmentRecord) -> str:
     first = next(iter(environment.get("gpus", ())), None)
-    gpu = markdown(first.get("name")) if first else "no GPU"
+    gpu = markdown(first.get("name")) if first else f"no GPU, {markdown(environment.get('cpu_model') or 'CPU unknown')}"
     driver = markdown(environment.get("driver") or "none")
     ceiling = environment.get("driver_cuda")
     return f"{markdown(environment.get('hostname', '-'))} / {gpu} / driver {driver}" + (

@@ -28,7 +28,7 @@ def without_empty(header: Sequence[str], rows: Sequence[Sequence[str]], *, keep:
 
 def code(lines: Iterable[str]) -> str:
     """A block of code; none of its lines can end it, nor be taken for an image or HTML that does something."""
-    return "\n".join("    " + _TAG.sub(r"\\<", indented(line)).replace("![", "!\\[") for line in lines)
+    return "\n".join("    " + _TAG.sub("<\\\\", indented(line)).replace("![", "!\\[") for line in lines)
 
 
 def link(text: str, path: str) -> str:
