@@ -21,6 +21,7 @@ ADDED_TO_STAGES = {
     "executed", "used_cuda", "kills", "command", "env", "blocked_by", "failures", "causes", "skips", "raised",
     "stderr_tail", "stdout_tail", "unowed", "unowed_more",
 }  # fmt: skip
+ADDED_TO_TESTS = {"unasserted", "not_collected"}
 # Where a result was kept and made: another place is no change.
 PLACE = {"path", "plan_from", "summary"}
 
@@ -28,6 +29,8 @@ PLACE = {"path", "plan_from", "summary"}
 def known(result: dict[str, Any]) -> dict[str, Any]:
     """The fields that a result of format 1 has."""
     stages = [{k: v for k, v in stage.items() if k not in ADDED_TO_STAGES} for stage in result["stages"]]
+    for stage in stages:
+        stage["tests"] = {k: v for k, v in stage["tests"].items() if k not in ADDED_TO_TESTS}
     return {**{k: v for k, v in result.items() if k not in ADDED | PLACE}, "stages": stages}
 
 
