@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from orchestrator import __version__, options
+from orchestrator import completion as completions
 from orchestrator.config.inventory import load_inventory
-from orchestrator.errors import InputError, NsaPodError
+from orchestrator.errors import InputError, NsaPodError, PodError
+from orchestrator.git.repository import Repository
 from orchestrator.launchers.claim import Claim
 from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
@@ -28,21 +32,25 @@ from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import cancel as cancel_task
 from orchestrator.tasks import check as check_task
+from orchestrator.tasks import command as command_task
 from orchestrator.tasks import doctor as doctor_task
 from orchestrator.tasks import environments as environments_task
 from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks import init as init_task
+from orchestrator.tasks import logs as logs_task
 from orchestrator.tasks import prune as prune_task
 from orchestrator.tasks import request as request_task
 from orchestrator.tasks import resume as resume_task
 from orchestrator.tasks import runs as runs_task
+from orchestrator.tasks import ssh as ssh_task
 from orchestrator.tasks import validate as validate_task
 from orchestrator.tasks import wheelhouse as wheelhouse_task
 from orchestrator.text import plain
-from orchestrator.ui import Progress
+from orchestrator.ui import Progress, Screen
 from orchestrator.verdict.status import OUTCOMES
 
 _INTERRUPTED = 130
+_PIPE_CLOSED = 141
 _PIPE_WIDTH = 240
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -82,14 +90,10 @@ def cli() -> None:
 @options.repo
 @options.artifacts
 @options.gpu
-@click.option(
-    "--commit", type=TEXT, default="HEAD", metavar="REV", help="Any revision that git resolves [default: HEAD]."
-)
-@click.option("--runbook", type=TEXT, metavar="R", help="A name under runbooks/, or a FILE [default: the pod's].")
-@click.option("--max-time", metavar="T", help="End the run after so long, such as 90m, 1h30m or 2700 (seconds).")
-@click.option("--max-cost", metavar="AMOUNT", type=float, help="End the run at that cost, by the pod's cost_per_hour.")
-@click.option("--wait", is_flag=True, help="Wait for the pod while another run holds it.")
-@click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it.")
+@options.commit
+@options.runbook
+@options.limits
+@options.claims
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
 @click.option("--no-sabotage", is_flag=True, help="Do not run tests again with wrong code (kills, mutants).")
 @click.option("--dry-run", is_flag=True, help="Say what would run, as the inventory promises it; contact nothing.")
@@ -105,6 +109,7 @@ def validate(o: options.Validate) -> int:
         lambda: o.the_pod, o.repo, o.commit, o.runbook, o.artifacts, *limits, sabotage=not o.no_sabotage
     )
     with Progress(o.verbosity) as progress:
+        progress.busy(f"reading commit {o.commit} of {o.repo.absolute()}")
         request = request_task.find(asked)
         pod = request.pod
         progress.say(f"runbook {request.runbook.name} on commit {request.revision.commit[:7]}, pod {pod.name}")
@@ -186,9 +191,9 @@ def bootstrap(o: options.Bootstrap) -> int:
 @options.reaching
 @options.repo
 @options.artifacts
-@click.option("--commit", type=TEXT, metavar="REV", help="Only a run of this commit.")
+@options.of_commit
 @click.option("--no-wait", is_flag=True, help="Bring what is there now; do not wait for the run's end.")
-@click.argument("run", type=TEXT, required=False)
+@options.run
 @takes(options.Fetch)
 def fetch(o: options.Fetch) -> int:
     """Bring a run home and judge it: RUN, or the newest on the pod whose commit is in the repository."""
@@ -199,8 +204,8 @@ def fetch(o: options.Fetch) -> int:
 @options.reaching
 @options.repo
 @options.artifacts
-@click.option("--commit", type=TEXT, metavar="REV", help="Only a run of this commit.")
-@click.argument("run", type=TEXT, required=False)
+@options.of_commit
+@options.run
 @takes(options.Follow)
 def follow(o: options.Follow) -> int:
     """Follow a run that is going on, to its end."""
@@ -209,7 +214,7 @@ def follow(o: options.Follow) -> int:
 
 @cli.command(epilog=_examples("nsa-pod cancel --pod pi-4090"))
 @options.reaching
-@click.argument("run", type=TEXT, required=False)
+@options.run
 @takes(options.Cancel)
 def cancel(o: options.Cancel) -> int:
     """Stop a run; what has run until then is kept. Without RUN: the one that holds the pod."""
@@ -241,25 +246,113 @@ def pods(o: options.Pods) -> int:
     return 0
 
 
-@cli.command(epilog=_examples("nsa-pod runs", "nsa-pod runs --pod pi-4090"))
-@options.maybe_pod
+@cli.command(epilog=_examples("nsa-pod runs --verdict failed --since 7d", "nsa-pod runs --pod pi-4090"))
+@options.reaching
+@options.repo
+@options.artifacts
+@options.of_commit
+@click.option("--verdict", type=click.Choice(list(OUTCOMES)), multiple=True, help="Only with this verdict; may repeat.")
+@click.option("--since", metavar="T", help="Only begun since a date (2026-11-20, UTC), or 7d, 12h, 90m ago.")
+@click.option("--here", is_flag=True, help="With --pod: only those kept here; contact nothing.")
+@takes(options.Runs)
+def runs(o: options.Runs) -> int:
+    """List the runs kept here, or with --pod those on the pod too. Verdicts are as they were settled."""
+    commit = Repository.open(o.repo).revision(o.commit).commit if o.commit else None
+    wanted = runs_task.Filter(o.pod, commit, o.verdict, runs_task.since(o.since) if o.since else None)
+    if o.pod is None or o.here:
+        _print(runs_task.kept_here(o.kept_in, o.repo, wanted), o.as_json, terminal.runs)
+        return 0
+    with Progress(o.verbosity) as progress:
+        found = runs_task.on_pod(_session(o, progress), o.kept_in, o.repo, wanted)
+    _print(found, o.as_json, terminal.runs)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod logs latest tests", "nsa-pod logs 20261121-1015 train --stderr --follow"))
+@options.pod
 @options.inventory
 @options.trust
-@options.json
 @options.loudness
 @options.repo
 @options.artifacts
-@takes(options.Runs)
-def runs(o: options.Runs) -> int:
-    """List the runs kept here, or with --pod those on the pod."""
-    if o.pod is None:
-        _print(runs_task.kept_here(o.kept_in, o.repo), o.as_json, terminal.runs)
+@click.option("--stderr", is_flag=True, help="Its stderr instead of its stdout.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the stage has ended.")
+@click.argument("run", type=TEXT, shell_complete=completions.runs)
+@click.argument("stage", type=TEXT, shell_complete=completions.stages)
+@takes(partial(options.Logs, as_json=False))
+def logs(o: options.Logs) -> int:
+    """Print what a stage wrote, or has until now.
+
+    RUN is a run id or its beginning, a directory, or `latest`. What has not come home is asked of the pod.
+    """
+    wanted = logs_task.Wanted(o.run, o.stage, "stderr" if o.stderr else "stdout", o.follow)
+    out = Screen("stdout").write
+    here = logs_task.run_here(o.kept_in, o.repo, o.run)
+    if here and logs_task.show_here(here, wanted, out):
         return 0
-    reaching = options.Reaching(o.as_json, o.quiet, o.verbose, o.pod, o.inventory, o.accept_new_host_key)
+    if here:
+        plan = here.plan()
+        wanted, o = replace(wanted, run=plan["run_id"]), replace(o, pod=o.pod or plan["pod"])
     with Progress(o.verbosity) as progress:
-        found = runs_task.on_pod(_session(reaching, progress))
-    _print(found, o.as_json, terminal.runs)
+        logs_task.show(_session(o, progress), wanted, out)
     return 0
+
+
+@cli.command(
+    cls=options.WithCommand,
+    epilog=_examples("nsa-pod ssh pi-4090", "nsa-pod ssh pi-4090 -- nvidia-smi", "nsa-pod ssh -- -L 80:localhost:80"),
+)
+@options.named_pod
+@options.pod
+@options.inventory
+@options.trust
+@takes(partial(options.Ssh, as_json=False, quiet=False, verbose=False))
+def ssh(o: options.Ssh) -> int:
+    """Log in to a pod by your own ssh.
+
+    It gets the pinned host key and the pod's settings; what follows `--` comes after the host.
+    """
+    with Progress(o.verbosity) as progress:
+        command = ssh_task.command(_session(o, progress), o.command)
+    os.execvp(command[0], command)
+
+
+@cli.command(
+    cls=options.WithCommand,
+    epilog=_examples("nsa-pod run pi-4090 -- python -m nsa.sanity", "nsa-pod run --commit v1 -- make bench"),
+)
+@options.named_pod
+@options.reaching
+@options.repo
+@options.artifacts
+@options.gpu
+@options.commit
+@options.runbook
+@options.limits
+@options.claims
+@takes(options.Run)
+def run(o: options.Run) -> int:
+    """Run one command on a pod, without a verdict.
+
+    It runs in the tree of a commit and the runbook's environment, and is recorded as any run. The exit code is the
+    command's, 128 + N if signal N ended it, 4 if it did not come to an end of its own.
+    """
+    if not o.command:
+        raise InputError("expected a command: nsa-pod run POD -- COMMAND...")
+    claim = Claim(o.wait, o.steal)
+    limits = o.max_time, o.max_cost
+    asked = request_task.Asked(lambda: o.the_pod, o.repo, o.commit, o.runbook, o.artifacts, *limits, command=o.command)
+    sinks: logs_task.Sinks = {} if o.as_json else {"stdout": Screen("stdout").write, "stderr": Screen("stderr").write}
+    with Progress(o.verbosity) as progress:
+        progress.busy(f"reading commit {o.commit} of {o.repo.absolute()}")
+        request = request_task.find(asked)
+        result = command_task.run(request, _session(o, progress, o.allow_different_gpu), claim, sinks)
+        progress.say(f"{result.summary}: {result.path}")
+    if o.as_json:
+        click.echo(result.to_json(), nl=False)
+    elif result.error:
+        raise PodError(result.error)
+    return result.exit_code
 
 
 @cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500"))
@@ -269,7 +362,7 @@ def runs(o: options.Runs) -> int:
 @options.inventory
 @click.option("--markdown", is_flag=True, help="Print report.md instead of the table.")
 @click.option("--redact-hosts", is_flag=True, help="Leave out hosts, addresses, users, ports, homes: to be shared.")
-@click.argument("run", type=TEXT, required=False)
+@options.run
 @takes(options.Report)
 def report(o: options.Report) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
@@ -343,7 +436,8 @@ def completion(shell: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: each failure is one sentence on stderr, and with --json an object on stdout."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    as_json = "--json" in given
+    own = given[: given.index("--")] if "--" in given else given
+    as_json = "--json" in own
     try:
         code = cli.main(given, prog_name="nsa-pod", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as e:
@@ -353,6 +447,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _fail([e.format_message()], e.exit_code, as_json)
     except NsaPodError as e:
         code = _fail(e.sentences, e.exit_code, as_json)
+    except BrokenPipeError:  # whoever read stdout has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _PIPE_CLOSED
     except OSError as e:  # this machine's disk, where nothing more can be said of it
         code = _fail([f"{e.filename or 'this machine'}: {e.strerror or e}"], NsaPodError.exit_code, as_json)
     except BaseException as e:
@@ -404,7 +501,7 @@ def _session(o: options.Reaching, progress: Progress, allow_different_gpu: bool 
         progress,
         accept_new_host_key=o.accept_new_host_key,
         allow_different_gpu=allow_different_gpu,
-        confirm=partial(click.confirm, err=True) if sys.stdin.isatty() else None,
+        confirm=progress.ask if sys.stdin.isatty() else None,
     )
 
 

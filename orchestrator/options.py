@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from orchestrator import completion
 from orchestrator.config.inventory import Inventory, Pod, load_inventory
 from orchestrator.errors import InputError
 
@@ -38,13 +39,14 @@ class Output:
 class Reaching(Output):
     """Of verbs that reach a pod."""
 
-    pod: str
+    pod: str | None
     inventory: str | None
     accept_new_host_key: bool
 
     @property
     def the_pod(self) -> Pod:
-        return load_inventory(self.inventory).pod(self.pod)
+        """The one that was named, else the default."""
+        return load_inventory(self.inventory).chosen(self.pod)
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,44 @@ class Pods:
 
 
 @dataclass(frozen=True)
-class Runs(Output, Kept):
-    """Without a pod: the runs that are kept here."""
+class Runs(Reaching, Kept):
+    """Without a pod, or with `here`: the runs that are kept here."""
 
-    pod: str | None
-    inventory: str | None
-    accept_new_host_key: bool
+    commit: str | None
+    verdict: tuple[str, ...]
+    since: str | None
+    here: bool
+
+
+@dataclass(frozen=True)
+class Logs(Reaching, Kept):
+    run: str
+    stage: str
+    stderr: bool
+    follow: bool
+
+
+@dataclass(frozen=True)
+class Ssh(Reaching):
+    """`named` is the pod as an argument."""
+
+    named: str | None
+    command: tuple[str, ...]
+
+    @property
+    def the_pod(self) -> Pod:
+        return load_inventory(self.inventory).chosen(_one_of(self.named, self.pod))
+
+
+@dataclass(frozen=True)
+class Run(Ssh, Kept):
+    allow_different_gpu: bool
+    commit: str
+    runbook: str | None
+    max_time: str | None
+    max_cost: float | None
+    wait: bool
+    steal: bool
 
 
 @dataclass(frozen=True)
@@ -156,7 +190,7 @@ class Prune(Reaching):
     dry_run: bool
 
 
-def takes(kind: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
+def takes(kind: Callable[..., T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
     """Hand a verb its options as one object of this kind."""
 
     def decorate(verb: Callable[[T], int]) -> Callable[..., int]:
@@ -197,24 +231,30 @@ TEXT = Text()
 FOLDER = Folder(path_type=Path, file_okay=False)
 
 
-class OnePod(click.types.StringParamType):
-    """A pod's name. Naming two is refused: a run is on one pod, and the first would be left out in silence."""
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        try:
-            pods = load_inventory(ctx.params.get("inventory")).pods
-        except InputError:
-            return []
-        return [click.shell_completion.CompletionItem(name) for name in pods if name.startswith(incomplete)]
-
-
 def one_pod(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """The one pod that was named, None for none."""
+    """The one pod that was named, None for none. Two are refused: the first would be left out in silence."""
     if len(given) > 1:
         raise click.BadParameter(f"expected one pod, got {', '.join(given)}: run the command for each", ctx, param)
     return given[0] if given else None
+
+
+def _one_of(named: str | None, option: str | None) -> str | None:
+    if named and option:
+        raise InputError(f"expected one pod, got {named} and --pod {option}")
+    return named or option
+
+
+class WithCommand(click.Command):
+    """A verb that takes, after `--`, the words of a command as they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        ctx.params["command"] = tuple(args[at + 1 :])
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
 def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -228,18 +268,37 @@ def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-def pod_option(*, required: bool, help: str) -> Callable[[F], F]:
+def pod_option(help: str) -> Callable[[F], F]:
     return click.option(
-        "--pod", type=OnePod(), metavar="NAME", multiple=True, required=required, callback=one_pod, help=help
+        "--pod", type=TEXT, metavar="NAME", multiple=True, callback=one_pod, shell_complete=completion.pods, help=help
     )
 
 
 inventory = click.option(
     "--inventory", type=TEXT, metavar="FILE", help="The inventory [default: $NSA_POD_INVENTORY, nearest pods.yaml]."
 )
-pod = pod_option(required=True, help="A pod of the inventory.")
-any_pod = pod_option(required=False, help="As for this pod [default: as for any].")
-maybe_pod = pod_option(required=False, help="The runs on this pod.")
+pod = pod_option("A pod of the inventory [default: $NSA_POD_DEFAULT, the inventory's `default`].")
+any_pod = pod_option("As for this pod [default: as for any].")
+named_pod = click.argument("named", metavar="[POD]", type=TEXT, required=False, shell_complete=completion.pods)
+run = click.argument("run", type=TEXT, required=False, shell_complete=completion.runs)
+commit = click.option(
+    "--commit",
+    type=TEXT,
+    default="HEAD",
+    metavar="REV",
+    shell_complete=completion.commits,
+    help="Any revision that git resolves [default: HEAD].",
+)
+of_commit = click.option(
+    "--commit", type=TEXT, metavar="REV", shell_complete=completion.commits, help="Only a run of this commit."
+)
+runbook = click.option(
+    "--runbook",
+    type=TEXT,
+    metavar="R",
+    shell_complete=completion.runbooks,
+    help="A name under runbooks/, or a FILE [default: the pod's].",
+)
 repo = click.option("--repo", type=FOLDER, default=".", help="The git repository [default: the current directory].")
 artifacts = click.option("--artifacts", type=FOLDER, help="Where results are kept [default: <repo>/artifacts].")
 json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and nothing else there.")
@@ -251,4 +310,14 @@ trust = click.option(
     "--accept-new-host-key", is_flag=True, help="Accept the host key that this pod shows now, new or changed."
 )
 gpu = click.option("--allow-different-gpu", is_flag=True, help="Go on although the GPU is not the promised one.")
+limits = together(
+    click.option("--max-time", metavar="T", help="End the run after so long, such as 90m, 1h30m or 2700 (seconds)."),
+    click.option(
+        "--max-cost", metavar="AMOUNT", type=float, help="End the run at that cost, by the pod's cost_per_hour."
+    ),
+)
+claims = together(
+    click.option("--wait", is_flag=True, help="Wait for the pod while another run holds it."),
+    click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it."),
+)
 reaching = together(pod, inventory, trust, json, loudness)

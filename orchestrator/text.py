@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.shared.text import count, indented, listing, plain
+from orchestrator.shared.text import count, indented, listing, plain, without_escapes
 
-__all__ = ["count", "indented", "listing", "markdown", "number", "plain", "seconds", "size"]
+__all__ = ["clock", "count", "indented", "listing", "markdown", "number", "plain", "printable", "seconds", "size"]
 
 _LARGEST = 1e15  # NaN is not smaller either
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
@@ -15,6 +15,11 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 def markdown(text: object) -> str:
     """`plain`, with everything that Markdown or HTML would interpret escaped."""
     return _MARKDOWN.sub(r"\\\1", plain(text, limit=500))
+
+
+def printable(text: str) -> str:
+    """`text` in its lines, without escape codes and what else steers a terminal."""
+    return "".join(c for c in without_escapes(text) if c.isprintable() or c in "\n\r\t")
 
 
 def number(value: object) -> float | None:
@@ -28,6 +33,16 @@ def seconds(value: float | None) -> str:
         return "-"
     if value < 100:
         return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    return _minutes(value)
+
+
+def clock(value: float) -> str:
+    """A time that goes on, in whole seconds: 0 s, 59 s, 1 min 05 s, 1 h 02 min."""
+    whole = round(max(value, 0.0))
+    return f"{whole} s" if whole < 60 else _minutes(whole)
+
+
+def _minutes(value: float) -> str:
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 

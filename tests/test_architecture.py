@@ -30,6 +30,7 @@ STOREYS = (
     ("pod",),
     ("launchers",),
     ("tasks",),
+    ("completion",),
     ("options",),
     ("cli",),
     ("__main__",),

@@ -116,6 +116,20 @@ def _tail(argv: List[str]) -> int:
     return 0
 
 
+def _log(argv: List[str]) -> int:
+    """What a stage has written to the streams that an offset is given for; waits up to --wait seconds for some."""
+    from orchestrator.agent.run import stage_output
+
+    parser = _parser("log", "run_dir", "stage")
+    for stream in stage_output.STREAMS:
+        parser.add_argument(f"--{stream}", type=int)
+    parser.add_argument("--wait", type=float, default=0.0)
+    parser.add_argument("--limit", type=int, default=1 << 20)
+    args = parser.parse_args(argv)
+    offsets = {name: getattr(args, name) for name in stage_output.STREAMS if getattr(args, name) is not None}
+    return _say(stage_output.read_on(_directory(args.run_dir), args.stage, offsets, args.limit, args.wait))
+
+
 def _status(argv: List[str]) -> int:
     from orchestrator.agent.run.runs import state_of
 
@@ -204,6 +218,7 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "env": _env,
     "launch": _launch,
     "tail": _tail,
+    "log": _log,
     "status": _status,
     "runs": _runs,
     "holder": _holder,

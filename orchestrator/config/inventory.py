@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -24,10 +25,11 @@ from orchestrator.config.variables import EnvMap
 from orchestrator.config.words import NAME, Name, matching
 from orchestrator.config.yamlfile import Location, document, nearest, place, read
 from orchestrator.errors import InputError
-from orchestrator.text import plain
+from orchestrator.text import listing, plain
 
 LOCAL = "local"
 FILENAME = "pods.yaml"
+_DEFAULT_VARIABLE = "NSA_POD_DEFAULT"
 # What one run may put on the laptop's disk, unless the inventory says otherwise.
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 250_000
@@ -107,11 +109,12 @@ def is_pod_name(text: str) -> bool:
 
 
 class PodsFile(BaseModel):
-    """pods.yaml as it is written."""
+    """pods.yaml as it is written; `default` is the pod of a command that names none."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     pods: dict[Name, Pod]
+    default: str | None = None
 
     @field_validator("pods")
     @classmethod
@@ -121,6 +124,14 @@ class PodsFile(BaseModel):
             raise ValueError(f"pod {renamed!r}: expected no 'name' beside its key")
         return {key: pod.model_copy(update={"name": key}) for key, pod in pods.items()}
 
+    @field_validator("default")
+    @classmethod
+    def _one_of_the_pods(cls, default: str | None, info: ValidationInfo) -> str | None:
+        pods = info.data.get("pods")  # absent where they are wrong themselves
+        if default is not None and pods is not None and default not in pods:
+            raise ValueError(f"unknown pod {default!r}{nearest(default, pods)}")
+        return default
+
 
 @dataclass(frozen=True)
 class Inventory:
@@ -129,6 +140,7 @@ class Inventory:
     pods: Mapping[str, Pod]
     path: Path | None = None
     lines: Mapping[Location, int] = field(default_factory=dict)
+    default: str | None = None
 
     def place(self, *at: str) -> str:
         """`file:line: key '...'` of a part of the file."""
@@ -140,6 +152,16 @@ class Inventory:
             return self.pods[name]
         where = self.path or "the built-in inventory"
         raise InputError(f"unknown pod {name!r} in {where}{nearest(name, self.pods)}")
+
+    def chosen(self, name: str | None) -> Pod:
+        """The pod called `name`; without a name that of $NSA_POD_DEFAULT, else the inventory's `default`."""
+        named = name or os.environ.get(_DEFAULT_VARIABLE) or self.default
+        if named:
+            return self.pod(named)
+        raise InputError(
+            f"no pod was named: expected --pod NAME ({listing(self.pods)}), `default: NAME` in "
+            f"{self.path or FILENAME}, or ${_DEFAULT_VARIABLE}"
+        )
 
 
 def find(explicit: str | None) -> Path | None:
@@ -160,4 +182,4 @@ def load_inventory(explicit: str | None = None) -> Inventory:
     if path is None:
         return Inventory({LOCAL: Pod(name=LOCAL, transport="local")})
     found = document(read(path), str(path), PodsFile)
-    return Inventory(found.value.pods, path, found.lines)
+    return Inventory(found.value.pods, path, found.lines, found.value.default)

@@ -61,27 +61,31 @@ def after(limit: RunLimit, spent: float) -> RunLimit:
 def estimate(stages: Iterable[Stage], history: History, cost_per_hour: float | None) -> Estimate:
     """What `stages` may take, by `history` where it knows them."""
     total = 0.0
+    known: dict[str, float] = {}
     by_limit = []
     for stage in stages:
         taken = history.durations.get((stage["name"], tuple(stage["argv"])))
-        total += median(taken) if taken else stage["limits"]["wall"]
-        if not taken:
+        if taken:
+            known[stage["name"]] = round(median(taken), 3)
+        else:
             by_limit.append(stage["name"])
+        total += median(taken) if taken else stage["limits"]["wall"]
     cost = None if cost_per_hour is None else round(total * cost_per_hour / 3600, 4)
-    return Estimate(seconds=round(total, 3), cost=cost, runs=history.runs, by_limit=by_limit)
+    return Estimate(seconds=round(total, 3), cost=cost, runs=history.runs, by_limit=by_limit, stages=known)
 
 
-def describe(expected: Estimate, stages: int, limit: RunLimit | None) -> str:
-    """The estimate of a run of so many `stages`, as a sentence for people."""
-    runs = f"{count(expected['runs'], 'earlier run')} on this pod"
-    price = "" if expected["cost"] is None else f" ({expected['cost']:.4g} by its cost_per_hour)"
-    took = f"{duration_text(expected['seconds'])}{price}"
-    unknown = len(expected["by_limit"])
-    if not unknown:
-        text = f"the stages take about {took}, by {runs}"
-    elif unknown == stages:
-        text = f"the stages take at most {took}, by their limits: none of them has passed on this pod yet"
+def describe(expected: Estimate, cost_per_hour: float | None, limit: RunLimit | None) -> str:
+    """The estimate of a run, as a sentence for people: nothing is known of stages that have not passed on this pod."""
+    known, unknown = expected.get("stages", {}), len(expected["by_limit"])
+    total = sum(known.values())
+    price = "" if cost_per_hour is None else f" ({total * cost_per_hour / 3600:.4g} by its cost_per_hour)"
+    took = f"about {duration_text(total)}{price}, by {count(expected['runs'], 'earlier run')} on this pod"
+    if not known:
+        text = "how long the stages take is unknown: none of them has passed on this pod yet"
+    elif unknown:
+        text = (
+            f"{count(len(known), 'stage')} of {len(known) + unknown} take {took}; how long the others take is unknown"
+        )
     else:
-        known = f"{count(stages - unknown, 'stage')} by {runs}"
-        text = f"the stages take at most about {took}: {known}, {unknown} by their limits"
+        text = f"the stages take {took}"
     return f"{text}; the run is ended at {limit['given']}" if limit else text

@@ -87,7 +87,7 @@ class Mutation:
 class Work:
     """What is to be run: the runbook and where it came from, on which pod, the commit's tree, and within which limit;
     `history` is what its estimate is made by, `mutants` are the runbook's by the path of the patch; without `sabotage`
-    no stage is asked what its tests notice.
+    no stage is asked what its tests notice; the runbook of a `command` has it as its only stage.
     """
 
     runbook: Runbook
@@ -98,6 +98,7 @@ class Work:
     history: History = NO_HISTORY
     mutants: Mapping[str, Mutation] = field(default_factory=dict)
     sabotage: bool = True
+    command: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         estimate=estimate(stages, work.history, pod.cost_per_hour),
         sabotage=work.sabotage,
     )
+    if work.command:
+        plan["command"] = True
     _refuse_exposed(plan, variables.values())
     return {**plan, "run_id": f"{moment.strftime(_STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"}
 
@@ -176,13 +179,21 @@ def environment_record(plan: Plan) -> EnvironmentRecord:
     return {**plan["environment"], **plan["facts"], "cost_per_hour": plan["cost_per_hour"]}
 
 
+def launched_at(run_id: str) -> datetime | None:
+    """The moment that a run id begins with; None for what is no run id."""
+    try:
+        return datetime.strptime(run_id[:_STAMP_LENGTH], _STAMP).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+
+
 def _moment(after: str | None) -> datetime:
     """Now; where this clock was put back, the second after that of the run `after`: ids keep the order of launches."""
     now = datetime.now(timezone.utc)
+    newest = launched_at(after or "")
     try:
-        newest = datetime.strptime((after or "")[:_STAMP_LENGTH], _STAMP).replace(tzinfo=timezone.utc)
-        return max(now, newest + timedelta(seconds=1))
-    except (ValueError, OverflowError):  # there is none
+        return max(now, newest + timedelta(seconds=1)) if newest else now
+    except OverflowError:
         return now
 
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar, overload
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodBusy, PodError, PodFull
 from orchestrator.pod import bundle
-from orchestrator.shared.answers import Holder, Runs, RunSummary
+from orchestrator.shared.answers import Holder, Runs, RunSummary, StageOutput
 from orchestrator.shared.schema import first_error
 from orchestrator.text import plain
 from orchestrator.transports.base import COMMAND_LIMIT_S, Completed, Transport, full_disk
@@ -165,6 +165,12 @@ class Agent:
         if done.exit_code != 0:
             raise self._refusal("tail", self._answer("tail", done))
         return done.stdout
+
+    def log(self, run_id: str, stage: str, offsets: Mapping[str, int], wait: float = 0.0) -> StageOutput:
+        """What a stage has written to the streams of `offsets` from there on; waits up to `wait` seconds for some."""
+        options = [word for stream, offset in offsets.items() for word in (f"--{stream}", str(offset))]
+        command = ("log", self.run_directory(run_id), stage, "--wait", str(wait), *options)
+        return self.call(StageOutput, *command, timeout=wait + COMMAND_LIMIT_S)
 
 
 def install_agent(transport: Transport, token: str = "") -> Agent:

@@ -61,6 +61,7 @@ class Follower:
         remote = agent.run_directory(self.run.path.name)
         known = _parse(copy.extend())
         downloader.note(known)
+        self.progress.catch_up(known)
         ended = _has_ended(known)
         state: RunState = "running"
         while not ended:
@@ -71,6 +72,7 @@ class Follower:
             ended = _has_ended(fresh)
             downloader.take(agent, remote, everything=not fresh)
             advance()
+            self.progress.tick()
             if fresh:
                 continue
             if state != "running":  # nothing came after the agent was found dead

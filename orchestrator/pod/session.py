@@ -35,6 +35,7 @@ class PodSession:
     def open(self) -> Iterator[Agent]:
         """A connection with the agent at its end."""
         accepts = self.accept_new_host_key and not self._was_opened
+        self.tell_connecting()
         with open_transport(self.pod, Trust(self.confirm, accepts)) as transport:
             self._was_opened = True
             if accepts:
@@ -49,8 +50,14 @@ class PodSession:
                     agent.let_go()
                 raise
 
+    def tell_connecting(self) -> None:
+        """That it may take a moment; this machine is reached at once."""
+        if self.pod.transport != "local":
+            self.progress.busy(f"connecting to pod {self.pod.name}")
+
     def facts(self, agent: Agent) -> PodFacts:
         """The pod's facts, held against the inventory's promises."""
+        self.progress.busy(f"looking at pod {self.pod.name}")
         facts = probe(agent)
         for sentence in broken_promises(self.pod, facts, allow_different_gpu=self.allow_different_gpu):
             self.progress.warn(sentence)

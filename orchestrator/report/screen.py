@@ -38,7 +38,8 @@ def show(result: Result, console: Console) -> None:
     console.print()
     if result.error:
         console.print(f"[red]error:[/] {escape(plain(result.error))}", soft_wrap=True)
-    console.print(f"[bold {OUTCOMES[result.verdict].colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
+    colour = OUTCOMES[result.verdict].colour if result.verdict else "default"
+    console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
     console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
 
 

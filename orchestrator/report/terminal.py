@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.shared.answers import EnvironmentSummary, KeptItem, Pruned, RemovedItem
-from orchestrator.text import count, listing, plain, seconds, size
+from orchestrator.text import count, listing, number, plain, seconds, size
 
 _PAIRED = ("torch", "triton", "flash-attn")
 _MOST_PACKAGES = 6
@@ -46,8 +46,28 @@ def pods(found: Sequence[Mapping[str, object]]) -> Table:
 
 
 def runs(found: Sequence[Mapping[str, object]]) -> Table:
-    """Runs, kept here (with their verdict) or on a pod."""
-    return _columns(found, ("run_id", "pod", "state", "verdict", "runbook", "who", "error"))
+    """Runs, kept here or on a pod, a line each: a narrow terminal shortens titles, not run ids."""
+    keys = ("run_id", "date", "pod", "verdict", "time", "cost", "runbook", "title", "who", "error")
+    rows = [{**run, **_measured(run)} for run in found]
+    there = [key for key in keys if any(row.get(key) for row in rows)]
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for key in there or ["none"]:
+        shown.add_column(key, no_wrap=key not in ("runbook", "title", "who", "error"))
+    for row in rows:
+        cells = (plain("" if row.get(key) is None else row[key]) for key in there)
+        shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
+    return shown
+
+
+def _measured(run: Mapping[str, object]) -> dict[str, object]:
+    """Of a run, what is shown in another form: its figures, and how far it is while it has no verdict."""
+    took, cost = number(run.get("seconds")), number(run.get("cost"))
+    return {
+        "date": str(run.get("date", "")).replace("T", " ")[:16],
+        "verdict": run.get("verdict") or ("-" if run.get("state") == "ended" else run.get("state")),
+        "time": None if took is None else seconds(took),
+        "cost": None if cost is None else f"{cost:.2f}",
+    }
 
 
 def environments(found: Sequence[EnvironmentSummary]) -> Table:

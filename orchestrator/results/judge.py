@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from orchestrator.errors import IntegrityError
@@ -13,11 +14,11 @@ from orchestrator.files import is_regular, sha256
 from orchestrator.plan.plan import read_plan
 from orchestrator.results import causes, notes
 from orchestrator.results.model import ArtifactResult, PlanSource, Result, StageResult
-from orchestrator.results.summary import summary
+from orchestrator.results.summary import summary, told_of_command
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
-from orchestrator.shared.plan import Plan, Stage, with_sabotage
+from orchestrator.shared.plan import Plan, Stage, is_command, with_sabotage
 from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import number, plain
 from orchestrator.verdict import routes
@@ -57,8 +58,10 @@ def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "la
     stages = _judge_stages(plan, events, directory, frozenset(seen.left), never_ended)
     verdict = verdict_of([stage.status for stage in stages if stage.required], error, ended)
     return Result(
-        verdict=verdict,
-        summary=summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left)),
+        verdict=None if is_command(plan) else verdict,
+        summary=told_of_command(stages, how_far)
+        if is_command(plan)
+        else summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left)),
         state=seen.state,
         commit=plan["commit"],
         tree=plan["tree"],
@@ -146,6 +149,7 @@ def _judge_stage(
         reason=judgement.reason,
         seconds=number(facts.get("seconds")),
         exit_code=facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
+        signal=facts["signal"] if facts.get("signal") in Signals.__members__ else None,
         notes=list(notes.of(facts, run, stage["name"], judgement.routes)),
         tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from signal import Signals
 from typing import Annotated, Literal, TypedDict
 
-from pydantic import BaseModel, ConfigDict, GetPydanticSchema
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
 from orchestrator.shared.answers import RunState
@@ -19,6 +20,9 @@ from orchestrator.verdict.tests import Skips
 from orchestrator.verdict.tests import Summary as TestSummary
 
 PlanSource = Literal["laptop", "pod"]
+OWN_END: tuple[Status, ...] = ("passed", "failed", "crashed", "invalid", "skipped")
+"""What becomes of a stage that nothing but itself has ended."""
+_SIGNALLED = 128
 # pydantic reads a TypedDict of `typing` from Python 3.12 on only.
 _AS_IT_IS = GetPydanticSchema(lambda source, handler: core_schema.dict_schema())
 _AS_THEY_ARE = GetPydanticSchema(lambda source, handler: core_schema.list_schema())
@@ -51,6 +55,7 @@ class StageResult(_Model):
     cuda: bool
     seconds: float | None = None
     exit_code: int | None = None
+    signal: Annotated[str | None, Field(exclude=True)] = None
     tests: Annotated[TestSummary, _AS_IT_IS] = {}
     routes: dict[str, str] = {}
     executed: Annotated[dict[str, Executed], _AS_IT_IS] = {}
@@ -86,9 +91,10 @@ class Result(_Model):
     `ended_early` says what ended the run before its stages were through, `resumed` how often it was gone on with after
     its agent had died, `plan_from` whether it is judged by the plan that was launched from here or by the pod's copy.
     `causes` are those of more than one failure; `seconds` is the time from `started` to `ended`, which are the pod's.
+    A command (`nsa-pod run`) has no verdict.
     """
 
-    verdict: Verdict
+    verdict: Verdict | None = None
     summary: str
     state: RunState
     commit: str
@@ -114,7 +120,13 @@ class Result(_Model):
 
     @property
     def exit_code(self) -> int:
-        return OUTCOMES[self.verdict].exit_code
+        """The verdict's; of a command its own, as shells have it, and 4 if it did not come to an end of its own."""
+        if self.verdict is not None:
+            return OUTCOMES[self.verdict].exit_code
+        command = next((stage for stage in self.stages if stage.status in OWN_END), None)
+        if command is None or self.error:
+            return OUTCOMES["error"].exit_code
+        return _SIGNALLED + Signals[command.signal] if command.signal else command.exit_code or 0
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(exclude_none=True), indent=1) + "\n"

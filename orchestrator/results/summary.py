@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.results.model import PlanSource, StageResult
+from orchestrator.results.model import OWN_END, PlanSource, StageResult
 from orchestrator.shared.plan import Plan, is_not_the_commits, with_sabotage
-from orchestrator.text import count
+from orchestrator.text import count, seconds
 from orchestrator.verdict.status import Verdict
 
 
@@ -43,6 +43,17 @@ def summary(
         "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def told_of_command(stages: list[StageResult], how_far: str | None) -> str:
+    """How a command ended; that it has no verdict, whatever its exit code."""
+    command = next(iter(stages), None)
+    if command is None or command.status not in OWN_END:
+        told = f"the command did not run to an end of its own: {how_far or (command.reason if command else '')}"
+    else:
+        how = f"was ended by {command.signal}" if command.signal else f"ended with exit code {command.exit_code}"
+        told = f"the command {how} after {seconds(command.seconds)}"
+    return f"{told}; a command has no verdict"
 
 
 def _sabotage(plan: Plan, stages: list[StageResult]) -> str:

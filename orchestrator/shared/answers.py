@@ -89,14 +89,19 @@ class Facts(TypedDict):
     newest_run: Optional[str]
 
 
-class RunSummary(TypedDict):
-    """A run on the pod; `bytes` is its journal's size, None is what its plan does not say."""
-
+class _RunSummary(TypedDict):
     run_id: str
     state: RunState
     commit: Optional[str]
     runbook: Optional[str]
     bytes: int
+
+
+class RunSummary(_RunSummary, total=False):
+    """A run on the pod; `bytes` is its journal's size, None what its plan does not say; a `command` gets no verdict."""
+
+    who: Optional[str]
+    command: bool
 
 
 class Runs(TypedDict):
@@ -130,6 +135,19 @@ class Launched(_Launched, total=False):
 class RunStatus(TypedDict):
     state: RunState
     bytes: int
+
+
+class StageOutput(TypedDict):
+    """What a stage wrote, in base64, from where the question began; `ended` if no more than that will come.
+
+    `reason` is why a stage that has ended never began.
+    """
+
+    begun: bool
+    ended: bool
+    reason: Optional[str]
+    stdout: str
+    stderr: str
 
 
 class Cancelling(TypedDict):

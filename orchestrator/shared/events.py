@@ -60,8 +60,15 @@ class StageStarted(TypedDict):
     inherited: List[str]
 
 
+class Tested(TypedDict):
+    """How far a pytest session is."""
+
+    done: int
+    collected: int
+
+
 class Output(TypedDict):
-    """The stage has written: `bytes` so far to the `stream`, its last line."""
+    """The stage has written: `bytes` so far to the `stream`, its last line; `tests` of one that runs pytest."""
 
     event: Literal["output"]
     stage: str
@@ -69,6 +76,7 @@ class Output(TypedDict):
     elapsed: float
     bytes: int
     last_line: str
+    tests: Optional[Tested]
 
 
 class TestFailed(TypedDict):

@@ -173,14 +173,18 @@ class RunLimit(TypedDict):
     spent: float
 
 
-class Estimate(TypedDict):
-    """What the stages may take, in seconds: by what they took in earlier `runs`; those of `by_limit`, which did not run
-    there yet, by their wall limits."""
-
+class _Estimate(TypedDict):
     seconds: float
     cost: Optional[float]
     runs: int
     by_limit: List[str]
+
+
+class Estimate(_Estimate, total=False):
+    """What the stages may take, in seconds: by what they took in earlier `runs`, each of `stages`; those of `by_limit`,
+    which did not run there yet, by their wall limits."""
+
+    stages: Dict[str, float]
 
 
 class _Plan(TypedDict):
@@ -217,9 +221,11 @@ def is_not_the_commits(runbook: RunbookOrigin) -> bool:
 
 
 class Plan(_Plan, total=False):
-    """The run id ends with the hash of all the rest. Where `sabotage` is false, no `kills` and `mutants` are tried."""
+    """The run id ends with the hash of all the rest. Where `sabotage` is false, no `kills` and `mutants` are tried;
+    a `command` is one that somebody wanted run, and gets no verdict."""
 
     sabotage: bool
+    command: bool
 
 
 LATER[Stage] = frozenset({"builds", "cwd"})
@@ -235,6 +241,11 @@ def canonical(plan: Mapping[str, Any]) -> bytes:
 def with_sabotage(plan: Plan) -> bool:
     """Whether the tests of stages that ask for it are run again with wrong code."""
     return plan.get("sabotage", True)
+
+
+def is_command(plan: Mapping[str, Any]) -> bool:
+    """Whether it runs what somebody typed: recorded as any other run, and judged by nobody."""
+    return bool(plan.get("command", False))
 
 
 def plan_hash(plan: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 def plain(text: object, limit: int = 300) -> str:
     """One printable line of at most `limit` characters: no escape codes, control, format or surrogate characters."""
-    line = "".join(c if c.isprintable() else " " for c in _ESCAPES.sub("", str(text)))
+    line = "".join(c if c.isprintable() else " " for c in without_escapes(str(text)))
     line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
@@ -31,6 +31,11 @@ def indented(line: str, limit: int = 300) -> str:
     shown = plain(line, limit)
     blanks = line.expandtabs()[: limit // 4]
     return " " * (len(blanks) - len(blanks.lstrip(" "))) + shown if shown else ""
+
+
+def without_escapes(text: str) -> str:
+    """`text` without the codes that colour a terminal, move its cursor, name its window."""
+    return _ESCAPES.sub("", text)
 
 
 def last_line(output: bytes, limit: int = 300) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from pydantic import ValidationError
 from orchestrator.errors import NsaPodError
 from orchestrator.plan.limits import History, StageKey
 from orchestrator.plan.plan import read_plan
-from orchestrator.results import Result
+from orchestrator.results import Result, read_events
+from orchestrator.shared.events import Event
 from orchestrator.store import launches
 from orchestrator.store.run_directory import kept, open_directory
+from orchestrator.text import number
 
 _MOST_RUNS = 5
 _MOST_LOOKED_AT = 100
@@ -46,6 +48,21 @@ def _durations(directory: Path, pod: str) -> Iterator[tuple[StageKey, float]]:
         plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory))
         result = Result.model_validate_json((directory / "result.json").read_bytes())
         argv = {stage["name"]: tuple(stage["argv"]) for stage in plan["stages"]} if plan["pod"] == pod else {}
+        took = _took(read_events(directory))
         for stage in result.stages:
-            if stage.status == "passed" and stage.seconds is not None and stage.name in argv:
-                yield (stage.name, argv[stage.name]), stage.seconds
+            if stage.status == "passed" and stage.name in argv and stage.name in took:
+                yield (stage.name, argv[stage.name]), took[stage.name]
+
+
+def _took(events: Iterable[Event]) -> dict[str, float]:
+    """By stage, from its beginning to its record: planted faults take their time too."""
+    moments: dict[str, dict[str, float]] = {}
+    for event in events:
+        t = number(event.get("t"))
+        if t is not None:
+            moments.setdefault(str(event.get("stage")), {})[event["event"]] = t
+    return {
+        stage: round(found["stage_ended"] - found["stage_started"], 3)
+        for stage, found in moments.items()
+        if found.keys() >= {"stage_started", "stage_ended"}
+    }

@@ -18,11 +18,12 @@ from orchestrator.report import markdown
 from orchestrator.results import PlanSource, Result, Seen, judge
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import walk
-from orchestrator.shared.plan import Plan, plan_hash
+from orchestrator.shared.plan import Plan, is_command, plan_hash
 from orchestrator.shared.stage_record import File
 from orchestrator.store.launches import launch_of
 from orchestrator.text import count
 
+LATEST = "latest"
 _DERIVED = frozenset({"manifest.json", "result.json", "report.md"})
 
 
@@ -52,6 +53,13 @@ class RunDirectory:
     def plan(self) -> Plan:
         """The laptop's own copy of the plan."""
         return read_plan(self.plan_file.read_text(errors="replace"), str(self.plan_file))
+
+    @property
+    def is_command(self) -> bool:
+        """Whether nothing judges it; False also for one whose plan cannot be read."""
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            return is_command(json.loads(self.plan_file.read_bytes()))
+        return False
 
     def settle(self, seen: Seen) -> Result:
         """Judge what is here and write result.json, report.md, environment.json, manifest.json and the links.
@@ -124,14 +132,18 @@ class RunDirectory:
         return {"path": name, "bytes": os.stat(path).st_size, "sha256": sha256(path)}
 
     def _link(self) -> None:
-        """The short commit, and `latest`: the newest run, whichever was brought home last."""
+        """The short commit, and `latest`: the newest run that is judged, whichever was brought home last."""
         runner = self.path.parent.parent
         commit = self.path.parent.name
-        settled = [run.path for run in kept(runner.parent, runner) if (run.path / "result.json").is_file()]
-        of_commit = next(path for path in settled if path.parent == self.path.parent)
         _point(runner / commit[:7], commit)
-        _point(runner / "latest", f"{settled[0].parent.name}/{settled[0].name}")
-        _point(self.path.parent / "latest", of_commit.name)
+        settled = [run for run in kept(runner.parent, runner) if (run.path / "result.json").is_file()]
+        newest = next((run.path for run in settled if not run.is_command), None)
+        if newest:
+            _point(runner / LATEST, f"{newest.parent.name}/{newest.name}")
+        siblings = (run for run in settled if run.path.parent == self.path.parent)
+        of_commit = next((run.path for run in siblings if not run.is_command), None)
+        if of_commit:
+            _point(self.path.parent / LATEST, of_commit.name)
 
 
 def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
@@ -158,11 +170,19 @@ def open_directory(path: Path, repo: Path) -> RunDirectory:
 
 
 def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
-    """The run called `name` (run id, the beginning of one, or a directory), or the latest one."""
+    """The run called `name` (run id, the beginning of one, or a directory); with "latest" or no name the latest one
+    that is judged.
+    """
+    name = None if name == LATEST else name
     if name and os.path.isfile(Path(name) / "plan.json"):  # False also for what cannot be a path
         return open_directory(Path(name), repo)
-    found = [run for run in kept(artifacts, repo) if run.path.name.startswith(name or "")]
-    if not found or (name and len(found) > 1):
+    known = kept(artifacts, repo)
+    if not name:
+        newest = next((run for run in known if not run.is_command), None)
+        found = [newest] if newest else []
+    else:
+        found = [run for run in known if run.path.name.startswith(name)]
+    if len(found) != 1:
         raise InputError(
             f"{count(len(found), 'run')} called {name or 'latest'!r} in {artifacts}: "
             "expected a run id or a run's directory"

@@ -49,6 +49,7 @@ def doctor(session: PodSession) -> list[Finding]:
     """All checks that can be made; the list ends with the one without which nothing further can be looked at."""
     transport = open_transport(session.pod, Trust(session.confirm, session.accept_new_host_key))
     began = time.monotonic()
+    session.tell_connecting()
     try:
         with transport:
             took = seconds(time.monotonic() - began)

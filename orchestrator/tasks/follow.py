@@ -51,7 +51,9 @@ def follow(session: PodSession, choice: Choice, *, wait: bool) -> Result:
 
 def bring_home(session: PodSession, agent: Agent, run: RunDirectory, *, wait: bool = True) -> Result:
     """Follow the run over `agent`, and over new connections should that one break, and judge it."""
-    session.progress.expect_stages([stage["name"] for stage in run.plan()["stages"]])
+    plan = run.plan()
+    earlier = plan["estimate"].get("stages") if plan["estimate"] else None
+    session.progress.expect_stages([stage["name"] for stage in plan["stages"]], earlier)
     follower = Follower(
         session.open,
         run,
@@ -88,6 +90,8 @@ def called(name: str, known: Sequence[RunSummary], pod: str) -> RunSummary:
 
 
 def _is_of(run: RunSummary, repo: Repository, commit: str | None) -> bool:
+    if run.get("command"):  # nobody judges it: it is fetched by its run id
+        return False
     return str(run["commit"]) == commit if commit else repo.has_commit(str(run["commit"]))
 
 

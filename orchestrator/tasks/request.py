@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
 from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import EnvironmentSpec, Runbook, RunbookFile, find_runbook, own_runbooks
+from orchestrator.config.runbook import (
+    EnvironmentSpec,
+    Limits,
+    Runbook,
+    RunbookFile,
+    Stage,
+    find_runbook,
+    own_runbooks,
+)
 from orchestrator.config.variables import Variables
 from orchestrator.errors import InputError, Together
 from orchestrator.git.ancestry import ancestry_of
@@ -28,6 +36,9 @@ from orchestrator.ui import Progress
 
 _GPU_RUNBOOK = "nsa-validate"
 _CPU_RUNBOOK = "cpu-smoke"
+COMMAND = "command"
+"""What the only stage of a command is called."""
+_COMMAND_LIMIT_S = 24 * 3600.0
 # A preview does not know the promised GPU's generation, and assumes that it meets every `sm>=`.
 _ANY_SM = 999
 
@@ -35,7 +46,7 @@ _ANY_SM = 999
 @dataclass(frozen=True)
 class Asked:
     """As a person asks: a pod (which may not be found), a revision of the repository, a runbook, where results are
-    kept, limits.
+    kept, limits; a `command` is run in the place of the runbook's stages.
     """
 
     pod: Callable[[], Pod]
@@ -46,6 +57,7 @@ class Asked:
     max_time: str | None = None
     max_cost: float | None = None
     sabotage: bool = True
+    command: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,7 @@ class Request:
     limit: RunLimit | None
     mutants: Mapping[str, Mutation]
     sabotage: bool
+    command: bool = False
 
     @property
     def runbook(self) -> Runbook:
@@ -100,12 +113,22 @@ class Request:
     def work(self) -> Work:
         """What a plan of it runs."""
         earlier = history(self.pod.name, self.artifacts, self.repo.root)
-        return Work(self.runbook, self.origin, self.pod, self.tree, self.limit, earlier, self.mutants, self.sabotage)
+        return Work(
+            self.runbook,
+            self.origin,
+            self.pod,
+            self.tree,
+            self.limit,
+            earlier,
+            self.mutants,
+            self.sabotage,
+            self.command,
+        )
 
     @cached_property
     def findings(self) -> list[str]:
         """What is wrong with the runbook on this commit: stages that will be blocked, or invalid."""
-        return findings(self.file, self.tree, self.mutants)
+        return [] if self.command else findings(self.file, self.tree, self.mutants)
 
     def preview(self) -> Plan:
         """The plan as the inventory's promises make it, without contacting the pod (--dry-run)."""
@@ -140,11 +163,14 @@ def find(asked: Asked) -> Request:
     file = None
     if repo or asked.runbook:
         file = steps.attempt(lambda: find_runbook(asked.runbook or default_runbook(pod, root), root))
+    if file and asked.command:
+        file = replace(file, document=replace(file.document, value=_only(asked.command, file.runbook)))
     if file and pod:
         steps.attempt(lambda: require_possible(table(), file.runbook.environment, pod.environment))
     variables = steps.attempt(lambda: variables_of(file.runbook, pod)) if file and pod else None
     mutants: Mapping[str, Mutation] = {}
-    if repo and revision and file and asked.sabotage:
+    sabotage = asked.sabotage and not asked.command
+    if repo and revision and file and sabotage:
         mutants = steps.attempt(lambda: find_mutants(repo, revision.commit, file)) or {}
     steps.finish()
     assert pod and repo and revision and contents and file and variables is not None  # each that failed has said so
@@ -159,10 +185,18 @@ def find(asked: Asked) -> Request:
         variables=variables,
         limit=limit,
         mutants=mutants,
-        sabotage=asked.sabotage,
+        sabotage=sabotage,
+        command=bool(asked.command),
     )
     request.preview()  # what is wrong with the plan itself is said before a pod is contacted
     return request
+
+
+def _only(command: Sequence[str], runbook: Runbook) -> Runbook:
+    """The runbook's environment and variables, with the command as its only stage, which may take its time."""
+    limits = Limits(wall=_COMMAND_LIMIT_S, silence=_COMMAND_LIMIT_S)
+    stage = Stage(name=COMMAND, run=list(command), limits=limits)
+    return runbook.model_copy(update={"requires": [], "stages": [stage]})
 
 
 def needs_of(pod: Pod, folder: Path, runbook: str | None) -> EnvironmentSpec:

@@ -62,7 +62,7 @@ def _choose(request: Request, agent: Agent, run: str) -> str:
         _refuse_living(agent, found)
         return found["run_id"]
     of_commit = (request.revision.commit, request.runbook.name)
-    begun = [x for x in known if (x["commit"], x["runbook"]) == of_commit and x["bytes"]]
+    begun = [x for x in known if (x["commit"], x["runbook"]) == of_commit and x["bytes"] and not x.get("command")]
     lost = [x["run_id"] for x in begun if x["state"] == "lost"]
     if not lost:
         what = f"run of {request.runbook.name} on commit {request.revision.commit[:7]}"

@@ -33,25 +33,32 @@ def validate(request: Request, session: PodSession, claim: Claim) -> Result:
         queue(session)
     with session.open() as agent:
         facts = session.facts(agent)
-        holder = facts.raw["holder"]
-        if holder and not holder.get("dead") and not (claim.wait or claim.steal):
+        holder = in_the_way(facts, claim)
+        if holder:
             running = _same_run(request, agent, facts, holder)
             if running is None or not _is_to_be_followed(running, holder, session):
                 raise agent.busy(holder)  # only the launch takes hold of the pod, but there is much to do before it
             run = directory(agent, running["run_id"], Choice(request.repo.root, None, None, request.artifacts))
         else:
-            run = _start(request, session, agent, facts, claim)
+            run = start(request, session, agent, facts, claim)
         return bring_home(session, agent, run)
+
+
+def in_the_way(facts: PodFacts, claim: Claim) -> Holder | None:
+    """Who holds the pod, if that is neither waited for nor ended."""
+    holder = facts.raw["holder"]
+    return holder if holder and not holder.get("dead") and not (claim.wait or claim.steal) else None
 
 
 def expected(plan: Plan) -> str:
     """What the plan's stages may take, as a sentence."""
-    return describe(plan["estimate"], len(plan["stages"]), plan["limit"]) if plan["estimate"] else ""
+    return describe(plan["estimate"], plan["cost_per_hour"], plan["limit"]) if plan["estimate"] else ""
 
 
 def bring_tree(request: Request, agent: Agent, progress: Progress) -> None:
     """The commit's tree on the pod."""
     began = time.monotonic()
+    progress.busy(f"bringing commit {request.revision.commit[:7]} to pod {request.pod.name}")
     moved = sync(agent, request.repo, request.revision, request.contents)
     what = f"{moved.files} files, {size(moved.bytes)} moved" if moved else "already there"
     progress.say(f"commit {request.revision.commit[:7]} on pod {request.pod.name}: {what}, {_since(began)}")
@@ -81,15 +88,18 @@ def _is_to_be_followed(running: Plan, holder: Holder, session: PodSession) -> bo
     )
 
 
-def _start(request: Request, session: PodSession, agent: Agent, facts: PodFacts, claim: Claim) -> RunDirectory:
+def start(request: Request, session: PodSession, agent: Agent, facts: PodFacts, claim: Claim) -> RunDirectory:
     """Bring what the run needs, and launch it."""
     progress = session.progress
     plan = _prepare(request, agent, facts, progress)
-    progress.say(expected(plan))
+    if not request.command:
+        progress.say(expected(plan))
     secrets = secret_values(plan, request.variables)
+    progress.busy(f"starting run {plan['run_id']}")
     run = launch(session, agent, plan, secrets, request.artifacts, request.repo.root, claim)
     machines.remember(plan["pod"], plan["run_id"], plan["facts"])
     progress.say(f"run {plan['run_id']} started on pod {plan['pod']}")
+    progress.busy("checking tree and environment")
     return run
 
 
@@ -98,6 +108,7 @@ def _prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress
     arrived = time.monotonic()
     bring_tree(request, agent, progress)
     began = time.monotonic()
+    progress.busy(f"looking for the environment on pod {request.pod.name}")
     environment = _environment(request, agent, facts, progress)
     environment["setup_seconds"] = round(time.monotonic() - began, 3)
     progress.say(f"environment {environment['kind']} {environment.get('key', '')}: {_since(began)}")

@@ -47,6 +47,7 @@ def test_every_key_of_the_contract_is_read(tmp_path: Path) -> None:
     [
         ("pods: {a: {host: x, prot: 3}}", ":1: key 'pods.a.prot': unknown key: did you mean port"),
         ("pods:\n  a:\n    host: x\n    port: 99999\n", ":4: key 'pods.a.port': expected"),
+        ("pods: {api: {host: x}}\ndefault: ap\n", ":2: key 'default': unknown pod 'ap': did you mean api?"),
         ("pods: {a: {}}", "expected exactly one of 'host' and 'ssh_config'"),
         ("pods: {a: {host: x, ssh_config: y}}", "expected exactly one of 'host' and 'ssh_config'"),
         ("pods: {a: {transport: local, host: x}}", "takes neither"),
@@ -110,3 +111,20 @@ def test_the_shipped_inventory_loads() -> None:
     shipped = load_inventory(str(ROOT / "pods.yaml"))
     assert shipped.pod("local").transport == "local"
     assert shipped.pod("pi-4090").gpu == "RTX 4090"
+
+
+def test_a_command_without_a_pod_gets_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable before the file, a name before both; without any a sentence says where one is expected."""
+    monkeypatch.delenv("NSA_POD_DEFAULT", raising=False)
+    without = load_inventory(str(write(tmp_path, GOOD)))
+    with pytest.raises(
+        InputError, match=r"expected --pod NAME \(local, pi-4090\), `default: NAME` in .*pods.yaml, or \$"
+    ):
+        without.chosen(None)
+    inventory = load_inventory(str(write(tmp_path, GOOD + "default: pi-4090\n")))
+    assert (inventory.chosen(None).name, inventory.chosen("local").name) == ("pi-4090", "local")
+    monkeypatch.setenv("NSA_POD_DEFAULT", "local")
+    assert inventory.chosen(None).name == "local"
+    monkeypatch.setenv("NSA_POD_DEFAULT", "lokal")
+    with pytest.raises(InputError, match=r"unknown pod 'lokal' in .*did you mean local"):
+        inventory.chosen(None)

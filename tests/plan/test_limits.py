@@ -46,20 +46,21 @@ def test_a_cost_is_an_amount(cost: float) -> None:
         run_limit(PRICED, None, cost)
 
 
-def test_the_estimate_is_by_earlier_runs_and_else_by_limits() -> None:
+def test_the_estimate_is_by_earlier_runs_and_else_unknown() -> None:
     stages = plan_of()["stages"]
     pytest_, absent = ((stage["name"], tuple(stage["argv"])) for stage in stages)
     unknown = estimate(stages, History(), None)
     assert (unknown["seconds"], unknown["cost"], unknown["by_limit"]) == (7200, None, ["cpu", "absent"])
-    assert "at most 2 h 00 min, by their limits" in describe(unknown, 2, None)
+    assert "how long the stages take is unknown" in describe(unknown, None, None)
     half = estimate(stages, History(2, {pytest_: [10.0, 30.0]}), 0.5)
     assert (half["seconds"], half["by_limit"]) == (3620, ["absent"]) and half["cost"] == pytest.approx(
         3620 / 7200, abs=1e-4
     )
-    assert "1 stage by 2 earlier runs on this pod, 1 by their limits" in describe(half, 2, None)
-    assert "1 h 00 min (0.5028 by its cost_per_hour)" in describe(half, 2, None)
+    told = describe(half, 0.5, None)
+    assert told.startswith("1 stage of 2 take about 20.0 s (0.002778 by its cost_per_hour), by 2 earlier runs")
+    assert told.endswith("how long the others take is unknown") and half["stages"] == {"cpu": 20.0}
     known = estimate(stages, History(3, {pytest_: [10.0], absent: [1.0, 2.0, 30.0]}), None)
     assert known["seconds"] == 12 and known["by_limit"] == []
-    assert "about 12.0 s, by 3 earlier runs" in describe(known, 2, None)
+    assert "the stages take about 12.0 s, by 3 earlier runs" in describe(known, None, None)
     other_command = estimate(stages, History(1, {("cpu", ("python",)): [1.0]}), None)
     assert other_command["by_limit"] == ["cpu", "absent"]

@@ -25,12 +25,13 @@ from orchestrator.agent.run.command import Commands, seen_by
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.live_failures import LiveFailures
 from orchestrator.agent.run.logs import Log
+from orchestrator.agent.run.pytest_count import PytestCount
 from orchestrator.agent.run.sabotage import Sabotage, kept_output
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
 from orchestrator.agent.run.variables import inherited
 from orchestrator.shared import tree
-from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted
+from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted, Tested
 from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import Plan, Stage, with_sabotage
@@ -153,16 +154,23 @@ class Executor:
                 inherited=sorted(inherited()),
             )
         )
+        count = PytestCount()
+        failures = LiveFailures(stage["name"], self._journal.append)
+
+        def see(piece: bytes) -> None:
+            count.see(piece)
+            failures.see(piece)
+
         with self._sampling(stage) as sampler:
             return self._supervisor.run(
                 dataclasses.replace(
                     command,
                     env=seen_by(command),
                     beside=[sampler] if sampler else [],
-                    on_events=LiveFailures(stage["name"], self._journal.append).see,
+                    on_events=see,
                 ),
                 Limits(limits["wall"], limits["silence"], limits["grace"]),
-                lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log),
+                lambda stream, elapsed, log: self._tell_output(stage["name"], stream, elapsed, log, count.told),
             )
 
     def _sampling(self, stage: Stage) -> ContextManager[Optional[int]]:
@@ -177,9 +185,15 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         self._injection.tell(stage["name"], self._origins.of(command.env, command.cwd).config)
 
-    def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log) -> None:
+    def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(
-            event="output", stage=stage, stream=stream, elapsed=elapsed, bytes=log.total, last_line=log.last_line()
+            event="output",
+            stage=stage,
+            stream=stream,
+            elapsed=elapsed,
+            bytes=log.total,
+            last_line=log.last_line(),
+            tests=tests,
         )
         self._journal.append(told)
 

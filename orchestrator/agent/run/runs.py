@@ -11,6 +11,7 @@ from typing import Any, Iterator
 from orchestrator.agent.host import processes
 from orchestrator.agent.run import lock
 from orchestrator.shared import journal
+from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure
 
 _PIECE = 64 << 10
@@ -72,7 +73,8 @@ def _run_dirs(workdir: Path) -> Iterator[Path]:
 def _summary(run_dir: Path) -> dict[str, Any]:
     try:
         plan = json.loads((run_dir / "plan.json").read_bytes())
-        return {**{key: plan[key] for key in ("commit", "pod", "who", "created")}, "runbook": plan["runbook"]["name"]}
+        told = {key: plan[key] for key in ("commit", "pod", "who", "created")}
+        return {**told, "runbook": plan["runbook"]["name"], "command": plans.is_command(plan)}
     except (ValueError, LookupError, TypeError):
         return {"commit": None, "pod": None, "who": None, "created": None, "runbook": None}
 

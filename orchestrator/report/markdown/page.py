@@ -34,7 +34,8 @@ def render(result: Result, plan: Plan, directory: Path) -> str:
 
 
 def _heading(result: Result) -> str:
-    lines = [f"# {result.verdict.upper()}: {markdown(result.runbook['name'])} on pod {markdown(result.pod)}"]
+    verdict = (result.verdict or "command").upper()
+    lines = [f"# {verdict}: {markdown(result.runbook['name'])} on pod {markdown(result.pod)}"]
     lines.append(f"**{markdown(result.summary)}**")
     if result.error:
         lines.append(f"Error: {markdown(result.error)}")

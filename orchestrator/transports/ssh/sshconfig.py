@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.store.hostkeys import alias, host_key_alias
@@ -13,39 +13,56 @@ CONNECT_LIMIT_S = 8
 _ALIVE_EVERY_S = 3  # times two unanswered: a stalled peer is noticed within 9 s
 _PERSIST_S = 60
 
-_COMMON = (
-    ("BatchMode", "yes"),
-    ("StrictHostKeyChecking", "yes"),
-    ("UpdateHostKeys", "no"),
-    ("ConnectTimeout", str(CONNECT_LIMIT_S)),
-    ("ConnectionAttempts", "1"),
-    ("ServerAliveInterval", str(_ALIVE_EVERY_S)),
-    ("ServerAliveCountMax", "2"),
-    ("ClearAllForwardings", "yes"),
-    ("ForwardAgent", "no"),
-    ("ForwardX11", "no"),
-    ("PermitLocalCommand", "no"),
-    ("RequestTTY", "no"),
-    ("LogLevel", "ERROR"),
-)
+Settings = Mapping[str, str]
+
+_COMMON: Settings = {
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "UpdateHostKeys": "no",
+    "ConnectTimeout": str(CONNECT_LIMIT_S),
+    "ConnectionAttempts": "1",
+    "ServerAliveInterval": str(_ALIVE_EVERY_S),
+    "ServerAliveCountMax": "2",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "RequestTTY": "no",
+    "LogLevel": "ERROR",
+}
+# Of a person's own session: questions can be answered, forwardings asked for, and a while without contact sat out.
+BY_HAND: Settings = {
+    **_COMMON,
+    "BatchMode": "no",
+    "ServerAliveCountMax": "20",
+    "ClearAllForwardings": "no",
+    "RequestTTY": "auto",
+}
 
 
-def render(pod: str, endpoint: Endpoint, *, path: Path, known_hosts: Path, control: Path) -> str:
-    """The text of the configuration that will be at `path`."""
-    pinned = (
-        ("HostKeyAlias", host_key_alias(pod)),
-        ("UserKnownHostsFile", _quote(known_hosts)),
-        ("GlobalKnownHostsFile", "/dev/null"),
-        ("ControlMaster", "auto"),
-        ("ControlPath", _quote(control)),
-        ("ControlPersist", str(_PERSIST_S)),
-    )
+def render(
+    pod: str,
+    endpoint: Endpoint,
+    *,
+    path: Path,
+    known_hosts: Path,
+    control: Path | None,
+    settings: Settings = _COMMON,
+) -> str:
+    """The text of the configuration that will be at `path`; without `control` each connection is one of its own."""
+    shared = {"ControlMaster": "auto", "ControlPath": _quote(control), "ControlPersist": str(_PERSIST_S)}
+    pinned = {
+        "HostKeyAlias": host_key_alias(pod),
+        "UserKnownHostsFile": _quote(known_hosts),
+        "GlobalKnownHostsFile": "/dev/null",
+        **(shared if control else {}),
+    }
     chain = [endpoint, *endpoint.hops]
     names = [alias(pod), *(f"{alias(pod)}.hop{n}" for n in range(1, len(chain)))]
     blocks = []
     for n, server in enumerate(chain):
         following = names[n + 1] if server.via else None
-        lines = (*pinned, *_address(server, path, following)) if n == 0 else _address(server, path, following)
+        lines = [*(pinned.items() if n == 0 else ()), *_address(server, path, following), *settings.items()]
         blocks.append(_block(names[n], lines))
     return "\n".join(blocks)
 
@@ -69,7 +86,6 @@ def _address(server: Endpoint, path: Path, hop: str | None) -> Iterator[tuple[st
     proxy = proxy_command(server, path, hop)
     if proxy:
         yield "ProxyCommand", proxy
-    yield from _COMMON
 
 
 def _block(name: str, lines: Iterable[tuple[str, str]]) -> str:
