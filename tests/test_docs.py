@@ -119,7 +119,7 @@ def test_every_runbook_in_the_documents_is_read(text: str, tmp_path: Path) -> No
     assert find_runbook(str(tmp_path / "a.yaml"), tmp_path).runbook.stages
 
 
-@pytest.mark.parametrize("text", snippets("pods"))
+@pytest.mark.parametrize("text", snippets("pods", "default"))
 def test_every_inventory_in_the_documents_is_read(text: str, tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(text)
     assert load_inventory(str(tmp_path / "pods.yaml")).pods
