@@ -166,7 +166,7 @@ def bootstrap(o: options.Bootstrap) -> int:
     """Set up a pod's environment: paired torch, triton and flash-attn, verified and reused."""
     if o.explain and o.download_wheelhouse:
         raise InputError("expected --explain or --download-wheelhouse, not both")
-    spec = request_task.needs_of(o.the_pod, o.repo, o.runbook)
+    needs = request_task.needs_of(o.the_pod, o.repo, o.runbook)
     how = bootstrap_task.Options(
         fresh=o.fresh,
         wheelhouse=o.wheelhouse,
@@ -178,11 +178,11 @@ def bootstrap(o: options.Bootstrap) -> int:
         session = _session(o, progress, o.allow_different_gpu)
         found: Mapping[str, object]
         if o.explain:
-            found = environments_task.reasons(session, spec, how)
+            found = environments_task.reasons(session, needs.spec, how)
         elif o.download_wheelhouse:
-            found = wheelhouse_task.download(session, spec, o.download_wheelhouse)
+            found = wheelhouse_task.download(session, needs.spec, o.download_wheelhouse, needs.installations)
         else:
-            found = environments_task.set_up(session, spec, how)
+            found = environments_task.set_up(session, needs, how)
     _print(found, o.as_json, terminal.facts)
     return 0
 

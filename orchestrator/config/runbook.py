@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -23,6 +25,7 @@ from pydantic_core import InitErrorDetails
 from orchestrator.config import consistency, shapes, shell_lines
 from orchestrator.config.commands import programs_of_lines, programs_of_run, pytest_arguments
 from orchestrator.config.consistency import all_at_once, as_pydantic
+from orchestrator.config.install import Installs
 from orchestrator.config.variables import EnvMap
 from orchestrator.config.words import Condition, Folder, Keeps, Lines, Name, Pattern, Seconds
 from orchestrator.config.yamlfile import Document, document, nearest, read
@@ -102,13 +105,49 @@ class Stage(_Model):
         return all_at_once(data, handler, consistency.of_stage(data))
 
 
-class EnvironmentSpec(_Model):
-    """Packages that the runbook needs, or `python: system` for the pod's own Python, where nothing is installed."""
+def _python_version(text: object) -> object:
+    if not isinstance(text, str):
+        raise ValueError(f'expected a version in quotes, such as "3.12", got {text}')
+    if text != "system" and not re.fullmatch(r"3\.\d{1,2}", text):
+        raise ValueError(f'{text!r}: expected system or a version such as "3.12"')
+    return text
 
-    python: Literal["system"] | None = None
+
+PythonVersion = Annotated[
+    str, BeforeValidator(_python_version), WithJsonSchema({"type": "string", "pattern": r"^(system|3\.\d{1,2})$"})
+]
+
+
+class EnvironmentSpec(_Model):
+    """Packages that the runbook needs, or `python: system` for the pod's own Python, where nothing is installed.
+
+    `requirements` are files of the commit, `pyproject` names lists of its pyproject.toml: dependencies, extras, groups;
+    `lock` is a file of theirs that holds hashes; `sdists` are packages that may be built from source.
+    """
+
+    python: PythonVersion | None = None
     requires: list[str] = []
     optional: list[str] = []
     extra: list[str] = []
+    requirements: list[str] = []
+    pyproject: list[str] = []
+    lock: str | None = None
+    sdists: list[str] = []
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> EnvironmentSpec:
+        given = next((key for key in ("lock", "sdists") if getattr(self, key)), None)
+        if self.python == "system" and given:
+            raise ValueError(f"expected {given!r} only of an environment that is built, not with `python: system`")
+        if self.lock and (self.requirements or self.pyproject):
+            raise ValueError("expected 'lock' or what it was made from ('requirements', 'pyproject'), not both")
+        return self
+
+
+class LockedSpec(EnvironmentSpec):
+    """With what its lock says: the versions, and the `hashes` that each package may have."""
+
+    hashes: dict[str, list[str]] = {}
 
 
 class Runbook(_Model):
@@ -117,6 +156,7 @@ class Runbook(_Model):
     name: Name
     requires: list[Condition] = []
     environment: EnvironmentSpec = EnvironmentSpec()
+    install: Installs = []
     env: EnvMap = {}
     limits: Limits = Limits()
     outside: list[AbsoluteGlob] = []

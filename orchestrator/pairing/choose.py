@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.config.runbook import EnvironmentSpec, LockedSpec
 from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import EnvironmentFailed, InputError
 from orchestrator.pairing.table import CPU, Pair, Table, newer
@@ -23,7 +23,7 @@ from orchestrator.shared.environment_request import Asked, AskedSource, AskedWhe
 
 SYSTEM = "system"
 FLASH = "flash-attn"
-_PAIRED = ("torch", "triton", FLASH)
+PAIRED = ("torch", "triton", FLASH)
 # Which managed Python, where none of the pod's fits, the best supported first.
 _MANAGED = ("3.12", "3.11", "3.10", "3.13", "3.14")
 _GIB = 2**30
@@ -132,9 +132,19 @@ class Environment:
     cuda: str | None = None
     reasons: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
+    sdists: tuple[str, ...] = ()
+    hashes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def request(self) -> Asked:
         """What the pod is asked to build; the pod finds the finished environment again by it."""
+        asked = self._asked()
+        if self.sdists:
+            asked["sdists"] = sorted(self.sdists)
+        if self.hashes:
+            asked["hashes"] = {name: sorted(known) for name, known in sorted(self.hashes.items())}
+        return asked
+
+    def _asked(self) -> Asked:
         return {
             "format": 1,
             "profile": self.profile,
@@ -155,6 +165,11 @@ class _Wanted:
     paired: Mapping[str, SpecifierSet]
     required: frozenset[str]
     others: tuple[str, ...]
+    python: str | None
+
+    def of(self, pythons: Sequence[str]) -> list[str]:
+        """Those of these versions ("3.12") that the runbook allows."""
+        return [minor for minor in pythons if is_python(minor, self.python)]
 
     @property
     def triton(self) -> bool:
@@ -207,7 +222,12 @@ def choose(table: Table, facts: Facts, spec: EnvironmentSpec, pin: str | None = 
     Raises InputError as `check` does, EnvironmentFailed when nothing fits the pod.
     """
     require_possible(table, spec, pin)
-    wanted = _parse(spec)
+    chosen = _choose(table, facts, _parse(spec), pin)
+    hashes = spec.hashes if isinstance(spec, LockedSpec) else {}
+    return replace(chosen, sdists=tuple(spec.sdists), hashes=hashes)
+
+
+def _choose(table: Table, facts: Facts, wanted: _Wanted, pin: str | None) -> Environment:
     if not wanted.paired:
         return _unpaired(table, facts, wanted)
     tried: list[str] = []
@@ -233,6 +253,9 @@ def require_possible(table: Table, spec: EnvironmentSpec, pin: str | None = None
     if pin is not None:
         require_environment(table, pin)
     wanted = _parse(spec)
+    if spec.python != SYSTEM and not wanted.of(table.pythons()):
+        known = table.pythons()
+        raise InputError(f"environment: python: expected one of {', '.join(known)}, got {spec.python}")
     pairs = [table.profile(pin)] if pin in table.profiles else [*table.pairs(), *table.cpu_pairs()]
     reasons = [_other_versions(pair, wanted) for pair in pairs]
     if wanted.paired and all(reasons):
@@ -248,7 +271,7 @@ def _parse(spec: EnvironmentSpec) -> _Wanted:
     for text in (*spec.requires, *spec.optional, *spec.extra):
         requirement = parse_requirement(text)
         name = canonicalize_name(requirement.name)
-        if name in _PAIRED:
+        if name in PAIRED:
             if requirement.url or requirement.extras or requirement.marker or "+" in str(requirement.specifier):
                 raise InputError(
                     f"environment: {text!r}: expected {name} with or without a version range and nothing else: "
@@ -262,7 +285,15 @@ def _parse(spec: EnvironmentSpec) -> _Wanted:
             others.append(text)
     if paired:
         paired.setdefault("torch", SpecifierSet())
-    return _Wanted(paired, frozenset(required), tuple(others))
+    return _Wanted(paired, frozenset(required), tuple(others), spec.python)
+
+
+def is_python(version: str, wanted: str | None) -> bool:
+    """Whether Python `version` ("3.12" or "3.12.4") is the one that is wanted, or within the range that is."""
+    minor = ".".join(version.split(".")[:2])
+    if wanted is None or wanted == minor:
+        return True
+    return not wanted[0].isdigit() and any(f"{minor}.{patch}" in SpecifierSet(wanted) for patch in (0, 99))
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -275,9 +306,10 @@ def parse_requirement(text: str) -> Requirement:
 
 def _unpaired(table: Table, facts: Facts, wanted: _Wanted) -> Environment:
     """Without torch, any Python that the table knows will do."""
-    python = _python(facts, table.pythons())
+    pythons = wanted.of(table.pythons())
+    python = _python(facts, pythons)
     if python is None:
-        raise EnvironmentFailed(f"no environment fits the pod: {_no_python(facts, table.pythons())}")
+        raise EnvironmentFailed(f"no environment fits the pod: {_no_python(facts, pythons)}")
     reasons = ("nothing that has to be paired is asked for", python.reason)
     return Environment(None, python.minor, python.path, wanted.others, reasons=reasons)
 
@@ -295,7 +327,8 @@ def _candidates(table: Table, facts: Facts, wanted: _Wanted, pin: str | None) ->
 
 def _examine(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Fit:
     flash = _flash(table, pair, facts, wanted)
-    pythons = pair.row.pythons if isinstance(flash, str) else flash.pythons
+    supported = pair.row.pythons if isinstance(flash, str) else flash.pythons
+    pythons = wanted.of(supported)
     # Triton compiles its launchers in C, against Python's headers; so does whatever is built from source.
     headers = pair.cuda is not None and (wanted.triton or (isinstance(flash, _Flash) and flash.url is None))
     python = _python(facts, pythons, headers)
@@ -304,7 +337,9 @@ def _examine(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Fit:
         problems += _wrong_gpu(table, pair, pair.cuda, facts, wanted)
     if FLASH in wanted.required and isinstance(flash, str):
         problems.append(flash)
-    if python is None:
+    if not pythons:
+        problems.append(f"it is for Python {' or '.join(supported)}, and the runbook wants {wanted.python}")
+    elif python is None:
         problems.append(_no_python(facts, pythons, headers))
     return _Fit(pair, flash, python, next(filter(None, problems), None))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.choose import Environment
-from orchestrator.shared.wheels.lockfile import RESOLVE, Wheel, from_pylock
+from orchestrator.shared.wheels.lockfile import ANY, RESOLVE, Wheel, from_pylock, from_sdists
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.text import plain
 
@@ -31,20 +31,30 @@ def resolve_environment(chosen: Environment, platform: str) -> list[Wheel]:
     own ones have not got the build.
     """
     own = Settings.of(sys.executable)
+    narrowed = chosen.sdists, chosen.hashes
     try:
-        return resolve(chosen.requirements, platform, chosen.python, own.for_uv())
+        return resolve(chosen.requirements, platform, chosen.python, own.for_uv(), *narrowed)
     except EnvironmentFailed:
         if not chosen.indexes:
             raise
-        return resolve(chosen.requirements, platform, chosen.python, own.adding(chosen.indexes).for_uv())
+        return resolve(chosen.requirements, platform, chosen.python, own.adding(chosen.indexes).for_uv(), *narrowed)
 
 
-def resolve(wanted: Sequence[str], platform: str, python: str, variables: Mapping[str, str]) -> list[Wheel]:
-    """The wheels that `wanted` comes to; EnvironmentFailed with uv's complaint. `variables` set uv up."""
+def resolve(
+    wanted: Sequence[str],
+    platform: str,
+    python: str,
+    variables: Mapping[str, str],
+    sdists: Sequence[str] = (),
+    hashes: Mapping[str, Sequence[str]] = ANY,
+) -> list[Wheel]:
+    """The wheels that `wanted` comes to, and the source distributions of `sdists`; of a package that `hashes` names,
+    only those files count. EnvironmentFailed with uv's complaint. `variables` set uv up.
+    """
     uv = shutil.which("uv")
     if uv is None:
         raise EnvironmentFailed("uv is not on the PATH: the package index cannot be asked (pip install uv)")
-    command = [uv, *RESOLVE, "--quiet", "--no-python-downloads"]
+    command = [uv, *RESOLVE, "--quiet", "--no-python-downloads", *from_sdists(sdists)]
     command += ["--python-version", python, "--python-platform", platform]
     try:
         done = subprocess.run(
@@ -60,4 +70,4 @@ def resolve(wanted: Sequence[str], platform: str, python: str, variables: Mappin
         raise EnvironmentFailed(f"the package index did not answer within {_LIMIT_S} s") from e
     if done.returncode != 0:
         raise EnvironmentFailed(f"uv: {plain(done.stderr)}")
-    return from_pylock(done.stdout)
+    return from_pylock(done.stdout, hashes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.config.runbook import Runbook, Stage, named_paths, named_programs
 from orchestrator.shared.globs import matcher
-from orchestrator.shared.plan import Ancestry, Submodule
+from orchestrator.shared.plan import Ancestry, CommitParts, Submodule
 from orchestrator.shared.text import with_commit
 
 _TREE = "{tree}"
@@ -26,6 +27,17 @@ class Tree:
     dirty: bool
     files: frozenset[str]
     ancestry: Ancestry = field(default_factory=lambda: Ancestry(objects="", tags={}))
+
+    @property
+    def parts(self) -> CommitParts:
+        """As a pod is told of it."""
+        return CommitParts(
+            commit=self.commit,
+            commit_object=base64.b64encode(self.commit_object).decode(),
+            ancestry=self.ancestry,
+            tree=self.tree,
+            submodules=list(self.submodules),
+        )
 
     def has(self, path: str) -> bool:
         """Whether `path` is a file or a directory of the tree."""

@@ -128,11 +128,7 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         nonce=secrets.token_hex(8),
         pod=pod.name,
         who=who(),
-        commit=tree.commit,
-        commit_object=base64.b64encode(tree.commit_object).decode(),
-        ancestry=tree.ancestry,
-        tree=tree.tree,
-        submodules=list(tree.submodules),
+        **tree.parts,
         dirty=tree.dirty,
         runbook=work.origin,
         requires=list(runbook.requires),
@@ -146,11 +142,11 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         limit=work.limit,
         estimate=estimate(stages, work.history, pod.cost_per_hour),
         sabotage=work.sabotage,
+        command=work.command,
     )
-    if work.command:
-        plan["command"] = True
     _refuse_exposed(plan, variables.values())
-    return {**plan, "run_id": f"{moment.strftime(_STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"}
+    plan["run_id"] = f"{moment.strftime(_STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"
+    return plan
 
 
 def do_the_same(one: Plan, other: Plan) -> bool:

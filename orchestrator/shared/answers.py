@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 
-from orchestrator.shared.plan import Environment
+from orchestrator.shared.plan import Environment, Layer
 
 RunState = Literal["running", "ended", "lost"]
 """Of a run: lost if its agent died before its end."""
@@ -190,10 +190,14 @@ class _BuildState(TypedDict):
 
 
 class BuildProgress(_BuildState, total=False):
-    """`offset` is how much of the progress was told; `error` why it failed, `lacks` what it needs to be carried."""
+    """`offset` is how much of the progress was told; `error` why it failed, `lacks` what it needs to be carried,
+    `requires` what the build of a layer's `project` needs beside what it was given.
+    """
 
     error: str
     lacks: Literal["uv"]
+    project: str
+    requires: List[str]
 
 
 class EnvironmentReady(TypedDict):
@@ -222,6 +226,20 @@ class Environments(TypedDict):
 
 
 EnvironmentFound = Union[EnvironmentReady, EnvironmentNot]
+
+
+class BuiltLayer(Layer):
+    """`requires` are the requirements of its projects, by path."""
+
+    requires: Dict[str, List[str]]
+
+
+class LayerReady(TypedDict):
+    state: Literal["ready"]
+    layer: BuiltLayer
+
+
+LayerFound = Union[LayerReady, EnvironmentNot]
 
 
 class RemovedItem(TypedDict):

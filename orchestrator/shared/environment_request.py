@@ -31,9 +31,7 @@ class AskedWheel(TypedDict):
     source: Optional[AskedSource]
 
 
-class Asked(TypedDict):
-    """What makes it this environment and no other, and the disk that it takes."""
-
+class _Asked(TypedDict):
     format: int
     profile: Optional[str]
     python: AskedPython
@@ -43,6 +41,16 @@ class Asked(TypedDict):
     pins: Dict[str, str]
     cuda: Optional[str]
     disk_bytes: int
+
+
+class Asked(_Asked, total=False):
+    """What makes it this environment and no other, and the disk that it takes.
+
+    `sdists` are packages that may be built from source, `hashes` the only ones that a locked package may have.
+    """
+
+    sdists: List[str]
+    hashes: Dict[str, List[str]]
 
 
 class Means(TypedDict, total=False):

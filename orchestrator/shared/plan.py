@@ -95,6 +95,16 @@ class Ancestry(TypedDict):
     tags: Dict[str, str]
 
 
+class CommitParts(TypedDict):
+    """A commit as a pod is told of it: `submodules` and `ancestry` are what makes its .git."""
+
+    commit: str
+    commit_object: str
+    ancestry: Ancestry
+    tree: str
+    submodules: List[Submodule]
+
+
 class _Origin(TypedDict):
     name: str
     source: Literal["repository", "packaged", "file"]
@@ -111,8 +121,21 @@ class RunbookOrigin(_Origin, total=False):
     instead_of: str
 
 
+class Layer(TypedDict):
+    """The repository's own installation over an environment: a thin one below `root`, built from `tree`, with what it
+    brings as `packages`.
+    """
+
+    key: str
+    root: str
+    python: str
+    tree: str
+    packages: Dict[str, str]
+
+
 class Environment(TypedDict, total=False):
-    """Where the stages' packages are: a managed environment below `root`, or the pod's own Python as it is.
+    """Where the stages' packages are: a managed environment below `root`, or the pod's own Python as it is, and over it
+    the `layer`, if the runbook has one.
 
     Undecided until a pod was asked, which took `setup_seconds`, a build included. `torch_cuda` is torch's CUDA runtime;
     `lock` is the whole lock's text.
@@ -131,6 +154,7 @@ class Environment(TypedDict, total=False):
     lock: str
     lock_sha256: str
     setup_seconds: float
+    layer: Layer
 
 
 class Changed(TypedDict):
@@ -187,18 +211,13 @@ class Estimate(_Estimate, total=False):
     stages: Dict[str, float]
 
 
-class _Plan(TypedDict):
+class _Plan(CommitParts):
     format: int
     run_id: str
     created: str
     nonce: str
     pod: str
     who: str
-    commit: str
-    commit_object: str
-    ancestry: Ancestry
-    tree: str
-    submodules: List[Submodule]
     dirty: bool
     runbook: RunbookOrigin
     requires: List[str]

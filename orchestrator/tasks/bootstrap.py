@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,19 @@ from packaging.utils import canonicalize_name
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.config.variables import values_of
-from orchestrator.errors import EnvironmentFailed
-from orchestrator.pairing.choose import FLASH, SYSTEM, Environment, Facts, Gpu, Interpreter, choose, parse_requirement
+from orchestrator.errors import EnvironmentFailed, InputError
+from orchestrator.pairing.choose import (
+    FLASH,
+    SYSTEM,
+    Environment,
+    Facts,
+    Gpu,
+    Interpreter,
+    choose,
+    is_python,
+    parse_requirement,
+)
+from orchestrator.pairing.markers import applies
 from orchestrator.pairing.table import table
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts, capability
@@ -38,6 +49,7 @@ from orchestrator.ui import Progress
 _POLL_S = 10.0
 _ANSWER_S = 60.0
 _BUILDS = 3
+_LOG = "build"  # the phase whose lines are a build's log
 # flash-attn compiles for 45 minutes and more, and for many hours where there are few cores.
 SOURCE_BUILD_S = 7200.0
 _COMPILERS = ("gcc", "cc", "clang")
@@ -62,14 +74,20 @@ class Options:
 
 
 def bootstrap(
-    agent: Agent, facts: PodFacts, spec: EnvironmentSpec, progress: Progress, options: Options | None = None
+    agent: Agent,
+    facts: PodFacts,
+    spec: EnvironmentSpec,
+    progress: Progress,
+    options: Options | None = None,
+    asked: Iterable[str] = (),
 ) -> PlannedEnvironment:
     """The plan's `environment`: the environment for `spec` on the pod, built if it is not there or was changed.
 
+    Of the pod's own Python it says which versions it has of what is in `spec`, and of the packages `asked`.
     Raises EnvironmentFailed when none fits or it cannot be built, InputError for a pin or requirement that cannot be.
     """
     if is_system(agent.pod, spec):
-        return _system(agent, spec)
+        return _system(agent, spec, asked)
     options = options or Options()
     chosen = explain(agent, facts, spec, options)
     for line in chosen.reasons:
@@ -78,15 +96,30 @@ def bootstrap(
     found = _find(agent, request)
     if options.source_build and found["state"] == "ready" and _lacking(chosen, found["environment"]):
         request["fresh"] = True
-    if found["state"] == "changed":
-        progress.warn(f"pod {agent.pod.name!r}: {plain(found['reason'], 1000)}; it is rebuilt")
-    if found["state"] == "ready" and not request["fresh"]:
-        environment = found["environment"]
-    else:
-        environment = _build(agent, facts, request, progress)
+    environment = _as_found(agent, facts, request, found, progress)
     for note in environment["notes"]:
         progress.warn(note)
     return environment
+
+
+def bootstrap_tools(
+    agent: Agent, facts: PodFacts, over: PlannedEnvironment, wanted: Sequence[str], progress: Progress, options: Options
+) -> PlannedEnvironment:
+    """An environment of the same Python as `over` for the requirements `wanted` of a build."""
+    minor = ".".join(over["python_version"].split(".")[:2])
+    chosen = Environment(None, minor, over["python"], tuple(sorted(set(wanted))))
+    request: EnvironmentRequest = {**chosen.request(), **_how(agent, options)}
+    return _as_found(agent, facts, request, _find(agent, request), progress)
+
+
+def _as_found(
+    agent: Agent, facts: PodFacts, request: EnvironmentRequest, found: EnvironmentFound, progress: Progress
+) -> PlannedEnvironment:
+    if found["state"] == "changed":
+        progress.warn(f"pod {agent.pod.name!r}: {plain(found['reason'], 1000)}; it is rebuilt")
+    if found["state"] == "ready" and not request["fresh"]:
+        return found["environment"]
+    return _build(agent, facts, request, progress)
 
 
 def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
@@ -98,10 +131,19 @@ def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Optio
         from_source=known.from_source or options.source_build,
         managed=known.managed and not (options.wheelhouse or options.offline),
     )
+    _require_python(known, spec, pod)
     try:
         return choose(table(), known, spec, pod.environment)
     except EnvironmentFailed as e:
         raise EnvironmentFailed(f"pod {pod.name!r}: {e}") from e
+
+
+def _require_python(known: Facts, spec: EnvironmentSpec, pod: Pod) -> None:
+    """InputError for a lock that is for none of the pod's Pythons."""
+    wanted = spec.python if spec.lock else None
+    if wanted and not known.managed and not any(is_python(python.minor, wanted) for python in known.pythons):
+        have = listing(python.version for python in known.pythons) or "none"
+        raise InputError(f"environment: lock: {spec.lock} is for Python {wanted}, and pod {pod.name!r} has {have}")
 
 
 def _lacking(chosen: Environment, environment: PlannedEnvironment) -> list[str]:
@@ -161,29 +203,36 @@ def _find(agent: Agent, request: EnvironmentRequest) -> EnvironmentFound:
 
 def _build(agent: Agent, facts: PodFacts, request: EnvironmentRequest, progress: Progress) -> PlannedEnvironment:
     """Start the build, or join the one under way, and wait for its end; a pod that has not got uv is brought it."""
-    carried = False
     for _ in range(_BUILDS):
-        started = agent.call(
-            BuildStarted, "env", "build", "--workdir", agent.workdir, input=json.dumps(request).encode()
-        )
-        if not started["started"]:
-            progress.say("the same environment is being built for someone else: waiting for it")
-        ended = _Watch(agent, started["job"], progress).to_end()
+        ended = built(agent, facts, "build", request, "environment", progress)
         if ended["state"] == "failed":
-            failed = f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}"
-            if ended.get("lacks") != "uv" or carried:
-                raise EnvironmentFailed(failed)
-            try:
-                carry_uv(agent, facts, progress)
-            except EnvironmentFailed as e:
-                raise EnvironmentFailed(f"{failed}; and {e}: install uv on the pod (pip install uv)") from e
-            carried = True
-            continue
+            raise EnvironmentFailed(f"pod {agent.pod.name!r}: environment: {plain(ended['error'], 2000)}")
         found = _find(agent, request)
         if found["state"] == "ready":
             return found["environment"]
         progress.say("the build was cut off: starting it again")
     raise EnvironmentFailed(f"pod {agent.pod.name!r}: the build of the environment was cut off {_BUILDS} times")
+
+
+def built(
+    agent: Agent, facts: PodFacts, verb: str, request: Mapping[str, object], what: str, progress: Progress
+) -> BuildProgress:
+    """Start what the agent's `env VERB` builds, or join it, and wait for its end; how it ended."""
+    carried = False
+    while True:
+        asked = json.dumps(request).encode()
+        started = agent.call(BuildStarted, "env", verb, "--workdir", agent.workdir, input=asked)
+        if not started["started"]:
+            progress.say(f"the same {what} is being built for someone else: waiting for it")
+        ended = _Watch(agent, started["job"], what, progress).to_end()
+        if ended["state"] != "failed" or ended.get("lacks") != "uv" or carried:
+            return ended
+        try:
+            carry_uv(agent, facts, progress)
+        except EnvironmentFailed as e:
+            failed = f"pod {agent.pod.name!r}: {what}: {plain(ended['error'], 2000)}"
+            raise EnvironmentFailed(f"{failed}; and {e}: install uv on the pod (pip install uv)") from e
+        carried = True
 
 
 @dataclass
@@ -192,6 +241,7 @@ class _Watch:
 
     agent: Agent
     job: str
+    what: str
     progress: Progress
     offset: int = 0
     phase: str = ""
@@ -222,20 +272,20 @@ class _Watch:
         text = plain(line["text"])
         if line["phase"] != self.phase:
             self.phase = line["phase"]
-            self.progress.say(f"environment: {text}")
+            self.progress.say(f"{self.what}: {text}")
+        elif self.phase == _LOG:
+            self.progress.say(f"  {text}")
         else:
             self.progress.detail(text)
-        self.progress.busy(f"environment · {self.phase} · {seconds(float(line['t']))} · {text}")
+        self.progress.busy(f"{self.what} · {self.phase} · {seconds(float(line['t']))} · {text}")
 
 
-def _system(agent: Agent, spec: EnvironmentSpec) -> PlannedEnvironment:
+def _system(agent: Agent, spec: EnvironmentSpec, asked: Iterable[str]) -> PlannedEnvironment:
     """The pod's own Python with what it has; EnvironmentFailed for what is missing or another version."""
     wanted = [parse_requirement(text) for text in (*spec.requires, *spec.extra)]
-    names = {canonicalize_name(r.name) for r in (*wanted, *map(parse_requirement, spec.optional))}
-    python = ["--python", agent.python] if agent.pod.python else []
-    found = agent.call(PlannedEnvironment, "env", "system", *python, *sorted({*names, *_ALWAYS_ASKED}))
-    packages = found["packages"]
-    lacking = [str(r) for r in wanted if not _meets(packages.get(canonicalize_name(r.name)), r)]
+    names = (r.name for r in (*wanted, *map(parse_requirement, spec.optional)))
+    found = system_packages(agent, [*names, *asked])
+    lacking = [str(r) for r in wanted if not meets(found, r)]
     if lacking:
         raise EnvironmentFailed(
             f"pod {agent.pod.name!r}: its own Python {found['python']} does not have {listing(lacking)}: "
@@ -244,5 +294,17 @@ def _system(agent: Agent, spec: EnvironmentSpec) -> PlannedEnvironment:
     return found
 
 
-def _meets(version: str | None, wanted: Requirement) -> bool:
+def system_packages(agent: Agent, names: Iterable[str]) -> PlannedEnvironment:
+    """The pod's own Python, with what it has of these packages and of some that always matter."""
+    python = ["--python", agent.python] if agent.pod.python else []
+    asked = sorted({*map(canonicalize_name, names), *_ALWAYS_ASKED})
+    found: PlannedEnvironment = agent.call(PlannedEnvironment, "env", "system", *python, *asked)
+    return found
+
+
+def meets(environment: PlannedEnvironment, wanted: Requirement, extra: str = "") -> bool:
+    """Whether what is installed there fulfils the requirement, or need not."""
+    version = environment["packages"].get(canonicalize_name(wanted.name))
+    if not applies(wanted, environment.get("python_version", ""), extra=extra):
+        return True
     return version is not None and wanted.specifier.contains(version, prereleases=True)

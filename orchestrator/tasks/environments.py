@@ -9,6 +9,8 @@ from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import Environments, EnvironmentSummary
 from orchestrator.shared.plan import Environment
 from orchestrator.tasks.bootstrap import Options, bootstrap, explain, is_system
+from orchestrator.tasks.layers import asked_of_system, tools_of
+from orchestrator.tasks.needs import Needs
 
 _SHOWN = (
     "kind",
@@ -39,10 +41,13 @@ class Reasons(_Why, total=False):
     wheels: list[str]
 
 
-def set_up(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
-    """Bootstrap the pod for `spec`; what is there now."""
+def set_up(session: PodSession, needs: Needs, options: Options | None = None) -> Environment:
+    """Bootstrap the pod for `needs`, and for the builds over it; what is there now."""
+    options = options or Options()
     with session.open() as agent:
-        environment = bootstrap(agent, session.facts(agent), spec, session.progress, options)
+        facts = session.facts(agent)
+        environment = bootstrap(agent, facts, needs.spec, session.progress, options, asked_of_system(needs))
+        tools_of(agent, facts, needs, environment, session.progress, options)
     return cast(Environment, {name: value for name, value in environment.items() if name in _SHOWN})
 
 

@@ -9,15 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from orchestrator.config.inventory import Pod
-from orchestrator.config.runbook import (
-    EnvironmentSpec,
-    Limits,
-    Runbook,
-    RunbookFile,
-    Stage,
-    find_runbook,
-    own_runbooks,
-)
+from orchestrator.config.runbook import Limits, Runbook, RunbookFile, Stage, find_runbook, own_runbooks
 from orchestrator.config.variables import Variables
 from orchestrator.errors import InputError, Together
 from orchestrator.git.ancestry import ancestry_of
@@ -31,6 +23,7 @@ from orchestrator.plan.plan import Capabilities, Mutation, Place, Work, make_pla
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.store.history import history
 from orchestrator.tasks.mutants import find_mutants
+from orchestrator.tasks.needs import Needs, find_needs
 from orchestrator.text import listing
 from orchestrator.ui import Progress
 
@@ -70,6 +63,7 @@ class Request:
     contents: Contents
     dirty: list[str]
     file: RunbookFile
+    needs: Needs
     artifacts: Path
     variables: Mapping[str, Variables]
     limit: RunLimit | None
@@ -132,7 +126,7 @@ class Request:
 
     def preview(self) -> Plan:
         """The plan as the inventory's promises make it, without contacting the pod (--dry-run)."""
-        spec = self.runbook.environment
+        spec = self.needs.spec
         named = frozenset((*spec.requires, *spec.optional, *spec.extra))
         have = Capabilities(sm=_ANY_SM if self.pod.gpu else None, packages=named)
         return make_plan(self.work, Place({"kind": "undecided"}, have, {}, self.pod.workdir))
@@ -165,15 +159,17 @@ def find(asked: Asked) -> Request:
         file = steps.attempt(lambda: find_runbook(asked.runbook or default_runbook(pod, root), root))
     if file and asked.command:
         file = replace(file, document=replace(file.document, value=_only(asked.command, file.runbook)))
-    if file and pod:
-        steps.attempt(lambda: require_possible(table(), file.runbook.environment, pod.environment))
+    needs = steps.attempt(lambda: _needs(file, repo, revision)) if file and repo and revision else None
+    if needs and pod:
+        steps.attempt(lambda: require_possible(table(), needs.spec, pod.environment))
     variables = steps.attempt(lambda: variables_of(file.runbook, pod)) if file and pod else None
     mutants: Mapping[str, Mutation] = {}
     sabotage = asked.sabotage and not asked.command
     if repo and revision and file and sabotage:
         mutants = steps.attempt(lambda: find_mutants(repo, revision.commit, file)) or {}
     steps.finish()
-    assert pod and repo and revision and contents and file and variables is not None  # each that failed has said so
+    # Each that failed has said so.
+    assert pod and repo and revision and contents and file and needs and variables is not None
     request = Request(
         pod=pod,
         repo=repo,
@@ -181,6 +177,7 @@ def find(asked: Asked) -> Request:
         contents=contents,
         dirty=repo.dirty(),
         file=file,
+        needs=needs,
         artifacts=asked.artifacts or repo.root / "artifacts",
         variables=variables,
         limit=limit,
@@ -199,18 +196,31 @@ def _only(command: Sequence[str], runbook: Runbook) -> Runbook:
     return runbook.model_copy(update={"requires": [], "stages": [stage]})
 
 
-def needs_of(pod: Pod, folder: Path, runbook: str | None) -> EnvironmentSpec:
-    """What the runbook needs that a validation from `folder` would use; a packaged one, where there is none. InputError
-    for an environment that cannot be.
+def needs_of(pod: Pod, folder: Path, runbook: str | None) -> Needs:
+    """What the runbook needs that a validation of HEAD from `folder` would use; a packaged one, where there is none.
+    InputError for an environment that cannot be.
     """
     try:
-        root = Repository.open(folder).root
+        repo = Repository.open(folder)
     except InputError:
-        root = folder
+        read, root, commit = (lambda path: _content(folder / path)), folder, ""
+    else:
+        read, root, commit = (lambda path: repo.blob_at("HEAD", path)), repo.root, "HEAD"
     name = runbook or pod.runbook or _own_default(pod, root) or _usual(pod)
-    spec = find_runbook(name, root).runbook.environment
-    require_possible(table(), spec, pod.environment)
-    return spec
+    needs = find_needs(find_runbook(name, root).runbook, read, commit)
+    require_possible(table(), needs.spec, pod.environment)
+    return needs
+
+
+def _needs(file: RunbookFile, repo: Repository, revision: Revision) -> Needs:
+    return find_needs(file.runbook, lambda path: repo.blob_at(revision.commit, path), revision.commit)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def default_runbook(pod: Pod | None, root: Path) -> str:

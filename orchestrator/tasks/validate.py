@@ -18,9 +18,9 @@ from orchestrator.shared.answers import Holder
 from orchestrator.shared.plan import Changed, Environment, Machine, Plan
 from orchestrator.store import launches, machines
 from orchestrator.store.run_directory import RunDirectory
-from orchestrator.tasks.bootstrap import bootstrap
 from orchestrator.tasks.follow import Choice, bring_home, directory, plan_on_pod
 from orchestrator.tasks.launch import launch
+from orchestrator.tasks.layers import environment_of
 from orchestrator.tasks.request import Request
 from orchestrator.text import seconds, size
 from orchestrator.ui import Progress
@@ -131,11 +131,13 @@ def _machine(pod: str, summary: Machine, progress: Progress) -> Machine:
 
 
 def _environment(request: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Environment:
-    """The runbook's environment; where the required device is missing, all is blocked and no environment is built."""
+    """The runbook's environment, with the commit's layer; where the required device is missing, all is blocked and
+    nothing is built.
+    """
     device = [condition for condition in request.runbook.requires if not condition.startswith("has:")]
     if unmet(device, Capabilities(sm=facts.sm, packages=frozenset())):
         return {"kind": "system", "python": agent.python, "packages": {}}
-    return bootstrap(agent, facts, request.runbook.environment, progress)
+    return environment_of(agent, facts, request.needs, request.work.tree.parts, progress)
 
 
 def _since(began: float) -> str:

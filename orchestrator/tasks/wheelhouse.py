@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypedDict
@@ -13,12 +18,15 @@ from orchestrator.pairing.choose import Environment
 from orchestrator.pairing.resolve import platform_of, resolve_environment
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.wheels.lockfile import Wheel
+from orchestrator.shared.plan import Environment as Planned
+from orchestrator.shared.wheels.lockfile import Wheel, canonical
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import NotThere
 from orchestrator.tasks.bootstrap import Options, explain
 from orchestrator.tasks.carry import fetch_uv
-from orchestrator.text import size
+from orchestrator.tasks.layers import build_requirements
+from orchestrator.tasks.needs import Installation
+from orchestrator.text import plain, size
 from orchestrator.ui import Progress
 
 _AT_ONCE = 4
@@ -33,8 +41,11 @@ class Wheelhouse(TypedDict):
     size: str
 
 
-def download(session: PodSession, spec: EnvironmentSpec, folder: Path) -> Wheelhouse:
-    """Fill `folder` with the wheels of the environment that fits the pod, and with uv for it; what it holds then.
+def download(
+    session: PodSession, spec: EnvironmentSpec, folder: Path, installations: Sequence[Installation] = ()
+) -> Wheelhouse:
+    """Fill `folder` with the wheels of the environment that fits the pod, of what the repository's own
+    `installations` are built with, and with uv; what it holds then.
 
     The pod is asked for its facts only. Files that are there are kept. EnvironmentFailed for what cannot be had.
     """
@@ -49,15 +60,44 @@ def download(session: PodSession, spec: EnvironmentSpec, folder: Path) -> Wheelh
         )
     platform = platform_of(facts.raw["arch"], glibc)
     settings = Settings.of(sys.executable)
-    wheels = resolve_environment(chosen, platform)
+    wheels = _with_tools(chosen, installations, platform)
     number = len(wheels) + len(chosen.wheels) + 1
     progress.say(f"{number} wheels for {platform}, Python {chosen.python}: {chosen.profile}")
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        files = list(pool.map(lambda wheel: _fetch(wheel, settings, folder, progress), wheels))
+        files = list(pool.map(lambda wheel: _fetch_wheel(wheel, settings, folder, progress), wheels))
     files += [*_fetch_extra(chosen, settings, folder, progress), fetch_uv(facts, folder, progress)]
     total = sum(file.stat().st_size for file in files)
     return {"wheelhouse": str(folder), "profile": chosen.profile, "wheels": len(files), "size": size(total)}
+
+
+def _with_tools(chosen: Environment, installations: Sequence[Installation], platform: str) -> list[Wheel]:
+    """The environment's wheels, and those of the build requirements that it lacks."""
+    wheels = resolve_environment(chosen, platform)
+    packages = {canonical(wheel.name): wheel.version for wheel in wheels}
+    over: Planned = {"kind": "managed", "python_version": chosen.python, "packages": packages}
+    for each in installations:
+        tools = tuple(build_requirements(each, over))
+        wheels += resolve_environment(Environment(None, chosen.python, None, tools), platform) if tools else []
+    return list({wheel.filename: wheel for wheel in wheels}.values())
+
+
+def _fetch_wheel(wheel: Wheel, settings: Settings, folder: Path, progress: Progress) -> Path:
+    """A wheel in `folder`; of a source distribution the one that is built from it here, if it is for any machine."""
+    if not wheel.is_sdist:
+        return _fetch(wheel, settings, folder, progress)
+    with tempfile.TemporaryDirectory() as place:
+        source = _fetch(wheel, settings, Path(place), progress)
+        command = ["uv", "build", "--wheel", "--quiet", "--out-dir", f"{place}/built", str(source)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, **settings.for_uv()}
+        )
+        if done.returncode != 0:
+            raise EnvironmentFailed(f"{wheel.name}: its wheel cannot be built: {plain(done.stderr)}")
+        built = next(Path(place, "built").glob("*.whl"))
+        if not built.name.endswith("-none-any.whl"):
+            raise EnvironmentFailed(f"{wheel.name}: what is built here, {built.name}, is for this machine only")
+        return Path(shutil.copy(built, folder / built.name))
 
 
 def _fetch(wheel: Wheel, settings: Settings, folder: Path, progress: Progress) -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import platform
+import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +41,40 @@ def make_wheel(
         for path, text in content.items():
             archive.writestr(zipfile.ZipInfo(path), text)
     return wheel
+
+
+_BACKEND = """
+import zipfile
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    info = "{module}-{version}.dist-info"
+    with zipfile.ZipFile(wheel_directory + "/{module}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr("{module}/__init__.py", "BUILT = True")
+        archive.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+        archive.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(info + "/RECORD", "{module}/__init__.py,,\\n" + info + "/METADATA,,\\n" + info + "/WHEEL,,\\n")
+    return "{module}-{version}-py3-none-any.whl"
+"""
+
+
+def make_sdist(folder: Path, name: str, version: str) -> Path:
+    """A source distribution in `folder` with a build system of its own."""
+    module = name.replace("-", "_")
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        f'[project]\nname = "{name}"\nversion = "{version}"\n',
+        "backend.py": _BACKEND.format(name=name, module=module, version=version),
+        "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{module}-{version}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in files.items():
+            entry = tarfile.TarInfo(f"{module}-{version}/{file}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path
 
 
 def make_uv_wheel(folder: Path, uv: Path, version: str = "99.0.0") -> Path:

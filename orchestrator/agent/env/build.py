@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import tempfile
@@ -38,6 +39,7 @@ _VERIFY_LIMIT_S = 900
 _COMPILE_LIMIT_S = 1800
 _VERIFIERS = ("verify.py", "triton_kernel.py")
 _GIB = 2**30
+_NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 # Packages carry templates and sources for other Pythons, which do not compile; and tests, which nobody imports.
 _COMPILE = """
 import compileall, pathlib, re, sys
@@ -147,6 +149,7 @@ class Builder:
         self._progress.enter("resolve", f"resolving with {means.uv.name}")
         wheels = self._resolve(means)
         self._refuse_cuda(wheels)
+        self._note_older(means, wheels)
         base = make_lockfile([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
         return make_lockfile([*base.wheels, *self._extra_wheels(means, base)], version, platform())
 
@@ -156,16 +159,46 @@ class Builder:
         requirements, indexes = self._request["requirements"], self._request["indexes"]
         if not requirements:
             return []
+        narrowed = self._request.get("sdists", ()), self._hashes(settings)
         try:
-            return uv.resolve(python, requirements, settings, self._progress)
+            return uv.resolve(python, requirements, settings, self._progress, *narrowed)
         except Failure as own:
             if not indexes or settings.cut_off:
                 raise
             self._progress.say(f"the pod's own package index does not have it all: adding {listing(indexes)}")
             try:
-                return uv.resolve(python, requirements, settings.adding(indexes), self._progress)
+                return uv.resolve(python, requirements, settings.adding(indexes), self._progress, *narrowed)
             except Failure as added:
                 raise Failure(f"{added}; and by the pod's own package index alone: {own}") from added
+
+    def _note_older(self, means: Means, wheels: Sequence[Wheel]) -> None:
+        """Say what came out older than the newest that was asked for, where that is for want of a wheel."""
+        uv, python, settings = means.uv, means.python, means.settings
+        free = [
+            text for text in self._request["requirements"] if canonical(_name_of(text)) not in self._request["pins"]
+        ]
+        if settings.cut_off or not free:
+            return
+        have = {canonical(wheel.name): wheel.version for wheel in wheels}
+        with contextlib.suppress(Failure):  # nothing of the environment depends on it
+            for name, newest in uv.newest(python, free, settings, self._progress).items():
+                lacking = self._without_wheel(means, f"{name}=={newest}") if have.get(name, newest) != newest else ()
+                if lacking:
+                    self._notes.append(
+                        f"{name} {have[name]} is installed, and not {newest}, the newest that is asked for: "
+                        f"{listing(lacking)} has no wheel; `sdists: [{', '.join(lacking)}]` has it built from source"
+                    )
+                    self._progress.say(self._notes[-1])
+
+    def _without_wheel(self, means: Means, requirement: str) -> list[str]:
+        """The packages that it cannot be had for: none, if it is something else that kept it from being taken."""
+        try:
+            means.uv.resolve(
+                means.python, [requirement], means.settings, self._progress, self._request.get("sdists", ())
+            )
+        except Failure as e:
+            return list(dict.fromkeys(_NO_WHEEL.findall(str(e))))
+        return []
 
     def _refuse_cuda(self, wheels: Sequence[Wheel]) -> None:
         found = cuda_packages(wheels)
@@ -176,7 +209,16 @@ class Builder:
             )
 
     def _with_hash(self, wheel: Wheel, settings: Settings) -> Wheel:
-        return hashed(wheel, settings.web(), self._store.downloads, self._progress)
+        found = hashed(wheel, settings.web(), self._store.downloads, self._progress)
+        known = self._hashes(settings).get(canonical(wheel.name))
+        if known is not None and found.sha256 not in known:
+            raise Failure(f"{wheel.filename} has a hash that the lock does not know")
+        return found
+
+    def _hashes(self, settings: Settings) -> Mapping[str, Sequence[str]]:
+        """Those that the lock knows; what a wheelhouse holds instead of a source distribution was built from that."""
+        built = set(map(canonical, self._request.get("sdists", ()))) if settings.cut_off else set()
+        return {name: known for name, known in self._request.get("hashes", {}).items() if name not in built}
 
     def _extra_wheels(self, means: Means, base: Lockfile) -> list[Wheel]:
         """Wheels outside the index; an optional one that cannot be had is left out, and that is noted.
@@ -226,10 +268,10 @@ class Builder:
         try:
             self._install_undamaged(means, lockfile, aside)
             self._progress.enter("compile", "compiling to bytecode")
-            _compile(aside, self._progress)
+            compile_bytecode(aside, self._progress)
             self._progress.enter("verify", "trying what was installed")
             verified = self._verify(aside, lockfile)
-            _move_scripts(aside, root)
+            move_scripts(aside, root)
             self._write_manifest(aside, means.uv, lockfile, verified)
             with self._unused(root):
                 self._store.discard(root)
@@ -327,17 +369,21 @@ def _ask_python(path: str) -> tuple[str, str]:
     return executable, version
 
 
+def _name_of(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
+
+
 def _files(entries: Sequence[tuple[str, str]]) -> str:
     return listing(file for _, file in entries)
 
 
-def _compile(root: Path, progress: Progress) -> None:
+def compile_bytecode(root: Path, progress: Progress) -> None:
     """Stages run with PYTHONDONTWRITEBYTECODE: without this, each would compile all that it imports."""
     command = [str(root / "bin" / "python"), "-I", "-c", _COMPILE, str(site_packages(root))]
     run(command, os.environ, progress, _COMPILE_LIMIT_S, answers=False)
 
 
-def _move_scripts(root: Path, target: Path) -> None:
+def move_scripts(root: Path, target: Path) -> None:
     """Scripts name the directory that they were installed in: make it `target`, beside it."""
     before, after = root.name.encode(), target.name.encode()
     for path in sorted((root / "bin").iterdir()):

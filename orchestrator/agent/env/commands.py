@@ -1,4 +1,6 @@
-"""The agent's commands about environments: check, build, wait, list, and what a system Python has."""
+"""The agent's commands about environments and the layers over them: check, build, wait, list, and what a system Python
+has.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env import lease
+from orchestrator.agent.env import layer, lease
 from orchestrator.agent.env.build import Builder
 from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.store import Store, find, identity
@@ -25,6 +27,7 @@ from orchestrator.agent.holds import Hold, gate
 from orchestrator.shared.environment_request import EnvironmentRequest
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import read_json, walk, write_atomically
+from orchestrator.shared.layer_request import LayerRequest
 from orchestrator.shared.locks import A_MOMENT_S, is_held, locked
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.wheels.lockfile import canonical
@@ -62,8 +65,27 @@ def build(argv: Sequence[str]) -> int:
     Prints {"job": id, "started": bool}; what becomes of it tells `env wait`.
     """
     options, request = _request(argv)
+    store, hold = Store(options.workdir), options.hold
+    return _start(store, identity(request), request, lambda progress: Builder(store, request, progress, hold).build())
+
+
+def find_layer(argv: Sequence[str]) -> int:
+    """`env layer --workdir W < request`: is there a whole layer for the request?"""
+    options, request = _request(argv)
+    return _say(layer.find(Store(options.workdir), request, options.hold))
+
+
+def build_layer(argv: Sequence[str]) -> int:
+    """`env build-layer --workdir W < request`: as `build`, of a layer."""
+    options, request = _request(argv)
     store = Store(options.workdir)
-    job = identity(request)
+    job = f"layer-{layer.key_of(request)}"
+    return _start(store, job, request, lambda progress: layer.LayerBuilder(store, request, progress).build())
+
+
+def _start(
+    store: Store, job: str, request: EnvironmentRequest | LayerRequest, build: Callable[[Progress], None]
+) -> int:
     folder = store.job(job)
     with contextlib.ExitStack() as stack:
         with gate(store.workdir, shared=True):  # who removes things knows from then on that something is built
@@ -77,7 +99,7 @@ def build(argv: Sequence[str]) -> int:
         with tempfile.TemporaryFile(dir=str(folder)) as room:
             room.write(bytes(_RESULT_BYTES))
         if not _detach():
-            _run_build(store, request, folder, options.hold)
+            _run_build(build, request, folder)
     return _say({"job": job, "started": True})
 
 
@@ -85,7 +107,8 @@ def wait(argv: Sequence[str]) -> int:
     """`env wait --workdir W JOB --offset N --wait S`: progress from byte N on, or the end, within S seconds.
 
     The end is told at once, progress at most once a second. Prints {"state", "offset", "progress"}; state is running,
-    built, failed (with "error", and "lacks": "uv" where that is all) or lost: its process died.
+    built, failed (with "error", and "lacks": "uv", or the "requires" of "project", where that is all) or lost: its
+    process died.
     """
     parser = _parser("env wait")
     parser.add_argument("job")
@@ -136,6 +159,8 @@ def system(argv: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "check": check,
     "build": build,
+    "layer": find_layer,
+    "build-layer": build_layer,
     "wait": wait,
     "list": list_,
     "system": system,
@@ -170,14 +195,16 @@ def _detach() -> bool:
     return False
 
 
-def _run_build(store: Store, request: EnvironmentRequest, folder: Path, hold: Hold) -> None:
+def _run_build(build: Callable[[Progress], None], request: EnvironmentRequest | LayerRequest, folder: Path) -> None:
     """In the detached process, to its end: whatever happens, a result is written."""
-    result = {"error": "the builder was ended"}
+    result: dict[str, Any] = {"error": "the builder was ended"}
     variables = request.get("variables", {})
     redactor = Redactor([(name, variables[name]) for name in request.get("secrets", ())])
     try:
-        Builder(store, request, Progress(folder / "progress.jsonl", redactor), hold).build()
+        build(Progress(folder / "progress.jsonl", redactor))
         result = {}
+    except layer.Lacks as e:
+        result = {"error": str(e), "project": e.project, "requires": e.requirements}
     except Failure as e:
         result = {"error": str(e), **({"lacks": "uv"} if isinstance(e, NoUv) else {})}
     except OSError as e:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.parser import BytesParser
 from pathlib import Path
 
 from orchestrator.shared.files import walk
@@ -31,6 +32,13 @@ def site_packages(root: Path) -> Path:
 def installed(root: Path) -> dict[str, str]:
     """Name -> version of every distribution, from the names of their dist-info directories."""
     return {name: version for name, version, _ in _distributions(site_packages(root))}
+
+
+def requirements(root: Path) -> dict[str, list[str]]:
+    """Name -> what each distribution says that it requires."""
+    texts = {name: (folder / "METADATA").read_bytes() for name, _, folder in _distributions(site_packages(root))}
+    said = {name: BytesParser().parsebytes(text, headersonly=True) for name, text in texts.items()}
+    return {name: message.get_all("Requires-Dist") or [] for name, message in said.items()}
 
 
 def differences(root: Path) -> list[tuple[str, str]]:

@@ -39,7 +39,10 @@ _COMPILERS = ("c++", "g++", "clang++")
 # ninja counts what it compiles: [12/72].
 _STEP = re.compile(r"^\[(\d+)/(\d+)\]")
 # As compilers and the kernel's out-of-memory killer say it.
-_ERROR = re.compile(r"(: |^)(fatal )?error: |\b(Killed|out of memory)\b")
+_ERROR = re.compile(
+    r"(: |^)(fatal )?error(\[\w+\])?: |^CMake Error|\bld(\.\w+)?: |undefined reference|\b(Killed|out of memory)\b"
+)
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(: .*)?")
 _ERRORS = 3
 _HEADER = "import os, sysconfig; print(os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h')))"
 
@@ -58,6 +61,14 @@ class Recipe:
     def key(self) -> str:
         parts = [self.name, self.version, sorted(self.variables.items()), self.python, platform(), self.torch]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_KEY_DIGITS]
+
+
+class NotCompiled(Failure):
+    """A compilation failed; `causes` are the compiler's own words, else the exception that ended it, if it had any."""
+
+    def __init__(self, sentence: str, errors: Sequence[str], raised: str | None) -> None:
+        super().__init__(": ".join([sentence, *errors]))
+        self.causes = [*errors] if errors or raised is None else [raised]
 
 
 class SourceBuild:
@@ -128,8 +139,8 @@ class SourceBuild:
         if (ask([self._means.python, "-I", "-c", _HEADER], _ASK_LIMIT_S) or "").strip() != "True":
             raise Failure(f"{recipe.name} cannot be compiled: {self._means.python} has no C headers (python3-dev)")
         cuda = self._request["cuda"]
-        home = {"CUDA_HOME": _toolkit(recipe.name, cuda)} if cuda else {}
-        jobs = max(1, min(machine.usable_cpus(), machine.usable_memory() // int(source["job_bytes"])))
+        home = {"CUDA_HOME": toolkit(recipe.name, cuda)} if cuda else {}
+        jobs = machine.jobs(int(source["job_bytes"]))
         (work / "tmp").mkdir()
         return {
             **os.environ,
@@ -156,15 +167,26 @@ class SourceBuild:
         command += ["--no-cache-dir", "--disable-pip-version-check", "--wheel-dir", str(result), str(archive)]
         jobs = variables["MAX_JOBS"]
         self._progress.enter("compile-source", f"compiling {recipe.name} {recipe.version}, {jobs} at a time")
-        reaper = Reaper(mark)
-        try:
-            with _News(self._progress, recipe.name, limit_s) as news:
-                run(command, {**variables, processes.MARK: mark}, news, limit_s, answers=False)
-        except Failure as e:
-            raise Failure(": ".join([str(e), *news.errors])) from e
-        finally:
-            end_marked(mark)  # ninja's compilers are in process groups of their own
-            reaper.dismiss()
+        compile_(command, {**variables, processes.MARK: mark}, self._progress, recipe.name, limit_s)
+
+
+def compile_(
+    command: Sequence[str], variables: Mapping[str, str], progress: Progress, name: str, limit_s: float
+) -> None:
+    """Run what compiles `name`, in processes that carry the mark in `variables`; none of them outlives this process.
+
+    NotCompiled says what the compiler complained of.
+    """
+    mark = variables[processes.MARK]
+    reaper = Reaper(mark)
+    try:
+        with _News(progress, name, limit_s) as news:
+            run(command, variables, news, limit_s, answers=False)
+    except Failure as e:
+        raise NotCompiled(str(e), news.errors, news.raised) from e
+    finally:
+        end_marked(mark)  # ninja's compilers are in process groups of their own
+        reaper.dismiss()
 
 
 class _News:
@@ -175,6 +197,7 @@ class _News:
         self._began = self._said = time.monotonic()
         self._step = ""
         self.errors: list[str] = []
+        self.raised: str | None = None
         self._over = threading.Event()
         self._beat = threading.Thread(target=self._tell, daemon=True)
 
@@ -182,8 +205,12 @@ class _News:
         step = _STEP.match(text)
         self._step = f"{step[1]} of {step[2]} files, " if step else self._step
         self._said = time.monotonic()
-        if len(self.errors) < _ERRORS and _ERROR.search(text):
+        if self.errors and self.errors[-1].endswith(":"):  # CMake says on the next line what is wrong
+            self.errors[-1] += f" {text}"
+        elif len(self.errors) < _ERRORS and _ERROR.search(text):
             self.errors.append(text)
+        if _RAISED.fullmatch(text):
+            self.raised = text
         self._progress.say(text)
 
     def __enter__(self) -> _News:
@@ -229,7 +256,7 @@ def _only_wheel(folder: Path, recipe: Recipe) -> Path:
     return wheels[0]
 
 
-def _toolkit(name: str, cuda: str) -> str:
+def toolkit(name: str, cuda: str) -> str:
     """The CUDA toolkit of torch's own major version; Failure if the pod has none."""
     nvcc = shutil.which("nvcc")
     usual = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and str(Path(nvcc).resolve().parents[1])]

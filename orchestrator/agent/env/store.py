@@ -7,6 +7,7 @@
 <workdir>/envs/.<key>.lease     taken by the runs that use the environment
 <workdir>/wheelhouses/*/        wheels that were carried here
 <workdir>/built/<recipe>/       wheels that were compiled here
+<workdir>/layers/<key>/         a repository's own installation over an environment; see layer.py
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from orchestrator.shared.query import ask
 from orchestrator.shared.text import listing
 
 # What a request is identified by: not where a Python or a wheel is found, but which.
-_IDENTITY = ("format", "requirements", "indexes", "pins", "cuda")
+_IDENTITY = ("format", "requirements", "indexes", "pins", "cuda", "sdists", "hashes")
 _ID_DIGITS = 16
 _ANSWER_S = 30
 
@@ -46,6 +47,7 @@ class Store:
         self.tools = self.workdir / "tools"
         self.cache = self.workdir / "cache"
         self.built = self.workdir / "built"
+        self.layers = self.workdir / "layers"
         self.downloads = self.cache / "wheels"
 
     @property
@@ -88,10 +90,10 @@ class Store:
 
     def discard(self, path: Path) -> None:
         """Remove a directory that nobody shall see half gone; what is left of an interrupted removal goes too."""
-        trash = self.root / f".trash-{os.getpid()}-{time.monotonic_ns()}"
+        trash = path.parent / f".trash-{os.getpid()}-{time.monotonic_ns()}"
         with contextlib.suppress(FileNotFoundError):
             path.rename(trash)
-        for left in self.root.glob(".trash-*"):
+        for left in path.parent.glob(".trash-*"):
             shutil.rmtree(left, ignore_errors=True)
 
 

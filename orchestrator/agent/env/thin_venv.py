@@ -37,6 +37,11 @@ class ThinVenv:
     def python(self) -> str:
         return str(self.bin / "python")
 
+    @property
+    def packages(self) -> Path:
+        """Its own, which come before those of the one below."""
+        return self.root / self._below.library
+
     def make(self, first: Sequence[str]) -> None:
         """Write it anew, without what anybody has installed into it; its Pythons begin with the lines `first`."""
         shutil.rmtree(self.root, ignore_errors=True)
@@ -53,10 +58,9 @@ class ThinVenv:
             self._link_shared()
         config = {"home": os.path.dirname(self._below.base), "include-system-site-packages": "true" if own else "false"}
         (self.root / "pyvenv.cfg").write_text("".join(f"{key} = {value}\n" for key, value in config.items()))
-        packages = self.root / self._below.library
-        packages.mkdir(parents=True)
-        below = [] if own else [f"import site; site.addsitedir({site!r})" for site in self._below.sites]
-        (packages / "nsa_pod.pth").write_text("".join(line + "\n" for line in [*first, *below]))
+        self.packages.mkdir(parents=True)
+        below = [] if own else [f"import site; site.addsitedir({site!r})" for site in self._below.linked_sites]
+        (self.packages / "nsa_pod.pth").write_text("".join(line + "\n" for line in [*first, *below]))
 
     def _link_shared(self) -> None:
         """What packages install beside themselves into their prefix, such as libraries and headers."""
@@ -72,7 +76,7 @@ class ThinVenv:
         """The program of the thin environment that stands for `program` of the one below; else `program`."""
         folder, name = os.path.split(program)
         here = self.bin / name
-        return str(here) if folder == self._below.bin and os.path.lexists(here) else program
+        return str(here) if folder in self._below.bins and os.path.lexists(here) else program
 
 
 def _names_of_python(below: Interpreter) -> set[str]:

@@ -16,7 +16,7 @@ from orchestrator.agent.env.store import Store
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.query import ask
 from orchestrator.shared.wheels import uv_wheel
-from orchestrator.shared.wheels.lockfile import RESOLVE, Lockfile, Wheel, from_pylock
+from orchestrator.shared.wheels.lockfile import ANY, RESOLVE, Lockfile, Wheel, canonical, from_pylock, from_sdists
 from orchestrator.shared.wheels.settings import Settings
 
 _RESOLVE_LIMIT_S = 1800
@@ -40,10 +40,28 @@ class Uv:
         command = ["venv", "--quiet", "--no-project", "--python", python, str(root)]
         self._run(command, Settings(), progress, _ASK_LIMIT_S)
 
-    def resolve(self, python: str, wanted: Sequence[str], settings: Settings, progress: Progress) -> list[Wheel]:
-        """The wheels that the requirements `wanted` come to for `python`. Nothing is installed."""
+    def resolve(
+        self,
+        python: str,
+        wanted: Sequence[str],
+        settings: Settings,
+        progress: Progress,
+        sdists: Sequence[str] = (),
+        hashes: Mapping[str, Sequence[str]] = ANY,
+    ) -> list[Wheel]:
+        """The wheels that the requirements `wanted` come to for `python`, and the source distributions of `sdists`.
+
+        Of a package that `hashes` names, only those files count. Nothing is installed.
+        """
         command = [*RESOLVE, "--no-header", "--no-annotate", "--python", python, *_offline(settings)]
-        return from_pylock(self._run(command, settings, progress, _RESOLVE_LIMIT_S, "\n".join(wanted)))
+        command += [] if settings.cut_off else from_sdists(sdists)
+        return from_pylock(self._run(command, settings, progress, _RESOLVE_LIMIT_S, "\n".join(wanted)), hashes)
+
+    def newest(self, python: str, wanted: Sequence[str], settings: Settings, progress: Progress) -> dict[str, str]:
+        """Name -> version of what `wanted` names, by itself: with a wheel or without, whatever that may need."""
+        command = ["pip", "compile", "-", "--no-deps", "--no-header", "--no-annotate", "--python", python]
+        said = self._run([*command, *_offline(settings)], settings, progress, _RESOLVE_LIMIT_S, "\n".join(wanted))
+        return {canonical(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", said)}
 
     def install(self, root: Path, lockfile: Path, settings: Settings, progress: Progress) -> None:
         """Install exactly the wheels of the lockfile, by their hashes."""
@@ -51,6 +69,12 @@ class Uv:
         command = ["pip", "install", "--no-deps", "--require-hashes", "--python", python, "-r", str(lockfile)]
         command += _offline(settings)
         self._run(command, settings, progress, _INSTALL_LIMIT_S)
+
+    def install_files(self, root: Path, wheels: Sequence[Path], progress: Progress) -> None:
+        """Install these wheels and nothing else; their files are shared with nobody."""
+        python = str(root / "bin" / "python")
+        command = ["pip", "install", "--no-deps", "--no-index", "--offline", "--no-cache", "--link-mode", "copy"]
+        self._run([*command, "--python", python, *map(str, wheels)], Settings(), progress, _INSTALL_LIMIT_S)
 
     def forget(self, packages: Sequence[str], progress: Progress) -> None:
         """Drop what the cache of unpacked wheels keeps of these packages."""

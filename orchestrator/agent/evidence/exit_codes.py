@@ -107,7 +107,7 @@ class Where(NamedTuple):
 
     tree: Path
     cwd: Path
-    programs: str
+    programs: Sequence[str]
 
 
 def read(folder: Path, argv: Sequence[str], where: Where, children: Iterable[Child]) -> Seen:
@@ -294,7 +294,7 @@ def _is_ours(command: str, program: str, where: Where) -> bool:
         return True
     if _PYTHON.fullmatch(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
         return True
-    if name and "/" not in name and os.path.isfile(os.path.join(where.programs, name)):
+    if name and "/" not in name and any(os.path.isfile(os.path.join(folder, name)) for folder in where.programs):
         return not _SHELL.fullmatch(name)
     return any(_is_file_of(where, word.strip("'\"")) for word in _WORD.findall(command)[:4])
 

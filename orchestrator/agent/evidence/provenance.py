@@ -65,13 +65,14 @@ class Seen:
 @dataclass(frozen=True)
 class Homes:
     """Folders where code may come from in a stage, its `tree` first. `built` is what the stage may have installed or
-    built itself, `prefixes` are those of the environment's interpreters over `base`, `others` have its packages and
-    programs; `libraries` are folders of shared objects, `blobs` the hashes of the commit's files, `sources` its Python
-    files by their names, as (path, hash).
+    built itself, `layer` what was installed for it from this very tree, and nothing else; `prefixes` are those of the
+    environment's interpreters over `base`, `others` have its packages and programs; `libraries` are folders of shared
+    objects, `blobs` the hashes of the commit's files, `sources` its Python files by their names, as (path, hash).
     """
 
     tree: str
     built: Sequence[str] = ()
+    layer: Sequence[str] = ()
     caches: Sequence[str] = ()
     prefixes: Sequence[str] = ()
     base: str = ""
@@ -88,10 +89,11 @@ class Origins:
         self._places = places
         self._cache = cache
         self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes())
-        prefixes = [str(places.venv), interpreter.prefix]
+        prefixes = [str(places.venv), *(each.prefix for each in interpreter.layers)]
         own = [f"{prefix}/{inner}" for prefix in prefixes for inner in ("lib", "lib64", "bin")]
         self._homes = Homes(
             tree=os.path.realpath(places.tree),
+            layer=_both_ways([interpreter.prefix] if interpreter.below else []),
             prefixes=_both_ways(prefixes),
             base=os.path.realpath(interpreter.base),
             others=_both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
@@ -119,7 +121,7 @@ class StageOrigins:
     def __init__(self, provided: Provided, homes: Homes) -> None:
         self._provided = provided
         self._homes = homes
-        self._near = (*homes.built, *homes.caches, homes.tree)
+        self._near = (*homes.built, *homes.layer, *homes.caches, homes.tree)
 
     @property
     def config(self) -> Dict[str, Sequence[str]]:
@@ -128,7 +130,7 @@ class StageOrigins:
         return {
             "tree": [homes.tree],
             "name": sorted(self._provided.names),
-            "home": [*homes.built, *homes.caches, *homes.others, *CODE_FOLDERS],
+            "home": [*homes.built, *homes.layer, *homes.caches, *homes.others, *CODE_FOLDERS],
             "prefix": homes.prefixes,
         }
 
@@ -165,7 +167,7 @@ class StageOrigins:
                 yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
 
     def _is_foreign(self, name: str, file: str) -> bool:
-        if not self._provided.holds(name):
+        if not self._provided.holds(name) or _is_below(file, self._homes.layer):
             return False
         made_of_tree = self._may_be_built(file) and _is_from_tree(name, file, self._homes)
         return not made_of_tree or _is_altered(name, file, self._homes)
@@ -176,6 +178,8 @@ class StageOrigins:
 
     def _counts_as_test(self, file: str) -> bool:
         """Tests count from the tree: installed from it, or copied as they are."""
+        if _is_below(file, self._homes.layer):
+            return True
         if not self._may_be_built(file):
             return False
         return entry_of(file)[1] in self._homes.blobs or _is_installed_from_tree(file, self._homes)

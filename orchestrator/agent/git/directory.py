@@ -14,7 +14,7 @@ from orchestrator.agent.git import packs
 from orchestrator.agent.git.index import index_of
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import snapshot
-from orchestrator.shared.plan import Plan
+from orchestrator.shared.plan import CommitParts
 from orchestrator.shared.tree import Manifest, entries, object_name, tree_objects
 
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
@@ -27,7 +27,7 @@ _REF = "ref: "
 class GitDirectory:
     """Of the tree at `root`, whose files are `manifest`; `store` has the objects."""
 
-    def __init__(self, root: Path, plan: Plan, manifest: Manifest, store: Path) -> None:
+    def __init__(self, root: Path, plan: CommitParts, manifest: Manifest, store: Path) -> None:
         """Failure if the plan's commit is not what it says."""
         self._root = root
         self._path = root / ".git"
@@ -71,7 +71,7 @@ class GitDirectory:
             files["packed-refs"] = "".join(f"{name} refs/tags/{tag}\n" for tag, name in sorted(self._tags.items()))
         return files
 
-    def _add_objects(self, plan: Plan) -> Dict[str, str]:
+    def _add_objects(self, plan: CommitParts) -> Dict[str, str]:
         """Bring commits, tags, trees and blobs into the store; the tags whose object is among them."""
         ancestry = plan.get("ancestry")
         tags = [packs.Object(k, c) for k, c in _unpacked(ancestry["objects"]) if k == "tag"] if ancestry else []
@@ -86,7 +86,7 @@ class GitDirectory:
         return {tag: name for tag, name in named if name in there and _TAG_NAME.fullmatch(tag)}
 
 
-def _commits(plan: Plan) -> Dict[str, bytes]:
+def _commits(plan: CommitParts) -> Dict[str, bytes]:
     """The commit objects of the plan by name, the run's own included; Failure if that is another than it says."""
     if not plan["commit_object"]:
         return {}

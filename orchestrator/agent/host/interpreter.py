@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import AbstractSet, Any, Iterable, Mapping
+from typing import AbstractSet, Any, Iterable, Mapping, Optional
 
 from orchestrator.agent.env import editable
 from orchestrator.agent.env.fingerprint import fingerprint, is_same, system_fingerprint
@@ -38,7 +39,8 @@ class Interpreter:
     `prefix` is where it is installed; `base` is the interpreter that a virtual environment links to, or the Python
     itself; `virtual` says which;
     `library` is where a prefix has its packages, relative to it; `sites` are the directories of what is installed, and
-    `editables` the folders outside of them to which editable installations lead.
+    `editables` the folders outside of them to which editable installations lead. Of the repository's own layer, `below`
+    is the environment that it lies over, whose `kind` and `root` it has.
     """
 
     python: str
@@ -52,14 +54,34 @@ class Interpreter:
     sites: tuple[str, ...]
     modules: frozenset[str]
     editables: tuple[str, ...] = ()
+    below: Optional[Interpreter] = None
 
     @property
     def bin(self) -> str:
         return os.path.dirname(self.python)
 
+    @property
+    def layers(self) -> tuple[Interpreter, ...]:
+        """Itself, and what it lies over."""
+        return (self, self.below) if self.below else (self,)
+
+    @property
+    def bins(self) -> tuple[str, ...]:
+        """Where its programs are, and those of what it lies over."""
+        return tuple(each.bin for each in self.layers)
+
+    @property
+    def linked_sites(self) -> tuple[str, ...]:
+        """The `sites` that another Python has to add to see what this one sees."""
+        reached = self.below.sites if self.below and self.below.virtual else ()
+        return tuple(site for site in self.sites if site not in reached)
+
     def fingerprint(self) -> str:
         """Of the files that are installed for it now."""
-        return fingerprint(Path(self.root)) if self.root else system_fingerprint(self.sites, self.editables)
+        if self.below is None:
+            return fingerprint(Path(self.root)) if self.root else system_fingerprint(self.sites, self.editables)
+        below = replace(self.below, editables=self.editables)
+        return _together(below.fingerprint(), fingerprint(Path(self.prefix)))
 
     def still(self, recorded: str) -> str | None:
         """Its fingerprint now, if what is installed is what had the fingerprint `recorded`; None if it is not."""
@@ -75,8 +97,14 @@ class Interpreter:
 
 
 def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpreter:
-    """Ask the environment's Python; `modules` are top-level names. Failure if it cannot be run."""
-    python = str(environment["python"])
+    """Ask the environment's Python, or its layer's; `modules` are top-level names. Failure if it cannot be run."""
+    found = _inspect(environment, str(environment["python"]), modules)
+    if "layer" not in environment:
+        return found
+    return replace(_inspect(environment, str(environment["layer"]["python"]), modules), below=found)
+
+
+def _inspect(environment: Mapping[str, Any], python: str, modules: Iterable[str]) -> Interpreter:
     try:
         done = subprocess.run(
             [python, "-I", "-c", _QUESTIONS, *sorted(set(modules))],
@@ -108,11 +136,21 @@ def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpret
 
 
 def recorded_fingerprint(interpreter: Interpreter) -> str | None:
-    """What a managed environment's env.json says its fingerprint was when it was built and verified."""
-    if interpreter.root is None:
-        return None
+    """What the manifests say its fingerprint was when it was built and verified; None of what was not built here."""
+    if interpreter.below:
+        below = replace(interpreter.below, editables=interpreter.editables)
+        layer = _recorded(Path(interpreter.prefix) / "layer.json")
+        return _together(recorded_fingerprint(below) or below.fingerprint(), layer)
+    return _recorded(Path(interpreter.root) / "env.json") if interpreter.root else None
+
+
+def _recorded(manifest: Path) -> str:
     try:
-        found = json.loads((Path(interpreter.root) / "env.json").read_bytes())["fingerprint"]
+        found = json.loads(manifest.read_bytes())["fingerprint"]
     except (OSError, ValueError, LookupError, TypeError) as e:
-        raise Failure(f"the environment {interpreter.root} has no readable env.json with a fingerprint") from e
+        raise Failure(f"the environment {manifest.parent} has no readable {manifest.name} with a fingerprint") from e
     return str(found)
+
+
+def _together(environment: str, layer: str) -> str:
+    return hashlib.sha256(f"{environment} {layer}".encode()).hexdigest()

@@ -80,6 +80,11 @@ def usable_memory() -> int:
     return min(free)
 
 
+def jobs(job_bytes: int) -> int:
+    """How many compilers may run at once, each of which takes so much memory."""
+    return max(1, min(usable_cpus(), usable_memory() // job_bytes))
+
+
 def _cpus() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 

@@ -41,7 +41,7 @@ class Commands:
             argv = prepare.with_pytest_options(argv, self.places.tree, folder / "junit.xml")
         planned = {name: self._fill(value) for name, value in stage["env"].items()}
         planned.update(self.secrets.of(stage["name"]))
-        bins = [str(self.venv.bin), self.interpreter.bin]
+        bins = [str(self.venv.bin), *self.interpreter.bins]
         env = stage_variables(planned, self.places, bins, tmp, self.cache)
         if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
             argv, env = exit_codes.recorded(argv, env, self.places, cwd, folder / exit_codes.REPORT)

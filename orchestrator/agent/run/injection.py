@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import pkgutil
+import shutil
 import subprocess
-from typing import Iterable, Mapping, Union
+from pathlib import Path
+from typing import Iterable, Mapping, Optional, Union
 
 from orchestrator.agent import injected
 from orchestrator.agent.env.thin_venv import ThinVenv
@@ -38,7 +40,7 @@ class Injection:
     """The injected package of one run, and the thin environment that each of its stages begins with."""
 
     def __init__(self, places: Layout, interpreter: Interpreter) -> None:
-        self._places = places
+        self._places, self._interpreter = places, interpreter
         self.venv = ThinVenv(places.venv, interpreter)
         package = places.injected / PACKAGE
         package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
@@ -54,6 +56,27 @@ class Injection:
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
         self.venv.make([_START.format(path=str(self._places.injected), package=PACKAGE)])
+
+    @property
+    def has_layer(self) -> bool:
+        """Whether the repository itself is installed."""
+        return self._interpreter.below is not None
+
+    def shadow(self, path: str, original: Path) -> Optional[str]:
+        """Bring a copy of what the repository's own layer has installed of its file `path` into the thin environment,
+        to be changed; its path among the packages. None if the file, as `original`, was not installed.
+        """
+        if not self.has_layer or not original.is_file():
+            return None
+        site, content = Path(self._interpreter.prefix, self._interpreter.library), original.read_bytes()
+        parts = path.split("/")
+        for inner in ("/".join(parts[start:]) for start in range(len(parts))):
+            if (site / inner).is_file() and (site / inner).read_bytes() == content:
+                top = inner.partition("/")[0]
+                if (site / top).is_dir() and not (self.venv.packages / top).exists():
+                    shutil.copytree(site / top, self.venv.packages / top, ignore=shutil.ignore_patterns("__pycache__"))
+                return inner
+        return None
 
     def tell(self, stage: str, more: Mapping[str, Union[str, Iterable[str]]]) -> None:
         """Leave the configuration of `stage`, with what `more` says, for the injected modules."""

@@ -123,7 +123,7 @@ def _other_python(program: str, command: Command, interpreter: Interpreter, plac
     on_path = shutil.which(program, path=command.env["PATH"]) or ""
     path = os.path.normpath(command.cwd / program if "/" in program else on_path)
     found = (os.path.dirname(path), os.path.dirname(_starts_with(path)))
-    ours = {os.path.realpath(folder) for folder in (interpreter.bin, places.venv / "bin")}
+    ours = {os.path.realpath(folder) for folder in (*interpreter.bins, str(places.venv / "bin"))}
     if not ours.isdisjoint(map(os.path.realpath, found)):  # the python in it may be a link out
         return None
     return f"{program} is not the environment's: expected one in {interpreter.bin}"

@@ -117,7 +117,7 @@ def execute(
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     lock = Lock(run.places.workdir, {"holder": resumed_by or plan["who"], "since": now, "run_id": plan["run_id"]})
     try:
-        with lease.taken(_managed_root(plan["environment"])):
+        with lease.taken(_managed_root(plan["environment"])), lease.taken(_layer_root(plan)):
             if resumed_by is None:
                 journal, prepare_ground = _anew(run)
             else:
@@ -133,6 +133,14 @@ def execute(
 
 def _managed_root(environment: Mapping[str, Any]) -> Optional[Path]:
     return Path(environment["root"]) if environment["kind"] == "managed" else None
+
+
+def _layer_root(plan: Plan) -> Optional[Path]:
+    """Of the repository's own installation; Failure if it is one of another tree."""
+    layer = plan["environment"].get("layer")
+    if layer and layer["tree"] != plan["tree"]:
+        raise Failure(f"layer {layer['key']} was built from the tree {layer['tree']}, not from this commit's")
+    return Path(layer["root"]) if layer else None
 
 
 def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:

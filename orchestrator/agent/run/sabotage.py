@@ -31,6 +31,7 @@ from orchestrator.shared.text import plain
 from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
+_COMPILED = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".pyx", ".pxd", ".rs", ".f90")
 _FOLDER = "sabotage"
 _MAX_BYTES = 16 << 20
 _KEPT_LOG_BYTES = 64 << 10
@@ -155,9 +156,18 @@ class Sabotage:
         tmp.mkdir(parents=True, exist_ok=True)
         tree.copy(self._given, scratch.artifacts)
         _copy_tree(self._begun, self._places.tree)
+        self._injection.renew()
         for path, content in (wrong.mutant["files"] if wrong.mutant else {}).items():
             _put(self._places.tree, path, content)
-        self._injection.renew()
+            self._put_installed(path, content)
+
+    def _put_installed(self, path: str, content: Optional[str]) -> None:
+        """Make wrong what the repository's own layer has of the file; OSError where it has that compiled."""
+        inner = self._injection.shadow(path, self._begun / path)
+        if inner:
+            _put(self._injection.venv.packages, inner, content)
+        elif self._injection.has_layer and path.endswith(_COMPILED):
+            raise OSError(f"{path} is compiled into the repository's installation, which is not built again for it")
 
     def _run(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Ending:
         folder, limits = scratch.stage(stage["name"]), stage["limits"]

@@ -21,6 +21,9 @@ _LINE = re.compile(r"^(?P<name>\S+) @ (?P<url>\S+) --hash=sha256:(?P<sha256>[0-9
 # What comes with a CUDA build of torch and with no other.
 _CUDA_PACKAGE = re.compile(r"^(nvidia-.+|cuda-.+)$")
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)")
+_ARCHIVE = re.compile(r"\.(tar\.gz|tar\.bz2|tar\.xz|tgz|zip)$")
+ANY: Mapping[str, Sequence[str]] = {}
+"""Of every package, any file."""
 # uv's command that reads requirements and prints what `from_pylock` reads.
 RESOLVE = ("pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:")
 
@@ -39,7 +42,14 @@ class Wheel:
 
     @property
     def version(self) -> str:
+        if self.is_sdist:
+            return _ARCHIVE.sub("", self.filename).rpartition("-")[2]
         return self.filename.split("-")[1]
+
+    @property
+    def is_sdist(self) -> bool:
+        """Whether it is no wheel, but what one is built from."""
+        return _ARCHIVE.search(self.filename) is not None
 
     @property
     def path(self) -> Path | None:
@@ -118,26 +128,45 @@ def parse_lockfile(text: str, python: str, platform: str) -> Lockfile:
     return make_lockfile(wheels, python, platform)
 
 
-def from_pylock(text: str) -> list[Wheel]:
+def from_pylock(text: str, hashes: Mapping[str, Sequence[str]] = ANY) -> list[Wheel]:
     """The wheels of a pylock.toml (PEP 751) as uv writes it for one platform, the best of each package.
 
-    Failure for what is no such text, and for a package without a wheel.
+    Of a package that `hashes` names, only those files count. Failure for what is no such text, and for a package
+    without a wheel, unless uv was allowed to take its source distribution.
     """
     try:
-        return [_best(package) for package in tomli.loads(text).get("packages", ())]
+        return [_best(package, hashes) for package in tomli.loads(text).get("packages", ())]
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         raise Failure(f"uv's lockfile cannot be read: {type(e).__name__}: {e}") from e
 
 
+def from_sdists(names: Sequence[str]) -> list[str]:
+    """uv's arguments by which these packages are built from source."""
+    return [word for name in names for word in ("--no-binary", name)]
+
+
 def cuda_packages(lockfile: Sequence[Wheel]) -> list[str]:
     """Packages that only a CUDA build of torch brings."""
-    return [w.name for w in lockfile if _CUDA_PACKAGE.match(canonical(w.name))]
+    return [w.name for w in lockfile if is_cuda_package(w.name)]
 
 
-def _best(package: Mapping[str, Any]) -> Wheel:
-    wheels = [Wheel(package["name"], w["url"], w.get("hashes", {}).get("sha256")) for w in package.get("wheels", ())]
+def is_cuda_package(name: str) -> bool:
+    """Whether it comes with a CUDA build of torch."""
+    return _CUDA_PACKAGE.match(canonical(name)) is not None
+
+
+def _best(package: Mapping[str, Any], hashes: Mapping[str, Sequence[str]]) -> Wheel:
+    name = package["name"]
+    source = [package["sdist"]] if "sdist" in package else []
+    files = package.get("wheels") or source
+    wheels = [Wheel(name, file["url"], file.get("hashes", {}).get("sha256")) for file in files]
     if not wheels:
-        raise Failure(f"uv's lockfile has no wheel of {package['name']}")
+        raise Failure(f"uv's lockfile has no wheel of {name}")
+    known = hashes.get(canonical(name))
+    if known is not None:
+        wheels = [wheel for wheel in wheels if wheel.sha256 in (*known, None)]  # not told: its file does
+    if not wheels:
+        raise Failure(f"{name} {package.get('version')}: none of the files that fit has a hash that the lock knows")
     return max(wheels, key=_rank)
 
 

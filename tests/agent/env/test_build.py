@@ -26,7 +26,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lockfile import Lockfile
 from tests.support.env_pod import EnvPod, python, request
 from tests.support.web import served
-from tests.support.wheels import make_index, make_wheel
+from tests.support.wheels import make_index, make_sdist, make_wheel
 
 REAL = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or name.endswith("_PROXY")}
 
@@ -56,6 +56,37 @@ def test_the_lock_names_every_wheel_with_address_and_hash(pod: EnvPod, index: st
         match = re.fullmatch(r"\S+ @ file://(\S+\.whl) --hash=sha256:([0-9a-f]{64})", line)
         assert match and hashlib.sha256(Path(match[1]).read_bytes()).hexdigest() == match[2]
     assert hashlib.sha256(environment["lock"].encode()).hexdigest() == environment["lock_sha256"]
+
+
+def test_a_release_that_is_older_for_want_of_a_wheel_is_said_with_both_versions(
+    tmp_path: Path, agent: Path, uv: Path
+) -> None:
+    """hydra-core 0.11.3 was taken without a word: the newest needs a package that has only a source distribution."""
+    files = tmp_path / "files"
+    wheels = [
+        make_wheel(files, "hydra", "0.11"),
+        make_wheel(files, "hydra", "1.3", requires=["antlr==4.9"]),
+        make_wheel(files, "fixed", "1.0"),
+        make_wheel(files, "fixed", "2.0", requires=["hydra>=9"]),  # not for want of a wheel
+    ]
+    index = make_index(tmp_path / "simple", [*wheels, make_sdist(files, "antlr", "4.9")])
+    pod = EnvPod(tmp_path / "w", agent, uv, {"PIP_INDEX_URL": index})
+    environment = pod.build(request("hydra", "fixed"))
+    assert environment["packages"] == {"fixed": "1.0", "hydra": "0.11"}
+    assert environment["notes"] == [
+        "hydra 0.11 is installed, and not 1.3, the newest that is asked for: antlr has no wheel; `sdists: [antlr]` has "
+        "it built from source"
+    ]
+    built = pod.build(request("hydra", sdists=["antlr"]))
+    assert (built["packages"], built["notes"]) == ({"antlr": "4.9", "hydra": "1.3"}, [])
+    assert python(built, "import antlr; print(antlr.BUILT)") == "True"
+
+
+def test_a_package_that_a_lock_names_has_one_of_its_hashes(pod: EnvPod) -> None:
+    lines = [line for line in pod.build(request("part"))["lock"].splitlines() if line.startswith("part")]
+    known = lines[0].rpartition(":")[2]
+    assert pod.build(request("part==1.5", hashes={"part": ["0" * 64, known]}))["packages"] == {"part": "1.5"}
+    assert "has a hash that the lock knows" in pod.refused(request("part==1.5", hashes={"part": ["0" * 64]}))
 
 
 def test_console_scripts_work_where_the_environment_ends_up(pod: EnvPod) -> None:

@@ -175,7 +175,7 @@ def run(places: Layout, argv: list[str], **expect: Any) -> Done:
     env = {"PATH": f"{PYTHON}:{os.environ['PATH']}", "TMPDIR": str(places.run_dir.parents[2] / "tmp"), "LC_ALL": "C"}
     shells = exit_codes.recorded(argv, env, places, places.tree, folder / exit_codes.REPORT)
     done = subprocess.run(shells.argv, env=shells.env, cwd=places.tree, capture_output=True, text=True, timeout=30)
-    seen = exit_codes.read(folder, argv, exit_codes.Where(places.tree, places.tree, PYTHON), ())
+    seen = exit_codes.read(folder, argv, exit_codes.Where(places.tree, places.tree, [PYTHON]), ())
     for stream in ("stdout", "stderr"):
         (folder / stream).write_text(getattr(done, stream))
     record = blank([])
@@ -273,7 +273,7 @@ def test_without_a_bash_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.M
     places = Layout(tmp_path / "r")
     argv, env = exit_codes.recorded(["sh", "x.sh"], {"PATH": "/bin"}, places, tmp_path, tmp_path / "report")
     assert (argv, env) == (["sh", "x.sh"], {"PATH": "/bin"})
-    where = exit_codes.Where(tmp_path, tmp_path, PYTHON)
+    where = exit_codes.Where(tmp_path, tmp_path, [PYTHON])
     assert "not recorded of this sh" in str(exit_codes.read(tmp_path, argv, where, ()).unseen)
 
 

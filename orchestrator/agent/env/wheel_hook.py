@@ -1,0 +1,32 @@
+"""Builds the wheel of a project, in the Python that builds it, by what PEP 517 says of build backends.
+
+Its argument is a JSON object; the answer, {"wheel": NAME} or {"lacks": REQUIREMENTS}, is written to its `answer`. What
+is printed is the build's log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+
+
+def main() -> None:
+    with open(sys.argv[1], encoding="utf-8") as f:
+        asked = json.load(f)
+    os.chdir(asked["source"])
+    sys.path[:0] = [os.path.abspath(folder) for folder in asked["backend_path"]]
+    module, _, attributes = asked["backend"].partition(":")
+    backend = importlib.import_module(module)
+    for name in filter(None, attributes.split(".")):
+        backend = getattr(backend, name)
+    ask = getattr(backend, "get_requires_for_build_wheel", None)
+    lacks = [text for text in (ask() if ask else ()) if text not in asked["known"]]
+    said = {"lacks": lacks} if lacks else {"wheel": backend.build_wheel(asked["result"])}
+    with open(asked["answer"], "w", encoding="utf-8") as f:
+        json.dump(said, f)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Whether a requirement is one on a pod, which is Linux with CPython."""
+
+from __future__ import annotations
+
+from packaging.requirements import Requirement
+
+_LINUX = {
+    "os_name": "posix",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_python_implementation": "CPython",
+    "implementation_name": "cpython",
+}
+_USUAL_PYTHON = "3.12"
+_USUAL_MACHINE = "x86_64"
+
+
+def applies(requirement: Requirement, python: str = "", machine: str = "", extra: str = "") -> bool:
+    """Whether its marker holds for this Python ("3.12.4") and machine; where they are not known, for usual ones."""
+    version = python or _USUAL_PYTHON
+    own = {
+        "python_version": ".".join(version.split(".")[:2]),
+        "python_full_version": version,
+        "implementation_version": version,
+        "platform_machine": machine or _USUAL_MACHINE,
+        "extra": extra,
+    }
+    return requirement.marker is None or requirement.marker.evaluate({**_LINUX, **own})
