@@ -149,7 +149,7 @@ def _judge_stage(
         reason=judgement.reason,
         seconds=number(facts.get("seconds")),
         exit_code=facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
-        signal=facts["signal"] if facts.get("signal") in Signals.__members__ else None,
+        signal=next((name for name in Signals.__members__ if name == facts.get("signal")), None),
         notes=list(notes.of(facts, run, stage["name"], judgement.routes)),
         tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},

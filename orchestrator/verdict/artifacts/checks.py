@@ -217,7 +217,10 @@ def _sum(row: Row, spec: Mapping[str, Any]) -> Optional[Finding]:
     wrong = _not_finite(row, spec["sum"])
     if wrong:
         return wrong
-    total = math.fsum(number_in(row[name]) or 0 for name in spec["sum"])
+    try:
+        total = math.fsum(number_in(row[name]) or 0 for name in spec["sum"])
+    except OverflowError:
+        total = math.inf
     if abs(total - spec["near"]) <= spec["within"]:
         return None
     names = plain(" + ".join(spec["sum"]), 120)
