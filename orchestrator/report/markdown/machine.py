@@ -25,6 +25,7 @@ def where(result: Result, environment: EnvironmentRecord, directory: Path) -> st
         ("Since the last run there", _changed(environment)),
         ("Commit", f"`{result.commit}` (tree `{result.tree}`)"),
         ("Torch/Triton/CUDA", _versions(environment)),
+        ("Installed from this tree", _installed(environment)),
         ("Python", markdown(environment.get("python_version", "-"))),
         ("Runbook", _runbook(result)),
         ("Run", f"`{markdown(result.run_id)}`"),
@@ -100,6 +101,13 @@ def _versions(environment: EnvironmentRecord) -> str:
         return ", ".join(shown) or "-"
     runtime = environment.get("torch_cuda", "not recorded") or "none (CPU build)"
     return ", ".join([*shown, f"CUDA runtime {markdown(runtime)}"])
+
+
+def _installed(environment: EnvironmentRecord) -> str:
+    """The repository's own packages; nothing where it has none."""
+    layer = environment.get("layer")
+    packages = sorted(layer["packages"].items()) if layer else ()
+    return markdown(", ".join(f"{name} {version}" for name, version in packages))
 
 
 def _cost(environment: EnvironmentRecord, stages: Iterable[StageResult]) -> str:
