@@ -10,7 +10,6 @@ from pathlib import PurePosixPath
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from orchestrator.config.runbook import Runbook
 from orchestrator.config.survey import Survey
 
 NAME = "validate"
@@ -71,7 +70,7 @@ def _environment(found: Survey) -> Iterator[str]:
 
 
 def _installation(found: Survey) -> Iterator[str]:
-    if found.project is not None and "install" in Runbook.model_fields:
+    if found.project is not None:
         yield f"install: [{json.dumps(found.project or '.')}]      # built from the commit, over the environment"
     elif found.packages:
         folder = "/".join(filter(None, ("{tree}", found.project, found.source)))
