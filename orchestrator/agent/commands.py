@@ -1,4 +1,4 @@
-"""The agent's commands: each prints one JSON object, but for `tail` (bytes of the journal) and `send` (files)."""
+"""The agent's commands: each prints one JSON object, but for `tail` (bytes of the journal), `send` (files), `serve`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from typing import Any, Callable, Dict, List, Mapping
 
 from orchestrator.agent.holds import Hold
 from orchestrator.shared.failure import Failure
+from orchestrator.shared.files import write_atomically
 
 _POLL_S = 0.05
+_ALIVE_S = 1.0
+_RENEW_S = 60.0
+_DAY_S = 86400.0
 
 
 def main(argv: List[str]) -> int:
@@ -56,6 +60,24 @@ def _tree_hash(argv: List[str]) -> int:
     return _say({"tree": found, "files": len(manifest), "wrong": wrong})
 
 
+def _trees(argv: List[str]) -> int:
+    """The trees in the directory, the last made first, and whether that of --tree is there and what its name says."""
+    from orchestrator.shared import tree
+
+    parser = _parser("trees", "directory")
+    parser.add_argument("--tree", required=True)
+    parser.add_argument("--submodules", type=json.loads, default=[])
+    args = parser.parse_args(argv)
+    args.hold.take(_below(f"{args.directory}/{args.tree}"))
+    folder = Path(args.directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    _drop_leftovers(folder)
+    there = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    names = [entry.name for entry in sorted(there, key=_made, reverse=True)]
+    wrong = tree.wrong_hash(tree.scan(folder / args.tree), args.tree, args.submodules) if args.tree in names else None
+    return _say({"trees": names, "whole": args.tree in names and wrong is None})
+
+
 def _adopt_tree(argv: List[str]) -> int:
     from orchestrator.shared import tree
 
@@ -84,16 +106,20 @@ def _launch(argv: List[str]) -> int:
     """Start the agent of a run, detached from this connection; say its pid once it holds the pod's lock.
 
     With --resume-by, who asks, the run goes on where an agent that died had left off. On stdin come the values of the
-    secrets that the plan names, as JSON, if there are any.
+    secrets that the plan names, as JSON, if there are any; with --plan-bytes, the plan before them.
     """
     from orchestrator.agent.run import daemon, secret_values
 
     parser = _parser("launch", "run_dir")
     parser.add_argument("--resume-by")
     parser.add_argument("--max-disk", type=int)
+    parser.add_argument("--plan-bytes", type=int, default=0)
     args = parser.parse_args(argv)
     args.hold.take(_below(args.run_dir))
-    run_dir, secrets = _directory(args.run_dir), secret_values.read(sys.stdin.buffer.read())
+    given = sys.stdin.buffer.read()
+    if args.plan_bytes:
+        _write_plan(Path(args.run_dir), given[: args.plan_bytes], args.plan_bytes)
+    run_dir, secrets = _directory(args.run_dir), secret_values.read(given[args.plan_bytes :])
     said = daemon.start(run_dir, secrets, args.resume_by, daemon.Arrival(args.hold, args.max_disk))
     return _say(said, code=0 if "pid" in said else 1)
 
@@ -103,16 +129,16 @@ def _tail(argv: List[str]) -> int:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--limit", type=int, default=4 << 20)
+    parser.add_argument("--follow", action="store_true", help="go on for as long as the run's agent lives")
     args = parser.parse_args(argv)
     args.hold.take(_below(args.run_dir))
     path = _directory(args.run_dir) / "journal.jsonl"
+    if args.follow:
+        return _follow(path, args.offset, args.limit, args.hold)
     end = time.monotonic() + args.wait
     while not (path.exists() and path.stat().st_size > args.offset) and time.monotonic() < end:
         time.sleep(_POLL_S)
-    if path.exists():
-        with path.open("rb") as f:
-            f.seek(args.offset)
-            sys.stdout.buffer.write(f.read(args.limit))
+    sys.stdout.buffer.write(_read(path, args.offset, args.limit))
     return 0
 
 
@@ -128,6 +154,37 @@ def _log(argv: List[str]) -> int:
     args = parser.parse_args(argv)
     offsets = {name: getattr(args, name) for name in stage_output.STREAMS if getattr(args, name) is not None}
     return _say(stage_output.read_on(_directory(args.run_dir), args.stage, offsets, args.limit, args.wait))
+
+
+def _follow(path: Path, offset: int, limit: int, hold: Hold) -> int:
+    """Write the journal from `offset` as it grows, until its agent is gone and all of it is written."""
+    from orchestrator.agent.run.runs import living_agent
+
+    goes_on, look_at, renew_at = True, 0.0, time.monotonic() + _RENEW_S
+    while True:
+        if time.monotonic() >= renew_at:
+            hold.take()
+            renew_at += _RENEW_S
+        if time.monotonic() >= look_at:  # before the journal: an agent writes its last line before it lets the lock go
+            goes_on, look_at = living_agent(path.parent) is not None, time.monotonic() + _ALIVE_S
+        data = _read(path, offset, limit)
+        offset += len(data)
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        if not data:
+            if not goes_on:
+                return 0
+            time.sleep(_POLL_S)
+
+
+def _read(path: Path, offset: int, limit: int) -> bytes:
+    """What the file holds from `offset`, at most `limit` bytes; nothing where there is none yet."""
+    try:
+        with path.open("rb") as f:
+            f.seek(offset)
+            return f.read(limit)
+    except FileNotFoundError:
+        return b""
 
 
 def _status(argv: List[str]) -> int:
@@ -211,9 +268,23 @@ def _prune(argv: List[str]) -> int:
     return _say(tidy.prune(_directory(args.workdir), choice, dry_run=args.dry_run))
 
 
+def _serve(argv: List[str]) -> int:
+    """Answer whatever a laptop asks over one connection, for as long as it lasts."""
+    from orchestrator.agent.serve import serve
+
+    _parser("serve").parse_args(argv)
+    return serve(main, _outlives)
+
+
+def _outlives(argv: List[str]) -> bool:
+    """Whether the command leaves a process behind, which is then found by its own command line."""
+    return argv[:1] == ["launch"] or argv[:2] in (["env", "build"], ["env", "build-layer"])
+
+
 COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "probe": _probe,
     "tree-hash": _tree_hash,
+    "trees": _trees,
     "adopt-tree": _adopt_tree,
     "env": _env,
     "launch": _launch,
@@ -225,6 +296,7 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "cancel": _cancel,
     "send": _send,
     "prune": _prune,
+    "serve": _serve,
 }
 
 
@@ -258,3 +330,25 @@ def _discard(folder: Path) -> None:
     aside = folder.with_name(f".{folder.name}.gone-{os.getpid()}")
     folder.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _drop_leftovers(trees: Path) -> None:
+    """Delete what a laptop, or an agent, that was killed has left there a day ago."""
+    for entry in trees.iterdir():
+        is_leftover = entry.name.startswith(".incoming-") or (entry.name.startswith(".") and ".gone-" in entry.name)
+        if is_leftover and time.time() - _made(entry) > _DAY_S:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _made(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:  # it has just been taken away
+        return time.time()
+
+
+def _write_plan(run_dir: Path, plan: bytes, size: int) -> None:
+    if len(plan) != size:
+        raise Failure("the plan did not arrive whole")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_atomically(run_dir / "plan.json", plan.decode())

@@ -27,9 +27,10 @@ class ProcessLauncher(Launcher):
 
     def start(self, plan: Plan, secrets: Secrets) -> str | None:
         directory = self.agent.run_directory(plan["run_id"])
-        self.agent.transport.put(to_json(plan).encode(), f"{directory}/plan.json")
+        written = to_json(plan).encode()
         try:
-            launched = self._launch(secrets, directory, *self._limit())
+            options = ("--plan-bytes", str(len(written)), *self._limit())
+            launched = self._launch(secrets, directory, *options, plan=written)
         except PodError as refused:
             if self._has_begun(directory):
                 return None
@@ -57,9 +58,9 @@ class ProcessLauncher(Launcher):
         most = self.agent.pod.max_disk
         return [] if most is None else ["--max-disk", str(most)]
 
-    def _launch(self, secrets: Secrets, *arguments: str) -> Launched:
-        """`secrets` travel on stdin: neither a file nor a process list shows them."""
-        handed = json.dumps(secrets).encode()
+    def _launch(self, secrets: Secrets, *arguments: str, plan: bytes = b"") -> Launched:
+        """`secrets` travel on stdin, after the plan: neither a file nor a process list shows them."""
+        handed = plan + json.dumps(secrets).encode()
         return self.agent.call(Launched, "launch", *arguments, input=handed, timeout=_LAUNCH_LIMIT_S)
 
     def _status(self, run_directory: str) -> RunStatus:
@@ -67,7 +68,10 @@ class ProcessLauncher(Launcher):
 
     def _has_begun(self, run_directory: str) -> bool:
         """Whether an agent has the run or had it: an earlier launch arrived, though its answer may not have."""
-        found = self._status(run_directory)
+        try:
+            found = self._status(run_directory)
+        except PodError:  # not even its directory could be made
+            return False
         return found["state"] == "running" or bool(found["bytes"])
 
 

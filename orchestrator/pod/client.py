@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, BinaryIO, TypeVar, overload
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodBusy, PodError, PodFull
 from orchestrator.pod import bundle
+from orchestrator.pod.dialogue import Dialogue, Feed
+from orchestrator.pod.served import Served
 from orchestrator.shared.answers import Holder, Runs, RunSummary, StageOutput
 from orchestrator.shared.schema import first_error
 from orchestrator.text import plain
-from orchestrator.transports.base import COMMAND_LIMIT_S, Completed, Transport, full_disk
+from orchestrator.transports.base import COMMAND_LIMIT_S, Channel, Completed, Transport, full_disk
 
 T = TypeVar("T")
 
@@ -25,20 +28,24 @@ T = TypeVar("T")
 _AGENT_GONE = re.compile(r"can't open file|No such file or directory: '.*/agent-[0-9a-f]+\.pyz'")
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
-# Prints, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
-# there already.
-_FIND_PLACE = """\
+# Says, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
+# there already; if it is, it is there to be spoken with.
+_FIND_AND_SERVE = """\
 absolute() { case $1 in /*) echo "$1";; "~") echo "$HOME";; "~/"*) echo "$HOME/${1#??}";; *) echo "$HOME/$1";; esac; }
 workdir=$(absolute "$1") agent=$2 bytes=$3; shift 3
 for name do
     case $name in */*) name=$(absolute "$name");; esac
-    python=$("$name" -c 'import sys; sys.version_info >= (3, 8) and print(sys.executable)' 2>/dev/null)
+    python=$("$name" -ISc 'import sys; sys.version_info >= (3, 8) and print(sys.executable)' </dev/null 2>/dev/null)
     [ -n "$python" ] && break
 done
-printf '%s\\n' "$python" "$workdir"
-[ -f "$workdir/$agent" ] && [ "$(wc -c < "$workdir/$agent")" -eq "$bytes" ] && echo there
+there=
+[ -f "$workdir/$agent" ] && [ "$(wc -c < "$workdir/$agent")" -eq "$bytes" ] && there=there
+printf '%s\\n' "$python" "$workdir" "$there"
+[ -n "$python" ] && [ -n "$there" ] && exec "$python" -I "$workdir/$agent" serve
 exit 0
 """
+_PLACE_LIMIT_S = 60.0
+_LONGEST_PLACE = 1 << 14
 
 
 # Of stdin, the agent is what comes first; what it is to read itself follows.
@@ -131,10 +138,13 @@ class Agent:
         )
 
     @contextmanager
-    def stream(self, command: str, *arguments: str, input: bytes = b"") -> Iterator[BinaryIO]:
-        """The output of one agent command as a file."""
+    def stream(
+        self, command: str, *arguments: str, input: bytes = b"", expected: int | None = None
+    ) -> Iterator[BinaryIO]:
+        """The output of one agent command as a file, of about as many bytes as `expected`."""
         try:
-            with self.transport.stream(self._argv(command, *arguments), input=self.carried + input) as out:
+            argv = self._argv(command, *arguments)
+            with self.transport.stream(argv, input=self.carried + input, expected=expected) as out:
                 yield out
         except PodError as e:
             self._require_there(str(e))
@@ -161,7 +171,22 @@ class Agent:
         """The journal's bytes from `offset`, at most `limit`; waits up to `wait` seconds for some."""
         options = ["--offset", str(offset), "--wait", str(wait), "--limit", str(limit)]
         asked = self._argv("tail", run_directory, *options)
-        done = self.transport.run(asked, input=self.carried, timeout=wait + COMMAND_LIMIT_S)
+        return self.journal(self.transport.run(asked, input=self.carried, timeout=wait + COMMAND_LIMIT_S))
+
+    @contextmanager
+    def following(self, run_directory: str) -> Iterator[Tail]:
+        """The journal of the run as it grows, for as long as the run's agent lives."""
+        with ExitStack() as opened:
+            yield Tail(self, run_directory, opened)
+
+    def feed(self, run_directory: str, offset: int) -> AbstractContextManager[Feed] | None:
+        """The journal from `offset`, sent as it grows; None where each question has a connection of its own."""
+        if not isinstance(self.transport, Served):
+            return None
+        return self.transport.feed(self._argv("tail", run_directory, "--follow", "--offset", str(offset)))
+
+    def journal(self, done: Completed) -> bytes:
+        """What a `tail` gave."""
         if done.exit_code != 0:
             raise self._refusal("tail", self._answer("tail", done))
         return done.stdout
@@ -173,6 +198,43 @@ class Agent:
         return self.call(StageOutput, *command, timeout=wait + COMMAND_LIMIT_S)
 
 
+@dataclass
+class Tail:
+    """The journal of one run as it grows on the pod."""
+
+    agent: Agent
+    run_directory: str
+    opened: ExitStack
+    _feed: Feed | None = field(default=None, init=False)
+    _held: bytes = field(default=b"", init=False)  # what came, from the byte `_at` of the journal on
+    _at: int = field(default=0, init=False)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run's agent was alive a moment ago: the pod says by itself when it is not."""
+        return self._feed is not None
+
+    def read(self, offset: int, wait: float, limit: int) -> bytes:
+        """The bytes from `offset`, at most `limit`; waits up to `wait` seconds for more than the last time."""
+        if self._feed is None or offset < self._at:
+            self._begin(offset)
+        if self._feed is None:
+            return self.agent.tail(self.run_directory, offset, wait, limit)
+        self._held += self._feed.read(wait, max(0, limit - len(self._held)))
+        behind = min(offset - self._at, len(self._held))  # the laptop may have got some of it from somewhere else
+        self._held, self._at = self._held[behind:], self._at + behind
+        if self._feed.has_ended:
+            self.agent.journal(self._feed.completed())
+            self._feed = None
+        return self._held
+
+    def _begin(self, offset: int) -> None:
+        self.opened.close()
+        feed = self.agent.feed(self.run_directory, offset)
+        self._feed = self.opened.enter_context(feed) if feed else None
+        self._held, self._at = b"", offset
+
+
 def install_agent(transport: Transport, token: str = "") -> Agent:
     """The agent on the pod that `transport` is connected to, brought there if it is not there yet; what is to be used
     there is held under `token`. On a disk that is full it works from memory: what can be removed is still found.
@@ -180,20 +242,39 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
     pod = transport.pod
     name, content = _archive()
     names = [pod.python] if pod.python else _PYTHONS
-    asked = ["sh", "-c", _FIND_PLACE, "sh", pod.workdir, name, str(len(content)), *names]
-    told = [*transport.output(asked).decode(errors="replace").split("\n"), "", ""]
-    python, workdir, there = told[0], told[1], told[2] == "there"
-    if not python:
-        raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")
-    if not workdir.startswith("/"):
-        raise PodError(f"pod {pod.name!r} has no directory {pod.workdir}")
-    agent = Agent(transport, python, workdir, f"{workdir}/holds/{token}" if token else "")
-    if not there:
-        try:
+    channel = transport.converse(["sh", "-c", _FIND_AND_SERVE, "sh", pod.workdir, name, str(len(content)), *names])
+    dialogue = None
+    try:
+        python, workdir, there, begun = _place(channel, pod)
+        if not python:
+            raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")
+        if not workdir.startswith("/"):
+            raise PodError(f"pod {pod.name!r} has no directory {pod.workdir}")
+        hold = f"{workdir}/holds/{token}" if token else ""
+        if there:
+            dialogue = Dialogue(channel, begun)
+        else:
             transport.put(content, f"{workdir}/{name}")
-        except PodFull:
-            return replace(agent, carried=content)
-    return agent
+    except PodFull:
+        return Agent(transport, python, workdir, hold, content)
+    finally:
+        if dialogue is None:
+            channel.close()
+    served = Served(transport, [python, "-I", f"{workdir}/{name}", "serve"], dialogue)
+    return Agent(served, python, workdir, hold)
+
+
+def _place(channel: Channel, pod: Pod) -> tuple[str, str, bool, bytes]:
+    """Python, workdir, whether the agent is there; and what came after the lines that say so."""
+    told, deadline = b"", time.monotonic() + _PLACE_LIMIT_S
+    while told.count(b"\n") < 3:
+        data = channel.receive(max(0.0, deadline - time.monotonic()))
+        if not data or len(told) > _LONGEST_PLACE:
+            why = "there is no answer" if data is not None else channel.complaint()
+            raise PodError(f"pod {pod.name!r} does not say where its Python is: {plain(why)}")
+        told += data
+    python, workdir, there, begun = told.split(b"\n", 3)
+    return python.decode(errors="replace"), workdir.decode(errors="replace"), there == b"there", begun
 
 
 @cache

@@ -160,10 +160,11 @@ class Downloader:
 
     def _receive(self, agent: Agent, remote: str, files: Sequence[File]) -> None:
         request = json.dumps([(file.path, file.bytes) for file in files]).encode()
+        expected = sum(file.bytes for file in files)
         with on_this_disk(self._directory):
             self._drop_leftovers()
             try:
-                with agent.stream("send", remote, input=request) as stream:
+                with agent.stream("send", remote, input=request, expected=expected) as stream:
                     for file in files:
                         self._receive_one(stream, file)
             finally:

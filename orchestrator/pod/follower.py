@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.errors import DiskError, IntegrityError
-from orchestrator.pod.client import Agent
+from orchestrator.pod.client import Agent, Tail
 from orchestrator.pod.download import Downloader, Quota
 from orchestrator.pod.retry import Connect, Retry
 from orchestrator.results import Seen
@@ -19,6 +20,10 @@ from orchestrator.text import size
 from orchestrator.ui import Progress
 
 _POLL_S = 5.0
+# While stages end in quick succession their evidence comes in portions: each costs a round trip.
+_PORTION_S = 5.0
+# The pod says by itself when a run's agent is gone. Is it able to?
+_ASK_S = 30.0
 _CHUNK_BYTES = 4 << 20
 _JOURNAL_LIMIT = 256 << 20
 
@@ -58,34 +63,48 @@ class Follower:
 
     def _bring(self, agent: Agent, downloader: Downloader, copy: JournalCopy, advance: Callable[[], None]) -> RunState:
         """Read the journal on and fetch what it names: evidence at once, the rest when all of it is read."""
-        remote = agent.run_directory(self.run.path.name)
         known = _parse(copy.extend())
         downloader.note(known)
         self.progress.catch_up(known)
-        ended = _has_ended(known)
+        if not _has_ended(known):
+            with agent.following(agent.run_directory(self.run.path.name)) as tail:
+                state = self._bring_growing(agent, tail, downloader, copy, advance)
+            if state != "ended":
+                return state
+        downloader.take(agent, agent.run_directory(self.run.path.name), everything=True)
+        return "ended"
+
+    def _bring_growing(
+        self, agent: Agent, tail: Tail, downloader: Downloader, copy: JournalCopy, advance: Callable[[], None]
+    ) -> RunState:
         state: RunState = "running"
-        while not ended:
-            fresh = self._read_on(agent, remote, copy, _POLL_S if self.wait and state == "running" else 0)
+        taken = asked = time.monotonic()
+        while True:
+            fresh = self._read_on(tail, copy, _POLL_S if self.wait and state == "running" else 0)
             downloader.note(fresh)
             for event in fresh:
                 self.progress.event(event)
-            ended = _has_ended(fresh)
-            downloader.take(agent, remote, everything=not fresh)
+            if _has_ended(fresh):
+                return "ended"
+            if not fresh or time.monotonic() - taken > _PORTION_S:
+                downloader.take(agent, tail.run_directory, everything=not fresh)
+                taken = time.monotonic()
             advance()
             self.progress.tick()
             if fresh:
+                asked = time.monotonic()
                 continue
             if state != "running":  # nothing came after the agent was found dead
                 return state
-            state = self.state_of(agent)
+            if self.wait and tail.goes_on and time.monotonic() - asked < _ASK_S:
+                continue
+            state, asked = self.state_of(agent), time.monotonic()
             if state == "running" and not self.wait:
                 return state
-        downloader.take(agent, remote, everything=True)
-        return "ended"
 
-    def _read_on(self, agent: Agent, remote: str, copy: JournalCopy, wait: float) -> list[Event]:
+    def _read_on(self, tail: Tail, copy: JournalCopy, wait: float) -> list[Event]:
         """The journal's next whole lines, appended to the laptop's copy."""
-        chunk = agent.tail(remote, copy.seen, wait, _CHUNK_BYTES)
+        chunk = tail.read(copy.seen, wait, _CHUNK_BYTES)
         if copy.seen + len(chunk) > _JOURNAL_LIMIT:
             raise IntegrityError(f"the journal of {self.run.path.name} is larger than {size(_JOURNAL_LIMIT)}")
         whole = chunk[: chunk.rfind(b"\n") + 1]

@@ -13,18 +13,12 @@ from orchestrator.errors import InputError, IntegrityError, NsaPodError, PodErro
 from orchestrator.git.checkout import Change, change, materialise
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pod.client import Agent
-from orchestrator.shared.answers import AdoptedTree, TreeHash
+from orchestrator.shared.answers import AdoptedTree, Trees
 from orchestrator.transports.base import PushStats
 
 _MOST_BASES = 20
 # The paths to remove travel in a command line, where one argument has 128 KiB at most (Linux, MAX_ARG_STRLEN).
 _MOST_REMOVED = 1 << 14
-# What a laptop (or an agent) that was killed has left goes after a day; then the trees, the newest first.
-_LIST = """\
-mkdir -p "$1" && cd "$1" || exit 1
-find . -maxdepth 1 \\( -name '.incoming-*' -o -name '.*.gone-*' \\) -mmin +1440 -exec rm -rf {} + 2>/dev/null
-ls -1t
-"""
 
 
 def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents) -> PushStats | None:
@@ -34,11 +28,10 @@ def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents)
     go on in copies of their own, and none starts from it. IntegrityError if what arrived is not the tree.
     """
     target = _Target(agent, f"{agent.workdir}/trees", revision.tree, contents)
-    there = agent.transport.output(["sh", "-c", _LIST, "sh", target.trees]).decode(errors="replace").split()
-    if revision.tree in there:
-        if target.is_whole():
-            return None
-        there.remove(revision.tree)
+    found = target.look()
+    if found["whole"]:
+        return None
+    there = [tree for tree in found["trees"] if tree != revision.tree]
     base = repo.nearest(revision.tree, there[:_MOST_BASES])
     difference = _difference(repo, base, contents) if base else None
     if base and difference:
@@ -65,15 +58,9 @@ class _Target:
     tree: str
     contents: Contents
 
-    def is_whole(self) -> bool:
-        """Whether the tree on the pod is still what its name says; not if it was removed since it was listed."""
-        try:
-            found = self.agent.call(TreeHash, "tree-hash", f"{self.trees}/{self.tree}", *self._expected())
-        except IntegrityError:
-            raise
-        except PodError:
-            return False
-        return found["wrong"] is None
+    def look(self) -> Trees:
+        """Which trees are on the pod, and whether this one is still what its name says."""
+        return self.agent.call(Trees, "trees", self.trees, *self._expected())
 
     def push(self, difference: Change, base: str | None) -> PushStats:
         """Send what differs from `base`, and let the pod verify the whole before it gets its name."""

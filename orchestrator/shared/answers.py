@@ -163,6 +163,13 @@ class TreeHash(TypedDict):
     wrong: Optional[str]
 
 
+class Trees(TypedDict):
+    """The trees on the pod, the last made first; `whole` if the one that was asked for is among them, and unchanged."""
+
+    trees: List[str]
+    whole: bool
+
+
 class AdoptedTree(TypedDict):
     """The tree that is there now, and where."""
 

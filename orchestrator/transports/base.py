@@ -44,6 +44,29 @@ class Completed:
         return plain(lines[-1]) if lines else f"exit code {self.exit_code}, no output"
 
 
+class Channel(ABC):
+    """A command on the pod that is spoken with, for as long as the channel is open; its stderr is for its complaint."""
+
+    @abstractmethod
+    def send(self, data: bytes) -> int:
+        """Send what can be sent now, without waiting; how many bytes that were. Raises ContactLost."""
+
+    @abstractmethod
+    def receive(self, limit: float) -> bytes | None:
+        """What the command wrote, as soon as there is some: empty after `limit` seconds without, None at the end.
+
+        Raises ContactLost as `Transport.run` does.
+        """
+
+    @abstractmethod
+    def complaint(self) -> str:
+        """What the command, which has ended, said last."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the input of the command, and go; never raises for a connection that is already gone."""
+
+
 class Transport(ABC):
     """A way to a pod. Use as a context manager; after ContactLost, `connect` makes it usable again,
     and accepts no other host key than the one before.
@@ -91,11 +114,21 @@ class Transport(ABC):
         """
 
     @abstractmethod
+    def converse(self, argv: Sequence[str]) -> Channel:
+        """Start `argv` on the pod, to be spoken with. Raises ContactLost, PodError."""
+
+    @abstractmethod
     def stream(
-        self, argv: Sequence[str], *, input: bytes = b"", silence: float = SILENCE_LIMIT_S
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        silence: float = SILENCE_LIMIT_S,
+        expected: int | None = None,
     ) -> AbstractContextManager[BinaryIO]:
         """The stdout of a remote command as a file, for bulk; a non-zero exit is an error when the context ends well.
 
+        `expected` is about how many bytes will come, where that is known: a few need no connection for bulk.
         Raises ContactLost as `run` does, CommandTimeout when nothing arrives for `silence` seconds.
         """
 

@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.errors import CommandTimeout, PodError
+from orchestrator.config.inventory import Pod
+from orchestrator.errors import CommandTimeout, ContactLost, PodError
 from orchestrator.text import size
 from orchestrator.transports.base import (
     COMMAND_LIMIT_S,
     OUTPUT_LIMIT,
     SILENCE_LIMIT_S,
+    Channel,
     Completed,
     PushStats,
     Transport,
     full_disk,
 )
-from orchestrator.transports.ssh.children import child, shell_code, streaming
+from orchestrator.transports.ssh.children import GRACE_S, child, end_group, shell_code, streaming, tail
+
+_CHUNK = 1 << 16
 
 
 class LocalTransport(Transport):
     """Commands are children of this process, each in a session of its own."""
 
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(pod)
+        self._channels: list[LocalChannel] = []
+
     def connect(self) -> None:
-        """Nothing to open."""
+        self.close()
 
     def close(self) -> None:
-        """Nothing to close."""
+        while self._channels:
+            self._channels.pop().close()
 
     def run(
         self,
@@ -58,9 +68,20 @@ class LocalTransport(Transport):
             err.seek(0)
             return Completed(shell_code(code), out.read(), err.read())
 
+    def converse(self, argv: Sequence[str]) -> Channel:
+        if shutil.which(argv[0]) is None:
+            raise PodError(f"{self.naming(argv)}: not found")
+        self._channels.append(LocalChannel(argv))
+        return self._channels[-1]
+
     @contextmanager
     def stream(
-        self, argv: Sequence[str], *, input: bytes = b"", silence: float = SILENCE_LIMIT_S
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        silence: float = SILENCE_LIMIT_S,
+        expected: int | None = None,
     ) -> Iterator[BinaryIO]:
         if shutil.which(argv[0]) is None:
             raise PodError(f"{self.naming(argv)}: not found")
@@ -86,6 +107,45 @@ class LocalTransport(Transport):
         found = [os.lstat(os.path.join(folder, name)) for folder, _, names in os.walk(local) for name in names]
         sizes = [file.st_size for file in found if stat.S_ISREG(file.st_mode)]
         return PushStats(len(sizes), sum(sizes))
+
+
+class LocalChannel(Channel):
+    """Over the pipes of a child, which ends by itself when its input does."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, start_new_session=True, bufsize=0
+        )
+        self._name = argv[0]
+        assert self._process.stdin and self._process.stdout
+        self._in, self._out = self._process.stdin, self._process.stdout
+        os.set_blocking(self._in.fileno(), False)
+
+    def send(self, data: bytes) -> int:
+        try:
+            return self._in.write(data[:_CHUNK]) or 0
+        except (OSError, ValueError):
+            raise ContactLost(f"{self._name} has ended: {self.complaint()}") from None
+
+    def receive(self, limit: float) -> bytes | None:
+        readable, _, _ = select.select([self._out], [], [], max(0.0, limit))
+        return (self._out.read(_CHUNK) or None) if readable else b""
+
+    def complaint(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        return Completed(shell_code(self._process.returncode or 0), b"", tail(self._stderr)).complaint()
+
+    def close(self) -> None:
+        if self._out.closed:
+            return
+        self._in.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        end_group(self._process)
+        self._out.close()
+        self._stderr.close()
 
 
 def _copy(source: str, target: str) -> None:

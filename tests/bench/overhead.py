@@ -1,11 +1,13 @@
 """`python -m tests.bench.overhead`: a warm validate beside its stages, and a warm one-file sync beside rsync.
 
-Over a real OpenSSH server on loopback. Prints one JSON object; medians of --rounds.
+Over a real OpenSSH server on loopback; a validate of many short stages also where a round trip takes 300 ms.
+Prints one JSON object; medians of --rounds.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -20,10 +22,13 @@ from orchestrator.git.repository import Repository
 from orchestrator.pod.client import install_agent
 from orchestrator.pod.sync import sync
 from orchestrator.transports.ssh.transport import SshTransport
-from tests.support.project import Project, new_project
+from tests.support import round_trips
+from tests.support.project import Project, new_project, with_pod
+from tests.support.proxy import Proxy
 from tests.support.sshd import Sshd, new_sshd
 
 STAGE_S = 1.0
+SHORT_STAGE_S = 0.2
 RUNBOOK = f"""\
 name: r
 environment: {{python: system}}
@@ -47,10 +52,11 @@ def main(rounds: int) -> None:
             project = new_project(folder, {"p": server.entry(workdir=str(folder / "workdir"))})
             project.commit({"runbooks/r.yaml": RUNBOOK, **{f"src/f{n}.txt": _content(n) for n in range(FILES)}})
             overhead = _validate_overhead(project, rounds)
+            slow = _over_a_slow_line(project, server, folder, rounds)
             ratios = _sync_ratios(project, server, folder, rounds)
         finally:
             server.stop()
-    click.echo(json.dumps({"files": FILES, "rounds": rounds, **overhead, **ratios}, indent=1))
+    click.echo(json.dumps({"files": FILES, "rounds": rounds, **overhead, **slow, **ratios}, indent=1))
 
 
 def _content(seed: int) -> str:
@@ -71,6 +77,29 @@ def _validate_overhead(project: Project, rounds: int) -> dict[str, Any]:
         "validate_overhead_s": round(statistics.median(found), 3),
         "validate_overheads_s": [round(x, 3) for x in found],
     }
+
+
+def _over_a_slow_line(project: Project, server: Sshd, folder: Path, rounds: int) -> dict[str, Any]:
+    """A warm validate of as many stages as cpu-smoke has: round trips after authentication, seconds over the stages."""
+    line = Proxy(server.port).start()
+    pod = server.pod("line", port=line.port, workdir=str(folder / "workdir"))
+    with_pod(project, "line", **server.entry(port=line.port, workdir=str(folder / "workdir")))
+    project.commit({"runbooks/r.yaml": round_trips.runbook(SHORT_STAGE_S)})
+    project.validate("--runbook", "r", pod="line")
+    found: dict[str, Any] = {}
+    try:
+        for delay in (0.0, 0.15):
+            line.delay = delay
+            measured = [round_trips.over(line, pod, project)[1:] for _ in range(rounds)]
+            trips, over = zip(*measured, strict=True)
+            found[f"at_{2000 * delay:.0f}_ms"] = {
+                "round_trips": max(trips),
+                "over_its_stages_s": round(statistics.median(over), 3),
+                "all_s": [round(x, 3) for x in over],
+            }
+    finally:
+        line.stop()
+    return {"stages": round_trips.STAGES, "load": round(os.getloadavg()[0], 1), **found}
 
 
 def _sync_ratios(project: Project, server: Sshd, folder: Path, rounds: int) -> dict[str, Any]:

@@ -23,9 +23,11 @@ from orchestrator.launchers.claim import held_by
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, read_plan
 from orchestrator.pod import follower
 from orchestrator.pod.client import Agent, install_agent
+from orchestrator.pod.dialogue import Dialogue
 from orchestrator.pod.download import Downloader
 from orchestrator.pod.facts import PodFacts, broken_promises, probe
 from orchestrator.results import Seen
+from orchestrator.shared import frames
 from orchestrator.shared import plan as plans
 from orchestrator.shared.journal import GENESIS
 from orchestrator.shared.plan import Plan, RunbookOrigin
@@ -40,6 +42,7 @@ from tests.support.fuzz.mutate import as_json, damaged, documents, mutated, nois
 from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
 from tests.support.judging import judge
 from tests.support.plans import plan_of
+from tests.support.saying import Saying
 
 TREE = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"t.py"}))
 RUNBOOK = """\
@@ -352,6 +355,9 @@ class AnyAnswer:
     def run(self, *_: object, **__: object) -> Completed:
         return Completed(self.code, self.answer, self.answer)
 
+    def converse(self, *_: object) -> Saying:
+        return Saying(self.answer)
+
     @contextmanager
     def stream(self, *_: object, **__: object) -> Iterator[BinaryIO]:
         yield io.BytesIO(self.answer)
@@ -395,6 +401,23 @@ def test_answers_of_a_hostile_agent(amount: int) -> None:
 
     answers = st.one_of(*(documents(answer) for answer in ANSWERS))
     fuzz(amount, one, st.tuples(answers, st.sampled_from([0, 0, 0, 1, 255])))
+
+
+@amounts(150, 3000)
+def test_frames_of_a_hostile_agent(amount: int) -> None:
+    """Whatever comes over the one conversation that all commands share."""
+    told = b"".join(frames.frame(kind, 1, b"0") for kind in (frames.OUT, frames.ERR, frames.END))
+
+    def one(given: list[bytes]) -> None:
+        sentence_or(lambda: Dialogue(Saying(*given)).run(["x"], b"", 0.0, "x"))
+
+        def read() -> None:
+            with Dialogue(Saying(*given)).stream(["x"], b"", 0.0, "x") as out:
+                out.read(10)
+
+        sentence_or(read)
+
+    fuzz(amount, one, st.lists(st.one_of(st.just(told), st.binary(max_size=20).map(lambda x: told[: len(x)] + x))))
 
 
 @amounts(100, 2000)

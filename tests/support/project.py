@@ -118,7 +118,7 @@ def local_pod(folder: Path) -> dict[str, Any]:
 
 
 def with_pod(project: Project, name: str = "local", **keys: Any) -> None:
-    """Lay `keys` over the inventory's entry of the pod `name`."""
+    """Lay `keys` over the inventory's entry of the pod `name`, which is new if there is none."""
     pods = json.loads(project.inventory.read_text())["pods"]
-    pods[name].update(keys)
+    pods.setdefault(name, {}).update(keys)
     project.inventory.write_text(json.dumps({"pods": pods}))

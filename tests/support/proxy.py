@@ -39,6 +39,7 @@ class Proxy:
     cut_after(n): each connection is reset when n more bytes have passed through the proxy, and so are all later ones;
     cut_once_after(n): those that are open then, and no other. cut(): all are reset now. cut_some(share, chance): of the
     connections made from now on this share is reset, each after a number of bytes that `chance` picks; `doomed` counts.
+    round_trips: how often who connects has said something after it heard something: what it may have waited for.
     """
 
     def __init__(self, target: int, delay: float = 0.0) -> None:
@@ -47,6 +48,8 @@ class Proxy:
         self.passed = 0
         self.accepted = 0
         self.doomed = 0
+        self.round_trips = 0
+        self._has_heard = True
         self._target = target
         self._left: int | None = None
         self._once = False
@@ -112,7 +115,7 @@ class Proxy:
         self._open |= pair
         fate = self._fate(pair)
         try:
-            await asyncio.gather(self._pump(reader, there, fate), self._pump(there_reader, writer, fate))
+            await asyncio.gather(self._pump(reader, there, fate), self._pump(there_reader, writer, fate, back=True))
         except (OSError, asyncio.CancelledError):
             pass  # one side has hung up, or the proxy ends
         finally:
@@ -126,18 +129,25 @@ class Proxy:
         self.doomed += 1
         return _Fate(pair, self._chance.randrange(1, _MOST_BEFORE_CUT))
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: _Fate) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: _Fate, back: bool = False
+    ) -> None:
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
-        sender = asyncio.create_task(self._send(late, writer, fate))
+        sender = asyncio.create_task(self._send(late, writer, fate, back))
         try:
             while data := await reader.read(_CHUNK):
+                if not back and self._has_heard:
+                    self.round_trips += 1
+                    self._has_heard = False
                 await late.put((time.monotonic() + self.delay, data))
             await late.put((time.monotonic() + self.delay, b""))
             await sender
         finally:
             sender.cancel()
 
-    async def _send(self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, fate: _Fate) -> None:
+    async def _send(
+        self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, fate: _Fate, back: bool
+    ) -> None:
         while True:
             at, data = await late.get()
             await asyncio.sleep(max(0.0, at - time.monotonic()))
@@ -154,5 +164,6 @@ class Proxy:
                     return
             if fate.has_come(len(data)):
                 return
+            self._has_heard |= back
             writer.write(data)
             await writer.drain()

@@ -40,11 +40,6 @@ class OpenSsh:
         self._master: Background | None = None
         self._pod_has_rsync = True
 
-    def start(self) -> None:
-        """Start the master connection that all the others share; it comes up while other things are done."""
-        if self._master is None and shutil.which("ssh"):
-            self._master = Background(self._ssh("-fN", self._alias))
-
     def stop(self) -> None:
         """End the master connection."""
         if self._master is None:
@@ -56,10 +51,13 @@ class OpenSsh:
         self._master = None
 
     def _ready(self) -> None:
-        """Wait for the master connection."""
-        self.start()
+        """The master connection, which all the others share, is made when the first of them is."""
         if self._master is None:
-            raise PodError(f"{self._what}: files travel by the OpenSSH client, and there is no `ssh` on this machine")
+            if not shutil.which("ssh"):
+                raise PodError(
+                    f"{self._what}: files travel by the OpenSSH client, and there is no `ssh` on this machine"
+                )
+            self._master = Background(self._ssh("-fN", self._alias))
         code = self._master.code(_MASTER_LIMIT_S)
         if code != 0:
             said = self._master.said()

@@ -15,8 +15,9 @@ import paramiko
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, HostKeyError, NsaPodError, PodError
 from orchestrator.store import hostkeys
-from orchestrator.transports.base import COMMAND_LIMIT_S, SILENCE_LIMIT_S, Completed, PushStats, Transport
+from orchestrator.transports.base import COMMAND_LIMIT_S, SILENCE_LIMIT_S, Channel, Completed, PushStats, Transport
 from orchestrator.transports.ssh import sshconfig
+from orchestrator.transports.ssh.channel import SshChannel
 from orchestrator.transports.ssh.connection import STALL_LIMIT_S, Heartbeat, KeyRefused, PinnedConnection
 from orchestrator.transports.ssh.endpoint import Endpoint, endpoint_of
 from orchestrator.transports.ssh.execute import Execution
@@ -80,7 +81,6 @@ class SshTransport(Transport):
         self._trust = hostkeys.Trust()  # what shows another key when this is opened again is another machine
         self._heartbeat = Heartbeat(self._connection.transport)
         self._bulk = OpenSsh(f"pod {self.pod.name!r}", self.config, self._alias)
-        self._bulk.start()
 
     def close(self) -> None:
         if self._heartbeat:
@@ -100,20 +100,22 @@ class SshTransport(Transport):
         env: Mapping[str, str] | None = None,
         timeout: float = COMMAND_LIMIT_S,
     ) -> Completed:
-        try:
+        with self._told(self.naming(argv)):
             return self._execute(RemoteCommand(argv, env or {}), input, timeout)
-        except paramiko.ChannelException as error:
-            raise PodError(f"{self.naming(argv)}: the SSH server refuses another session ({error.text})") from None
-        except (ContactLost, *_BROKEN):
-            stalled = self._heartbeat is not None and self._heartbeat.stalled
-            how = f"there was no answer for {STALL_LIMIT_S:g} s" if stalled else "the connection broke"
-            raise ContactLost(f"{self.naming(argv)}: {how}") from None
-        except NsaPodError as error:
-            raise type(error)(f"{self.naming(argv)} {error}") from None
+
+    def converse(self, argv: Sequence[str]) -> Channel:
+        what = self.naming(argv)
+        with self._told(what):
+            return SshChannel(self._open_transport(), RemoteCommand(argv), STALL_LIMIT_S, lambda: self._told(what))
 
     @contextmanager
     def stream(
-        self, argv: Sequence[str], *, input: bytes = b"", silence: float = SILENCE_LIMIT_S
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        silence: float = SILENCE_LIMIT_S,
+        expected: int | None = None,
     ) -> Iterator[BinaryIO]:
         with self._openssh().stream(RemoteCommand(argv), input, silence, self.naming(argv)) as out:
             yield out
@@ -126,10 +128,28 @@ class SshTransport(Transport):
             raise ContactLost(f"pod {self.pod.name!r} is not connected")
         return self._bulk
 
-    def _execute(self, command: RemoteCommand, input: bytes, timeout: float) -> Completed:
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """What goes wrong with a command on the connection, as a sentence that names it."""
+        try:
+            yield
+        except paramiko.ChannelException as error:
+            raise PodError(f"{what}: the SSH server refuses another session ({error.text})") from None
+        except (ContactLost, *_BROKEN):
+            stalled = self._heartbeat is not None and self._heartbeat.stalled
+            how = f"there was no answer for {STALL_LIMIT_S:g} s" if stalled else "the connection broke"
+            raise ContactLost(f"{what}: {how}") from None
+        except NsaPodError as error:
+            raise type(error)(f"{what} {error}") from None
+
+    def _open_transport(self) -> paramiko.Transport:
         if self._connection is None or not self._connection.is_connected:
             raise ContactLost("not connected")
-        transport = self._connection.transport
+        transport: paramiko.Transport = self._connection.transport
+        return transport
+
+    def _execute(self, command: RemoteCommand, input: bytes, timeout: float) -> Completed:
+        transport = self._open_transport()
         with Execution(transport, command, input, STALL_LIMIT_S) as execution:
             try:
                 return execution.wait(timeout)
