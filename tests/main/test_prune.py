@@ -53,7 +53,7 @@ def commits(project: Project, number: int, size: int) -> Iterator[str]:
 
 def validate_here(pod: Pod, project: Project, commit: str, runbook: str, artifacts: Path) -> Result:
     """As the command line does it, in this process; the pod is waited for."""
-    request = find(Asked(pod, project.root, commit, runbook, artifacts))
+    request = find(Asked(lambda: pod, project.root, commit, runbook, artifacts))
     return validate(request, PodSession(pod, Progress(-1)), Claim(wait=True))
 
 
