@@ -22,7 +22,9 @@ _MOST_LOOKED_AT = 100
 
 
 def history(pod: str, artifacts: Path, repo: Path) -> History:
-    """Of the newest runs on `pod` that this laptop launched or keeps under `artifacts`; stages that passed count."""
+    """Of the newest runs of `repo` on `pod` that this laptop launched or keeps under `artifacts`; stages that passed
+    count.
+    """
     durations: dict[StageKey, list[float]] = {}
     runs = 0
     for directory in _directories(pod, artifacts, repo)[:_MOST_LOOKED_AT]:
@@ -37,7 +39,8 @@ def history(pod: str, artifacts: Path, repo: Path) -> History:
 
 def _directories(pod: str, artifacts: Path, repo: Path) -> list[Path]:
     """Newest first; run ids begin with their time."""
-    launched = (open_directory(Path(launch.directory), repo).path for launch in launches.launches(pod))
+    ours = (launch for launch in launches.launches(pod) if launch.repo == str(repo))
+    launched = (open_directory(Path(launch.directory), repo).path for launch in ours)
     here = (run.path for run in kept(artifacts, repo))
     return sorted({*launched, *here}, key=lambda path: path.name, reverse=True)
 
