@@ -137,7 +137,7 @@ def read(folder: Path, argv: Sequence[str], where: Where, children: Iterable[Chi
 def _of_child(child: Child, where: Where) -> LostExitCode:
     program = program_of(child.command)
     return LostExitCode(
-        command=plain(child.command),
+        command=plain(_as_typed(child.command, where)),
         program=plain(program),
         code=child.code,
         line=child.line,
@@ -274,7 +274,7 @@ def _entries(text: str, where: Where) -> Iterator[LostExitCode]:
     for failure in dict.fromkeys(f._replace(shell="", parent="") for f in kept):
         program = failure.first or program_of(failure.command)
         yield LostExitCode(
-            command=plain(failure.command) or "a subshell",
+            command=plain(_as_typed(failure.command, where)) or "a subshell",
             program=plain(os.path.basename(program)),
             code=failure.code,
             line=failure.line,
@@ -308,6 +308,13 @@ def _is_file_of(where: Where, word: str) -> bool:
 
 def _inside(file: str, tree: Path) -> str:
     return os.path.relpath(file, tree) if file.startswith(f"{tree}/") else file
+
+
+def _as_typed(command: str, where: Where) -> str:
+    """As people write it: the environment's programs by their names, the tree's files from its top."""
+    for folder in (*where.programs, str(where.tree)):
+        command = command.replace(f"{folder}/", "")
+    return command
 
 
 def _unescaped(field: str) -> str:

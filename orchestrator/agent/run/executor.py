@@ -228,7 +228,9 @@ class Executor:
             record["escaped"] = escaped(self._places, stage["name"], record["seconds"], self._manifest)
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
-        where = exit_codes.Where(self._places.tree, command.cwd, self._interpreter.bins)
+        where = exit_codes.Where(
+            self._places.tree, command.cwd, (str(self._injection.venv.bin), *self._interpreter.bins)
+        )
         lost = exit_codes.read(folder, stage["argv"], where, seen.children)
         record["idle_programs"] = list(seen.idle)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
