@@ -148,9 +148,12 @@ class Identity(NamedTuple):
     changed: int
 
 
-def snapshot(root: Path) -> dict[str, Identity]:
-    """All files below `root` by relative path."""
-    return {name: identity(entry.stat(follow_symlinks=False)) for name, entry in walk(root)}
+def snapshot(root: Path, *, folders: bool = False) -> dict[str, Identity]:
+    """All files below `root` by relative path; with `folders`, these too, by their whole path."""
+    found = {name: identity(entry.stat(follow_symlinks=False)) for name, entry in walk(root)}
+    if folders:
+        found.update((folder, identity(os.lstat(folder))) for folder, _, _ in os.walk(root))
+    return found
 
 
 def identity(s: os.stat_result) -> Identity:

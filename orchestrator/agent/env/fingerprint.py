@@ -8,10 +8,11 @@ differ, contents decide (`is_same`).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
 from pathlib import Path
-from typing import Callable, Iterable, Tuple
+from typing import Callable, Iterable, Iterator, List, Tuple
 
 from orchestrator.agent.env.installed import is_as_recorded
 from orchestrator.shared.files import walk
@@ -27,9 +28,7 @@ def fingerprint(root: Path) -> str:
     that restores the modification time. Two halves of a sha256 in hex.
     """
     root = Path(root)
-    libraries = [lib for lib in sorted(root.glob("lib*")) if not lib.is_symlink()]  # lib64 is often a link to lib
-    packages = [found for lib in libraries for found in sorted(lib.glob("python*/site-packages"))]
-    return "".join(_digest((top, root) for top in (root / "bin", root / "pyvenv.cfg", *packages)))
+    return "".join(_digest((top, root) for top in (root / "bin", root / "pyvenv.cfg", *_packages(root))))
 
 
 def system_fingerprint(directories: Iterable[str], editables: Iterable[str] = ()) -> str:
@@ -39,12 +38,23 @@ def system_fingerprint(directories: Iterable[str], editables: Iterable[str] = ()
     Bytecode caches are left out: any process of the pod may write them, and Python checks them against their sources.
     """
     tops = [Path(d) for d in sorted(set(directories))]
-    installed = _digest(((top, top.parent) for top in tops), skip=lambda folder: folder.endswith("__pycache__"))
+    installed = _digest(((top, top.parent) for top in tops), skip=_is_bytecode)
     targets = [(Path(target), Path(target).parent) for target in editables]
     if targets:  # of these nobody has recorded what they hold
         code = _digest(targets, skip=_holds_no_code, only=lambda name: name.endswith(_CODE))[0]
         installed = tuple(hashlib.sha256(f"{half} {code}".encode()).hexdigest()[:_HALF] for half in installed)
     return "".join(installed)
+
+
+def folders(root: Path) -> Iterator[str]:
+    """The folders that hold what `fingerprint` is of."""
+    return itertools.chain([str(root)], *(_below(top) for top in (root / "bin", *_packages(root))))
+
+
+def system_folders(directories: Iterable[str], editables: Iterable[str] = ()) -> Iterator[str]:
+    """The folders that hold what `system_fingerprint` is of."""
+    installed = (_below(Path(top), _is_bytecode) for top in directories)
+    return itertools.chain(*installed, *(_below(Path(target), _holds_no_code) for target in editables))
 
 
 def is_same(recorded: str, found: str, sites: Iterable[Path]) -> bool:
@@ -54,6 +64,22 @@ def is_same(recorded: str, found: str, sites: Iterable[Path]) -> bool:
     if recorded[:_HALF] == found[:_HALF]:  # agents before wrote a whole hash, of which this is the beginning
         return True
     return recorded[_HALF:] == found[_HALF:] and all(map(is_as_recorded, sites))
+
+
+def _packages(root: Path) -> List[Path]:
+    libraries = [lib for lib in sorted(root.glob("lib*")) if not lib.is_symlink()]  # lib64 is often a link to lib
+    return [found for lib in libraries for found in sorted(lib.glob("python*/site-packages"))]
+
+
+def _below(top: Path, skip: Callable[[str], bool] = lambda folder: False) -> Iterator[str]:
+    """The folder `top` and those in it, at any depth; links are not followed."""
+    for folder, inner, _ in os.walk(top):
+        yield folder
+        inner[:] = [name for name in inner if not skip(os.path.join(folder, name))]
+
+
+def _is_bytecode(folder: str) -> bool:
+    return folder.endswith("__pycache__")
 
 
 def _holds_no_code(folder: str) -> bool:

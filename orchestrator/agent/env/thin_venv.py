@@ -10,9 +10,10 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.shared.files import Identity, snapshot
 
 _PYTHON = re.compile(r"python\d*(\.\d+)?")
 _SHEBANG_BYTES = 127  # what the oldest kernels read of a first line
@@ -28,6 +29,7 @@ class ThinVenv:
         self.root = root
         self._below = below
         self._scripts = list(_scripts(below))
+        self._made: Optional[Tuple[List[str], Mapping[str, Identity]]] = None
 
     @property
     def bin(self) -> Path:
@@ -43,7 +45,12 @@ class ThinVenv:
         return self.root / self._below.library
 
     def make(self, first: Sequence[str]) -> None:
-        """Write it anew, without what anybody has installed into it; its Pythons begin with the lines `first`."""
+        """Write it anew, without what anybody has installed into it; its Pythons begin with the lines `first`.
+
+        One that nobody has touched since stays.
+        """
+        if self._made == (list(first), snapshot(self.root, folders=True)):
+            return
         shutil.rmtree(self.root, ignore_errors=True)
         self.bin.mkdir(parents=True)
         os.symlink(self._below.base, self.python)
@@ -61,6 +68,7 @@ class ThinVenv:
         self.packages.mkdir(parents=True)
         below = [] if own else [f"import site; site.addsitedir({site!r})" for site in self._below.linked_sites]
         (self.packages / "nsa_pod.pth").write_text("".join(line + "\n" for line in [*first, *below]))
+        self._made = list(first), snapshot(self.root, folders=True)
 
     def _link_shared(self) -> None:
         """What packages install beside themselves into their prefix, such as libraries and headers."""

@@ -81,11 +81,16 @@ class Workspace:
 
     def begin(self) -> None:
         """A stage is about to start."""
+        if self._watch and self._watch.is_whole:
+            self._watch.take()  # what setting the tree in order has done
+            return
+        if self._watch:
+            self._watch.close()
         self._watch = FileWatch(self._root, self._watched)
 
     def end(self, stage: Stage, is_kept: Callable[[str], bool] = lambda path: True) -> Aftermath:
         """See what the stage did, and set the tree in order for the next; `is_kept` may refuse what it built."""
-        events = self._watch.stop() if self._watch else None
+        events = self._watch.take() if self._watch else None
         if self._root.is_symlink() or not self._root.is_dir():  # the stage did away with all of it
             remove(str(self._root))
             self._root.mkdir()

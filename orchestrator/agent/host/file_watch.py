@@ -12,44 +12,65 @@ import struct
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Set
 
-_MODIFY, _MOVED_FROM, _MOVED_TO, _DELETE = 0x2, 0x40, 0x80, 0x200
-_MASK = _MODIFY | _MOVED_FROM | _MOVED_TO | _DELETE | 0x01000000  # IN_ONLYDIR
-_OVERFLOW = 0x4000
+_MODIFY, _ATTRIBUTES, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
+_ONLY_FOLDERS = 0x01000000
+_OVERFLOW, _IGNORED = 0x4000, 0x8000
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 
 
+WRITTEN = _MODIFY | _MOVED_FROM | _MOVED_TO | _DELETE
+ANY_CHANGE = WRITTEN | _CREATE | _ATTRIBUTES
+
+
 class FileWatch:
-    """Watches the folders (relative paths, "" for the top) of `root`, and what lies directly in them, until `stop`."""
+    """Watches the folders (relative paths, "" for the top) of `root`, and what lies directly in them, until `close`.
 
-    def __init__(self, root: Path, folders: Iterable[str]) -> None:
+    Made once and asked often: the kernel takes longer to end a watch than many a stage to run.
+    """
+
+    def __init__(self, root: Path, folders: Iterable[str], mask: int = WRITTEN) -> None:
         self._folders: Dict[int, str] = {}
+        self._names: Set[str] = set()
         self._fd = -1
+        self._is_whole = True
         try:
-            self._begin(os.fsencode(root), folders)
+            self._begin(os.fsencode(root), folders, mask | _ONLY_FOLDERS)
         except (OSError, AttributeError):  # no Linux, or no more watches for this user
-            self._close()
+            self.close()
 
-    def stop(self) -> Optional[Set[str]]:
-        """The files and folders that were written, moved or removed; None where that is not known."""
+    def take(self) -> Optional[Set[str]]:
+        """The files and folders that were written, moved or removed since it was last asked; None if not known."""
         if self._fd < 0:
             return None
         try:
-            return set(self._events())
+            found = set(self._events())
         except OverflowError:
+            self.close()
             return None
-        finally:
-            self._close()
+        self._is_whole = self._is_whole and self._names.isdisjoint(found)
+        return found
 
-    def _begin(self, root: bytes, folders: Iterable[str]) -> None:
+    @property
+    def is_whole(self) -> bool:
+        """Whether it still watches its folders: none of them was seen to be moved, removed or replaced."""
+        return self._fd >= 0 and self._is_whole
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _begin(self, root: bytes, folders: Iterable[str], mask: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "inotify")
         for folder in folders:
-            watch = libc.inotify_add_watch(self._fd, os.path.join(root, os.fsencode(folder)), ctypes.c_uint32(_MASK))
+            watch = libc.inotify_add_watch(self._fd, os.path.join(root, os.fsencode(folder)), ctypes.c_uint32(mask))
             if watch < 0:
                 raise OSError(ctypes.get_errno(), "inotify")
             self._folders[watch] = folder
+        self._names = set(self._folders.values()) - {""}
 
     def _events(self) -> Iterator[str]:
         while True:
@@ -63,11 +84,8 @@ class FileWatch:
                 at += _EVENT.size + length
                 if mask & _OVERFLOW:
                     raise OverflowError
+                if mask & _IGNORED:
+                    self._is_whole = False
                 name = os.fsdecode(data[at - length : at].rstrip(b"\0"))
                 if name and watch in self._folders:
                     yield os.path.join(self._folders[watch], name)
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import AbstractSet, Any, Iterable, Mapping, Optional
+from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Optional
 
 from orchestrator.agent.env import editable
-from orchestrator.agent.env.fingerprint import fingerprint, is_same, system_fingerprint
+from orchestrator.agent.env.fingerprint import fingerprint, folders, is_same, system_fingerprint, system_folders
+from orchestrator.agent.host.file_watch import ANY_CHANGE, FileWatch
 from orchestrator.shared.failure import Failure
 
 _TIMEOUT_S = 120
@@ -88,12 +90,49 @@ class Interpreter:
         found = self.fingerprint()
         return found if is_same(recorded, found, map(Path, self.sites)) else None
 
+    def folders(self) -> Iterator[str]:
+        """Those that hold what the fingerprint is of."""
+        if self.below is None:
+            return folders(Path(self.root)) if self.root else system_folders(self.sites, self.editables)
+        return itertools.chain(replace(self.below, editables=self.editables).folders(), folders(Path(self.prefix)))
+
     def without_editables_of(self, names: AbstractSet[str]) -> Interpreter:
         """Without the editable installations of packages called so: a stage that takes those from there is `invalid`,
         and people go on editing their own checkout while its commit is validated.
         """
         others = (target for target in self.editables if names.isdisjoint(editable.packages(target)))
         return replace(self, editables=tuple(others))
+
+
+class Installed:
+    """What is installed for an interpreter, over the stages of a run that began with the fingerprint `recorded`.
+
+    A stage's end is too often to look at each file: after the first time, only where the kernel has told of a change.
+    """
+
+    def __init__(self, interpreter: Interpreter, recorded: str) -> None:
+        self._interpreter = interpreter
+        self._recorded = recorded
+        self._watch: Optional[FileWatch] = None
+        self._is_same = True
+
+    def is_same(self) -> bool:
+        """Whether it is still what was recorded, as far as the kernel tells of changes."""
+        if self._watch is None or self._watch.take() != set():
+            if self._watch:
+                self._watch.close()
+            self._watch = FileWatch(Path("/"), self._interpreter.folders(), ANY_CHANGE)
+            self._is_same = self.is_same_in_all()
+        return self._is_same
+
+    def is_same_in_all(self) -> bool:
+        """Whether it is still what was recorded, each file looked at."""
+        try:
+            found = self._interpreter.still(self._recorded)
+        except OSError:  # files that go away while they are listed are a change too
+            return False
+        self._recorded = found or self._recorded  # what took long to tell is told once
+        return found is not None
 
 
 def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpreter:

@@ -18,7 +18,7 @@ from orchestrator.agent.evidence.workspace import Workspace
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
-from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.host.interpreter import Installed, Interpreter
 from orchestrator.agent.layout import Layout, cache_key
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import Commands, seen_by
@@ -32,6 +32,7 @@ from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limit
 from orchestrator.agent.run.variables import inherited
 from orchestrator.shared import tree
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted, Tested
+from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import Plan, Stage, with_sabotage
@@ -63,7 +64,7 @@ class Executor:
         self._journal = journal
         self._interpreter = interpreter
         self._manifest = manifest
-        self._fingerprint = fingerprint
+        self._installed = Installed(interpreter, fingerprint)
         self._supervisor = supervisor
         self._secrets = secrets
         self._artifacts = Artifacts(places, manifest)
@@ -105,6 +106,11 @@ class Executor:
             finally:
                 shutil.rmtree(tmp, ignore_errors=True)
         self._record(stage, record)
+
+    def finish(self) -> None:
+        """After the last stage; Failure for a change of the environment that no stage could be charged with."""
+        if self._installed.is_same() and not self._installed.is_same_in_all():
+            raise Failure("the environment's installed files are not those that the run began with")
 
     def _why_no_place(self) -> str | None:
         """Why the stage cannot have a thin environment of its own: a full disk, say."""
@@ -235,7 +241,7 @@ class Executor:
         record["idle_programs"] = list(seen.idle)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)
-        record["environment_ok"] = self._environment_ok()
+        record["environment_ok"] = self._installed.is_same()
         record["journal_ok"] = self._journal.intact()
 
     def _note_tree(self, stage: Stage, record: StageRecord) -> None:
@@ -260,6 +266,8 @@ class Executor:
 
     def _run_sabotage(self, stage: Stage, tmp: Path, record: StageRecord) -> None:
         """Of a stage that passed by all else, see whether its tests notice wrong code."""
+        if not self._sabotage.is_wanted(stage):
+            return
         before = rules.judge_stage(dataclasses.replace(self._run, sabotage=False), stage, record, self._statuses)
         if before.status == "passed":
             shutil.rmtree(tmp, ignore_errors=True)
@@ -284,14 +292,6 @@ class Executor:
         record["seconds"] = ending.seconds
         record["truncated"], record["redacted"] = ending.truncated, ending.redacted
         record["leftovers"] = ending.leftovers
-
-    def _environment_ok(self) -> bool:
-        try:
-            found = self._interpreter.still(self._fingerprint)
-        except OSError:  # files that go away while they are listed are a change too
-            return False
-        self._fingerprint = found or self._fingerprint  # what took long to tell is told once
-        return found is not None
 
     def _record(self, stage: Stage, record: StageRecord) -> None:
         record["overwritten"] = record["overwritten"][:_MOST_NAMED]  # a journal line has an end, however many there are

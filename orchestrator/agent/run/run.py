@@ -233,6 +233,7 @@ def _run_stages(run: _Run, journal: Journal, ground: _Ground, reaper_pid: int) -
     for number, stage in enumerate(run.plan["stages"]):
         if stage["name"] not in ground.records and not interruption.why():
             executor.run_stage(number, stage)
+    executor.finish()
     if interruption.reason == "cancel":
         journal.append(resume.cancelled(run.places))
         return "cancelled"

@@ -86,16 +86,18 @@ class Sabotage:
     def begin(self, stage: Stage) -> None:
         """Keep what the stage begins with, if its tests are to run again."""
         shutil.rmtree(self._room, ignore_errors=True)
-        if next(self._wanted(stage), None):
+        if self.is_wanted(stage):
             self._room.mkdir()
             _copy_tree(self._places.tree, self._begun)
             tree.copy(self._places.artifacts, self._given)
 
+    def is_wanted(self, stage: Stage) -> bool:
+        """Whether there is anything to attempt."""
+        return next(self._wanted(stage), None) is not None
+
     def run(self, stage: Stage, tmp: Path, record: StageRecord) -> None:
         """Make the attempts, and record them; the record is that of an ended stage where the run itself is ended."""
         wanted = list(self._wanted(stage))
-        if not wanted:
-            return
         self._places.tree.rename(self._aside)
         try:
             for number, wrong in enumerate(wanted, start=1):

@@ -250,15 +250,18 @@ class _Running:
 
     def _clean_up(self, ending: Ending) -> None:
         """End what the stage left running, name it, and take the output that is still in the pipes."""
-        self._pump(lambda: not self._below(), _SETTLE_S)
-        ending.leftovers = _described(self._below())
+        if not self._pump(lambda: not self._below(), _SETTLE_S) or not processes.LINUX:
+            ending.leftovers = _described(self._below())
+            self._end_leftovers()
+        self._pump(lambda: not self._stage_fds, _DRAIN_S)
+        processes.reap_orphans(self._process.pid if self._process.returncode is None else 0)
+
+    def _end_leftovers(self) -> None:
         for signum, patience in ((signal.SIGTERM, _LEFTOVER_TERM_S), (signal.SIGKILL, _KILL_S)):
             if not processes.LINUX:
                 processes.send_to_group(signum, self._process.pid)
             elif self._below():
                 self._pump(lambda s=signum: self._send_below(s), patience)  # type: ignore[misc]
-        self._pump(lambda: not self._stage_fds, _DRAIN_S)
-        processes.reap_orphans(self._process.pid if self._process.returncode is None else 0)
 
     def _send_below(self, signum: int) -> bool:
         """Signal what is left (it may still be multiplying); whether nothing is."""
@@ -266,12 +269,15 @@ class _Running:
         processes.send(signum, below)
         return not below
 
-    def _pump(self, done: Callable[[], bool], patience: float) -> None:
-        """Read on until `done`, for at most `patience` seconds."""
+    def _pump(self, done: Callable[[], bool], patience: float) -> bool:
+        """Read on until `done`, for at most `patience` seconds; whether it is."""
         end = time.monotonic() + patience
-        while not done() and time.monotonic() < end:
+        while not done():
+            if time.monotonic() >= end:
+                return False
             self._read(_POLL_S)
             processes.reap_orphans(self._process.pid if self._process.returncode is None else 0)
+        return True
 
     def _below(self) -> list[int]:
         return processes.descendants(os.getpid(), self._own)

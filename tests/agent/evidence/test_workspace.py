@@ -117,7 +117,7 @@ def test_data_that_is_rewritten_and_set_back_is_a_note(ground: Ground) -> None:
 
 
 def test_without_events_the_time_of_the_last_write_tells(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileWatch, "stop", lambda self: None)
+    monkeypatch.setattr(FileWatch, "take", lambda self: None)
     assert ground.after(sh("cp a.py old; echo > a.py; cp old a.py")).rewritten == ["a.py"]
     assert ground.after(sh("chmod -R a-w . && chmod -R u+w . && ln a.py c.py")).rewritten == []
 
