@@ -47,6 +47,7 @@ def _probe(argv: List[str]) -> int:
 
 
 def _tree_hash(argv: List[str]) -> int:
+    from orchestrator.agent.git.pristine import Pristine
     from orchestrator.shared import tree
 
     parser = _parser("tree-hash", "directory")
@@ -54,7 +55,8 @@ def _tree_hash(argv: List[str]) -> int:
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
     args.hold.take(_below(args.directory))
-    manifest = tree.scan(_directory(args.directory))
+    directory = _directory(args.directory)
+    manifest = Pristine(directory).scan() if args.tree else tree.scan(directory)
     found = tree.tree_hash(manifest, args.submodules)
     wrong = tree.wrong_hash(manifest, args.tree, args.submodules) if args.tree else None
     return _say({"tree": found, "files": len(manifest), "wrong": wrong})
@@ -62,7 +64,7 @@ def _tree_hash(argv: List[str]) -> int:
 
 def _trees(argv: List[str]) -> int:
     """The trees in the directory, the last made first, and whether that of --tree is there and what its name says."""
-    from orchestrator.shared import tree
+    from orchestrator.agent.git.pristine import Pristine, Wanted
 
     parser = _parser("trees", "directory")
     parser.add_argument("--tree", required=True)
@@ -74,32 +76,36 @@ def _trees(argv: List[str]) -> int:
     _drop_leftovers(folder)
     there = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     names = [entry.name for entry in sorted(there, key=_made, reverse=True)]
-    wrong = tree.wrong_hash(tree.scan(folder / args.tree), args.tree, args.submodules) if args.tree in names else None
-    return _say({"trees": names, "whole": args.tree in names and wrong is None})
+    wanted = Wanted(args.tree, args.submodules)
+    whole = args.tree in names and wanted.why_not(Pristine(folder / args.tree).scan()) is None
+    return _say({"trees": names, "whole": whole})
 
 
 def _adopt_tree(argv: List[str]) -> int:
-    from orchestrator.shared import tree
+    from orchestrator.agent.git import pristine
 
     parser = _parser("adopt-tree", "incoming", "target")
     parser.add_argument("--tree", required=True)
     parser.add_argument("--submodules", type=json.loads, default=[])
     args = parser.parse_args(argv)
     args.hold.take(_below(args.incoming), _below(args.target))
-    incoming, target = _directory(args.incoming), Path(args.target)
-    wrong = tree.wrong_hash(tree.scan(incoming), args.tree, args.submodules)
-    if wrong:
-        raise Failure(f"{incoming} did not arrive whole: {wrong}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_dir() and tree.wrong_hash(tree.scan(target), args.tree, args.submodules):
-        _discard(target)
-    try:
-        incoming.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
-        _discard(incoming)  # someone else was faster, with the same tree
-    return _say({"tree": args.tree, "path": str(target)})
+    pristine.adopt(_directory(args.incoming), Path(args.target), pristine.Wanted(args.tree, args.submodules))
+    return _say({"tree": args.tree, "path": args.target})
+
+
+def _bring_tree(argv: List[str]) -> int:
+    """Make the tree of what comes on stdin, and of the tree --base that is there."""
+    from orchestrator.agent.git import pristine
+
+    parser = _parser("bring-tree", "trees")
+    parser.add_argument("--tree", required=True)
+    parser.add_argument("--submodules", type=json.loads, default=[])
+    parser.add_argument("--base")
+    args = parser.parse_args(argv)
+    folder = Path(args.trees).resolve()
+    args.hold.take(*(f"{folder.name}/{name}" for name in (args.tree, args.base) if name))
+    pristine.bring(folder, pristine.Wanted(args.tree, args.submodules), args.base, sys.stdin.buffer)
+    return _say({"tree": args.tree, "path": str(folder / args.tree)})
 
 
 def _launch(argv: List[str]) -> int:
@@ -286,6 +292,7 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "tree-hash": _tree_hash,
     "trees": _trees,
     "adopt-tree": _adopt_tree,
+    "bring-tree": _bring_tree,
     "env": _env,
     "launch": _launch,
     "tail": _tail,
@@ -323,13 +330,6 @@ def _directory(text: str) -> Path:
 def _below(path: str) -> str:
     """A path of the workdir's second storey, such as runs/<run id>, as holds name it."""
     return "/".join(Path(path).parts[-2:])
-
-
-def _discard(folder: Path) -> None:
-    """Take the directory away in one step, then delete it."""
-    aside = folder.with_name(f".{folder.name}.gone-{os.getpid()}")
-    folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _drop_leftovers(trees: Path) -> None:

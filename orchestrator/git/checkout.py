@@ -1,16 +1,14 @@
-"""A tree's files as a directory on this machine, written from git's objects: all, or what differs from another tree."""
+"""What makes one tree of another, and its content on the way to a pod: from git's objects, with no copy of it here."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import IO
 
-from orchestrator.errors import InputError, NsaPodError
-from orchestrator.git.repository import Entry
+from orchestrator.git.repository import Entry, Repository
 from orchestrator.shared.files import folders_of
-from orchestrator.text import plain
 
 Files = Mapping[str, Entry]
 
@@ -33,22 +31,37 @@ def change(base: Files, wanted: Files) -> Change:
     return Change(files, tuple(sorted(replaced | gone)))
 
 
-def materialise(files: Files, target: Path) -> None:
-    """Write `files` to the new directory `target`, with git's own permissions. InputError for what cannot be."""
-    try:
-        for folder in sorted(folders_of(files) | {""}):  # parents sort before what is in them
-            (target / folder).mkdir()
-            (target / folder).chmod(0o755)
-        for store in {entry.store for entry in files.values()}:
-            paths = [path for path, entry in files.items() if entry.store == store]
-            with store.blobs([files[path].blob for path in paths]) as blobs:
-                for path, blob in zip(paths, blobs, strict=True):
-                    _write(target / path, files[path], blob.chunks())
-    except FileExistsError as error:
-        name = plain(os.fsdecode(error.filename))
-        raise InputError(f"the commit has two paths that are one on this machine's file system: {name}") from None
-    except OSError as error:
-        raise NsaPodError(f"{target} cannot be written: {error.strerror or error}") from error
+def amount(files: Files) -> tuple[int, int]:
+    """How many regular files these are, and their bytes. Raises InputError for content that is not there."""
+    found = [
+        (files[path].is_link, size)
+        for paths in _by_store(files)
+        for path, size in zip(paths, _sizes(files, paths), strict=True)
+    ]
+    sizes = [size for is_link, size in found if not is_link]
+    return len(sizes), sum(sizes)
+
+
+def write(change: Change, out: IO[bytes]) -> None:
+    """Write the change as the agent's `bring-tree` reads it; the content goes from git to `out` without a stop."""
+    order = [path for paths in _by_store(change.files) for path in paths]
+    told = {path: [change.files[path].mode, change.files[path].blob] for path in order}
+    out.write(json.dumps({"files": told, "removed": change.removed}).encode() + b"\n")
+    out.flush()
+    for paths in _by_store(change.files):
+        change.files[paths[0]].store.write_blobs([change.files[path].blob for path in paths], out)
+
+
+def _by_store(files: Files) -> list[list[str]]:
+    """The paths, those of one repository together."""
+    found: dict[Repository, list[str]] = {}
+    for path, entry in files.items():
+        found.setdefault(entry.store, []).append(path)
+    return list(found.values())
+
+
+def _sizes(files: Files, paths: list[str]) -> list[int]:
+    return files[paths[0]].store.sizes([files[path].blob for path in paths])
 
 
 def _topmost(path: str, kept: set[str]) -> str:
@@ -59,12 +72,3 @@ def _topmost(path: str, kept: set[str]) -> str:
         if folder not in kept:
             return folder
     return path
-
-
-def _write(path: Path, entry: Entry, content: Iterable[bytes]) -> None:
-    if entry.is_link:
-        os.symlink(b"".join(content), os.fsencode(path))
-        return
-    with path.open("xb") as file:
-        file.writelines(content)
-        os.fchmod(file.fileno(), 0o755 if entry.is_executable else 0o644)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -260,30 +260,39 @@ class Repository:
         lines = self._output("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=hashes).decode()
         return [line for line in lines.splitlines() if line.endswith((" commit", " tag"))]
 
-    @contextmanager
-    def blobs(self, names: Sequence[str]) -> Iterator[Iterator[Blob]]:
-        """The blobs in the order asked, as they are stored. Raises InputError for one that is not there."""
-        with tempfile.TemporaryFile() as asked:
-            asked.write("".join(f"{name}\n" for name in names).encode())
-            asked.seek(0)
-            process = subprocess.Popen(
-                self._argv("cat-file", "--batch"), stdin=asked, stdout=subprocess.PIPE, env=_environment()
-            )
-        try:
-            assert process.stdout is not None
-            yield (self._blob(process.stdout, name) for name in names)
-        finally:
-            process.kill()
-            process.communicate()
+    def sizes(self, blobs: Sequence[str]) -> list[int]:
+        """How many bytes each of the blobs has. Raises InputError for one that is not there."""
+        found = self._output("cat-file", "--batch-check=%(objecttype) %(objectsize)", stdin=_lines(blobs)).split(b"\n")
+        lines = [line.split() for line in found[: len(blobs)]]
+        for name, line in zip(blobs, lines, strict=True):
+            if line[:1] != [b"blob"]:
+                hint = " (this clone is shallow or partial)" if (self.git_dir / "shallow").exists() else ""
+                raise InputError(
+                    f"{self.root}: the object {name} is missing{hint}: expected a complete clone, see git fsck"
+                )
+        return [int(line[1]) for line in lines]
 
-    def _blob(self, stream: IO[bytes], name: str) -> Blob:
-        head = stream.readline().decode().split()
-        if len(head) != 3 or head[1] != "blob":
-            hint = " (this clone is shallow or partial)" if (self.git_dir / "shallow").exists() else ""
-            raise InputError(
-                f"{self.root}: the object {name} is missing{hint}: expected a complete clone, see git fsck"
-            )
-        return Blob(int(head[2]), stream)
+    def write_blobs(self, blobs: Sequence[str], out: IO[bytes]) -> None:
+        """Have git write the blobs, in the order asked, into the file or pipe `out`, each after a line with its name.
+
+        BrokenPipeError if nobody reads them any more; InputError if git cannot.
+        """
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
+            asked.write(_lines(blobs))
+            asked.seek(0)
+            argv = self._argv("cat-file", "--batch", "--buffer")
+            process = subprocess.Popen(argv, stdin=asked, stdout=out, stderr=said, env=_environment())
+            try:
+                code = process.wait()
+            finally:
+                process.kill()
+                process.wait()
+            said.seek(0)
+            complaint = plain(said.read(_CHUNK).decode(errors="replace"), 300)
+        if code == -signal.SIGPIPE or "Broken pipe" in complaint:
+            raise BrokenPipeError
+        if code != 0:
+            raise InputError(f"{self.root}: git ended in the middle of an object, see git fsck: {complaint}")
 
     def _argv(self, *arguments: str) -> list[str]:
         # The working tree is named because a submodule's git directory may remember one that is gone.
@@ -302,23 +311,8 @@ class Repository:
         return done.stdout
 
 
-class Blob:
-    """One blob of a `blobs` stream: it has to be read, once, before the next one is asked for."""
-
-    def __init__(self, size: int, stream: IO[bytes]) -> None:
-        self.size = size
-        self._stream = stream
-
-    def chunks(self) -> Iterator[bytes]:
-        """The content, in pieces."""
-        left = self.size
-        while left:
-            piece = self._stream.read(min(left, _CHUNK))
-            if not piece:
-                raise InputError("git ended in the middle of an object: see git fsck")
-            left -= len(piece)
-            yield piece
-        self._stream.read(1)  # the line feed after each object
+def _lines(names: Sequence[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
 
 
 def run(

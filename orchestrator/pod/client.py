@@ -6,11 +6,11 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, BinaryIO, TypeVar, overload
+from typing import IO, Any, BinaryIO, TypeVar, overload
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodBusy, PodError, PodFull
@@ -97,14 +97,28 @@ class Agent:
     def call(self, shape: object, *command: str, input: bytes = b"", timeout: float = COMMAND_LIMIT_S) -> Any:
         """The JSON answer of an agent command, of this shape; PodError with its sentence when it fails."""
         done = self.transport.run(self._argv(*command), input=self.carried + input, timeout=timeout)
-        answer = self._answer(command[0], done)
+        return self._checked(shape, command[0], done)
+
+    def supply(self, shape: type[T], write: Callable[[IO[bytes]], None], *command: str) -> T:
+        """As `call`, of a command whose stdin is too much to be held: `write` writes it."""
+
+        def write_all(stdin: IO[bytes]) -> None:
+            stdin.write(self.carried)
+            write(stdin)
+
+        found: T = self._checked(shape, command[0], self.transport.supply(self._argv(*command), write_all))
+        return found
+
+    def _checked(self, shape: object, command: str, done: Completed) -> Any:
+        """The answer in what a command printed."""
+        answer = self._answer(command, done)
         if isinstance(answer.get("busy"), dict):
             raise self.busy(answer["busy"])
         if done.exit_code != 0:
-            raise self._refusal(command[0], answer)
+            raise self._refusal(command, answer)
         wrong = first_error(answer, shape, "answer")
         if wrong:
-            raise IntegrityError(f"pod {self.pod.name!r}: the agent's {command[0]} gives no {wrong} as it should be")
+            raise IntegrityError(f"pod {self.pod.name!r}: the agent's {command} gives no {wrong} as it should be")
         return answer
 
     def _answer(self, command: str, done: Completed) -> dict[str, Any]:

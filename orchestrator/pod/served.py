@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from orchestrator.pod.dialogue import Dialogue, Feed
 from orchestrator.transports.base import (
@@ -81,6 +81,9 @@ class Served(Transport):
             opened = self._inner.stream(argv, input=input, silence=silence)
         with opened as out:
             yield out
+
+    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+        return self._inner.supply(argv, write)
 
     def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
         return self._inner.push_tree(local, remote, base=base, removed=removed)

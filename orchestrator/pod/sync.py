@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import secrets
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
-from orchestrator.errors import InputError, IntegrityError, NsaPodError, PodError
-from orchestrator.git.checkout import Change, change, materialise
+from orchestrator.errors import InputError, IntegrityError, PodError, PodFull
+from orchestrator.git.checkout import Change, amount, change, write
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pod.client import Agent
 from orchestrator.shared.answers import AdoptedTree, Trees
 from orchestrator.transports.base import PushStats
 
 _MOST_BASES = 20
-# The paths to remove travel in a command line, where one argument has 128 KiB at most (Linux, MAX_ARG_STRLEN).
-_MOST_REMOVED = 1 << 14
 
 
 def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents) -> PushStats | None:
@@ -43,10 +39,9 @@ def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents)
 def _difference(repo: Repository, base: str, contents: Contents) -> Change | None:
     """What to do to `base`; None where the whole tree is the easier way."""
     try:
-        found = change(repo.contents_of_tree(base).files, contents.files)
+        return change(repo.contents_of_tree(base).files, contents.files)
     except InputError:  # a submodule of that tree is not in this clone any more
         return None
-    return found if sum(map(len, found.removed)) <= _MOST_REMOVED else None
 
 
 @dataclass(frozen=True)
@@ -63,30 +58,16 @@ class _Target:
         return self.agent.call(Trees, "trees", self.trees, *self._expected())
 
     def push(self, difference: Change, base: str | None) -> PushStats:
-        """Send what differs from `base`, and let the pod verify the whole before it gets its name."""
-        incoming = f"{self.trees}/.incoming-{self.tree}-{secrets.token_hex(4)}"
+        """Send what differs from `base`; the pod verifies the whole before it gets its name."""
+        moved = PushStats(*amount(difference.files))
+        told = ("--base", base) if base else ()
         try:
-            moved = self._send(difference, incoming, base)
-            self._adopt(incoming)
-        except NsaPodError:
-            with suppress(NsaPodError):  # the pod is out of reach: what is left goes with a later sync
-                self.agent.transport.run(["rm", "-rf", incoming])
+            self.agent.supply(AdoptedTree, partial(write, difference), "bring-tree", self.trees, *self._expected(), *told)
+        except PodFull:
             raise
-        return moved
-
-    def _send(self, difference: Change, incoming: str, base: str | None) -> PushStats:
-        with tempfile.TemporaryDirectory(prefix="nsa-pod-tree-") as folder:
-            local = Path(folder, "tree")
-            materialise(difference.files, local)
-            return self.agent.transport.push_tree(
-                local, incoming, base=f"{self.trees}/{base}" if base else None, removed=difference.removed
-            )
-
-    def _adopt(self, incoming: str) -> None:
-        try:
-            self.agent.call(AdoptedTree, "adopt-tree", incoming, f"{self.trees}/{self.tree}", *self._expected())
         except PodError as error:
             raise IntegrityError(str(error)) from error
+        return moved
 
     def _expected(self) -> tuple[str, ...]:
         return ("--tree", self.tree, "--submodules", json.dumps(self.contents.submodules))

@@ -170,6 +170,14 @@ class Trees(TypedDict):
     whole: bool
 
 
+class TreeChange(TypedDict):
+    """A question, for once: what makes one tree of another. `files` have git's mode and the blob, in the order in which
+    their contents follow."""
+
+    files: Dict[str, List[str]]
+    removed: List[str]
+
+
 class AdoptedTree(TypedDict):
     """The tree that is there now, and where."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError, PodFull
@@ -130,6 +130,14 @@ class Transport(ABC):
 
         `expected` is about how many bytes will come, where that is known: a few need no connection for bulk.
         Raises ContactLost as `run` does, CommandTimeout when nothing arrives for `silence` seconds.
+        """
+
+    @abstractmethod
+    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+        """Run `argv` on the pod with what `write` writes into a pipe as its stdin, for bulk; nothing is held here.
+
+        A command that ends before it has read all of it is no error; `write` may see a broken pipe then. Raises
+        ContactLost as `run` does.
         """
 
     @abstractmethod

@@ -8,10 +8,10 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, PodError
@@ -19,6 +19,7 @@ from orchestrator.text import size
 from orchestrator.transports.base import (
     COMMAND_LIMIT_S,
     OUTPUT_LIMIT,
+    PUSH_LIMIT_S,
     SILENCE_LIMIT_S,
     Channel,
     Completed,
@@ -26,7 +27,7 @@ from orchestrator.transports.base import (
     Transport,
     full_disk,
 )
-from orchestrator.transports.ssh.children import GRACE_S, child, end_group, shell_code, streaming, tail
+from orchestrator.transports.ssh.children import GRACE_S, child, end_group, fed, shell_code, streaming, tail
 
 _CHUNK = 1 << 16
 
@@ -92,6 +93,12 @@ class LocalTransport(Transport):
 
         with streaming(argv, stdin=input, silence=silence, what=what, failed=failed) as out:
             yield out
+
+    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+        if shutil.which(argv[0]) is None:
+            raise PodError(f"{self.naming(argv)}: not found")
+        code, out, err = fed(argv, write, limit=PUSH_LIMIT_S, what=self.naming(argv))
+        return Completed(shell_code(code), out, err)
 
     def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
         try:

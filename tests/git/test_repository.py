@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.git.pristine import Wanted
 from orchestrator.errors import InputError
-from orchestrator.git.checkout import change, materialise
+from orchestrator.git.checkout import Change, change
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.shared import tree as on_disk
+from tests.support.materialise import bring_tree, materialise
 from tests.support.repository import Git
 
 
@@ -332,16 +334,17 @@ def test_a_change_makes_one_tree_of_another(git: Git, tmp_path: Path, name: str)
     git.commit({"a": "1", "d/e/f": "2", "d/g": "3", "h/i": "4"})
     (git.root / "l").symlink_to("a")
     git.commit({})
-    _, before = written(git, tmp_path / "before")
+    repo, trees = Repository.open(git.root), tmp_path / "trees"
+    before = repo.revision("HEAD").tree
+    files = repo.contents_of_tree(before).files
+    bring_tree(Change(files, ()), trees, Wanted(before, ()))
     subprocess.run(["sh", "-ec", CHANGES[name]], cwd=git.root, check=True)
     git.commit({})
-    after, contents = written(git, tmp_path / "after")
-    found = change(before.files, contents.files)
-    for path in found.removed:
-        subprocess.run(["rm", "-r", str(tmp_path / "before" / path)], check=True)
-    materialise(found.files, tmp_path / "delta")
-    subprocess.run(["cp", "-RPp", f"{tmp_path}/delta/.", str(tmp_path / "before")], check=True)
-    assert on_disk.tree_hash(on_disk.scan(tmp_path / "before")) == after.tree
+    after = repo.revision("HEAD").tree
+    found = change(files, repo.contents_of_tree(after).files)
+    made = bring_tree(found, trees, Wanted(after, ()), before)
+    assert on_disk.tree_hash(on_disk.scan(made)) == after
+    assert on_disk.tree_hash(on_disk.scan(trees / before)) == before
     if name == "one file":
         assert (list(found.files), found.removed) == (["d/e/f"], ())
     if name == "renamed":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -18,8 +18,7 @@ from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.sync import sync
 from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
-from orchestrator.transports.base import PushStats
-from orchestrator.transports.ssh import openssh
+from orchestrator.transports.base import Completed, PushStats
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.proxy import Proxy
 from tests.support.repository import Git
@@ -126,18 +125,19 @@ def test_a_tree_that_somebody_has_changed_is_replaced(agent: Agent, git: Git, tm
 
 def test_what_arrives_wrong_gets_no_name(agent: Agent, git: Git) -> None:
     class Careless:
-        """Delivers one byte too many."""
+        """Delivers another byte than was sent."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(agent.transport, name)
 
-        def push_tree(self, local: Path, remote: str, **options: Any) -> PushStats:
-            stats = agent.transport.push_tree(local, remote, **options)
-            with open(f"{remote}/a", "a") as file:
-                file.write("!")
-            return stats
+        def supply(self, argv: list[str], write: Callable[[IO[bytes]], None]) -> Completed:
+            with tempfile.TemporaryFile() as sent:
+                write(sent)
+                sent.seek(0)
+                data = sent.read().replace(b"aaaa", b"aaab")
+            return agent.transport.supply(argv, lambda stdin: stdin.write(data) and None)
 
-    with pytest.raises(IntegrityError, match="tree hash"):
+    with pytest.raises(IntegrityError, match="did not arrive whole"):
         bring(replace(agent, transport=Careless()), git)
     assert trees(agent) == []
 
@@ -166,19 +166,6 @@ def test_two_laptops_at_once(sshd: Sshd, git: Git, tmp_path: Path) -> None:
         thread.join(60)
     assert len(outcomes) == 3
     assert os.listdir(tmp_path / "w" / "trees") == [git("rev-parse", "HEAD^{tree}")]
-
-
-def test_without_rsync_the_same_tree(sshd: Sshd, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openssh, "_rsync_here", lambda: False)
-    with open_transport(sshd.pod(workdir=str(tmp_path / "w"))) as transport:
-        agent = install_agent(transport)
-        assert bring(agent, git) == PushStats(4, 1005)
-        shutil.rmtree(git.root / "d")
-        (git.root / "a").unlink()
-        git.commit({"a/b": "x"})
-        bring(agent, git)
-        tree = git("rev-parse", "HEAD^{tree}")
-        assert tree_on_pod(agent, tree) == tree
 
 
 def test_a_sync_that_is_cut_leaves_the_old_state(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from orchestrator.agent.evidence.code_files import is_code
+from orchestrator.agent.evidence.moment import tick_after
 from orchestrator.agent.evidence.removal import remove
 from orchestrator.agent.git.directory import GitDirectory
 from orchestrator.agent.host.file_watch import FileWatch
@@ -24,7 +24,6 @@ from orchestrator.shared.text import plain
 
 _MOST_BUILT_BYTES = 64 << 30
 _NAMED = 20
-_TICK_LIMIT_S = 2.5  # the coarsest clock of a file system has two seconds
 _HEAD = ".git/HEAD"
 
 
@@ -157,20 +156,8 @@ class Workspace:
         self._identities[path] = found
 
     def _wait_for_tick(self) -> None:
-        """Until the file system's clock has moved on: whatever is written from now on gets another time."""
-        newest = max((found.changed for found in self._identities.values()), default=0)
-        probe = self._root.parent / ".tick"
-        limit = time.monotonic() + _TICK_LIMIT_S
-        try:
-            while time.monotonic() < limit:
-                probe.write_bytes(b"")
-                if probe.stat().st_ctime_ns > newest:
-                    break
-                probe.unlink()
-                time.sleep(0.001)
-        finally:
-            with contextlib.suppress(OSError):
-                probe.unlink()
+        """Whatever is written from now on gets another time."""
+        tick_after(max((found.changed for found in self._identities.values()), default=0), self._root.parent)
 
     # What the stage did ----------------------------------------------------------------------------------------------
 

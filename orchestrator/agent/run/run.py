@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from orchestrator.agent.env import lease
 from orchestrator.agent.evidence.provided import Provided
+from orchestrator.agent.git.pristine import Pristine
 from orchestrator.agent.host import gpu, interpreter, machine, processes
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare, resume, secret_values
@@ -274,6 +275,7 @@ def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
     manifest = tree.scan(places.tree)
     wrong = tree.wrong_hash(manifest, plan["tree"], plan["submodules"])
     if wrong:
+        Pristine(pristine).forget()  # the next sync reads all of it, and replaces it
         raise Failure(f"{pristine} is not the commit's tree: {wrong}")
     return manifest
 

@@ -25,7 +25,7 @@ _UNREAD_LIMIT = 16 << 20
 def child(
     argv: Sequence[str],
     *,
-    stdin: bytes | IO[bytes] = b"",
+    stdin: bytes | IO[bytes] | int = b"",
     stdout: IO[bytes] | int,
     stderr: IO[bytes],
     env: Mapping[str, str] | None = None,
@@ -101,9 +101,7 @@ class _Watched(io.RawIOBase):
 
     def __init__(self, pipe: IO[bytes], silence: float, what: str) -> None:
         self._pipe, self._silence, self._what = pipe, silence, what
-        if hasattr(fcntl, "F_SETPIPE_SZ"):
-            with suppress(OSError):  # Linux; beyond what one user may have there, it stays as it was
-                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        _widen(pipe)
         self._selector = selectors.DefaultSelector()
         self._selector.register(pipe, selectors.EVENT_READ)
 
@@ -143,6 +141,30 @@ def streaming(
                 raise CommandTimeout(f"{what} closed its output but did not end within {silence:g} s")
         if process.returncode:
             raise failed(process.returncode, tail(err))
+
+
+def fed(
+    argv: Sequence[str], write: Callable[[IO[bytes]], None], *, limit: float, what: str
+) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of `argv`, which has `limit` seconds once `write` has written its stdin."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with child(argv, stdin=subprocess.PIPE, stdout=out, stderr=err) as process:
+            assert process.stdin is not None
+            _widen(process.stdin)
+            with suppress(BrokenPipeError), process.stdin as stdin:
+                write(stdin)
+            try:
+                code = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                raise CommandTimeout(f"{what} did not end within {limit:g} s") from None
+        out.seek(0)
+        return code, out.read(), tail(err)
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with suppress(OSError):  # Linux; beyond what one user may have there, it stays as it was
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _drop(out: IO[bytes], what: str) -> None:

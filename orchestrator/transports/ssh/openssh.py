@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 
 from orchestrator.errors import CommandTimeout, NsaPodError, PodError, Unreachable
 from orchestrator.transports.base import PUSH_LIMIT_S, Completed, PushStats, full_disk
-from orchestrator.transports.ssh.children import Background, child, streaming, tail
+from orchestrator.transports.ssh.children import Background, child, fed, streaming, tail
 from orchestrator.transports.ssh.failures import ssh_failed
 from orchestrator.transports.ssh.remote import RemoteCommand
 
@@ -80,6 +80,14 @@ class OpenSsh:
                 if not line:
                     raise PodError(f"{what}: the login shell does not run commands")
             yield out
+
+    def supply(self, command: RemoteCommand, write: Callable[[IO[bytes]], None], what: str) -> Completed:
+        """Run `command` with what `write` writes as its stdin."""
+        self._ready()
+        code, out, err = fed(self._ssh(self._alias, command.line), write, limit=PUSH_LIMIT_S, what=what)
+        if code == _SSH_FAILED:
+            raise ssh_failed(what, err)
+        return Completed(code, command.clean(out), command.clean(err))
 
     def push_tree(self, local: Path, remote: str, base: str | None, removed: Sequence[str]) -> PushStats:
         """rsync where both sides have it, else tar."""

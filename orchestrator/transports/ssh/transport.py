@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import paramiko
 
@@ -119,6 +119,9 @@ class SshTransport(Transport):
     ) -> Iterator[BinaryIO]:
         with self._openssh().stream(RemoteCommand(argv), input, silence, self.naming(argv)) as out:
             yield out
+
+    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+        return self._openssh().supply(RemoteCommand(argv), write, self.naming(argv))
 
     def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
         return self._openssh().push_tree(local, remote, base, removed)

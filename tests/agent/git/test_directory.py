@@ -14,10 +14,10 @@ import pytest
 from orchestrator.agent.git import packs
 from orchestrator.agent.git.directory import GitDirectory
 from orchestrator.git.ancestry import ancestry_of
-from orchestrator.git.checkout import materialise
 from orchestrator.git.repository import Repository
 from orchestrator.shared import tree
 from orchestrator.shared.failure import Failure
+from tests.support.materialise import materialise
 from tests.support.repository import Git
 
 pytestmark = pytest.mark.process
