@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -96,30 +95,48 @@ def object_name(kind: str, content: bytes) -> str:
     return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content, **SHA1_OPTIONS).hexdigest()
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy the files and links below `source` to the new directory `target`, by reflink where the disk can."""
+def copy(source: Path, target: Path) -> Manifest:
+    """Copy the files and links below `source` to the new directory `target`, by reflink where the disk can; what was
+    copied, by content."""
     target.mkdir()
+    manifest = {}
     made = {str(target)}
     for name, path in _walk(source):
         folder, _, last = f"{target}/{name}".rpartition("/")
         if folder not in made:
             os.makedirs(folder, exist_ok=True)
             made.add(folder)
-        copy_file(path, f"{folder}/{last}")
+        manifest[name] = copy_file(path, f"{folder}/{last}")
+    return manifest
 
 
-def copy_file(source: str, target: str) -> None:
-    """Copy a file or a link to the new path `target`, by reflink where the disk can."""
+def copy_file(source: str, target: str) -> tuple[str, str]:
+    """Copy a file or a link to the new path `target`, by reflink where the disk can; git mode and blob hash of it."""
     if os.path.islink(source):
         os.symlink(os.readlink(source), target)
-        return
-    with open(source, "rb") as src, open(target, "xb") as dst:
-        try:
-            fcntl.ioctl(dst.fileno(), _FICLONE, src.fileno())
-        except OSError:  # a file system without reflinks
-            shutil.copyfileobj(src, dst, _PIECE)
-        if os.fstat(src.fileno()).st_mode & 0o100:
+        return entry_of(target)
+    with open(source, "rb") as src, open(target, "x+b") as dst:
+        status = os.fstat(src.fileno())
+        is_executable = bool(status.st_mode & 0o100)
+        digest = hashlib.sha1(b"blob %d\0" % status.st_size, **SHA1_OPTIONS)
+        is_shared = _share_blocks(src.fileno(), dst.fileno())
+        content = dst if is_shared else src
+        for piece in iter(lambda: content.read(_PIECE), b""):
+            digest.update(piece)
+            if not is_shared:
+                dst.write(piece)
+        if is_executable:
             os.fchmod(dst.fileno(), 0o755)
+    return ("100755" if is_executable else "100644"), digest.hexdigest()
+
+
+def _share_blocks(source: int, target: int) -> bool:
+    """Whether the file system could make one file of the other's blocks."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
 
 
 def _walk(root: Path) -> Iterator[tuple[str, str]]:

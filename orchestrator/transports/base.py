@@ -141,12 +141,10 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
+    def push_tree(self, local: Path, remote: str) -> PushStats:
         """Make the directory `remote` from `local`: contents, links, permissions; no owners, no times.
 
-        With `base`, a directory on the pod, `remote` begins as its copy, loses `removed` (paths below it), and `local`
-        is laid over it; so `local` is what differs. Files are compared by content. The caller verifies the result: a
-        push that was cut leaves a part.
+        Files are compared by content. The caller verifies the result: a push that was cut leaves a part.
         """
 
     def naming(self, argv: Sequence[str]) -> str:

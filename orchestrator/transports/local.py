@@ -100,12 +100,8 @@ class LocalTransport(Transport):
         code, out, err = fed(argv, write, limit=PUSH_LIMIT_S, what=self.naming(argv))
         return Completed(shell_code(code), out, err)
 
-    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
+    def push_tree(self, local: Path, remote: str) -> PushStats:
         try:
-            if base is not None:
-                _copy(base, remote)
-                for path in removed:
-                    _remove(Path(remote, path))
             _copy(str(local), remote)
         except OSError as error:
             what = f"pod {self.pod.name!r}"
@@ -157,10 +153,3 @@ class LocalChannel(Channel):
 
 def _copy(source: str, target: str) -> None:
     shutil.copytree(source, target, symlinks=True, copy_function=shutil.copy, dirs_exist_ok=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

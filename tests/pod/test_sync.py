@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
+from unittest import mock
 
 import pytest
 
+from orchestrator.agent.git.pristine import Pristine
 from orchestrator.errors import ContactLost, IntegrityError
 from orchestrator.git.repository import Repository
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.sync import sync
+from orchestrator.shared import tree
 from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import Completed, PushStats
@@ -98,6 +101,29 @@ def test_a_base_that_somebody_has_changed_is_done_without(agent: Agent, git: Git
     Path(agent.workdir, "trees", tree, "d/b").write_text("tampered")
     git.commit({"a": "changed"})
     assert bring(agent, git) == PushStats(4, 1008)
+    assert tree_on_pod(agent, git("rev-parse", "HEAD^{tree}")) == git("rev-parse", "HEAD^{tree}")
+
+
+def test_trees_share_what_they_have_in_common_and_nobody_reads_it_again(agent: Agent, git: Git) -> None:
+    bring(agent, git)
+    first = Path(agent.workdir, "trees", git("rev-parse", "HEAD^{tree}"))
+    git.commit({"a": "changed"})
+    bring(agent, git)
+    second = Path(agent.workdir, "trees", git("rev-parse", "HEAD^{tree}"))
+    assert (first / "d/b").samefile(second / "d/b") and not (first / "a").samefile(second / "a")
+    for place in (first, second):
+        manifest = tree.scan(place)
+        with mock.patch.object(tree, "entry_of", side_effect=AssertionError):
+            assert Pristine(place).scan() == manifest
+
+
+def test_a_shared_file_that_somebody_has_changed_is_replaced_in_both(agent: Agent, git: Git) -> None:
+    bring(agent, git)
+    git.commit({"a": "changed"})
+    bring(agent, git)
+    Path(agent.workdir, "trees", git("rev-parse", "HEAD^{tree}"), "d/b").write_text("B" * 1000)
+    assert bring(agent, git, "HEAD~1") == PushStats(4, 1005)
+    assert bring(agent, git) == PushStats(1, 7)
     assert tree_on_pod(agent, git("rev-parse", "HEAD^{tree}")) == git("rev-parse", "HEAD^{tree}")
 
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -89,36 +90,6 @@ def test_the_local_transport_gives_the_same(transport: Transport, tree: Path, tm
     assert listing(tmp_path / "target") == listing(tree)
 
 
-def test_a_base_is_copied_cut_and_laid_over(transport: Transport, tree: Path, tmp_path: Path) -> None:
-    base, target, delta = tmp_path / "base", tmp_path / "target", tmp_path / "delta"
-    transport.push_tree(tree, str(base))
-    before = listing(base)
-    (delta / "d0" / "plain").mkdir(parents=True)
-    (delta / "d0" / "plain" / "plain").write_text("changed")
-    (delta / "exec").write_text("no more")
-    removed = ["empty", "link", "d1/-leading", "d2", "no such path"]
-    stats = transport.push_tree(delta, str(target), base=str(base), removed=removed)
-    assert stats == PushStats(2, 14)
-    shutil.copytree(delta, tree, dirs_exist_ok=True)
-    for path in removed:
-        shutil.rmtree(tree / path) if (tree / path).is_dir() and path != "link" else (tree / path).unlink(
-            missing_ok=True
-        )
-    assert listing(target) == listing(tree)
-    assert listing(base) == before
-
-
-def test_a_pod_without_rsync_gets_only_what_differs_too(pushing: str, sshd: Sshd, tree: Path, tmp_path: Path) -> None:
-    delta = tmp_path / "delta"
-    delta.mkdir()
-    (delta / "exec").symlink_to("elsewhere")
-    with SshTransport(sshd.pod()) as ssh:
-        ssh.push_tree(tree, str(tmp_path / "base"))
-        ssh.push_tree(delta, str(tmp_path / "target"), base=str(tmp_path / "base"), removed=["exec", "d0"])
-    assert os.readlink(tmp_path / "target" / "exec") == "elsewhere"
-    assert not (tmp_path / "target" / "d0").exists() and (tmp_path / "target" / "d1").exists()
-
-
 def test_a_key_that_others_can_read_is_named_as_the_cause(sshd: Sshd, tree: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     shutil.copy(sshd.key, key)
@@ -133,17 +104,12 @@ def test_equal_sizes_and_times_do_not_mix(pushing: str, sshd: Sshd, tmp_path: Pa
         folder.mkdir()
         (folder / "file").write_text(text)
         os.utime(folder / "file", (1_000_000_000, 1_000_000_000))
-    base, target = tmp_path / "pod1", tmp_path / "pod2"
+    target = tmp_path / "pod"
     with SshTransport(sshd.pod()) as ssh:
-        ssh.push_tree(one, str(base))
-        os.utime(base / "file", (1_000_000_000, 1_000_000_000))
-        ssh.push_tree(two, str(target), base=str(base))
-    assert ((base / "file").read_text(), (target / "file").read_text()) == ("aaaa", "bbbb")
-
-
-def test_a_base_that_is_gone_is_an_error(transport: Transport, tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(PodError, match="cannot be copied"):
-        transport.push_tree(tree, str(tmp_path / "target"), base=str(tmp_path / "gone"))
+        ssh.push_tree(one, str(target))
+        os.utime(target / "file", (1_000_000_000, 1_000_000_000))
+        ssh.push_tree(two, str(target))
+    assert (target / "file").read_text() == "bbbb"
 
 
 def test_where_nothing_can_be_written_it_is_said(pushing: str, sshd: Sshd, tree: Path) -> None:
@@ -187,3 +153,24 @@ def test_a_push_that_is_cut_is_contact_lost(
         proxy.cut_after(count)
         with pytest.raises((ContactLost, Unreachable)):
             ssh.push_tree(source, str(tmp_path / "target"))
+
+
+def test_a_command_is_fed_with_more_than_is_held(transport: Transport) -> None:
+    piece = os.urandom(1 << 20)
+
+    def write(stdin: IO[bytes]) -> None:
+        for _ in range(40):
+            stdin.write(piece)
+
+    done = transport.feed(["sh", "-c", "wc -c; echo said >&2; exit 3"], write)
+    assert (done.exit_code, done.stdout.split(), done.complaint()) == (3, [b"41943040"], "said")
+    early = transport.feed(["sh", "-c", "echo enough"], write)
+    assert (early.exit_code, early.stdout) == (0, b"enough\n")
+
+
+def test_a_feed_that_is_cut_is_contact_lost(sshd: Sshd, proxy_to: Callable[..., Proxy]) -> None:
+    proxy = proxy_to(sshd.port)
+    with SshTransport(sshd.pod(port=proxy.port)) as ssh:
+        proxy.cut_after(1_000_000)
+        with pytest.raises((ContactLost, Unreachable)):
+            ssh.feed(["cat"], lambda stdin: stdin.write(os.urandom(5_000_000)) and None)

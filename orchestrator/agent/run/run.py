@@ -271,8 +271,7 @@ def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
     pristine = places.pristine(plan["tree"])
     if not pristine.is_dir():
         raise Failure(f"the tree {plan['tree']} is not on the pod: expected it in {pristine}")
-    tree.copy(pristine, places.tree)
-    manifest = tree.scan(places.tree)
+    manifest = tree.copy(pristine, places.tree)
     wrong = tree.wrong_hash(manifest, plan["tree"], plan["submodules"])
     if wrong:
         Pristine(pristine).forget()  # the next sync reads all of it, and replaces it

@@ -89,10 +89,10 @@ class OpenSsh:
             raise ssh_failed(what, err)
         return Completed(code, command.clean(out), command.clean(err))
 
-    def push_tree(self, local: Path, remote: str, base: str | None, removed: Sequence[str]) -> PushStats:
+    def push_tree(self, local: Path, remote: str) -> PushStats:
         """rsync where both sides have it, else tar."""
         self._ready()
-        begin = _begin(remote, base, removed)
+        begin = _begin(remote)
         stats = self._rsync(local, remote, begin) if self._pod_has_rsync and _rsync_here() else None
         return stats or self._tar(local, remote, begin)
 
@@ -147,17 +147,9 @@ class OpenSsh:
         return ssh_failed(self._what, stderr)
 
 
-def _begin(remote: str, base: str | None, removed: Sequence[str]) -> str:
-    """The shell command that `remote` begins with: empty, or as the copy of `base` without `removed`.
-
-    It can be repeated, as it is when rsync turns out to be absent after it.
-    """
-    target = shlex.quote(remote)
-    steps = [f"mkdir -p {target}"]
-    if base is not None:
-        gone = " ".join(shlex.quote(f"{remote}/{path}") for path in removed)
-        steps = [f"rm -rf {target}", f"cp -RPp {shlex.quote(base)} {target}", *([f"rm -rf {gone}"] if gone else [])]
-    return f"{' && '.join(steps)} || {{ echo {_NOT_BEGUN.decode()} >&2; exit 1; }}"
+def _begin(remote: str) -> str:
+    """The shell command that `remote` begins with; it is repeated when rsync turns out to be absent after it."""
+    return f"mkdir -p {shlex.quote(remote)} || {{ echo {_NOT_BEGUN.decode()} >&2; exit 1; }}"
 
 
 @cache

@@ -123,8 +123,8 @@ class SshTransport(Transport):
     def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
         return self._openssh().supply(RemoteCommand(argv), write, self.naming(argv))
 
-    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
-        return self._openssh().push_tree(local, remote, base, removed)
+    def push_tree(self, local: Path, remote: str) -> PushStats:
+        return self._openssh().push_tree(local, remote)
 
     def _openssh(self) -> OpenSsh:
         if self._bulk is None:
