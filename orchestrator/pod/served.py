@@ -85,8 +85,8 @@ class Served(Transport):
     def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
         return self._inner.supply(argv, write)
 
-    def push_tree(self, local: Path, remote: str, *, base: str | None = None, removed: Sequence[str] = ()) -> PushStats:
-        return self._inner.push_tree(local, remote, base=base, removed=removed)
+    def push_tree(self, local: Path, remote: str) -> PushStats:
+        return self._inner.push_tree(local, remote)
 
     def _talk(self) -> Dialogue:
         if self._dialogue is None or self._dialogue.is_over:

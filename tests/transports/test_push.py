@@ -162,9 +162,9 @@ def test_a_command_is_fed_with_more_than_is_held(transport: Transport) -> None:
         for _ in range(40):
             stdin.write(piece)
 
-    done = transport.feed(["sh", "-c", "wc -c; echo said >&2; exit 3"], write)
+    done = transport.supply(["sh", "-c", "wc -c; echo said >&2; exit 3"], write)
     assert (done.exit_code, done.stdout.split(), done.complaint()) == (3, [b"41943040"], "said")
-    early = transport.feed(["sh", "-c", "echo enough"], write)
+    early = transport.supply(["sh", "-c", "echo enough"], write)
     assert (early.exit_code, early.stdout) == (0, b"enough\n")
 
 
@@ -173,4 +173,4 @@ def test_a_feed_that_is_cut_is_contact_lost(sshd: Sshd, proxy_to: Callable[..., 
     with SshTransport(sshd.pod(port=proxy.port)) as ssh:
         proxy.cut_after(1_000_000)
         with pytest.raises((ContactLost, Unreachable)):
-            ssh.feed(["cat"], lambda stdin: stdin.write(os.urandom(5_000_000)) and None)
+            ssh.supply(["cat"], lambda stdin: stdin.write(os.urandom(5_000_000)) and None)

@@ -160,3 +160,15 @@ def test_library_folders_called_otherwise(tmp_path: Path) -> None:
     assert (tmp_path / "thin" / "include").is_symlink()
     assert not os.path.lexists(tmp_path / "thin" / "lib64")
     assert sites[0] in (tmp_path / "thin" / "lib/python3.11/site-packages/nsa_pod.pth").read_text()
+
+
+@pytest.mark.process
+def test_one_that_nobody_has_touched_stays(below: Path, root: Path) -> None:
+    thin = over(below / "bin" / "python", root)
+    made = (root / "pyvenv.cfg").stat().st_ino, (root / "bin").stat().st_ino
+    thin.make([])
+    assert ((root / "pyvenv.cfg").stat().st_ino, (root / "bin").stat().st_ino) == made
+    (package,) = root.glob("lib/python*/site-packages")
+    (package / "namespace").mkdir()
+    thin.make([])
+    assert not (package / "namespace").exists()
