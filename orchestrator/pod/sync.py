@@ -62,7 +62,9 @@ class _Target:
         moved = PushStats(*amount(difference.files))
         told = ("--base", base) if base else ()
         try:
-            self.agent.supply(AdoptedTree, partial(write, difference), "bring-tree", self.trees, *self._expected(), *told)
+            self.agent.supply(
+                AdoptedTree, partial(write, difference), "bring-tree", self.trees, *self._expected(), *told
+            )
         except PodFull:
             raise
         except PodError as error:

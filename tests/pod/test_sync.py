@@ -206,5 +206,5 @@ def test_a_sync_that_is_cut_leaves_the_old_state(
             bring(agent, git)
         proxy.cut_after(None)
         assert not any(name for name in trees(agent) if not name.startswith(".incoming-"))
-        transport.connect()
+        agent.transport.connect()
         assert bring(agent, git) is not None
