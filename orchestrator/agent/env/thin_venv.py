@@ -62,6 +62,7 @@ class ThinVenv:
             place.chmod(0o755)
         own = not self._below.virtual
         if not own:
+            self._link_programs()
             self._link_shared()
         config = {"home": os.path.dirname(self._below.base), "include-system-site-packages": "true" if own else "false"}
         (self.root / "pyvenv.cfg").write_text("".join(f"{key} = {value}\n" for key, value in config.items()))
@@ -69,6 +70,13 @@ class ThinVenv:
         below = [] if own else [f"import site; site.addsitedir({site!r})" for site in self._below.linked_sites]
         (self.packages / "nsa_pod.pth").write_text("".join(line + "\n" for line in [*first, *below]))
         self._made = list(first), snapshot(self.root, folders=True)
+
+    def _link_programs(self) -> None:
+        """What packages install that no Python runs, such as ninja: some look for it beside their Python."""
+        for name in _listed(self._below.bin):
+            program = os.path.join(self._below.bin, name)
+            if os.path.isfile(program) and os.access(program, os.X_OK) and not os.path.lexists(self.bin / name):
+                os.symlink(program, self.bin / name)
 
     def _link_shared(self) -> None:
         """What packages install beside themselves into their prefix, such as libraries and headers."""

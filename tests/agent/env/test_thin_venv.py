@@ -172,3 +172,17 @@ def test_one_that_nobody_has_touched_stays(below: Path, root: Path) -> None:
     (package / "namespace").mkdir()
     thin.make([])
     assert not (package / "namespace").exists()
+
+
+def test_programs_that_are_no_scripts_stand_beside_its_python_too(below: Path, tmp_path: Path) -> None:
+    program = below / "bin" / "ninja"
+    program.write_text("#!/bin/sh\necho built\n")
+    program.chmod(0o755)
+    (below / "bin" / "notes").write_text("no program\n")
+    once = over(below / "bin" / "python", tmp_path / "once")
+    twice = over(once.python, tmp_path / "twice")
+    for thin in (once, twice):
+        assert (
+            output(thin.python, "-c", "import subprocess, sys; subprocess.run([sys.prefix + '/bin/ninja'])") == "built"
+        )
+        assert not (thin.bin / "notes").exists()
