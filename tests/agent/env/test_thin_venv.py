@@ -174,6 +174,7 @@ def test_one_that_nobody_has_touched_stays(below: Path, root: Path) -> None:
     assert not (package / "namespace").exists()
 
 
+@pytest.mark.process
 def test_programs_that_are_no_scripts_stand_beside_its_python_too(below: Path, tmp_path: Path) -> None:
     program = below / "bin" / "ninja"
     program.write_text("#!/bin/sh\necho built\n")
