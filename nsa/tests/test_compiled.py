@@ -45,6 +45,7 @@ def around(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
     return nsa_attention(q * 2, k, v, gates, SMALL, backend="triton").sin()
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 def test_the_whole_operation_and_its_gradients(graphs: list[fx.GraphModule]) -> None:
     function = compiled(around, graphs)

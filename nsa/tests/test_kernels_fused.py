@@ -193,6 +193,7 @@ def test_chunks_of_a_prefill(name: str) -> None:
     _whole(problem, {**found, **late}, q_start=torch.tensor(starts, device=DEVICE))
 
 
+@pytest.mark.slow
 def test_any_layout(counted: list[fused.Piece]) -> None:
     """What the copy engine cannot load is copied, not computed otherwise."""
     problem = replace(CASES["batch"], dtype=torch.float16, device=DEVICE)

@@ -298,6 +298,7 @@ def test_reachable_bounds_the_blocks_of_each_chunk() -> None:
     assert index.places(two, two, 8).reachable(20) == 2 * index.places(two, two, 8).bins
 
 
+@pytest.mark.slow
 def test_gradients_repeat_bit_for_bit() -> None:
     qkv, indices, _, _ = problem(tokens=60, group=4)
     q, k, v, idx = low(*qkv, indices)

@@ -74,7 +74,9 @@ def _plain(monkeypatch: pytest.MonkeyPatch, x: dict[str, Tensor], **how: Any) ->
         return _outcome(x, **how)
 
 
-@pytest.mark.parametrize(("batch", "dtype"), [(1, torch.float32), (2, torch.float16)])
+@pytest.mark.parametrize(
+    ("batch", "dtype"), [(1, torch.float32), pytest.param(2, torch.float16, marks=pytest.mark.slow)]
+)
 def test_the_third_call_is_replayed(
     batch: int, dtype: torch.dtype, counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def _shifted(seed: int) -> dict[str, Tensor]:
     return {**x, "q": room[1:].view_as(x["q"]).copy_(x["q"])}
 
 
+@pytest.mark.slow
 def test_layouts_are_kinds_of_their_own(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Callable[[int], dict[str, Tensor]]] = [_tensors, _sliced, _turned, _shifted]
     for seed in range(3):
@@ -133,6 +136,7 @@ def test_layouts_are_kinds_of_their_own(counted: dict[str, Counted], monkeypatch
     assert counted["_forward"].calls == len(made) * (2 + 1)  # `_plain` calls it too
 
 
+@pytest.mark.slow
 def test_keys_that_are_one_tensor_or_several(counted: dict[str, Counted]) -> None:
     """Shared keys get one gradient, the sum of what they would get as three."""
     for seed in range(3):
@@ -161,6 +165,7 @@ def test_of_its_own_keys_the_compressed_branch_keeps_the_means(counted: dict[str
         torch.testing.assert_close(list(found), expected)
 
 
+@pytest.mark.slow
 def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(3):
         x = _tensors(seed)
@@ -175,6 +180,7 @@ def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted], monkeyp
     assert _same(given, _plain(monkeypatch, x, block_indices=blocks))
 
 
+@pytest.mark.slow
 def test_packed_sequences_are_computed_each_time(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
     """How many compressed tokens there are is a number on the device."""
     for seed, border in enumerate((12, 7, 12)):

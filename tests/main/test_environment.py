@@ -69,6 +69,7 @@ def test_an_environment_changed_by_hand_is_rebuilt_and_that_is_said(project: Pro
     assert "rebuilt" not in validate(project)[1]
 
 
+@pytest.mark.slow
 def test_hard_links_that_a_stage_makes_are_no_change(project: Project) -> None:
     """As `cp -al` of an environment does, or a cleaned cache."""
     environment, _ = validate(project)

@@ -127,6 +127,7 @@ def test_after_fifty_commits_the_pod_takes_as_much_as_after_one(tmp_path: Path, 
     assert validate_here(pod, project, "HEAD", "bare", tmp_path / "artifacts").verdict == "passed"
 
 
+@pytest.mark.slow
 def test_a_launch_says_what_its_limit_removed(project: Project) -> None:
     with_pod(project, max_disk="8M")
     for n, _ in enumerate(commits(project, 3, 1 << 20)):

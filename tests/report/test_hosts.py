@@ -53,6 +53,7 @@ def test_skips():
 """
 
 
+@pytest.mark.slow
 def test_no_form_of_a_shared_report_tells_whose_machine_it_was(project: Project) -> None:
     project.commit({"runbooks/r.yaml": RUNBOOK, "tests/test_it.py": TEST})
     pods = json.loads(project.inventory.read_text())["pods"]

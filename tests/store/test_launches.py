@@ -26,6 +26,7 @@ def test_a_damaged_record_hides_no_other(laptop: Path, text: str) -> None:
         launches.launch_of(damaged.stem)
 
 
+@pytest.mark.slow
 def test_commands_go_on_beside_a_damaged_record_but_no_older_run_stands_in_for_it(project: Project) -> None:
     project.commit(FILES)
     launched = project.validate("--runbook", "r")

@@ -46,6 +46,7 @@ def test_changes_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert machines.changes("p", FACTS) == []
 
 
+@pytest.mark.slow
 def test_another_gpu_is_said_in_the_terminal_and_in_the_report(project: Project, tmp_path: Path) -> None:
     """By the real pipeline, over an nvidia-smi that is a script; its telemetry is in the report too."""
     project.commit({"runbooks/r.yaml": RUNBOOK})
@@ -75,6 +76,7 @@ def test_another_gpu_is_said_in_the_terminal_and_in_the_report(project: Project,
     assert started["gpus"][0]["uuid"] == "GPU-1" and started["boot_id"] == recorded["boot_id"]
 
 
+@pytest.mark.slow
 def test_runs_of_two_pods_stay_apart(project: Project, tmp_path: Path) -> None:
     """The same commit and runbook on two pods: each fetches its own; `latest` is the newest, not the last fetched."""
     project.commit({"runbooks/r.yaml": RUNBOOK.replace("    when: [cuda]\n", "")})

@@ -45,6 +45,7 @@ def test_a_command_is_run_recorded_and_has_no_verdict(any_project: Project) -> N
     assert "# COMMAND: r on pod p" in (kept.parent / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_no_command_stands_in_for_a_run(committed: Project) -> None:
     """The newest run is the newest that is judged."""
     green = committed.commit({"runbooks/r.yaml": RUNBOOK.replace("requires: [cuda]", "")})

@@ -10,6 +10,7 @@ from tests.support.gated_run import commit, finish, validate
 from tests.support.project import Project
 
 
+@pytest.mark.slow
 def test_the_estimate_is_shown_before_the_start(project: Project) -> None:
     commit(project).touch()
     first = finish(validate(project))

@@ -46,6 +46,7 @@ def test_what_cannot_be_shown_is_said(project: Project, ended: str) -> None:
         shutil.rmtree(project.root / "artifacts", ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_a_stage_is_followed_from_another_laptop(project: Project, other: Project) -> None:
     gate = commit(project)
     clone(project, other)

@@ -170,6 +170,7 @@ REFUSALS: list[tuple[Callable[[Run], None], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_what_is_not_the_same_any_more_is_refused(pod: Pod, tmp_path: Path) -> None:
     for spoil, sentence in REFUSALS:
         (tmp_path / "flag").unlink(missing_ok=True)
