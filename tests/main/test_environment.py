@@ -53,6 +53,7 @@ def validate(project: Project) -> tuple[dict[str, Any], str]:
     return json.loads((run / "environment.json").read_text()), " ".join(outcome.stderr.split())
 
 
+@pytest.mark.slow
 def test_an_environment_changed_by_hand_is_rebuilt_and_that_is_said(project: Project, uv: Path, index: str) -> None:
     environment, _ = validate(project)
     # Three separate facts, whether or not there is any of it.

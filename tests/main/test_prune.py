@@ -138,6 +138,7 @@ def test_a_launch_says_what_its_limit_removed(project: Project) -> None:
     assert nothing.exit_code == 0 and "the workdir took " in nothing.stdout, "without limits, max_disk is kept"
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small file system")

@@ -215,6 +215,7 @@ def without_network(folder: Path) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_pod_without_network_and_tools_gets_what_the_laptop_fetched_for_it(
     tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

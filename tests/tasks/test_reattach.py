@@ -59,6 +59,7 @@ def test_cancel_from_another_laptop(project: Project, other: Project) -> None:
     assert (theirs.exit_code, theirs.json["verdict"]) == (3, "incomplete")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_named_is_of_the_commit_that_is_named(project: Project) -> None:
     """And what is wrong with the choice itself needs no pod to be said."""
     commit(project).touch()

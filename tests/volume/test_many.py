@@ -39,6 +39,7 @@ def check_resumption(many: ManyFiles) -> None:
     assert is_whole(many, "resumed")
 
 
+@pytest.mark.slow
 def test_some_files(tmp_path: Path, sshd: Sshd) -> None:
     """As below, small."""
     many = ManyFiles(tmp_path, sshd, 3000, 15_000_000)
