@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsa.kernels import index
-from nsa.kernels.common import next_power_of_2
+from nsa.kernels.common import cdiv, next_power_of_2
 
 ALWAYS = 1 << 30
 """A union limit that every tile meets."""
@@ -50,6 +50,10 @@ GATHER_LARGEST_GRADIENT = 64 * 128
 """The same for the gradient."""
 
 
+FEWEST_IN_CHUNK = 1024
+"""Queries whose partial results `gather` holds at once, at least: fewer would not fill the card."""
+
+
 def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
     """Whether blocks of l_sel tokens, `widest` elements of `item` bytes each, leave the gather kernels enough room.
 
@@ -86,7 +90,13 @@ def choose_schedule(
         if group <= 8 and not backward and rows <= tokens * slots // 2 * l_sel:
             return Schedule()
         if group <= 8:
-            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=16384 if backward else 8192)
+            most = _quarter(rows, 16384) if backward else 8192
+            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=most)
         if backward:
-            return Schedule(tokens * slots // 2, dense_from=2)
+            return Schedule(tokens * slots // 2, dense_from=2, chunk=_quarter(rows, 8192))
     return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
+
+
+def _quarter(rows: int, most: int) -> int:
+    """Queries of a chunk: what is held of one is some times as large as q, so of few queries not all at once."""
+    return min(most, max(FEWEST_IN_CHUNK, next_power_of_2(cdiv(rows, 4))))

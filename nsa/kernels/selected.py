@@ -10,6 +10,7 @@ The kernels are in `selected_fwd` and `selected_bwd`, the index structures in `i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,9 @@ from nsa.kernels.softmax import online
 
 RUNS_WANTED = 4096
 """Runs of the gradient of k and v that fill the card with even work (measured on an H200)."""
+
+RUNS_HELD = 4096
+"""Runs whose partial sums are held at once: 64 KB each with blocks of 64 keys and heads of 128."""
 
 
 @dataclass(frozen=True)
@@ -364,57 +368,79 @@ def _run_pairs(p: _Problem, tile_rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Partials:
-    """fp32 partial sums of dk and dv for each run, `rows` keys each, and the runs that they belong to."""
+class _KeySums:
+    """dk and dv on their way: each launch adds what a window of runs contributes, always in the order of the runs.
+
+    Attributes:
+        runs: of all pairs.
+        rows: keys of one run's block, padded.
+        part: fp32 [runs of a window,rows,D*], the partial sums of one window.
+        sums: fp32, of the windows so far, where there are several; else what they stand in for.
+        out: dk and dv.
+    """
 
     runs: index.Runs
-    k: Tensor
-    v: Tensor
     rows: int
+    part: tuple[Tensor, Tensor]
+    sums: tuple[Tensor, Tensor]
+    out: tuple[Tensor, Tensor]
 
+    @classmethod
+    def of(cls, p: _Problem, runs: index.Runs, most_runs: Sequence[int], out: tuple[Tensor, Tensor]) -> _KeySums:
+        """Sums for launches of at most so many runs each."""
+        rows, held = next_power_of_2(max(16, p.where.l_sel)), min(RUNS_HELD, max(most_runs))
+        part = tuple(torch.empty(held, rows, x.shape[-1], dtype=torch.float32, device=x.device) for x in (p.k, p.v))
+        one = len(most_runs) == 1 and held == most_runs[0]
+        sums = out if one else tuple(torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in out)
+        return cls(runs, rows, part, sums, out)  # type: ignore[arg-type]
 
-def _partials(p: _Problem, runs: index.Runs) -> _Partials:
-    rows = next_power_of_2(max(16, p.where.l_sel))
-    shapes = ((runs.run_key.numel(), rows, x.shape[-1]) for x in (p.k, p.v))
-    return _Partials(runs, *(torch.empty(shape, dtype=torch.float32, device=p.k.device) for shape in shapes), rows)
+    def add(
+        self, p: _Problem, up: _Upstream, keys: tuple[int, int], most_runs: int,
+        part: Tensor | None = None, first: int = 0,
+    ) -> None:  # fmt: skip
+        """Add the runs of `keys` = (first, past the last), which begin at key 0 and end with the last key of all, one
+        launch after the other; with `part`, also write each pair's dq.
+        """
+        held, all_keys = self.part[0].shape[0], self.runs.edges.numel() - 1
+        for begin in range(0, most_runs, held):
+            count = min(held, most_runs - begin)
+            self._launch(p, up, keys, begin, count, part, first)
+            self._reduce(p, keys[0], begin, count, last=keys[1] == all_keys and begin + count == most_runs)
 
+    def _launch(
+        self, p: _Problem, up: _Upstream, keys: tuple[int, int], begin: int, count: int, part: Tensor | None, first: int
+    ) -> None:
+        """The partial sums of `count` runs of the keys from their run `begin` on."""
+        sizes = p.launch("selected_dkv" if part is None else "selected_dkv_dq")
+        if part is not None:
+            sizes["BN"] = self.rows
+        runs = self.runs
+        dkv_kernel[(count, cdiv(p.where.l_sel, sizes["BN"]))](
+            p.q, p.k, p.v, *up, *self.part, runs.order, runs.edges, runs.run_edges, runs.run_key,
+            p.where.blocks, p.where.queries, self.part[0] if part is None else part,
+            p.indices.shape[0], p.where.keys, first, *keys, begin, p.where.bins, *p.strides, p.scale,
+            PAIRS=runs.pairs, ROWS=self.rows, DQ=part is not None, **sizes,
+        )  # fmt: skip
 
-def _launch_dkv(
-    p: _Problem, partials: _Partials, up: _Upstream, keys: tuple[int, int], most_runs: int, *,
-    part: Tensor | None = None, first: int = 0,
-) -> None:  # fmt: skip
-    """Partial sums of the runs of `keys` = (first, past the last); with `part`, also each pair's dq."""
-    sizes = p.launch("selected_dkv" if part is None else "selected_dkv_dq")
-    if part is not None:
-        sizes["BN"] = partials.rows
-    runs = partials.runs
-    dkv_kernel[(most_runs, cdiv(p.where.l_sel, sizes["BN"]))](
-        p.q, p.k, p.v, *up, partials.k, partials.v, runs.order, runs.edges, runs.run_edges, runs.run_key,
-        p.where.blocks, p.where.queries, partials.k if part is None else part,
-        p.indices.shape[0], p.where.keys, first, *keys, p.where.bins, *p.strides, p.scale,
-        PAIRS=runs.pairs, ROWS=partials.rows, DQ=part is not None, **sizes,
-    )  # fmt: skip
-
-
-def _reduce(p: _Problem, partials: _Partials, groups: int, dk: Tensor, dv: Tensor) -> None:
-    """Add up the runs of each block; `groups` sets of keys, one after the other, name the same blocks."""
-    keys = min(64, partials.rows)
-    columns = [min(64, next_power_of_2(x.shape[-1])) for x in (dk, dv)]
-    pieces = [partials.rows // keys * cdiv(x.shape[-1], width) for x, width in zip((dk, dv), columns, strict=True)]
-    reduce_kernel[(p.where.bins, p.heads, sum(pieces))](
-        partials.k, partials.v, dk, dv, partials.runs.run_edges, p.where.blocks, p.where.bins, groups,
-        H=p.heads, DK=dk.shape[-1], DV=dv.shape[-1], LB=p.where.l_sel, ROWS=partials.rows, BN=keys,
-        BDK=columns[0], BDV=columns[1], PIECES=pieces[0],
-    )  # fmt: skip
+    def _reduce(self, p: _Problem, first_key: int, begin: int, count: int, last: bool) -> None:
+        """Add what the launch left to the sums; the last one makes dk and dv of them."""
+        keys, sizes = min(64, self.rows), [x.shape[-1] for x in self.out]
+        columns = [min(64, next_power_of_2(width)) for width in sizes]
+        pieces = [self.rows // keys * cdiv(width, at_once) for width, at_once in zip(sizes, columns, strict=True)]
+        reduce_kernel[(p.where.bins, p.heads, sum(pieces))](
+            *self.part, *self.sums, *self.out, self.runs.run_edges, p.where.blocks, p.where.bins, first_key, begin,
+            count, H=p.heads, DK=sizes[0], DV=sizes[1], LB=p.where.l_sel, ROWS=self.rows, BN=keys,
+            BDK=columns[0], BDV=columns[1], PIECES=pieces[0], FIRST=first_key == 0 and begin == 0, LAST=last,
+        )  # fmt: skip
 
 
 def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor) -> None:
-    """dk and dv by runs of the queries of each block, then the sum of the runs."""
+    """dk and dv by runs of the queries of each block."""
     keys = p.heads * p.where.bins
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
-    partials = _partials(p, index.runs(index.pair_keys(p.indices, p.where), keys, pairs, keys))
-    _launch_dkv(p, partials, up, (0, keys), partials.runs.run_key.numel())
-    _reduce(p, partials, 1, dk, dv)
+    runs = index.runs(index.pair_keys(p.indices, p.where), keys, pairs, keys)
+    most_runs = runs.run_key.numel()
+    _KeySums.of(p, runs, [most_runs], (dk, dv)).add(p, up, (0, keys), most_runs)
 
 
 def _backward_gather(
@@ -428,18 +454,17 @@ def _backward_gather(
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
     used = p.heads * p.where.reachable(chunk) + keys
-    partials = _partials(p, index.runs(union.keys, union.rest_keys + keys, pairs, used))
-    held = chunk * p.heads * p.indices.shape[-1]
+    runs = index.runs(union.keys, union.rest_keys + keys, pairs, used)
+    held, all_pairs = chunk * p.heads * p.indices.shape[-1], p.indices.numel()
     part = p.q.new_empty(held * p.group, p.q.shape[-1])
-    most_runs = held // pairs + min(held, keys)
+    of_chunk, of_unions = (n // pairs + min(n, keys) for n in (held, all_pairs))
+    sums = _KeySums.of(p, runs, [of_chunk, of_unions], (dk, dv))
     _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
-        _launch_dkv(p, partials, up, (i * keys, (i + 1) * keys), most_runs, part=part, first=first)
+        sums.add(p, up, (i * keys, (i + 1) * keys), of_chunk, part, first)
         span = (first, min(chunk, rows - first))
         _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, part=part, span=span)
-    last = (union.rest_keys, union.rest_keys + keys)
-    _launch_dkv(p, partials, up, last, p.indices.numel() // pairs + min(p.indices.numel(), keys))
-    _reduce(p, partials, union.rest_keys // keys + 1, dk, dv)
+    sums.add(p, up, (union.rest_keys, union.rest_keys + keys), of_unions)
 
 
 # --- autograd ---

@@ -1,9 +1,10 @@
 """Backward kernels of selected attention; the vocabulary and the schedules are those of `selected_fwd`.
 
 dk and dv go block by block over the runs of `index.Runs`: each run gathers its queries and writes fp32 partial sums,
-which a second kernel adds in the order of the runs. dq goes query by query or tile by tile, as the forward does; in
-the schedule `gather` the pairs that are not in the tile's union get their part of dq from the run that computes their
-dk and dv, which saves a third of the products. Nothing is added atomically, so every call gives the same bits.
+which a second kernel adds in the order of the runs, window by window, so that only one window's are held. dq goes query
+by query or tile by tile, as the forward does; in the schedule `gather` the pairs that are not in the tile's union get
+their part of dq from the run that computes their dk and dv, which saves a third of the products. Nothing is added
+atomically, so every call gives the same bits.
 """
 
 from __future__ import annotations
@@ -176,22 +177,23 @@ def dq_kernel(
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "M", "i_first", "first_key", "last_key", "BINS"])
+@triton.jit(do_not_specialize=["N", "M", "i_first", "first_key", "last_key", "begin", "BINS"])
 def dkv_kernel(
     p_q, p_k, p_v, p_do, p_stats, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
-    p_queries, p_part, N, M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
+    p_queries, p_part, N, M, i_first, first_key, last_key, begin, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
     ROWS: tl.constexpr, DQ: tl.constexpr,
 ):  # fmt: skip
-    """One run of the keys [first_key, last_key), BN keys of its block: fp32 sums p_dk, p_dv [R,ROWS,D*].
+    """A run of the keys [first_key, last_key) from their run `begin` on, BN keys of its block: fp32 sums p_dk, p_dv
+    [R,ROWS,D*] of the R runs of the launch.
 
     Keys are the rows of the tiles, so that p and ds stay in registers as left operands. With DQ the queries belong to
     the chunk that begins at i_first and see the whole block, BN covers it, and each pair's dq goes to p_part.
     """
     TB: tl.constexpr = BM // GP
-    i_run, i_sub = tl.load(p_run_edges + first_key) + tl.program_id(0), tl.program_id(1)
+    i_run, i_sub = tl.load(p_run_edges + first_key) + begin + tl.program_id(0), tl.program_id(1)
     if i_run >= tl.load(p_run_edges + last_key):
         return
     i_key = tl.load(p_run_key + i_run)
@@ -241,7 +243,7 @@ def dkv_kernel(
             if DK1 > 0:
                 b_dq = tl.trans(tl.dot(tl.trans(b_k1), b_ds, input_precision=PREC)) * scale
                 store_tile(p_part, o_part, m_row, b_dq, DK0, DK1, DK, False)
-    o_out = i_run.to(tl.int64) * ROWS + i_sub * BN + tl.arange(0, BN)
+    o_out = tl.program_id(0).to(tl.int64) * ROWS + i_sub * BN + tl.arange(0, BN)
     store_tile(p_dk, o_out * DK, o_key >= 0, b_dk0 * scale, 0, DK0, DK, False)
     store_tile(p_dv, o_out * DV, o_key >= 0, b_dv0, 0, DV0, DV, False)
     if DK1 > 0:
@@ -252,42 +254,60 @@ def dkv_kernel(
 
 @triton.jit
 def _reduce_piece(
-    p_part, p_x, p_run_edges, p_blocks, BINS, n_chunks, i_piece,
+    p_part, p_sum, p_x, p_run_edges, p_blocks, BINS, first_key, begin, count, i_piece,
     H: tl.constexpr, D: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """Sum BN keys by BD columns of the partials p_part [R,ROWS,D] of one block and KV head into p_x [M,H,D]."""
+    """Add BN keys by BD columns of the partials p_part [count,ROWS,D] of one block and KV head to those of the windows
+    before in p_sum [M,H,D]; the last window writes the whole to p_x [M,H,D] instead.
+    """
     i_bin, i_h = tl.program_id(0), tl.program_id(1)
     first, end = tl.load(p_blocks + i_bin), tl.load(p_blocks + BINS + i_bin)
+    i_key = first_key + i_h * BINS + i_bin
+    window = tl.load(p_run_edges + first_key) + begin
+    i_run = tl.maximum(tl.load(p_run_edges + i_key), window)
+    n_runs = tl.minimum(tl.load(p_run_edges + i_key + 1), window + count) - i_run
     o_key = i_piece // tl.cdiv(D, BD) * BN + tl.arange(0, BN)  # [BN]
     o_col = i_piece % tl.cdiv(D, BD) * BD + tl.arange(0, BD)
     m_key = (o_key < LB) & (first + o_key < end)
+    if not (FIRST or LAST):  # a sum that nothing is added to stays
+        m_key = m_key & (n_runs > 0)
     m_tile = m_key[:, None] & (o_col < D)[None, :]
     o_tile = o_key[:, None] * D + o_col[None, :]
+    o_x = (((first + o_key).to(tl.int64) * H + i_h) * D)[:, None] + o_col[None, :]
     b_sum = tl.zeros([BN, BD], tl.float32)
-    for i_chunk in range(n_chunks):
-        i_key = (i_chunk * H + i_h) * BINS + i_bin
-        i_run = tl.load(p_run_edges + i_key)
-        p_run = p_part + i_run.to(tl.int64) * (ROWS * D)
-        for _ in range(tl.load(p_run_edges + i_key + 1) - i_run):
-            b_sum += tl.load(p_run + o_tile, mask=m_tile, other=0.0)
-            p_run += ROWS * D
-    o_x = ((first + o_key).to(tl.int64) * H + i_h) * D
-    tl.store(p_x + o_x[:, None] + o_col[None, :], b_sum.to(p_x.dtype.element_ty), mask=m_tile)
+    if not FIRST:
+        b_sum += tl.load(p_sum + o_x, mask=m_tile, other=0.0)
+    p_run = p_part + (i_run - window).to(tl.int64) * (ROWS * D)
+    for _ in range(n_runs):
+        b_sum += tl.load(p_run + o_tile, mask=m_tile, other=0.0)
+        p_run += ROWS * D
+    if LAST:
+        tl.store(p_x + o_x, b_sum.to(p_x.dtype.element_ty), mask=m_tile)
+    else:
+        tl.store(p_sum + o_x, b_sum, mask=m_tile)
 
 
 @launched
-@triton.jit(do_not_specialize=["BINS", "n_chunks"])
+@triton.jit(do_not_specialize=["BINS", "first_key", "begin", "count"])
 def reduce_kernel(
-    p_dks, p_dvs, p_dk, p_dv, p_run_edges, p_blocks, BINS, n_chunks,
+    p_dks, p_dvs, p_dk_sum, p_dv_sum, p_dk, p_dv, p_run_edges, p_blocks, BINS, first_key, begin, count,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr,
-    BDK: tl.constexpr, BDV: tl.constexpr, PIECES: tl.constexpr,
+    BDK: tl.constexpr, BDV: tl.constexpr, PIECES: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """Sum the partials of one block and KV head, a piece a program: the first PIECES are of dk, the others of dv.
+    """Add up what one launch of `dkv_kernel` left of one block and KV head, a piece a program: the first PIECES are of
+    dk, the others of dv.
 
     A block that no query selected gets zeros. Keys of no block do not exist: every key belongs to one.
     """
     i_piece = tl.program_id(2)
     if i_piece < PIECES:
-        _reduce_piece(p_dks, p_dk, p_run_edges, p_blocks, BINS, n_chunks, i_piece, H, DK, LB, ROWS, BN, BDK)
+        _reduce_piece(
+            p_dks, p_dk_sum, p_dk, p_run_edges, p_blocks, BINS, first_key, begin, count, i_piece,
+            H, DK, LB, ROWS, BN, BDK, FIRST, LAST,
+        )  # fmt: skip
     else:
-        _reduce_piece(p_dvs, p_dv, p_run_edges, p_blocks, BINS, n_chunks, i_piece - PIECES, H, DV, LB, ROWS, BN, BDV)
+        _reduce_piece(
+            p_dvs, p_dv_sum, p_dv, p_run_edges, p_blocks, BINS, first_key, begin, count, i_piece - PIECES,
+            H, DV, LB, ROWS, BN, BDV, FIRST, LAST,
+        )  # fmt: skip

@@ -121,6 +121,29 @@ def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
     assert_equals_oracle(shape, schedule)
 
 
+@pytest.mark.parametrize("schedule", ["tile", "gather"])
+def test_sums_of_few_runs_at_once_are_those_of_all(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (q, k, v), indices, *_ = problem(**SHAPES["plain"])
+    q, k, v, idx = low(q, k, v, indices)
+    o, lse = selected.forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
+    do = torch.randn_like(o)
+    stats = row_stats(do, o, lse)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        return selected.backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
+
+    whole = gradients()
+    monkeypatch.setattr(selected, "RUNS_HELD", 3)
+    for got, want in zip(gradients(), whole, strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(("rows", "chunk"), [(100, 1024), (8192, 2048), (9000, 4096), (16384, 4096), (65536, 8192)])
+def test_few_queries_are_gathered_in_small_chunks(rows: int, chunk: int) -> None:
+    assert choose_schedule(16, 4, 16, 64, 128, True, rows=rows).chunk == chunk
+    assert choose_schedule(4, 4, 16, 64, 128, True, rows=rows).chunk == (16384 if rows == 65536 else chunk)
+
+
 @pytest.mark.parametrize(
     ("l_sel", "widest", "backward", "fits"),
     [
