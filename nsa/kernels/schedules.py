@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsa.kernels import index
-from nsa.kernels.common import cdiv, next_power_of_2
+from nsa.kernels.common import next_power_of_2
 
 ALWAYS = 1 << 30
 """A union limit that every tile meets."""
@@ -90,13 +90,13 @@ def choose_schedule(
         if group <= 8 and not backward and rows <= tokens * slots // 2 * l_sel:
             return Schedule()
         if group <= 8:
-            most = _quarter(rows, 16384) if backward else 8192
-            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk=most)
+            chunk = _chunk(rows, 8, 16384) if backward else 8192
+            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk)
         if backward:
-            return Schedule(tokens * slots // 2, dense_from=2, chunk=_quarter(rows, 8192))
+            return Schedule(tokens * slots // 2, dense_from=2, chunk=_chunk(rows, 4, 8192))
     return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
 
 
-def _quarter(rows: int, most: int) -> int:
-    """Queries of a chunk: what is held of one is some times as large as q, so of few queries not all at once."""
-    return min(most, max(FEWEST_IN_CHUNK, next_power_of_2(cdiv(rows, 4))))
+def _chunk(rows: int, parts: int, most: int) -> int:
+    """Queries of a chunk: what is held of each is some times its row of q, so of few queries only a part at once."""
+    return most if rows > FEW_ROWS else max(FEWEST_IN_CHUNK, next_power_of_2(rows) // parts)

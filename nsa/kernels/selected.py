@@ -10,7 +10,6 @@ The kernels are in `selected_fwd` and `selected_bwd`, the index structures in `i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -386,12 +385,11 @@ class _KeySums:
     out: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, p: _Problem, runs: index.Runs, most_runs: Sequence[int], out: tuple[Tensor, Tensor]) -> _KeySums:
-        """Sums for launches of at most so many runs each."""
-        rows, held = next_power_of_2(max(16, p.where.l_sel)), min(RUNS_HELD, max(most_runs))
+    def of(cls, p: _Problem, runs: index.Runs, held: int, all_at_once: bool, out: tuple[Tensor, Tensor]) -> _KeySums:
+        """Sums with room for the partial sums of `held` runs, which may be all of them."""
+        rows = next_power_of_2(max(16, p.where.l_sel))
         part = tuple(torch.empty(held, rows, x.shape[-1], dtype=torch.float32, device=x.device) for x in (p.k, p.v))
-        one = len(most_runs) == 1 and held == most_runs[0]
-        sums = out if one else tuple(torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in out)
+        sums = out if all_at_once else tuple(torch.empty_like(x, dtype=torch.float32) for x in out)
         return cls(runs, rows, part, sums, out)  # type: ignore[arg-type]
 
     def add(
@@ -440,7 +438,8 @@ def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor) -> None:
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
     runs = index.runs(index.pair_keys(p.indices, p.where), keys, pairs, keys)
     most_runs = runs.run_key.numel()
-    _KeySums.of(p, runs, [most_runs], (dk, dv)).add(p, up, (0, keys), most_runs)
+    held = min(RUNS_HELD, most_runs)
+    _KeySums.of(p, runs, held, held == most_runs, (dk, dv)).add(p, up, (0, keys), most_runs)
 
 
 def _backward_gather(
@@ -458,7 +457,8 @@ def _backward_gather(
     held, all_pairs = chunk * p.heads * p.indices.shape[-1], p.indices.numel()
     part = p.q.new_empty(held * p.group, p.q.shape[-1])
     of_chunk, of_unions = (n // pairs + min(n, keys) for n in (held, all_pairs))
-    sums = _KeySums.of(p, runs, [of_chunk, of_unions], (dk, dv))
+    at_once = min(RUNS_HELD, max(of_chunk, cdiv(of_unions, 2)))  # half: whichever has many runs, the other has few
+    sums = _KeySums.of(p, runs, at_once, False, (dk, dv))
     _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
         sums.add(p, up, (i * keys, (i + 1) * keys), of_chunk, part, first)
