@@ -28,6 +28,7 @@ from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
 from orchestrator.report import hosts, markdown, preview, screen, terminal
 from orchestrator.results import Result
+from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import cancel as cancel_task
@@ -243,6 +244,28 @@ def pods(o: options.Pods) -> int:
     """List the inventory."""
     found = load_inventory(o.inventory).pods.values()
     _print([pod.model_dump(exclude_none=True, exclude={"env"}) for pod in found], o.as_json, terminal.pods)
+    return 0
+
+
+@cli.command(epilog=_examples("nsa-pod trust", "nsa-pod trust --inventory ../pods.yaml --revoke"))
+@options.inventory
+@options.json
+@click.option("--revoke", is_flag=True, help="Take it back: no pod of the file is contacted any more.")
+@takes(options.Trust)
+def trust(o: options.Trust) -> int:
+    """Answer for a pods.yaml that was found in a directory, as its content is now: its pods may be contacted.
+
+    What was not trusted contacts nothing. A file named by --inventory or $NSA_POD_INVENTORY needs no trust, nor does a
+    `local` pod that sets no python, env or workdir.
+    """
+    found, path = o.the_inventory, str(o.the_inventory.path)
+    if o.revoke:
+        said = f"{path} is not trusted any more" if trusted.revoke(found) else f"{path} was not trusted"
+    else:
+        trusted.trust(found)
+        said = f"{path} is trusted as it is now"
+    answer = {"inventory": path, "sha256": found.sha256, "trusted": not o.revoke, "demands": trusted.demands(found)}
+    _print(answer, o.as_json, lambda a: "\n".join([said, *([] if o.revoke else a["demands"])]))
     return 0
 
 
@@ -496,12 +519,14 @@ def _preview(request: request_task.Request, progress: Progress, as_json: bool) -
 
 
 def _session(o: options.Reaching, progress: Progress, allow_different_gpu: bool = False) -> PodSession:
+    confirm = progress.ask if sys.stdin.isatty() else None
+    trusted.require(o.the_inventory, o.the_pod, confirm)
     return PodSession(
         o.the_pod,
         progress,
         accept_new_host_key=o.accept_new_host_key,
         allow_different_gpu=allow_different_gpu,
-        confirm=progress.ask if sys.stdin.isatty() else None,
+        confirm=confirm,
     )
 
 

@@ -84,6 +84,10 @@ class HostKeyError(NsaPodError):
     """The pod's host key is unknown or is not the pinned one."""
 
 
+class Untrusted(NsaPodError):
+    """The inventory was found in a directory that nobody has trusted: no pod of it is contacted."""
+
+
 class ContactLost(NsaPodError):
     """The connection broke or the peer stalled; what runs on the pod is not affected."""
 

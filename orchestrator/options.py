@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,10 +43,15 @@ class Reaching(Output):
     inventory: str | None
     accept_new_host_key: bool
 
+    @cached_property
+    def the_inventory(self) -> Inventory:
+        """Read once: what was trusted is what is used."""
+        return load_inventory(self.inventory)
+
     @property
     def the_pod(self) -> Pod:
         """The one that was named, else the default."""
-        return load_inventory(self.inventory).chosen(self.pod)
+        return self.the_inventory.chosen(self.pod)
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,15 @@ class Pods:
 
 
 @dataclass(frozen=True)
+class Trust(Pods):
+    revoke: bool
+
+    @cached_property
+    def the_inventory(self) -> Inventory:
+        return load_inventory(self.inventory)
+
+
+@dataclass(frozen=True)
 class Runs(Reaching, Kept):
     """Without a pod, or with `here`: the runs that are kept here."""
 
@@ -154,7 +168,7 @@ class Ssh(Reaching):
 
     @property
     def the_pod(self) -> Pod:
-        return load_inventory(self.inventory).chosen(_one_of(self.named, self.pod))
+        return self.the_inventory.chosen(_one_of(self.named, self.pod))
 
 
 @dataclass(frozen=True)

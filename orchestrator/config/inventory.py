@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.config.variables import EnvMap
-from orchestrator.config.words import NAME, Name, matching
+from orchestrator.config.variables import EnvMap, texts_of
+from orchestrator.config.words import NAME, Keeps, Name, matching
 from orchestrator.config.yamlfile import Location, document, nearest, place, read
 from orchestrator.errors import InputError
 from orchestrator.text import listing, plain
@@ -52,7 +53,15 @@ def address(value: str) -> str:
     return value
 
 
+def _odd(value: str) -> str | None:
+    """What is wrong with a value that could end a line or a word of whatever it is written into."""
+    if value.isprintable() and not set(value) & {'"', "'"}:
+        return None
+    return f"expected text without quotes, line breaks and control characters, got {plain(value)!r}"
+
+
 Address = Annotated[str, AfterValidator(address)]
+Value = Annotated[str, Keeps(_odd, {"pattern": "^[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]*$"})]
 Size = Annotated[
     int,
     BeforeValidator(_bytes),
@@ -70,29 +79,41 @@ class Pod(BaseModel):
     `gpu` and `driver` are promises that the probe is held against; `host_key` is the pin itself ("SHA256:...");
     `cost_per_hour` is in the currency of whoever wrote the inventory; `max_bytes` and `max_files` are what one run may
     put on the laptop's disk; `max_disk` is what the workdir may take on the pod's, where it is tidied at each launch.
+    `name` and `inventory`, the file that it stands in, are not written there: two files may have a pod of one name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = ""
+    inventory: str = Field(default="", exclude=True)
     transport: Literal["ssh", "local"] = "ssh"
     host: Address | None = None
-    ssh_config: str | None = None
+    ssh_config: Value | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: Address | None = None
-    identity_file: str | None = None
+    identity_file: Value | None = None
     host_key: HostKey | None = None
-    gpu: str | None = None
-    driver: str | None = None
+    gpu: Value | None = None
+    driver: Value | None = None
     cost_per_hour: Annotated[float, Field(ge=0, strict=False)] | None = None
-    environment: str | None = None
-    runbook: str | None = None
+    environment: Value | None = None
+    runbook: Value | None = None
     max_bytes: Size = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
     max_disk: Size | None = None
-    workdir: Annotated[str, Field(min_length=1)] = "~/.nsa-pod"
-    python: str | None = None
+    workdir: Annotated[Value, Field(min_length=1)] = "~/.nsa-pod"
+    python: Value | None = None
     env: EnvMap = {}
+
+    @field_validator("env")
+    @classmethod
+    def _of_one_line(cls, env: EnvMap) -> EnvMap:
+        broken = next((name for name, value in env.items() if not all(t.isprintable() for t in texts_of(value))), None)
+        if broken:
+            raise ValueError(
+                f"{broken}: expected text without line breaks and control characters: {{from_env: NAME}} may have them"
+            )
+        return env
 
     @model_validator(mode="after")
     def _one_address(self) -> Pod:
@@ -119,9 +140,10 @@ class PodsFile(BaseModel):
     @field_validator("pods")
     @classmethod
     def _named_by_their_key(cls, pods: dict[str, Pod]) -> dict[str, Pod]:
-        renamed = next((key for key, pod in pods.items() if pod.name), None)
-        if renamed:
-            raise ValueError(f"pod {renamed!r}: expected no 'name' beside its key")
+        own = {key: next(iter({"name", "inventory"} & pod.model_fields_set), None) for key, pod in pods.items()}
+        wrong = next((key for key, word in own.items() if word), None)
+        if wrong:
+            raise ValueError(f"pod {wrong!r}: expected no {own[wrong]!r} beside its key")
         return {key: pod.model_copy(update={"name": key}) for key, pod in pods.items()}
 
     @field_validator("default")
@@ -135,12 +157,17 @@ class PodsFile(BaseModel):
 
 @dataclass(frozen=True)
 class Inventory:
-    """All pods by name, and the file they came from (None: the built-in `local`)."""
+    """All pods by name, and the file they came from (None: the built-in `local`).
+
+    `sha256` is of the file's content; `named` tells a file that a person named from one that was only found.
+    """
 
     pods: Mapping[str, Pod]
     path: Path | None = None
     lines: Mapping[Location, int] = field(default_factory=dict)
     default: str | None = None
+    sha256: str = ""
+    named: bool = True
 
     def place(self, *at: str) -> str:
         """`file:line: key '...'` of a part of the file."""
@@ -166,7 +193,7 @@ class Inventory:
 
 def find(explicit: str | None) -> Path | None:
     """The inventory file: `--inventory`, else $NSA_POD_INVENTORY, else the nearest pods.yaml upward, else None."""
-    named = explicit or os.environ.get("NSA_POD_INVENTORY")
+    named = _named(explicit)
     if named:
         path = Path(os.path.expanduser(named))
         if not os.path.isfile(path):  # False also for what cannot be a path
@@ -176,10 +203,18 @@ def find(explicit: str | None) -> Path | None:
     return next((d / FILENAME for d in (here, *here.parents) if (d / FILENAME).is_file()), None)
 
 
+def _named(explicit: str | None) -> str | None:
+    return explicit or os.environ.get("NSA_POD_INVENTORY")
+
+
 def load_inventory(explicit: str | None = None) -> Inventory:
     """Read the inventory; without any file there is one pod, `local`."""
     path = find(explicit)
     if path is None:
         return Inventory({LOCAL: Pod(name=LOCAL, transport="local")})
-    found = document(read(path), str(path), PodsFile)
-    return Inventory(found.value.pods, path, found.lines, found.value.default)
+    text = read(path)
+    found = document(text, str(path), PodsFile)
+    own = os.path.realpath(path)
+    pods = {name: pod.model_copy(update={"inventory": own}) for name, pod in found.value.pods.items()}
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Inventory(pods, path, found.lines, found.value.default, digest, bool(_named(explicit)))

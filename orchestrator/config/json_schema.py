@@ -30,7 +30,7 @@ def _text(title: str, model: type[BaseModel]) -> str:
     schema = _in_draft_7(model.model_json_schema())
     pod = schema["definitions"].get("Pod")
     if pod:
-        del pod["properties"]["name"]  # it is the key
+        del pod["properties"]["name"], pod["properties"]["inventory"]  # its key, and the file
     found = {"$schema": _DIALECT, **schema, "title": title}
     return json.dumps(found, indent=1) + "\n"
 

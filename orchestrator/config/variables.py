@@ -59,6 +59,17 @@ EnvMap = dict[
 ]
 
 
+def texts_of(value: str | Described) -> list[str]:
+    """What is written there of the value itself."""
+    texts = [value] if isinstance(value, str) else [value.value, value.secret]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def taken_from_here(env: Mapping[str, str | Described]) -> list[str]:
+    """The laptop's own variables whose values `env` takes."""
+    return sorted({value.from_env for value in env.values() if isinstance(value, Described) and value.from_env})
+
+
 @dataclass(frozen=True)
 class Variables:
     """Variables with their values: `plain` may be written down, `secret` must not be."""

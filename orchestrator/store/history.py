@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import NsaPodError
 from orchestrator.plan.limits import History, StageKey
 from orchestrator.plan.plan import read_plan
@@ -21,14 +22,14 @@ _MOST_RUNS = 5
 _MOST_LOOKED_AT = 100
 
 
-def history(pod: str, artifacts: Path, repo: Path) -> History:
+def history(pod: Pod, artifacts: Path, repo: Path) -> History:
     """Of the newest runs of `repo` on `pod` that this laptop launched or keeps under `artifacts`; stages that passed
     count.
     """
     durations: dict[StageKey, list[float]] = {}
     runs = 0
     for directory in _directories(pod, artifacts, repo)[:_MOST_LOOKED_AT]:
-        found = dict(_durations(directory, pod))
+        found = dict(_durations(directory, pod.name))
         for key, seconds in found.items():
             durations.setdefault(key, []).append(seconds)
         runs += bool(found)
@@ -37,7 +38,7 @@ def history(pod: str, artifacts: Path, repo: Path) -> History:
     return History(runs, durations)
 
 
-def _directories(pod: str, artifacts: Path, repo: Path) -> list[Path]:
+def _directories(pod: Pod, artifacts: Path, repo: Path) -> list[Path]:
     """Newest first; run ids begin with their time."""
     ours = (launch for launch in launches.launches(pod) if launch.repo == str(repo))
     launched = (open_directory(Path(launch.directory), repo).path for launch in ours)

@@ -1,14 +1,14 @@
-"""Host keys, pinned for each pod: under the pod's own name, in the project's own known_hosts.
+"""Host keys, pinned for each pod of each inventory: under names of their own, in the project's own known_hosts.
 
 A rented address comes back as another machine overnight, so a pin belongs to a pod and not to host:port, and the user's
-known_hosts is neither read nor written for pods. A pin that is replaced is kept in an audit list.
+known_hosts is neither read nor written for pods. A pin that is replaced is kept in an audit list. Pins of an older
+store, which knew no inventories, hold until the machine that shows their key is known by a name of its own.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,17 +18,12 @@ from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError
 from orchestrator.files import locked, write_atomically
 from orchestrator.home import home
+from orchestrator.store.names import alias, key_of
 
 
-def alias(pod: str) -> str:
-    """The pod's name as a Host pattern: itself if it is plain, else made plain and told apart by a hash."""
-    slug = re.sub(r"[^a-z0-9._-]", "_", pod.lower()).lstrip("-")
-    return slug if slug == pod else f"{slug}-{hashlib.sha256(pod.encode()).hexdigest()[:8]}"
-
-
-def host_key_alias(pod: str) -> str:
+def host_key_alias(pod: Pod) -> str:
     """The name under which the pod's host key is pinned: its own, not its address, which is soon someone else's."""
-    return f"nsa-pod-{alias(pod)}"
+    return f"nsa-pod-{key_of(pod)}"
 
 
 @dataclass(frozen=True)
@@ -67,13 +62,28 @@ def audit_list() -> Path:
 
 
 def pinned(pod: Pod) -> HostKey | None:
-    """The pod's pin; one that contradicts the inventory's `host_key` is none."""
-    name = host_key_alias(pod.name)
-    key = next((HostKey(*words[1:3]) for words in _entries() if words[0] == name), None)
+    """The pod's pin, else that of its name in an older store; none that contradicts the inventory's `host_key`."""
+    known = {words[0]: HostKey(*words[1:3]) for words in reversed(list(_entries()))}
+    key = known.get(host_key_alias(pod)) or known.get(_older(pod))
     try:
         return key if key and is_allowed(pod, key) else None
     except ValueError as e:
         raise HostKeyError(f"the pin of pod {pod.name!r} in {known_hosts()} is damaged: delete its line") from e
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Whether the pod has a pin under its own name, where OpenSSH looks for it."""
+    return any(words[0] == host_key_alias(pod) for words in _entries())
+
+
+def take_over(pod: Pod, shown: HostKey) -> None:
+    """Have the pin of an older store, which the machine has just shown, under the pod's own name."""
+    if not is_pinned(pod):
+        _pin(host_key_alias(pod), shown, "an older store", instead_of=_older(pod))
+
+
+def _older(pod: Pod) -> str:
+    return f"nsa-pod-{alias(pod.name)}"
 
 
 def accept(pod: Pod, offered: HostKey, trust: Trust) -> None:
@@ -100,7 +110,7 @@ def accept(pod: Pod, offered: HostKey, trust: Trust) -> None:
                 " shows, then repeat with --accept-new-host-key or write it as `host_key` into the inventory"
             )
         by = "asked"
-    _pin(host_key_alias(pod.name), offered, by)
+    _pin(host_key_alias(pod), offered, by)
 
 
 def is_allowed(pod: Pod, key: HostKey) -> bool:
@@ -115,12 +125,13 @@ def _entries() -> Iterator[list[str]]:
         yield from (words for words in lines if len(words) >= 3)
 
 
-def _pin(name: str, key: HostKey, by: str) -> None:
+def _pin(name: str, key: HostKey, by: str, instead_of: str = "") -> None:
     with locked(home() / "known_hosts.lock"):
         entries = list(_entries())
-        replaced = " ".join(str(HostKey(*words[1:3])) for words in entries if words[0] == name) or "-"
+        gone = (name, instead_of)
+        replaced = " ".join(str(HostKey(*words[1:3])) for words in entries if words[0] in gone) or "-"
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with audit_list().open("a") as audit:
             audit.write(f"{now} {name} accepted {key} replaced {replaced} by {by}\n")
-        kept = [" ".join(words) for words in entries if words[0] != name]
+        kept = [" ".join(words) for words in entries if words[0] not in gone]
         write_atomically(known_hosts(), "\n".join([*kept, f"{name} {key.kind} {key.blob}"]) + "\n")

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.files import write_atomically
 from orchestrator.home import home
@@ -16,6 +17,7 @@ class Launch:
     """A launch that this laptop made: which run, on which pod, and where its results are kept.
 
     `plan_sha256` is of the plan's whole content: only a plan with it is the one that was launched from here.
+    `inventory` is the file that the pod stands in; older records do not say.
     """
 
     run_id: str
@@ -24,6 +26,11 @@ class Launch:
     repo: str
     directory: str
     plan_sha256: str = ""
+    inventory: str = ""
+
+    def is_on(self, pod: Pod) -> bool:
+        """Whether it was made on this pod, or on one of its name before inventories were told apart."""
+        return self.pod == pod.name and self.inventory in ("", pod.inventory)
 
 
 def remember(launch: Launch) -> None:
@@ -36,10 +43,10 @@ def forget(run_id: str) -> None:
     file_of(run_id).unlink()
 
 
-def launches(pod: str | None = None) -> list[Launch]:
+def launches(pod: Pod | None = None) -> list[Launch]:
     """The launches made from here, newest first; run ids begin with their time. A damaged record hides no other."""
     found = (launch for run_id in _run_ids() if (launch := _read(run_id)) is not None)
-    return [launch for launch in found if pod in (None, launch.pod)]
+    return [launch for launch in found if pod is None or launch.is_on(pod)]
 
 
 def damaged() -> list[str]:

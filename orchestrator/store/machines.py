@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.inventory import Pod
 from orchestrator.files import write_atomically
 from orchestrator.home import home
 from orchestrator.shared.files import read_json
 from orchestrator.shared.plan import Machine
-from orchestrator.store.hostkeys import alias
+from orchestrator.store.names import alias, key_of
 from orchestrator.text import plain
 
 # Of a probe's facts, those that say which machine it is, in which state; and how they are called.
@@ -24,9 +25,9 @@ _NAMES = {
 _NONE = "none"
 
 
-def changes(pod: str, facts: Machine) -> list[str]:
+def changes(pod: Pod, facts: Machine) -> list[str]:
     """What is another than at the last run on `pod` that was launched from here, as clauses; nothing at the first."""
-    last = _read(_record(pod))
+    last = _last(pod)
     now = _identity(facts)
     return [
         "the machine was started again"
@@ -37,15 +38,14 @@ def changes(pod: str, facts: Machine) -> list[str]:
     ]
 
 
-def last_run(pod: str) -> str:
+def last_run(pod: Pod) -> str:
     """The run id of the last run on `pod` that was launched from here; empty if there is none."""
-    return str(_read(_record(pod)).get("run_id", ""))
+    return str(_last(pod).get("run_id", ""))
 
 
-def remember(pod: str, run_id: str, facts: Machine) -> None:
+def remember(pod: Pod, run_id: str, facts: Machine) -> None:
     """Record that `run_id` was launched on `pod`, which was the machine of these facts."""
-    _record(pod).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(_record(pod), json.dumps({"run_id": run_id, "identity": _identity(facts)}, indent=1))
+    write_atomically(_record(key_of(pod)), json.dumps({"run_id": run_id, "identity": _identity(facts)}, indent=1))
 
 
 def _identity(facts: Machine) -> dict[str, str]:
@@ -60,8 +60,13 @@ def _identity(facts: Machine) -> dict[str, str]:
     return {key: plain(value) if value else _NONE for key, value in told.items()}
 
 
-def _record(pod: str) -> Path:
-    return home() / "machines" / f"{alias(pod)}.json"
+def _record(name: str) -> Path:
+    return home() / "machines" / f"{name}.json"
+
+
+def _last(pod: Pod) -> dict[str, Any]:
+    """The pod's own record, else the one of an older store, which knew no inventories."""
+    return _read(_record(key_of(pod))) or _read(_record(alias(pod.name)))
 
 
 def _read(path: Path) -> dict[str, Any]:

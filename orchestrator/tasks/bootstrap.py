@@ -42,6 +42,7 @@ from orchestrator.shared.answers import (
 )
 from orchestrator.shared.environment_request import EnvironmentRequest, Means
 from orchestrator.shared.plan import Environment as PlannedEnvironment
+from orchestrator.store.trusted import tell_what_leaves
 from orchestrator.tasks.carry import carry_uv, carry_wheelhouse
 from orchestrator.text import listing, plain, seconds
 from orchestrator.ui import Progress
@@ -89,6 +90,7 @@ def bootstrap(
     if is_system(agent.pod, spec):
         return _system(agent, spec, asked)
     options = options or Options()
+    tell_what_leaves(agent.pod, [agent.pod.env], progress.warn)
     chosen = explain(agent, facts, spec, options)
     for line in chosen.reasons:
         progress.detail(line)

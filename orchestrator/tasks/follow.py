@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError, IntegrityError, PodError
 from orchestrator.git.repository import Repository
 from orchestrator.launchers import launcher_of
@@ -71,7 +72,7 @@ def _named(agent: Agent, run: str) -> str:
 
 def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:
     known = agent.runs()
-    _refuse_older(agent.pod.name, {run["run_id"] for run in known}, repo, commit)
+    _refuse_older(agent.pod, {run["run_id"] for run in known}, repo, commit)
     wanted = [run["run_id"] for run in known if _is_of(run, repo, commit)]
     if not wanted:
         of = f"commit {commit[:7]}" if commit else f"a commit of {repo.root}"
@@ -95,13 +96,13 @@ def _is_of(run: RunSummary, repo: Repository, commit: str | None) -> bool:
     return str(run["commit"]) == commit if commit else repo.has_commit(str(run["commit"]))
 
 
-def _refuse_older(pod: str, known: Set[str], repo: Repository, commit: str | None) -> None:
+def _refuse_older(pod: Pod, known: Set[str], repo: Repository, commit: str | None) -> None:
     """A launch that the pod does not know is an error: yesterday's green must not stand in for it."""
     own = [x for x in launches.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit)]
     if own and own[0].run_id not in known:
         raise PodError(
-            f"run {own[0].run_id} was launched from here and pod {pod!r} does not know it: the launch failed or the "
-            "pod was replaced; an older run can be fetched by its run id"
+            f"run {own[0].run_id} was launched from here and pod {pod.name!r} does not know it: the launch failed or "
+            "the pod was replaced; an older run can be fetched by its run id"
         )
 
 

@@ -36,7 +36,8 @@ def _launch(
     repeated: it may have arrived or not.
     """
     run, run_id = create(artifacts, repo, plan), plan["run_id"]
-    remember(Launch(run_id, plan["pod"], plan["commit"], str(repo), str(run.path), plan_hash(plan)))
+    pod = session.pod
+    remember(Launch(run_id, pod.name, plan["commit"], str(repo), str(run.path), plan_hash(plan), pod.inventory))
     way_back = f"nsa-pod fetch --pod {plan['pod']} {run_id}"
     retry = Retry(session.open, session.progress, "the run may have begun", way_back)
     try:

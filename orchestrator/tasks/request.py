@@ -10,7 +10,7 @@ from shlex import quote
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import Limits, Runbook, RunbookFile, Stage, find_runbook, own_runbooks
-from orchestrator.config.variables import Variables
+from orchestrator.config.variables import EnvMap, Variables
 from orchestrator.errors import InputError, Together
 from orchestrator.git.ancestry import ancestry_of
 from orchestrator.git.repository import Contents, Repository, Revision
@@ -106,7 +106,7 @@ class Request:
     @cached_property
     def work(self) -> Work:
         """What a plan of it runs."""
-        earlier = history(self.pod.name, self.artifacts, self.repo.root)
+        earlier = history(self.pod, self.artifacts, self.repo.root)
         return Work(
             self.runbook,
             self.origin,
@@ -130,6 +130,11 @@ class Request:
         named = frozenset((*spec.requires, *spec.optional, *spec.extra))
         have = Capabilities(sm=_ANY_SM if self.pod.gpu else None, packages=named)
         return make_plan(self.work, Place({"kind": "undecided"}, have, {}, self.pod.workdir))
+
+    @property
+    def envs(self) -> list[EnvMap]:
+        """All variables that its stages may get, wherever they are written."""
+        return [self.runbook.env, self.pod.env, *(stage.env for stage in self.runbook.stages)]
 
     def warn(self, progress: Progress) -> None:
         """Say what is wrong with the runbook, what is not part of the run, and what should not be."""

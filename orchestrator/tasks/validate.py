@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodBusy, PodError
 from orchestrator.launchers.claim import Claim, held_by, queue
 from orchestrator.plan.limits import after, describe
@@ -16,7 +17,7 @@ from orchestrator.pod.sync import sync
 from orchestrator.results import Result
 from orchestrator.shared.answers import Holder
 from orchestrator.shared.plan import Changed, Environment, Machine, Plan
-from orchestrator.store import launches, machines
+from orchestrator.store import launches, machines, trusted
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks.follow import Choice, bring_home, directory, plan_on_pod
 from orchestrator.tasks.launch import launch
@@ -91,13 +92,14 @@ def _is_to_be_followed(running: Plan, holder: Holder, session: PodSession) -> bo
 def start(request: Request, session: PodSession, agent: Agent, facts: PodFacts, claim: Claim) -> RunDirectory:
     """Bring what the run needs, and launch it."""
     progress = session.progress
+    trusted.tell_what_leaves(request.pod, request.envs, progress.warn)
     plan = _prepare(request, agent, facts, progress)
     if not request.command:
         progress.say(expected(plan))
     secrets = secret_values(plan, request.variables)
     progress.busy(f"starting run {plan['run_id']}")
     run = launch(session, agent, plan, secrets, request.artifacts, request.repo.root, claim)
-    machines.remember(plan["pod"], plan["run_id"], plan["facts"])
+    machines.remember(request.pod, plan["run_id"], plan["facts"])
     progress.say(f"run {plan['run_id']} started on pod {plan['pod']}")
     progress.busy("checking tree and environment")
     return run
@@ -114,7 +116,7 @@ def _prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress
     progress.say(f"environment {environment['kind']} {environment.get('key', '')}: {_since(began)}")
     have = Capabilities(sm=facts.sm, packages=frozenset(environment.get("packages", ())))
     seen: Machine = {**facts.summary(), "host_key": agent.transport.fingerprint}
-    machine = _machine(request.pod.name, seen, progress)
+    machine = _machine(request.pod, seen, progress)
     work = request.work
     if work.limit:
         work = dataclasses.replace(work, limit=after(work.limit, time.monotonic() - arrived))
@@ -122,11 +124,11 @@ def _prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress
     return make_plan(work, Place(environment, have, machine, agent.workdir), newest)
 
 
-def _machine(pod: str, summary: Machine, progress: Progress) -> Machine:
+def _machine(pod: Pod, summary: Machine, progress: Progress) -> Machine:
     """The pod's facts, with what of its identity is another than at the last run there."""
     changed = machines.changes(pod, summary)
     if changed:
-        progress.warn(f"pod {pod!r} is not as at its last run, {machines.last_run(pod)}: {'; '.join(changed)}")
+        progress.warn(f"pod {pod.name!r} is not as at its last run, {machines.last_run(pod)}: {'; '.join(changed)}")
     return {**summary, "changed_since": Changed(run_id=machines.last_run(pod), changes=changed) if changed else None}
 
 

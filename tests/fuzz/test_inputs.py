@@ -16,7 +16,7 @@ from orchestrator.errors import InputError
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan, read_plan, to_json
 from orchestrator.shared.plan import RunbookOrigin
 from orchestrator.transports.ssh.endpoint import endpoint_of
-from orchestrator.transports.ssh.sshconfig import render
+from orchestrator.transports.ssh.sshconfig import render, write
 from tests.support.fuzz.mutate import as_json, as_yaml, damaged, documents
 from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
 
@@ -86,7 +86,7 @@ def _check_ssh_config(pod: Pod, folder: Path) -> None:
     endpoint = sentence_or(lambda: endpoint_of(pod))
     if isinstance(endpoint, InputError):
         return
-    rendered = render(pod.name, endpoint, path=folder / "c", known_hosts=folder / "k", control=folder / "s")
+    rendered = render(pod, endpoint, path=folder / "c", known_hosts=folder / "k", control=folder / "s")
     (folder / "ssh_config").write_text(rendered)
     assert rendered.count("\n  ProxyCommand ") == 0 and rendered.count("\nHost ") == 0
     assert rendered.count("\n") == rendered.count("\n  ") + 1
@@ -200,7 +200,7 @@ def test_ssh_configurations(tmp_path: Path, amount: int) -> None:
     def one(given: tuple[bytes, str]) -> None:
         content, alias = given
         file.write_bytes(content)
-        sentence_or(lambda: endpoint_of(Pod(name="p", ssh_config=alias), file))
+        sentence_or(lambda: endpoint_of(Pod.model_construct(name="p", ssh_config=alias), file))
 
     aliases = st.one_of(st.just("my-alias"), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
     words = st.sampled_from(
@@ -230,8 +230,55 @@ def test_what_the_laptop_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def one(given: tuple[bytes, bytes]) -> None:
         (tmp_path / "runs" / "r.json").write_bytes(given[0])
         (tmp_path / "known_hosts").write_bytes(given[1])
-        sentence_or(lambda: launches.launches("p"))
+        sentence_or(lambda: launches.launches(Pod(name="p", host="h")))
         sentence_or(lambda: launches.launch_of("r"))
         sentence_or(lambda: hostkeys.pinned(Pod(name="p", host="h", host_key="SHA256:" + "A" * 43)))
 
     fuzz(amount, one, st.tuples(documents(launch, as_json), damaged(pins)))
+
+
+_LINES = st.sampled_from(
+    [
+        "ProxyCommand touch {canary}", "Match exec 'touch {canary}'", "LocalCommand touch {canary}",
+        "Include {canary}", "ProxyJump x", "Host *", "KnownHostsCommand /usr/bin/touch {canary}",
+    ]
+)  # fmt: skip
+_BREAKS = st.sampled_from(
+    ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029", "\v", "\f", "\0", '"\n', "'\n", '"', "%", "`", "$(", "\t"]
+)
+_HOSTILE = st.tuples(st.sampled_from(["~/.ssh/k", "x", ""]), _BREAKS, st.sampled_from(["  ", ""]), _LINES, _BREAKS)
+_KEYS = ["host", "user", "identity_file", "ssh_config", "workdir", "python", "gpu", "driver", "environment", "runbook",
+         "host_key", "port", "name", "env"]  # fmt: skip
+
+
+@pytest.mark.process
+@amounts(80, 10000)
+def test_no_value_runs_a_command_or_makes_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amount: int) -> None:
+    """Hostile text under any key: refused on load, or OpenSSH reads the configuration as it was meant; nothing runs."""
+    monkeypatch.setenv("NSA_POD_HOME", str(tmp_path))
+    file, canary = tmp_path / "pods.yaml", tmp_path / "canary"
+
+    def one(example: tuple[str, str, tuple[str, ...]]) -> None:
+        key, name, parts = example
+        text = "".join(parts).replace("{canary}", str(canary))
+        entry: dict[str, object] = {"host": "203.0.113.1", **({"env": {"A": text}} if key == "env" else {key: text})}
+        if key == "ssh_config":
+            del entry["host"]
+        file.write_text(json.dumps({"pods": {name: entry}}))
+        found = sentence_or(lambda: load_inventory(str(file)))
+        if not isinstance(found, InputError):
+            for pod in found.pods.values():
+                sentence_or(lambda pod=pod: _written(pod, tmp_path))
+        assert not canary.exists()
+
+    names = st.one_of(st.just("p"), st.sampled_from(["p\nHost x", "*", "!p", "p q", "-oProxyCommand=x"]))
+    fuzz(amount, one, st.tuples(st.sampled_from(_KEYS), names, _HOSTILE))
+
+
+def _written(pod: Pod, folder: Path) -> None:
+    """The pod's configuration as a connection would write it, and have OpenSSH read it."""
+    endpoint = endpoint_of(pod)
+    path = folder / "ssh_config"
+    text = render(pod, endpoint, path=path, known_hosts=folder / "k", control=folder / "s")
+    assert text.count("\n") == text.count("\n  ") + 1
+    write(path, pod, text, endpoint)

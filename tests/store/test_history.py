@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.store import launches
 from orchestrator.store.history import history
 from orchestrator.store.launches import Launch
@@ -24,5 +25,5 @@ def test_runs_of_other_repositories_and_pods_tell_nothing(
     run = tmp_path / "20260101T000000Z-a"
     shutil.copytree(KEPT, run)
     launches.remember(Launch(run.name, "local", "c", str(tmp_path / "mine"), str(run)))
-    found = history(pod, tmp_path / "artifacts", tmp_path / repo)
+    found = history(Pod(name=pod, transport="local"), tmp_path / "artifacts", tmp_path / repo)
     assert sorted(name for name, _ in found.durations) == stages and found.runs == bool(stages)

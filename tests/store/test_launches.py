@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.store import launches
 from orchestrator.store.launches import Launch
@@ -19,11 +20,20 @@ def test_a_damaged_record_hides_no_other(laptop: Path, text: str) -> None:
     launches.remember(kept)
     damaged = launches.file_of("20260102T000000Z-b")
     damaged.write_text(text)
-    assert launches.launches() == launches.launches("p") == [kept]
+    assert launches.launches() == launches.launches(Pod(name="p", host="h")) == [kept]
     assert launches.damaged() == [damaged.stem]
     assert launches.launch_of(kept.run_id) == launches.launch_of("20260101") == kept
     with pytest.raises(InputError, match=r"-b\.json is damaged: expected the record of a launch; delete it to go on"):
         launches.launch_of(damaged.stem)
+
+
+def test_pods_of_one_name_in_two_inventories_have_launches_of_their_own(laptop: Path) -> None:
+    old = Launch("20260101T000000Z-a", "gpu", "c", "/repo", "/d")
+    one, other = (Launch(f"2026010{n}T000000Z-b", "gpu", "c", "/repo", "/d", "", f"/{n}/pods.yaml") for n in (2, 3))
+    for launch in (old, one, other):
+        launches.remember(launch)
+    pods = [Pod(name="gpu", host="h", inventory=f"/{n}/pods.yaml") for n in (2, 3)]
+    assert [launches.launches(pod) for pod in pods] == [[one, old], [other, old]]
 
 
 @pytest.mark.slow

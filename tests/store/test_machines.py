@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.store import machines
 from orchestrator.store.run_directory import find
 from tests.support.nvidia_smi import SAMPLE, Smi
@@ -27,23 +28,36 @@ FACTS = {
     "hostname": "a", "boot_id": "b1", "driver": "550.90.07", "host_key": "SHA256:x",
     "gpus": [{"name": "NVIDIA H200", "uuid": "GPU-0"}], "cpus": 8,
 }  # fmt: skip
+P = Pod(name="p", host="h")
 
 
 def test_changes_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSA_POD_HOME", str(tmp_path))
-    assert machines.changes("p", FACTS) == []
-    machines.remember("p", "run-1", FACTS)
-    assert machines.changes("p", {**FACTS, "cpus": 4}) == [] and machines.last_run("p") == "run-1"
-    assert machines.changes("another", {**FACTS, "hostname": "z"}) == []
+    assert machines.changes(P, FACTS) == []
+    machines.remember(P, "run-1", FACTS)
+    assert machines.changes(P, {**FACTS, "cpus": 4}) == [] and machines.last_run(P) == "run-1"
+    assert machines.changes(Pod(name="another", host="h"), {**FACTS, "hostname": "z"}) == []
     other = {**FACTS, "gpus": [{"name": "NVIDIA H200", "uuid": "GPU-7\x1b[2J"}], "driver": "570.1", "boot_id": "b2"}
-    assert machines.changes("p", other) == [
+    assert machines.changes(P, other) == [
         "GPU NVIDIA H200 GPU-0 -> NVIDIA H200 GPU-7", "driver 550.90.07 -> 570.1", "the machine was started again",
     ]  # fmt: skip
-    assert machines.changes("p", {**FACTS, "gpus": [], "driver": None}) == [
+    assert machines.changes(P, {**FACTS, "gpus": [], "driver": None}) == [
         "GPU NVIDIA H200 GPU-0 -> none", "driver 550.90.07 -> none",
     ]  # fmt: skip
     (tmp_path / "machines" / "p.json").write_text("{damaged")
-    assert machines.changes("p", FACTS) == []
+    assert machines.changes(P, FACTS) == []
+
+
+def test_a_record_of_an_older_store_holds_until_each_pod_of_its_name_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSA_POD_HOME", str(tmp_path))
+    machines.remember(P, "run-1", FACTS)
+    one, other = (Pod(name="p", host="h", inventory=f"/{n}/pods.yaml") for n in (1, 2))
+    assert machines.last_run(one) == machines.last_run(other) == "run-1"
+    machines.remember(one, "run-2", {**FACTS, "hostname": "z"})
+    assert (machines.last_run(one), machines.last_run(other)) == ("run-2", "run-1")
+    assert machines.changes(other, FACTS) == [] and machines.changes(one, FACTS) == ["host name z -> a"]
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def _endpoint_of_alias(alias: str, user_config: Path | None, pod: str, depth: in
     if parts is None or alias.startswith("-") or "\0" in alias or depth > _MAX_HOPS:
         what = f"passes through more than {_MAX_HOPS} jump hosts" if depth > _MAX_HOPS else f"names {plain(alias)!r}"
         raise InputError(f"pod {pod!r}: its ssh_config {what}: expected an alias of the user's ssh_config")
-    found = _ssh_g(parts["host"], parts["user"], parts["port"], user_config, pod)
+    found = effective(parts["host"].strip("[]"), user_config, pod, parts["user"], parts["port"])
     jumps = _single(found, "proxyjump")
     via = _chain(jumps.split(","), user_config, pod, depth) if jumps else None
     wanted = (*_CARRIED, *_HOP_TRUST) if depth else _CARRIED
@@ -138,12 +138,17 @@ def _single(found: Mapping[str, list[str]], key: str) -> str | None:
     return None if value.lower() == "none" else value
 
 
-def _ssh_g(host: str, user: str | None, port: str | None, user_config: Path | None, pod: str) -> dict[str, list[str]]:
-    """`ssh -G`: the effective configuration for `host`, each key with its values in order."""
-    config = ["-F", str(user_config)] if user_config else []
+def effective(
+    host: str, config_file: Path | None, pod: str, user: str | None = None, port: str | None = None
+) -> dict[str, list[str]]:
+    """`ssh -G`: the effective configuration for `host`, each key with its values in order. InputError if there is none.
+
+    `config_file` replaces ~/.ssh/config.
+    """
+    config = ["-F", str(config_file)] if config_file else []
     account = ["-l", user] if user else []
     at = ["-p", port] if port else []
-    argv = ["ssh", *config, "-G", *account, *at, "--", host.strip("[]")]
+    argv = ["ssh", *config, "-G", *account, *at, "--", host]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_RESOLVE_LIMIT_S)
     except FileNotFoundError:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError
-from orchestrator.files import write_atomically
 from orchestrator.home import home
 from orchestrator.store import hostkeys
+from orchestrator.store.names import alias, key_of
 from orchestrator.transports.ssh import sshconfig
 from orchestrator.transports.ssh.endpoint import endpoint_of
 from orchestrator.transports.ssh.transport import SshTransport
@@ -24,18 +24,17 @@ def login(pod: Pod, trust: hostkeys.Trust, arguments: Sequence[str], user_config
     if shutil.which("ssh") is None:
         raise PodError(f"pod {pod.name!r}: there is no `ssh` on this machine")
     endpoint = endpoint_of(pod, user_config)
-    if trust.accept_new or hostkeys.pinned(pod) is None:
+    if trust.accept_new or hostkeys.pinned(pod) is None or not hostkeys.is_pinned(pod):
         with SshTransport(pod, trust, user_config):
             pass
-    alias = hostkeys.alias(pod.name)
-    config = home() / "ssh" / f"{alias}.config"
+    config = home() / "ssh" / f"{key_of(pod)}.config"
     text = sshconfig.render(
-        pod.name,
+        pod,
         endpoint,
         path=config,
         known_hosts=hostkeys.known_hosts(),
         control=None,
         settings=sshconfig.BY_HAND,
     )
-    write_atomically(config, text)
-    return ["ssh", "-F", str(config), alias, *arguments]
+    sshconfig.write(config, pod, text, endpoint)
+    return ["ssh", "-F", str(config), alias(pod.name), *arguments]

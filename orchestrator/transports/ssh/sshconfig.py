@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from orchestrator.store.hostkeys import alias, host_key_alias
-from orchestrator.transports.ssh.endpoint import Endpoint
+from orchestrator.config.inventory import Pod
+from orchestrator.errors import InputError
+from orchestrator.files import write_atomically
+from orchestrator.store.hostkeys import host_key_alias
+from orchestrator.store.names import alias
+from orchestrator.transports.ssh.endpoint import Endpoint, effective
 
 CONNECT_LIMIT_S = 8
 _ALIVE_EVERY_S = 3  # times two unanswered: a stalled peer is noticed within 9 s
@@ -41,7 +46,7 @@ BY_HAND: Settings = {
 
 
 def render(
-    pod: str,
+    pod: Pod,
     endpoint: Endpoint,
     *,
     path: Path,
@@ -58,7 +63,7 @@ def render(
         **(shared if control else {}),
     }
     chain = [endpoint, *endpoint.hops]
-    names = [alias(pod), *(f"{alias(pod)}.hop{n}" for n in range(1, len(chain)))]
+    names = [alias(pod.name), *(f"{alias(pod.name)}.hop{n}" for n in range(1, len(chain)))]
     blocks = []
     for n, server in enumerate(chain):
         following = names[n + 1] if server.via else None
@@ -88,7 +93,43 @@ def _address(server: Endpoint, path: Path, hop: str | None) -> Iterator[tuple[st
         yield "ProxyCommand", proxy
 
 
+def write(path: Path, pod: Pod, text: str, endpoint: Endpoint) -> None:
+    """Write the configuration, and have OpenSSH say what it makes of it. InputError if that is not what was meant."""
+    write_atomically(path, text)
+    if shutil.which("ssh") is None:
+        return
+    chain = [endpoint, *endpoint.hops]
+    for n, server in enumerate(chain):
+        name = alias(pod.name) + (f".hop{n}" if n else "")
+        following = f"{alias(pod.name)}.hop{n + 1}" if server.via else None
+        found = effective(name, path, pod.name)
+        meant = {
+            "hostname": [server.host.lower()],
+            "port": [str(server.port)],
+            "user": [server.user],
+            "stricthostkeychecking": ["true"],
+            "permitlocalcommand": ["no"],
+            "proxycommand": [x for x in [proxy_command(server, path, following)] if x],
+            **({} if n else {"hostkeyalias": [host_key_alias(pod)]}),
+        }
+        for key, values in meant.items():
+            said = [x for x in found.get(key, []) if x != "none"]
+            if [_plain(x) for x in said] != [_plain(x) for x in values]:
+                raise InputError(
+                    f"pod {pod.name!r}: OpenSSH reads {key} {' '.join(said) or 'none'} for {name}, and "
+                    f"{' '.join(values) or 'none'} was meant: a value of its inventory entry or ssh_config is odd"
+                )
+
+
+def _plain(value: str) -> str:
+    return value.replace("%%", "%").lower()
+
+
 def _block(name: str, lines: Iterable[tuple[str, str]]) -> str:
+    lines = list(lines)
+    odd = next((key for key, value in lines if not value.isprintable()), None)
+    if odd:  # a line break would begin a line of somebody else's
+        raise InputError(f"{name}: {odd}: expected text without line breaks and control characters")
     return "\n".join([f"Host {name}", *(f"  {key} {value}" for key, value in lines)]) + "\n"
 
 

@@ -15,6 +15,7 @@ import paramiko
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, HostKeyError, NsaPodError, PodError
 from orchestrator.store import hostkeys
+from orchestrator.store.names import alias
 from orchestrator.transports.base import COMMAND_LIMIT_S, SILENCE_LIMIT_S, Channel, Completed, PushStats, Transport
 from orchestrator.transports.ssh import sshconfig
 from orchestrator.transports.ssh.channel import SshChannel
@@ -49,7 +50,7 @@ class SshTransport(Transport):
         super().__init__(pod)
         self._trust = trust or hostkeys.Trust()
         self._user_config = user_config
-        self._alias = hostkeys.alias(pod.name)
+        self._alias = alias(pod.name)
         self._runtime: Path | None = None
         self._proxy: Proxy | None = None
         self._connection: PinnedConnection | None = None
@@ -69,11 +70,10 @@ class SshTransport(Transport):
         self._runtime = _runtime_dir()
         try:
             control = self._runtime / "cm"
-            self.config.write_text(
-                sshconfig.render(
-                    self.pod.name, endpoint, path=self.config, known_hosts=hostkeys.known_hosts(), control=control
-                )
+            text = sshconfig.render(
+                self.pod, endpoint, path=self.config, known_hosts=hostkeys.known_hosts(), control=control
             )
+            sshconfig.write(self.config, self.pod, text, endpoint)
             self._connection = self._open_trusted(endpoint)
         except BaseException:
             self.close()
@@ -175,6 +175,8 @@ class SshTransport(Transport):
                 raise HostKeyError(
                     f"pod {self.pod.name!r} offers the host key {again.offered} now, and offered {pin} a moment ago"
                 ) from None
+        if pin:
+            hostkeys.take_over(self.pod, pin)
         self.fingerprint = pin.fingerprint if pin else None
         return connection
 
