@@ -92,6 +92,10 @@ class ContactLost(NsaPodError):
     """The connection broke or the peer stalled; what runs on the pod is not affected."""
 
 
+class GaveUp(ContactLost):
+    """No connection brought the work further for as long as was waited for one that does."""
+
+
 class CommandTimeout(NsaPodError):
     """A command on the pod did not end within its limit."""
 

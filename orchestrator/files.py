@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator.errors import DiskError
 from orchestrator.shared import locks
@@ -17,6 +18,12 @@ from orchestrator.shared.files import digest_of
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # What this process has hashed: identity of the file -> digest. A run with many files is read once, not three times.
 _hashed: dict[bytes, bytes] = {}
+
+
+class Writer(Protocol):
+    """What bytes can be written to."""
+
+    def write(self, data: bytes, /) -> object: ...
 
 
 def sha256(path: str | Path) -> str:

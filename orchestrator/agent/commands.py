@@ -20,7 +20,6 @@ from orchestrator.shared.files import write_atomically
 _POLL_S = 0.05
 _ALIVE_S = 1.0
 _RENEW_S = 60.0
-_DAY_S = 86400.0
 
 
 def main(argv: List[str]) -> int:
@@ -63,7 +62,10 @@ def _tree_hash(argv: List[str]) -> int:
 
 
 def _trees(argv: List[str]) -> int:
-    """The trees in the directory, the last made first, and whether that of --tree is there and what its name says."""
+    """The trees in the directory, the last made first; whether that of --tree is there and what its name says, or how
+    much of it has come.
+    """
+    from orchestrator.agent.git.incoming import begun
     from orchestrator.agent.git.pristine import Pristine, Wanted
 
     parser = _parser("trees", "directory")
@@ -73,12 +75,12 @@ def _trees(argv: List[str]) -> int:
     args.hold.take(_below(f"{args.directory}/{args.tree}"))
     folder = Path(args.directory)
     folder.mkdir(parents=True, exist_ok=True)
-    _drop_leftovers(folder)
     there = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     names = [entry.name for entry in sorted(there, key=_made, reverse=True)]
     wanted = Wanted(args.tree, args.submodules)
     whole = args.tree in names and wanted.why_not(Pristine(folder / args.tree).scan()) is None
-    return _say({"trees": names, "whole": whole})
+    _drop_leftovers(folder, f".incoming-{args.tree}-" if not whole else None)
+    return _say({"trees": names, "whole": whole, "begun": {} if whole else begun(folder, args.tree)})
 
 
 def _adopt_tree(argv: List[str]) -> int:
@@ -94,17 +96,23 @@ def _adopt_tree(argv: List[str]) -> int:
 
 
 def _bring_tree(argv: List[str]) -> int:
-    """Make the tree of what comes on stdin, and of the tree --base that is there."""
-    from orchestrator.agent.git import pristine
+    """Make the tree of the stream that comes on stdin from its byte --at on, and of the tree --base that is there."""
+    from orchestrator.agent.git.incoming import Incoming
+    from orchestrator.agent.git.pristine import Wanted
+    from orchestrator.agent.supplied import supplied
 
     parser = _parser("bring-tree", "trees")
     parser.add_argument("--tree", required=True)
     parser.add_argument("--submodules", type=json.loads, default=[])
     parser.add_argument("--base")
+    parser.add_argument("--stream", required=True)
+    parser.add_argument("--at", type=int, default=0)
     args = parser.parse_args(argv)
     folder = Path(args.trees).resolve()
     args.hold.take(*(f"{folder.name}/{name}" for name in (args.tree, args.base) if name))
-    pristine.bring(folder, pristine.Wanted(args.tree, args.submodules), args.base, sys.stdin.buffer)
+    wanted = Wanted(args.tree, args.submodules)
+    with supplied() as stream:
+        Incoming(folder, wanted, args.base, args.stream).go_on(args.at, stream)
     return _say({"tree": args.tree, "path": str(folder / args.tree)})
 
 
@@ -332,11 +340,16 @@ def _below(path: str) -> str:
     return "/".join(Path(path).parts[-2:])
 
 
-def _drop_leftovers(trees: Path) -> None:
-    """Delete what a laptop, or an agent, that was killed has left there a day ago."""
+def _drop_leftovers(trees: Path, wanted: str | None) -> None:
+    """Delete what a laptop, or an agent, that is gone has left there, but for what begins with `wanted`."""
+    from orchestrator.agent.git.incoming import is_left
+    from orchestrator.agent.tidy.survey import ABANDONED_S
+    from orchestrator.shared.files import walk
+
     for entry in trees.iterdir():
-        is_leftover = entry.name.startswith(".incoming-") or (entry.name.startswith(".") and ".gone-" in entry.name)
-        if is_leftover and time.time() - _made(entry) > _DAY_S:
+        is_leftover = entry.name.startswith(".") and not (wanted and entry.name.startswith(wanted))
+        written = max([_made(entry), *(_made(Path(file.path)) for _, file in walk(entry))]) if is_leftover else 0
+        if is_leftover and is_left(entry) and time.time() - written > ABANDONED_S:
             shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import IO
+from functools import cached_property
 
-from orchestrator.git.repository import Entry, Repository
+from orchestrator.files import Writer
+from orchestrator.git.repository import Blobs, Entry
 from orchestrator.shared.files import folders_of
 
 Files = Mapping[str, Entry]
@@ -31,37 +33,68 @@ def change(base: Files, wanted: Files) -> Change:
     return Change(files, tuple(sorted(replaced | gone)))
 
 
-def amount(files: Files) -> tuple[int, int]:
-    """How many regular files these are, and their bytes. Raises InputError for content that is not there."""
-    found = [
-        (files[path].is_link, size)
-        for paths in _by_store(files)
-        for path, size in zip(paths, _sizes(files, paths), strict=True)
-    ]
-    sizes = [size for is_link, size in found if not is_link]
-    return len(sizes), sum(sizes)
+@dataclass(frozen=True)
+class Stream:
+    """A change as the agent's `bring-tree` reads it: a line that says what to do, then the contents as git writes them.
+
+    The same change is the same bytes, however often it is made: one that was cut goes on where it had come to.
+    """
+
+    change: Change
+    order: tuple[str, ...]
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, change: Change) -> Stream:
+        """InputError for content that is not there."""
+        order = [path for paths in _by_store(change.files).values() for path in paths]
+        sizes = {
+            path: size
+            for store, paths in _by_store(change.files).items()
+            for path, size in zip(paths, store.sizes(_blobs(change, paths)), strict=True)
+        }
+        return cls(change, tuple(order), sizes)
+
+    @cached_property
+    def head(self) -> bytes:
+        """The line."""
+        files = self.change.files
+        told = {path: [files[path].mode, files[path].blob, str(self.sizes[path])] for path in self.order}
+        return json.dumps({"files": told, "removed": self.change.removed}).encode() + b"\n"
+
+    @property
+    def amount(self) -> tuple[int, int]:
+        """How many regular files these are, and their bytes."""
+        sizes = [self.sizes[path] for path in self.order if not self.change.files[path].is_link]
+        return len(sizes), sum(sizes)
+
+    def write(self, out: Writer, at: int = 0) -> None:
+        """Write it from its byte `at` on."""
+        out.write(self.head[at:])
+        at = max(0, at - len(self.head))
+        for store, paths in _by_store(self.change.files).items():
+            left = deque(paths)
+            while left and at >= self._length(left[0]):
+                at -= self._length(left.popleft())
+            store.write_blobs(_blobs(self.change, left), out, skip=at)
+            at = 0 if left else at
+
+    def _length(self, path: str) -> int:
+        """What a content takes of the stream."""
+        size = self.sizes[path]
+        return len(f"{self.change.files[path].blob} blob {size}\n") + size + 1
 
 
-def write(change: Change, out: IO[bytes]) -> None:
-    """Write the change as the agent's `bring-tree` reads it; the content goes from git to `out` without a stop."""
-    order = [path for paths in _by_store(change.files) for path in paths]
-    told = {path: [change.files[path].mode, change.files[path].blob] for path in order}
-    out.write(json.dumps({"files": told, "removed": change.removed}).encode() + b"\n")
-    out.flush()
-    for paths in _by_store(change.files):
-        change.files[paths[0]].store.write_blobs([change.files[path].blob for path in paths], out)
-
-
-def _by_store(files: Files) -> list[list[str]]:
+def _by_store(files: Files) -> dict[Blobs, list[str]]:
     """The paths, those of one repository together."""
-    found: dict[Repository, list[str]] = {}
+    found: dict[Blobs, list[str]] = {}
     for path, entry in files.items():
         found.setdefault(entry.store, []).append(path)
-    return list(found.values())
+    return found
 
 
-def _sizes(files: Files, paths: list[str]) -> list[int]:
-    return files[paths[0]].store.sizes([files[path].blob for path in paths])
+def _blobs(change: Change, paths: Iterable[str]) -> list[str]:
+    return [change.files[path].blob for path in paths]
 
 
 def _topmost(path: str, kept: set[str]) -> str:

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import InputError
+from orchestrator.files import Writer
 from orchestrator.shared import tree as on_disk
 from orchestrator.shared.plan import Submodule
 from orchestrator.text import plain
 
 _LIMIT_S = 600
 _CHUNK = 1 << 20
+
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _HEX = re.compile(r"[0-9a-fA-F]{4,40}\Z")
@@ -40,13 +41,25 @@ class Revision:
     tree: str
 
 
+class Blobs(Protocol):
+    """What has blobs: a repository, or a folder of files."""
+
+    def sizes(self, blobs: Sequence[str]) -> list[int]:
+        """How many bytes each of the blobs has. Raises InputError for one that is not there."""
+
+    def write_blobs(self, blobs: Sequence[str], out: Writer, skip: int = 0) -> None:
+        """Write the blobs as `git cat-file --batch` does, in the order asked, each after a line with its name; but for
+        the first `skip` bytes of all that. Raises InputError.
+        """
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A file of a tree: git's mode (100644, 100755 or 120000), its blob, and the repository that has the blob."""
+    """A file of a tree: git's mode (100644, 100755 or 120000), its blob, and who has the blob."""
 
     mode: str
     blob: str
-    store: Repository
+    store: Blobs
 
     @property
     def is_link(self) -> bool:
@@ -261,7 +274,7 @@ class Repository:
         return [line for line in lines.splitlines() if line.endswith((" commit", " tag"))]
 
     def sizes(self, blobs: Sequence[str]) -> list[int]:
-        """How many bytes each of the blobs has. Raises InputError for one that is not there."""
+        """As `Blobs` has it."""
         found = self._output("cat-file", "--batch-check=%(objecttype) %(objectsize)", stdin=_lines(blobs)).split(b"\n")
         lines = [line.split() for line in found[: len(blobs)]]
         for name, line in zip(blobs, lines, strict=True):
@@ -272,25 +285,28 @@ class Repository:
                 )
         return [int(line[1]) for line in lines]
 
-    def write_blobs(self, blobs: Sequence[str], out: IO[bytes]) -> None:
-        """Have git write the blobs, in the order asked, into the file or pipe `out`, each after a line with its name.
-
-        BrokenPipeError if nobody reads them any more; InputError if git cannot.
-        """
+    def write_blobs(self, blobs: Sequence[str], out: Writer, skip: int = 0) -> None:
+        """As `Blobs` has it; the content goes from git to `out` without a stop."""
+        if not blobs:
+            return
         with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
             asked.write(_lines(blobs))
             asked.seek(0)
             argv = self._argv("cat-file", "--batch", "--buffer")
-            process = subprocess.Popen(argv, stdin=asked, stdout=out, stderr=said, env=_environment())
+            process = subprocess.Popen(argv, stdin=asked, stdout=subprocess.PIPE, stderr=said, env=_environment())
+            assert process.stdout is not None
             try:
+                with process.stdout as found:
+                    while skip and (piece := found.read(min(skip, _CHUNK))):
+                        skip -= len(piece)
+                    while piece := found.read(_CHUNK):
+                        out.write(piece)
                 code = process.wait()
             finally:
                 process.kill()
                 process.wait()
             said.seek(0)
             complaint = plain(said.read(_CHUNK).decode(errors="replace"), 300)
-        if code == -signal.SIGPIPE or "Broken pipe" in complaint:
-            raise BrokenPipeError
         if code != 0:
             raise InputError(f"{self.root}: git ended in the middle of an object, see git fsck: {complaint}")
 

@@ -13,7 +13,7 @@ from orchestrator.pod.client import Agent
 from orchestrator.shared.answers import Cancelling, Held, Holder, Launched, RunState, RunStatus, Tidied
 from orchestrator.shared.plan import Plan
 from orchestrator.text import plain, size
-from orchestrator.transports.base import COMMAND_LIMIT_S
+from orchestrator.transports.limits import COMMAND_LIMIT_S
 
 # A run that is gone on with is checked and gets its tree before the answer comes.
 _LAUNCH_LIMIT_S = 600.0

@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import IO, Any, BinaryIO, TypeVar, overload
+from typing import Any, BinaryIO, TypeVar, overload
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import IntegrityError, PodBusy, PodError, PodFull
+from orchestrator.files import Writer
 from orchestrator.pod import bundle
 from orchestrator.pod.dialogue import Dialogue, Feed
 from orchestrator.pod.served import Served
+from orchestrator.pod.upload import upload
 from orchestrator.shared.answers import Holder, Runs, RunSummary, StageOutput
 from orchestrator.shared.schema import first_error
 from orchestrator.text import plain
-from orchestrator.transports.base import COMMAND_LIMIT_S, Channel, Completed, Transport, full_disk
+from orchestrator.transports.base import Channel, Completed, Transport, full_disk
+from orchestrator.transports.limits import COMMAND_LIMIT_S
 
 T = TypeVar("T")
 
@@ -69,7 +72,8 @@ class Agent:
     """The agent on a pod, each command one question and one answer.
 
     `hold` is the file on the pod of what this laptop holds there; `carried` the agent itself, where the pod has no room
-    for it: then it comes with each command, and runs from memory.
+    for it: then it comes with each command, and runs from memory. `reached` is told how much is done of what
+    takes long.
     """
 
     transport: Transport
@@ -77,6 +81,7 @@ class Agent:
     workdir: str
     hold: str = ""
     carried: bytes = field(default=b"", repr=False)
+    reached: Callable[[str, int], None] = field(default=lambda part, amount: None, repr=False, compare=False)
 
     @property
     def pod(self) -> Pod:
@@ -99,10 +104,10 @@ class Agent:
         done = self.transport.run(self._argv(*command), input=self.carried + input, timeout=timeout)
         return self._checked(shape, command[0], done)
 
-    def supply(self, shape: type[T], write: Callable[[IO[bytes]], None], *command: str) -> T:
+    def supply(self, shape: type[T], write: Callable[[Writer], None], *command: str) -> T:
         """As `call`, of a command whose stdin is too much to be held: `write` writes it."""
 
-        def write_all(stdin: IO[bytes]) -> None:
+        def write_all(stdin: Writer) -> None:
             stdin.write(self.carried)
             write(stdin)
 
@@ -268,7 +273,7 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
         if there:
             dialogue = Dialogue(channel, begun)
         else:
-            transport.put(content, f"{workdir}/{name}")
+            upload(transport, python, content, f"{workdir}/{name}")
     except PodFull:
         return Agent(transport, python, workdir, hold, content)
     finally:

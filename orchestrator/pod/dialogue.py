@@ -12,7 +12,8 @@ from typing import BinaryIO, cast
 from orchestrator.errors import CommandTimeout, ContactLost, NsaPodError, PodError
 from orchestrator.shared import frames
 from orchestrator.text import size
-from orchestrator.transports.base import OUTPUT_LIMIT, Channel, Completed
+from orchestrator.transports.base import Channel, Completed
+from orchestrator.transports.limits import OUTPUT_LIMIT
 
 # The pod ends what takes too long, and gives it two seconds; what does not say so then is not waited for.
 _GRACE_S = 8.0

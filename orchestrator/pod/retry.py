@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from orchestrator.errors import CommandTimeout, ContactLost, Interrupted, Unreachable
+from orchestrator.errors import CommandTimeout, ContactLost, GaveUp, Interrupted, Unreachable
 from orchestrator.pod.client import Agent
+from orchestrator.pod.patience import PAUSES_S
 from orchestrator.ui import Progress
 
 Connect = Callable[[], AbstractContextManager[Agent]]
 T = TypeVar("T")
 
-# How long the work may make no progress, connections or not, before this ends with an error.
 GIVE_UP_S = 900.0
-_RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""How long the work may make no progress, connections or not, before this ends with an error."""
+BEFORE_LAUNCH_S = 60.0
+"""The same while nothing goes on on the pod that would be lost."""
 
 
 @dataclass
@@ -32,23 +34,33 @@ class Retry:
     progress: Progress
     goes_on: str
     way_back: str
+    give_up_s: float = GIVE_UP_S
     _lost_at: float | None = field(default=None, init=False)
     _attempt: int = field(default=0, init=False)
+    _reached: dict[str, int] = field(default_factory=dict, init=False)
 
     def advance(self) -> None:
         """A part of the work is done: the patience begins anew."""
         self._lost_at, self._attempt = None, 0
 
+    def reached(self, part: str, amount: int) -> None:
+        """So much of a part of the work is done: more than ever before, and the patience begins anew."""
+        if amount > self._reached.get(part, 0):
+            self._reached[part] = amount
+            self.advance()
+
     def until_done(self, work: Callable[[Agent], T], agent: Agent | None = None) -> T:
         """Do `work`, again from its beginning after each lost connection; `agent` is an open one to begin with.
 
-        ContactLost without progress for GIVE_UP_S, Interrupted by the user.
+        GaveUp without progress for `give_up_s`, Interrupted by the user.
         """
         try:
             while True:
                 try:
                     with nullcontext(agent) if agent else self.connect() as connected:
                         return work(connected)
+                except GaveUp:
+                    raise
                 except (ContactLost, Unreachable, CommandTimeout) as e:
                     agent = None
                     self._lost(e)
@@ -56,12 +68,32 @@ class Retry:
             raise Interrupted(f"{self.goes_on}: {self.way_back}") from None
 
     def _lost(self, error: Exception) -> None:
-        """Wait a while before the next connection; ContactLost if it was enough."""
+        """Wait a while before the next connection; GaveUp if it was enough."""
         now = time.monotonic()
         if self._lost_at is None:
             self._lost_at = now
             self.progress.say(f"contact lost: {error}; {self.goes_on}, trying to reach it again")
-        elif now - self._lost_at > GIVE_UP_S:
-            raise ContactLost(f"no progress for {GIVE_UP_S:.0f} s: {error}; {self.goes_on}: {self.way_back}")
-        time.sleep(_RETRY_S[min(self._attempt, len(_RETRY_S) - 1)])
+        elif now - self._lost_at > self.give_up_s:
+            raise GaveUp(f"no progress for {self.give_up_s:.0f} s: {error}; {self.goes_on}: {self.way_back}")
+        time.sleep(PAUSES_S[min(self._attempt, len(PAUSES_S) - 1)])
         self._attempt += 1
+
+
+def before_launch(agent: Agent, progress: Progress, work: Callable[[Agent], T]) -> T:
+    """Do what comes before a run goes on on the pod, again from its beginning after each lost connection: what was
+    brought to the pod is found there.
+    """
+    retry = again(agent, progress, "nothing was launched", "repeat the command: it goes on from here", BEFORE_LAUNCH_S)
+    told = replace(agent, reached=retry.reached)
+    return retry.until_done(lambda _: work(told), told)
+
+
+def again(agent: Agent, progress: Progress, goes_on: str, way_back: str, give_up_s: float = GIVE_UP_S) -> Retry:
+    """Over the same transport, connected again: who else uses the agent goes on with it."""
+
+    @contextmanager
+    def reconnected() -> Iterator[Agent]:
+        agent.transport.connect()
+        yield agent
+
+    return Retry(reconnected, progress, goes_on, way_back, give_up_s)

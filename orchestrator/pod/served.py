@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
+from orchestrator.files import Writer
 from orchestrator.pod.dialogue import Dialogue, Feed
-from orchestrator.transports.base import (
-    COMMAND_LIMIT_S,
-    SILENCE_LIMIT_S,
-    Channel,
-    Completed,
-    PushStats,
-    Transport,
-)
+from orchestrator.transports.base import Channel, Completed, Transport
+from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 
 # More than this is faster over a connection for bulk, even if that is to be opened first.
 _LITTLE = 512 << 10
@@ -82,11 +76,8 @@ class Served(Transport):
         with opened as out:
             yield out
 
-    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
         return self._inner.supply(argv, write)
-
-    def push_tree(self, local: Path, remote: str) -> PushStats:
-        return self._inner.push_tree(local, remote)
 
     def _talk(self) -> Dialogue:
         if self._dialogue is None or self._dialogue.is_over:

@@ -29,6 +29,7 @@ class PodSession:
     allow_different_gpu: bool = False
     confirm: Callable[[str], bool] | None = None
     _was_opened: bool = field(default=False, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
     _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     @contextmanager
@@ -60,5 +61,7 @@ class PodSession:
         self.progress.busy(f"looking at pod {self.pod.name}")
         facts = probe(agent)
         for sentence in broken_promises(self.pod, facts, allow_different_gpu=self.allow_different_gpu):
-            self.progress.warn(sentence)
+            if sentence not in self._warned:  # over another connection, say
+                self.progress.warn(sentence)
+                self._warned.add(sentence)
         return facts

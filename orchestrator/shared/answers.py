@@ -164,15 +164,19 @@ class TreeHash(TypedDict):
 
 
 class Trees(TypedDict):
-    """The trees on the pod, the last made first; `whole` if the one that was asked for is among them, and unchanged."""
+    """The trees on the pod, the last made first; `whole` if the one that was asked for is among them, and unchanged.
+
+    Else `begun` says how many bytes of each stream that makes it have come; None of one that somebody else is sending.
+    """
 
     trees: List[str]
     whole: bool
+    begun: Dict[str, Optional[int]]
 
 
 class TreeChange(TypedDict):
-    """A question, for once: what makes one tree of another. `files` have git's mode and the blob, in the order in which
-    their contents follow."""
+    """A question, for once: what makes one tree of another. `files` have git's mode, the blob and its size, in the
+    order in which their contents follow."""
 
     files: Dict[str, List[str]]
     removed: List[str]

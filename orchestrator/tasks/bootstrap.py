@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from orchestrator.pairing.markers import applies
 from orchestrator.pairing.table import table
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts, capability
-from orchestrator.pod.retry import Retry
+from orchestrator.pod.retry import again
 from orchestrator.shared import answers
 from orchestrator.shared.answers import (
     BuildProgress,
@@ -250,14 +249,8 @@ class _Watch:
 
     def to_end(self) -> BuildProgress:
         """{"state": "built" | "failed" | "lost", ...}"""
-        retry = Retry(self._reconnected, self.progress, "the build goes on", "bootstrap again joins it")
+        retry = again(self.agent, self.progress, "the build goes on", "bootstrap again joins it")
         return retry.until_done(lambda agent: self._follow(agent, retry.advance), self.agent)
-
-    @contextmanager
-    def _reconnected(self) -> Iterator[Agent]:
-        """The same connection, opened again: who waits for the environment goes on with it."""
-        self.agent.transport.connect()
-        yield self.agent
 
     def _follow(self, agent: Agent, advance: Callable[[], None]) -> BuildProgress:
         while True:

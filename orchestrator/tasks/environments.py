@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypedDict, cast
 
 from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.pod.client import Agent
+from orchestrator.pod.retry import before_launch
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import Environments, EnvironmentSummary
 from orchestrator.shared.plan import Environment
@@ -43,12 +46,16 @@ class Reasons(_Why, total=False):
 
 def set_up(session: PodSession, needs: Needs, options: Options | None = None) -> Environment:
     """Bootstrap the pod for `needs`, and for the builds over it; what is there now."""
-    options = options or Options()
     with session.open() as agent:
-        facts = session.facts(agent)
-        environment = bootstrap(agent, facts, needs.spec, session.progress, options, asked_of_system(needs))
-        tools_of(agent, facts, needs, environment, session.progress, options)
+        environment = before_launch(agent, session.progress, partial(_set_up, session, needs, options or Options()))
     return cast(Environment, {name: value for name, value in environment.items() if name in _SHOWN})
+
+
+def _set_up(session: PodSession, needs: Needs, options: Options, agent: Agent) -> Environment:
+    facts = session.facts(agent)
+    environment = bootstrap(agent, facts, needs.spec, session.progress, options, asked_of_system(needs))
+    tools_of(agent, facts, needs, environment, session.progress, options)
+    return environment
 
 
 def reasons(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> Reasons:

@@ -11,7 +11,7 @@ from orchestrator.launchers.base import Secrets
 from orchestrator.launchers.claim import Claim, queue
 from orchestrator.plan.plan import secret_values
 from orchestrator.pod.client import Agent
-from orchestrator.pod.retry import Retry
+from orchestrator.pod.retry import Retry, before_launch
 from orchestrator.pod.session import PodSession
 from orchestrator.results import Result
 from orchestrator.shared.answers import RunSummary
@@ -36,7 +36,7 @@ def resume(request: Request, session: PodSession, claim: Claim, run: str) -> Res
         run_id = _choose(request, agent, run)
         own = directory(agent, run_id, Choice(request.repo.root, None, None, request.artifacts))
         _refuse_another(request, own.plan())
-        bring_tree(request, agent, session.progress)
+        before_launch(agent, session.progress, lambda there: bring_tree(request, there, session.progress))
         _launch(session, agent, run_id, secret_values(own.plan(), request.variables), claim)
         session.progress.say(f"run {run_id} goes on on pod {session.pod.name}")
         return bring_home(session, agent, own)

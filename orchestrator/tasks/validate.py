@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import partial
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodBusy, PodError
@@ -12,6 +13,7 @@ from orchestrator.plan.limits import after, describe
 from orchestrator.plan.plan import Capabilities, Place, do_the_same, make_plan, secret_values, unmet
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts
+from orchestrator.pod.retry import before_launch
 from orchestrator.pod.session import PodSession
 from orchestrator.pod.sync import sync
 from orchestrator.results import Result
@@ -33,16 +35,20 @@ def validate(request: Request, session: PodSession, claim: Claim) -> Result:
     if claim.wait:
         queue(session)
     with session.open() as agent:
-        facts = session.facts(agent)
-        holder = in_the_way(facts, claim)
-        if holder:
-            running = _same_run(request, agent, facts, holder)
-            if running is None or not _is_to_be_followed(running, holder, session):
-                raise agent.busy(holder)  # only the launch takes hold of the pod, but there is much to do before it
-            run = directory(agent, running["run_id"], Choice(request.repo.root, None, None, request.artifacts))
-        else:
-            run = start(request, session, agent, facts, claim)
+        run = before_launch(agent, session.progress, partial(_begin, request, session, claim))
         return bring_home(session, agent, run)
+
+
+def _begin(request: Request, session: PodSession, claim: Claim, agent: Agent) -> RunDirectory:
+    """The run that is launched, or followed because it does the same."""
+    facts = session.facts(agent)
+    holder = in_the_way(facts, claim)
+    if not holder:
+        return start(request, session, agent, facts, claim)
+    running = _same_run(request, agent, facts, holder)
+    if running is None or not _is_to_be_followed(running, holder, session):
+        raise agent.busy(holder)  # only the launch takes hold of the pod, but there is much to do before it
+    return directory(agent, running["run_id"], Choice(request.repo.root, None, None, request.artifacts))
 
 
 def in_the_way(facts: PodFacts, claim: Claim) -> Holder | None:

@@ -1,4 +1,4 @@
-"""The seam between the tool and a pod: run a command, stream its output, put a file, push a tree."""
+"""The seam between the tool and a pod: run a command, speak with one, stream bulk from it or to it, put a file."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError, PodFull
+from orchestrator.files import Writer
 from orchestrator.text import plain
-
-COMMAND_LIMIT_S = 60.0
-SILENCE_LIMIT_S = 60.0
-PUSH_LIMIT_S = 3600.0
-#: What a command may print, as it is held in memory; bulk goes through `stream`.
-OUTPUT_LIMIT = 64 << 20
+from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 
 # GNU tar names the cause only if a write fails from its first byte on.
 _FULL_DISK = re.compile(rb"No space left on device|Disk quota exceeded|tar: .*: Wrote only \d+ of \d+ bytes")
@@ -133,18 +128,11 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
         """Run `argv` on the pod with what `write` writes into a pipe as its stdin, for bulk; nothing is held here.
 
         A command that ends before it has read all of it is no error; `write` may see a broken pipe then. Raises
         ContactLost as `run` does.
-        """
-
-    @abstractmethod
-    def push_tree(self, local: Path, remote: str) -> PushStats:
-        """Make the directory `remote` from `local`: contents, links, permissions; no owners, no times.
-
-        Files are compared by content. The caller verifies the result: a push that was cut leaves a part.
         """
 
     def naming(self, argv: Sequence[str]) -> str:
@@ -171,14 +159,6 @@ class Transport(ABC):
         if done.exit_code != 0:
             full = full_disk(f"pod {self.pod.name!r}", done.stderr)
             raise full or PodError(f"pod {self.pod.name!r}: cannot write {remote}: {done.complaint()}")
-
-
-@dataclass(frozen=True)
-class PushStats:
-    """What a push moved: files whose content crossed the wire, and their bytes."""
-
-    files: int
-    bytes: int
 
 
 def full_disk(what: str, stderr: bytes) -> PodFull | None:

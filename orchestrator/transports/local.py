@@ -5,28 +5,18 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, PodError
+from orchestrator.files import Writer
 from orchestrator.text import size
-from orchestrator.transports.base import (
-    COMMAND_LIMIT_S,
-    OUTPUT_LIMIT,
-    PUSH_LIMIT_S,
-    SILENCE_LIMIT_S,
-    Channel,
-    Completed,
-    PushStats,
-    Transport,
-    full_disk,
-)
+from orchestrator.transports.base import Channel, Completed, Transport
+from orchestrator.transports.limits import COMMAND_LIMIT_S, OUTPUT_LIMIT, SILENCE_LIMIT_S
 from orchestrator.transports.ssh.children import GRACE_S, child, end_group, fed, shell_code, streaming, tail
 
 _CHUNK = 1 << 16
@@ -94,22 +84,11 @@ class LocalTransport(Transport):
         with streaming(argv, stdin=input, silence=silence, what=what, failed=failed) as out:
             yield out
 
-    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
         if shutil.which(argv[0]) is None:
             raise PodError(f"{self.naming(argv)}: not found")
-        code, out, err = fed(argv, write, limit=PUSH_LIMIT_S, what=self.naming(argv))
+        code, out, err = fed(argv, write, what=self.naming(argv))
         return Completed(shell_code(code), out, err)
-
-    def push_tree(self, local: Path, remote: str) -> PushStats:
-        try:
-            _copy(str(local), remote)
-        except OSError as error:
-            what = f"pod {self.pod.name!r}"
-            full = full_disk(what, str(error).encode())
-            raise full or PodError(f"{what}: files cannot be copied to {remote}: {error}") from error
-        found = [os.lstat(os.path.join(folder, name)) for folder, _, names in os.walk(local) for name in names]
-        sizes = [file.st_size for file in found if stat.S_ISREG(file.st_mode)]
-        return PushStats(len(sizes), sum(sizes))
 
 
 class LocalChannel(Channel):
@@ -149,7 +128,3 @@ class LocalChannel(Channel):
         end_group(self._process)
         self._out.close()
         self._stderr.close()
-
-
-def _copy(source: str, target: str) -> None:
-    shutil.copytree(source, target, symlinks=True, copy_function=shutil.copy, dirs_exist_ok=True)

@@ -17,11 +17,11 @@ from orchestrator.agent.git.pristine import Pristine
 from orchestrator.errors import ContactLost, IntegrityError
 from orchestrator.git.repository import Repository
 from orchestrator.pod.client import Agent, install_agent
-from orchestrator.pod.sync import sync
+from orchestrator.pod.sync import PushStats, sync
 from orchestrator.shared import tree
 from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
-from orchestrator.transports.base import Completed, PushStats
+from orchestrator.transports.base import Completed
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.proxy import Proxy
 from tests.support.repository import Git
@@ -168,8 +168,8 @@ def test_what_arrives_wrong_gets_no_name(agent: Agent, git: Git) -> None:
     assert trees(agent) == []
 
 
-def test_what_a_killed_laptop_left_goes_after_a_day(agent: Agent, git: Git) -> None:
-    for name, age in (("old", 2 * 86400), ("new", 3600)):
+def test_what_a_killed_laptop_left_goes_with_the_next_command(agent: Agent, git: Git) -> None:
+    for name, age in (("old", 301), ("new", 200)):
         folder = Path(agent.workdir, "trees", f".incoming-{name}")
         folder.mkdir(parents=True)
         then = folder.stat().st_mtime - age

@@ -6,18 +6,18 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from orchestrator.agent.git.pristine import Wanted, bring
-from orchestrator.git.checkout import Change, Files, amount, write
+from orchestrator.agent.git.incoming import Incoming
+from orchestrator.agent.git.pristine import Wanted
+from orchestrator.git.checkout import Change, Files, Stream
 from orchestrator.shared.tree import tree_hash
 
 
 def bring_tree(change: Change, trees: Path, wanted: Wanted, base: str | None = None) -> Path:
     """What a sync with a pod that keeps its trees in `trees` does, but for the way there."""
-    amount(change.files)
     with tempfile.TemporaryFile() as stream:
-        write(change, stream)
+        Stream.of(change).write(stream)
         stream.seek(0)
-        bring(trees, wanted, base, stream)
+        Incoming(trees, wanted, base, "stream").go_on(0, stream)
     return trees / wanted.tree
 
 

@@ -145,7 +145,7 @@ def find_uv(store: Store, settings: Settings, progress: Progress) -> Uv:
 
 def _put(target: Path, store: Store, settings: Settings, progress: Progress) -> None:
     """Unpack a wheel of uv: what the laptop carried here, else what an index has."""
-    near = [*store.tools.glob("carried-*"), *store.places_of_wheels]
+    near = [*store.tools.glob("carried/*"), *store.places_of_wheels]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:  # another builder may do it just then
         wheel = uv_wheel.fetch(settings, uv_wheel.Machine.here(), near, Path(folder), progress)

@@ -30,6 +30,8 @@ _SAYS_S, _PAUSE_S = 2.0, 0.02  # whoever takes the lock writes into it next, and
 _NAMED = re.compile(r"(?:envs|layers|python)/[^/\s]+")
 _CACHE = re.compile(r"[0-9a-f]{16}")
 _WORKSPACE = ("tree", "venv", "injected", "builds")
+_TOPS = ("trees", "layers", "wheelhouses", "tools/carried", "incoming")
+_PARTS = re.compile(r"(agent-[0-9a-f]+\.pyz|doctor-[0-9a-f]+)\.\d+(\.part(\.whole)?)?")
 _BEGINNING = 1 << 20  # of a journal, which may be large
 
 
@@ -232,14 +234,14 @@ def _leftovers(workdir: Path, runs: Iterable[Item], building: Optional[str]) -> 
     """What interrupted transfers, builds, removals and stages have left."""
     going = {run.name[-8:] for run in runs if run.in_use}
     found = [
-        *(path for top in ("trees", "layers", "incoming") for path in _inner(workdir / top)),
+        *(path for top in _TOPS for path in _inner(workdir / top)),
         *(path for path in _all(workdir / "runs") if not (path / "plan.json").is_file()),
         *(path for path in _all(workdir / "tmp") if path.name.rpartition("-")[0] not in going),
-        *(path for path in _all(workdir) if re.fullmatch(r"(agent-[0-9a-f]+\.pyz|doctor-[0-9a-f]+)\.\d+", path.name)),
+        *(path for path in _all(workdir) if _PARTS.fullmatch(path.name)),
         *workdir.glob("doctor-*"),
         *(path for path in _all(workdir / "objects" / "pack") if path.name.startswith("tmp_")),
         *(path for path in _all(workdir / "envs") if path.name.startswith((".building-", ".trash-"))),
-        *(() if building or not (workdir / "tools" / "uv").exists() else (workdir / "tools").glob("carried-*")),
+        *(() if building or not (workdir / "tools" / "uv").exists() else (workdir / "tools").glob("carried*")),
     ]
     for path in dict.fromkeys(found):
         if not _is_built(path) and time.time() - newest(path) > ABANDONED_S:

@@ -5,20 +5,32 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import selectors
+import select
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, BinaryIO, cast
 
 from orchestrator.errors import CommandTimeout, NsaPodError, PodError
+from orchestrator.files import Writer
+from orchestrator.text import size
+from orchestrator.transports.limits import (
+    OUTPUT_LIMIT,
+    SILENCE_LIMIT_S,
+    STDERR_KEPT,
+    SUPPLIED_LIMIT_S,
+    UNASKED_LIMIT,
+    Pace,
+)
 
 GRACE_S = 2.0
 _CHUNK = 1 << 18
+_PIECE = 1 << 16
 _PIPE_BYTES = 1 << 20
-_UNREAD_LIMIT = 16 << 20
 
 
 @contextmanager
@@ -27,7 +39,7 @@ def child(
     *,
     stdin: bytes | IO[bytes] | int = b"",
     stdout: IO[bytes] | int,
-    stderr: IO[bytes],
+    stderr: IO[bytes] | int,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start `argv` as the leader of a session (Ctrl-C stays ours to handle); its group ends with the context."""
@@ -91,31 +103,75 @@ def shell_code(returncode: int) -> int:
 
 
 def tail(file: IO[bytes]) -> bytes:
-    """The last 64 KiB of what a process wrote to `file`."""
-    file.seek(max(0, file.seek(0, os.SEEK_END) - (1 << 16)))
+    """The end of what a process wrote to `file`."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - STDERR_KEPT))
     return file.read()
 
 
+class _Drain:
+    """Reads a pipe to its end, so that its writer never waits; keeps the last `most` bytes."""
+
+    def __init__(self, pipe: IO[bytes], most: int) -> None:
+        self.came = 0
+        self._pipe, self._most = pipe, most
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def end(self) -> bytes:
+        """What is kept; a daemon that holds the pipe open is not waited for."""
+        self._thread.join(GRACE_S)
+        return bytes(self._kept)
+
+    def _work(self) -> None:
+        with suppress(OSError, ValueError), self._pipe:
+            while piece := os.read(self._pipe.fileno(), _PIECE):
+                self.came += len(piece)
+                self._kept += piece
+                del self._kept[: -self._most]
+
+
 class _Watched(io.RawIOBase):
-    """The read end of a pipe whose writer may be silent for a limited time only."""
+    """The read end of a pipe whose writer may be silent, or slow, for a limited time only."""
 
     def __init__(self, pipe: IO[bytes], silence: float, what: str) -> None:
         self._pipe, self._silence, self._what = pipe, silence, what
+        self._pace = Pace(what)
         _widen(pipe)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(pipe, selectors.EVENT_READ)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        if not self._selector.select(self._silence):
+        began = time.monotonic()
+        readable, _, _ = select.select([self._pipe], [], [], self._silence)
+        if not readable:
             raise CommandTimeout(f"{self._what} sent nothing for {self._silence:g} s")
-        return os.readv(self._pipe.fileno(), [buffer])
+        came = os.readv(self._pipe.fileno(), [buffer])
+        self._pace.moved(came, time.monotonic() - began)
+        return came
 
-    def close(self) -> None:
-        self._selector.close()
-        super().close()
+
+class _Patient:
+    """The write end of a pipe whose reader may do nothing, or little, for a limited time only."""
+
+    def __init__(self, pipe: IO[bytes], what: str) -> None:
+        self._pipe, self._what = pipe, what
+        self._pace = Pace(what)
+        _widen(pipe)
+        os.set_blocking(pipe.fileno(), False)
+
+    def write(self, data: bytes) -> None:
+        """All of it. Raises BrokenPipeError, CommandTimeout."""
+        rest = memoryview(data)
+        while rest:
+            began = time.monotonic()
+            _, writable, _ = select.select([], [self._pipe], [], SILENCE_LIMIT_S)
+            if not writable:
+                raise CommandTimeout(f"{self._what} took nothing for {SILENCE_LIMIT_S:g} s")
+            wrote = os.write(self._pipe.fileno(), rest[:_CHUNK])
+            self._pace.moved(wrote, time.monotonic() - began)
+            rest = rest[wrote:]
 
 
 @contextmanager
@@ -127,38 +183,36 @@ def streaming(
     What the body leaves unread (an archive's padding) is dropped. An end with another code than 0 raises
     `failed(code, stderr)`, also in place of what the body raised when its input ended too early.
     """
-    with tempfile.TemporaryFile() as err:
-        with child(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=err) as process:
-            try:
-                with io.BufferedReader(_Watched(cast(IO[bytes], process.stdout), silence, what), _CHUNK) as out:
-                    yield cast(BinaryIO, out)
-                    _drop(out, what)
-            except Exception as error:
-                if ended(process, GRACE_S / 4) and process.returncode:
-                    raise failed(process.returncode, tail(err)) from error
-                raise
-            if not ended(process, silence):
-                raise CommandTimeout(f"{what} closed its output but did not end within {silence:g} s")
-        if process.returncode:
-            raise failed(process.returncode, tail(err))
+    with child(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stderr
+        err = _Drain(process.stderr, STDERR_KEPT)
+        try:
+            with io.BufferedReader(_Watched(process.stdout, silence, what), _CHUNK) as out:
+                yield cast(BinaryIO, out)
+                _drop(out, what)
+        except Exception as error:
+            if ended(process, GRACE_S / 4) and process.returncode:
+                raise failed(process.returncode, err.end()) from error
+            raise
+        if not ended(process, silence):
+            raise CommandTimeout(f"{what} closed its output but did not end within {silence:g} s")
+    if process.returncode:
+        raise failed(process.returncode, err.end())
 
 
-def fed(
-    argv: Sequence[str], write: Callable[[IO[bytes]], None], *, limit: float, what: str
-) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and stderr of `argv`, which has `limit` seconds once `write` has written its stdin."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with child(argv, stdin=subprocess.PIPE, stdout=out, stderr=err) as process:
-            assert process.stdin is not None
-            _widen(process.stdin)
-            with suppress(BrokenPipeError), process.stdin as stdin:
-                write(stdin)
-            try:
-                code = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                raise CommandTimeout(f"{what} did not end within {limit:g} s") from None
-        out.seek(0)
-        return code, out.read(), tail(err)
+def fed(argv: Sequence[str], write: Callable[[Writer], None], *, what: str) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and the end of stderr of `argv`, whose stdin `write` writes. CommandTimeout, PodError."""
+    with child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout and process.stderr
+        out, err = _Drain(process.stdout, OUTPUT_LIMIT), _Drain(process.stderr, STDERR_KEPT)
+        with suppress(BrokenPipeError), process.stdin as stdin:
+            write(_Patient(stdin, what))
+        if not ended(process, SUPPLIED_LIMIT_S):
+            raise CommandTimeout(f"{what} did not end within {SUPPLIED_LIMIT_S:g} s")
+        said, complaint = out.end(), err.end()
+    if out.came > OUTPUT_LIMIT:
+        raise PodError(f"{what} prints more than {size(OUTPUT_LIMIT)}")
+    return process.returncode, said, complaint
 
 
 def _widen(pipe: IO[bytes]) -> None:
@@ -169,9 +223,9 @@ def _widen(pipe: IO[bytes]) -> None:
 
 def _drop(out: IO[bytes], what: str) -> None:
     dropped = 0
-    while piece := out.read(_CHUNK):
+    while piece := out.read(_PIECE):
         dropped += len(piece)
-        if dropped > _UNREAD_LIMIT:
+        if dropped > UNASKED_LIMIT:
             raise PodError(f"{what} sends more than was asked for")
 
 

@@ -10,7 +10,8 @@ import paramiko
 
 from orchestrator.errors import CommandTimeout, ContactLost, PodError
 from orchestrator.text import size
-from orchestrator.transports.base import OUTPUT_LIMIT, Completed
+from orchestrator.transports.base import Completed
+from orchestrator.transports.limits import OUTPUT_LIMIT
 from orchestrator.transports.ssh.remote import RemoteCommand
 
 # Small, so that the answer to a heartbeat is never far behind a command's output.

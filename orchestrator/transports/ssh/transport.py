@@ -8,15 +8,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 import paramiko
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, HostKeyError, NsaPodError, PodError
+from orchestrator.files import Writer
 from orchestrator.store import hostkeys
 from orchestrator.store.names import alias
-from orchestrator.transports.base import COMMAND_LIMIT_S, SILENCE_LIMIT_S, Channel, Completed, PushStats, Transport
+from orchestrator.transports.base import Channel, Completed, Transport
+from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 from orchestrator.transports.ssh import sshconfig
 from orchestrator.transports.ssh.channel import SshChannel
 from orchestrator.transports.ssh.connection import STALL_LIMIT_S, Heartbeat, KeyRefused, PinnedConnection
@@ -120,11 +122,8 @@ class SshTransport(Transport):
         with self._openssh().stream(RemoteCommand(argv), input, silence, self.naming(argv)) as out:
             yield out
 
-    def supply(self, argv: Sequence[str], write: Callable[[IO[bytes]], None]) -> Completed:
+    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
         return self._openssh().supply(RemoteCommand(argv), write, self.naming(argv))
-
-    def push_tree(self, local: Path, remote: str) -> PushStats:
-        return self._openssh().push_tree(local, remote)
 
     def _openssh(self) -> OpenSsh:
         if self._bulk is None:
