@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping
 
 from orchestrator.agent.holds import Hold
+from orchestrator.shared.answers import READY
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
 
 _POLL_S = 0.05
 _ALIVE_S = 1.0
 _RENEW_S = 60.0
+# The bases that a laptop considers.
+_MOST_TREES = 20
 
 
 def main(argv: List[str]) -> int:
@@ -62,10 +65,7 @@ def _tree_hash(argv: List[str]) -> int:
 
 
 def _trees(argv: List[str]) -> int:
-    """The trees in the directory, the last made first; whether that of --tree is there and what its name says, or how
-    much of it has come.
-    """
-    from orchestrator.agent.git.incoming import begun
+    """The trees in the directory, the last made first, and whether that of --tree is there and what its name says."""
     from orchestrator.agent.git.pristine import Pristine, Wanted
 
     parser = _parser("trees", "directory")
@@ -80,7 +80,7 @@ def _trees(argv: List[str]) -> int:
     wanted = Wanted(args.tree, args.submodules)
     whole = args.tree in names and wanted.why_not(Pristine(folder / args.tree).scan()) is None
     _drop_leftovers(folder, f".incoming-{args.tree}-" if not whole else None)
-    return _say({"trees": names, "whole": whole, "begun": {} if whole else begun(folder, args.tree)})
+    return _say({"trees": names[:_MOST_TREES], "whole": whole})
 
 
 def _adopt_tree(argv: List[str]) -> int:
@@ -96,7 +96,7 @@ def _adopt_tree(argv: List[str]) -> int:
 
 
 def _bring_tree(argv: List[str]) -> int:
-    """Make the tree of the stream that comes on stdin from its byte --at on, and of the tree --base that is there."""
+    """Make the tree of a stream, and of the tree --base: say how much of it is there, and take the rest from stdin."""
     from orchestrator.agent.git.incoming import Incoming
     from orchestrator.agent.git.pristine import Wanted
     from orchestrator.agent.supplied import supplied
@@ -106,13 +106,12 @@ def _bring_tree(argv: List[str]) -> int:
     parser.add_argument("--submodules", type=json.loads, default=[])
     parser.add_argument("--base")
     parser.add_argument("--stream", required=True)
-    parser.add_argument("--at", type=int, default=0)
     args = parser.parse_args(argv)
     folder = Path(args.trees).resolve()
     args.hold.take(*(f"{folder.name}/{name}" for name in (args.tree, args.base) if name))
     wanted = Wanted(args.tree, args.submodules)
     with supplied() as stream:
-        Incoming(folder, wanted, args.base, args.stream).go_on(args.at, stream)
+        Incoming(folder, wanted, args.base, args.stream).go_on(_ready, stream)
     return _say({"tree": args.tree, "path": str(folder / args.tree)})
 
 
@@ -318,6 +317,11 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
 def _say(answer: Mapping[str, Any], code: int = 0) -> int:
     print(json.dumps(answer))
     return code
+
+
+def _ready(at: int) -> None:
+    """Say from which byte on what comes on stdin is expected."""
+    print(f"{READY} {at}", flush=True)
 
 
 def _parser(name: str, *positionals: str) -> argparse.ArgumentParser:

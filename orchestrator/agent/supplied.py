@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import select
@@ -12,6 +13,8 @@ from typing import BinaryIO, cast
 
 _SILENCE_S = 60.0
 _BUFFER = 1 << 18
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031  # fcntl has its name from Python 3.10 on
 
 
 class _Supplied(io.RawIOBase):
@@ -28,6 +31,8 @@ class _Supplied(io.RawIOBase):
 
 @contextlib.contextmanager
 def supplied() -> Iterator[BinaryIO]:
-    """What comes, as a file."""
+    """What comes, as a file; what is in the pipe when the connection breaks still comes."""
+    with contextlib.suppress(OSError):  # it is no pipe, this is no Linux, or one user may have no more of them
+        fcntl.fcntl(sys.stdin.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
     with io.BufferedReader(_Supplied(), _BUFFER) as stream:
         yield cast(BinaryIO, stream)

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, BinaryIO, TypeVar, overload
 
@@ -19,7 +19,7 @@ from orchestrator.pod import bundle
 from orchestrator.pod.dialogue import Dialogue, Feed
 from orchestrator.pod.served import Served
 from orchestrator.pod.upload import upload
-from orchestrator.shared.answers import Holder, Runs, RunSummary, StageOutput
+from orchestrator.shared.answers import READY, Holder, Runs, RunSummary, StageOutput
 from orchestrator.shared.schema import first_error
 from orchestrator.text import plain
 from orchestrator.transports.base import Channel, Completed, Transport, full_disk
@@ -30,6 +30,7 @@ T = TypeVar("T")
 # What Python says of a program that is not there, and of one that goes while it is being read.
 _AGENT_GONE = re.compile(r"can't open file|No such file or directory: '.*/agent-[0-9a-f]+\.pyz'")
 
+_READY = re.compile(rb"\A%s (\d{1,18})\n" % READY.encode())
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
 # Says, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
 # there already; if it is, it is there to be spoken with.
@@ -104,14 +105,18 @@ class Agent:
         done = self.transport.run(self._argv(*command), input=self.carried + input, timeout=timeout)
         return self._checked(shape, command[0], done)
 
-    def supply(self, shape: type[T], write: Callable[[Writer], None], *command: str) -> T:
-        """As `call`, of a command whose stdin is too much to be held: `write` writes it."""
+    def supply(self, shape: type[T], write: Callable[[Writer, int], None], *command: str) -> T:
+        """As `call`, of a command whose stdin is too much to be held: `write` writes it, from the byte on that the pod
+        asks for.
+        """
 
-        def write_all(stdin: Writer) -> None:
-            stdin.write(self.carried)
-            write(stdin)
+        def write_rest(line: bytes, stdin: Writer) -> None:
+            ready = _READY.fullmatch(line)
+            if ready:
+                write(stdin, int(ready[1]))
 
-        found: T = self._checked(shape, command[0], self.transport.supply(self._argv(*command), write_all))
+        done = self.transport.supply(self._argv(*command), write_rest, input=self.carried)
+        found: T = self._checked(shape, command[0], replace(done, stdout=_READY.sub(b"", done.stdout, 1)))
         return found
 
     def _checked(self, shape: object, command: str, done: Completed) -> Any:

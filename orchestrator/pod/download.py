@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from orchestrator.config.inventory import MAX_BYTES, MAX_FILES, Pod
-from orchestrator.errors import IntegrityError
+from orchestrator.errors import ContactLost, IntegrityError
 from orchestrator.files import is_regular, on_this_disk, remember_sha256, sha256
 from orchestrator.pod.client import Agent
 from orchestrator.shared.events import Event
@@ -29,7 +30,8 @@ _MOST_PARTS = 32
 _LONGEST_PART = 255  # bytes: what file systems take
 _MOST_REFUSALS = 100
 _LONGEST_ANSWER = 1 << 12
-_PIECE = 1 << 20
+_PIECE = 1 << 16
+_PROGRESS = 1 << 16
 _LEFTOVER_AGE_S = 3600
 # What a name can be wrong with on this machine's file system; anything else is wrong with the disk.
 _NAME_ERRORS = frozenset(
@@ -69,8 +71,8 @@ class Downloader:
     """What of a run comes home, over one connection.
 
     `note` takes the records, `take` fetches what they name and what is not here: first the evidence (what lies under
-    stages/, and the artifacts `expected`), then the rest; `came` is called for each file that came. `left` are files
-    that the quota keeps on the pod.
+    stages/, and the artifacts `expected`), then the rest; `came` is called for each file that came, and each portion of
+    a large one. `left` are files that the quota keeps on the pod.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Downloader:
         sizes = list(_sizes(directory))
         self._bytes, self._files = sum(sizes), len(sizes)
         self._aside = directory.with_name(f".{directory.name}.{os.getpid()}")
+        self._moved = 0
         self.left: dict[str, int] = {}
 
     @classmethod
@@ -159,54 +162,108 @@ class Downloader:
             self._unnamed += 1
 
     def _receive(self, agent: Agent, remote: str, files: Sequence[File]) -> None:
-        request = json.dumps([(file.path, file.bytes) for file in files]).encode()
-        expected = sum(file.bytes for file in files)
+        """Over another connection for bulk, as long as each brings it further, and over this one or not at all."""
+        left = deque(files)
         with on_this_disk(self._directory):
             self._drop_leftovers()
             try:
-                with agent.stream("send", remote, input=request, expected=expected) as stream:
-                    for file in files:
-                        self._receive_one(stream, file)
+                while left:
+                    self._receive_some(agent, remote, left)
             finally:
                 self._aside.unlink(missing_ok=True)
 
-    def _receive_one(self, stream: BinaryIO, file: File) -> None:
+    def _receive_some(self, agent: Agent, remote: str, left: deque[File]) -> None:
+        before = self._moved
+        try:
+            self._receive_rest(agent, remote, left)
+        except ContactLost:
+            if self._moved - before < _PROGRESS:
+                raise
+
+    def _receive_rest(self, agent: Agent, remote: str, left: deque[File]) -> None:
+        there = [self._there(file) for file in left]
+        request = json.dumps([(file.path, file.bytes, at) for file, at in zip(left, there, strict=True)]).encode()
+        expected = sum(file.bytes for file in left) - sum(there)
+        with agent.stream("send", remote, input=request, expected=expected) as stream:
+            for at in there:
+                file = left[0]
+                if self._receive_one(stream, file, at):
+                    left.popleft()
+                else:  # what was here of it was no part of it
+                    left.rotate(-1)
+
+    def _receive_one(self, stream: BinaryIO, file: File, there: int) -> bool:
+        """Whether that is all there is to say of the file, of which `there` bytes came before."""
         answer = stream.readline(_LONGEST_ANSWER)
         if not answer.startswith((b"+\n", b"-")):
             raise IntegrityError(f"the files of {self._directory.name} arrived damaged")
+        part = self._part(file)
         try:
             if answer.startswith(b"-"):
                 raise Refusal(f"the pod did not send it: it {answer[1:].decode(errors='replace')}")
-            if self._copy(stream, file.bytes) != file.sha256:
+            if self._copy(stream, part, there, file.bytes) != file.sha256:
+                part.unlink(missing_ok=True)
+                if there:
+                    return False
                 raise Refusal("its sha256 is not the recorded one")
-            self._place(file)
+            self._place(part, file)
             self._came()
         except Refusal as e:
+            part.unlink(missing_ok=True)
             self._refuse(file.path, e)
+        return True
 
-    def _copy(self, stream: BinaryIO, left: int) -> str:
-        """Write the next `left` bytes aside; their hash."""
+    def _part(self, file: File) -> Path:
+        """Where a file lies until all of it is here; a large one is gone on with by whoever fetches it next."""
+        if not _is_large(file):
+            return self._aside
+        name = hashlib.sha256(f"{file.path} {file.sha256}".encode()).hexdigest()[:16]
+        return self._directory.with_name(f".{self._directory.name}.{name}")
+
+    def _there(self, file: File) -> int:
+        """How much of the file came before."""
+        with suppress(FileNotFoundError):
+            size = self._part(file).stat().st_size if _is_large(file) else 0
+            return size if size <= file.bytes else 0
+        return 0
+
+    def _copy(self, stream: BinaryIO, part: Path, there: int, size: int) -> str:
+        """Write the bytes that follow the `there` ones; the hash of all. Another process may write the same."""
         digest = hashlib.sha256()
-        with open(self._aside, "wb", buffering=0) as aside:
+        with open(
+            part, "r+b", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o666)
+        ) as aside:
+            while there > aside.tell() and (piece := aside.read(min(_PIECE, there - aside.tell()))):
+                digest.update(piece)
+            left = size - there
             while left > 0:
                 piece = stream.read(min(left, _PIECE))
                 if not piece:
                     raise IntegrityError(f"the files of {self._directory.name} arrived cut short")
                 digest.update(piece)
                 left -= len(piece)
+                self._count(len(piece))
                 rest = memoryview(piece)
                 while rest:
                     rest = rest[aside.write(rest) :]
+            aside.truncate(size)
         return digest.hexdigest()
 
-    def _place(self, file: File) -> None:
+    def _count(self, bytes_: int) -> None:
+        """So many came; of a large file a part is progress too."""
+        before, self._moved = self._moved, self._moved + bytes_
+        if before // _PROGRESS < self._moved // _PROGRESS:
+            self._came()
+
+    def _place(self, part: Path, file: File) -> None:
         """Give what was written aside its name."""
         folder, _, name = file.path.rpartition("/")
         target = f"{self._directory}/{file.path}"
         try:
             self._make(folder)
             _distinct(target, name)
-            os.replace(self._aside, target)
+            if part.exists() or not self._is_here(file):  # another process may have been faster
+                os.replace(part, target)
         except OSError as e:
             if e.errno in _NAME_ERRORS:
                 raise Refusal(f"this disk cannot hold it: {e.strerror}") from e
@@ -231,6 +288,16 @@ class Downloader:
             with suppress(FileNotFoundError):  # of a process that is alive, and has just given it its name
                 if path.is_file() and time.time() - path.stat().st_mtime > _LEFTOVER_AGE_S:
                     path.unlink()
+
+
+def _made(path: str, flags: int) -> int:
+    """As `os.open`, of a file that may not be there yet."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
+
+
+def _is_large(file: File) -> bool:
+    """Whether what came of it is worth keeping."""
+    return file.bytes > _PROGRESS
 
 
 def _sizes(directory: Path) -> Iterator[int]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO
 
-from orchestrator.files import Writer
 from orchestrator.pod.dialogue import Dialogue, Feed
-from orchestrator.transports.base import Channel, Completed, Transport
+from orchestrator.transports.base import Channel, Completed, Supplier, Transport
 from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 
 # More than this is faster over a connection for bulk, even if that is to be opened first.
@@ -76,8 +75,8 @@ class Served(Transport):
         with opened as out:
             yield out
 
-    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
-        return self._inner.supply(argv, write)
+    def supply(self, argv: Sequence[str], write: Supplier, *, input: bytes = b"") -> Completed:
+        return self._inner.supply(argv, write, input=input)
 
     def _talk(self) -> Dialogue:
         if self._dialogue is None or self._dialogue.is_over:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import ContactLost, InputError, IntegrityError, PodError, PodFull
+from orchestrator.files import Writer
 from orchestrator.git.checkout import Change, Stream, change
 from orchestrator.git.folder import Folder
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.pod.client import Agent
+from orchestrator.pod.patience import Patience
 from orchestrator.shared.answers import AdoptedTree, Trees
 from orchestrator.shared.plan import Submodule
 from orchestrator.shared.tree import tree_hash
 
 _MOST_BASES = 20
 _NAME_DIGITS = 16
-# Somebody whose line went silent while he sent the same tree is waited for.
-_LOOK_LIMIT_S = 150.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,8 @@ def sync(agent: Agent, repo: Repository, revision: Revision, contents: Contents)
     difference = _difference(repo, base, contents) if base else None
     if base and difference:
         with suppress(PodError):  # the tree that it began with is not what its name says, or has just been dropped
-            return target.push(Stream.of(difference), base, found)
-    return target.push(Stream.of(Change(contents.files, ())), None, found)
+            return target.push(Stream.of(difference), base)
+    return target.push(Stream.of(Change(contents.files, ())), None)
 
 
 def bring_folder(agent: Agent, folder: Path, top: str) -> str:
@@ -59,9 +57,8 @@ def bring_folder(agent: Agent, folder: Path, top: str) -> str:
     files = Folder(folder).files
     name = tree_hash({path: (entry.mode, entry.blob) for path, entry in files.items()})
     target = _Target(agent, f"{agent.workdir}/{top}", name, ())
-    found = target.look()
-    if not found["whole"]:
-        target.push(Stream.of(Change(files, ())), None, found)
+    if not target.look()["whole"]:
+        target.push(Stream.of(Change(files, ())), None)
     return f"{target.trees}/{name}"
 
 
@@ -83,35 +80,31 @@ class _Target:
     submodules: Sequence[Submodule]
 
     def look(self) -> Trees:
-        """Which trees are on the pod, and whether this one is still what its name says; else how much of it came."""
-        return self.agent.call(Trees, "trees", self.trees, *self._expected(), timeout=_LOOK_LIMIT_S)
+        """Which trees are on the pod, and whether this one is still what its name says."""
+        return self.agent.call(Trees, "trees", self.trees, *self._expected())
 
-    def push(self, stream: Stream, base: str | None, found: Trees) -> PushStats:
-        """Send what differs from `base`, for as long as it comes further over a connection than over the one before;
-        the pod verifies the whole before it gets its name.
+    def push(self, stream: Stream, base: str | None) -> PushStats:
+        """Send what differs from `base`, and go on over another connection as long as that brings it further; the pod
+        verifies the whole before it gets its name.
         """
         name = hashlib.sha256(f"{base} ".encode() + stream.head).hexdigest()[:_NAME_DIGITS]
-        at = found["begun"].get(name, 0)
-        if at is None:
-            name, at = f"{name}-{secrets.token_hex(4)}", 0  # somebody else sends the same, who knows how slowly
-        while not found["whole"]:
-            self.agent.reached(name, at)
-            try:
-                self._supply(stream, base, name, at)
-                break
-            except ContactLost:
-                found = self.look()
-                came = found["begun"].get(name) or 0
-                if came <= at and not found["whole"]:
-                    raise
-                at = came
-        return PushStats(*stream.amount)
+        patience = Patience()
 
-    def _supply(self, stream: Stream, base: str | None, name: str, at: int) -> None:
-        told = ("--stream", name, "--at", str(at), *(("--base", base) if base else ()))
-        send = partial(stream.write, at=at)
+        def send(out: Writer, at: int) -> None:
+            patience.reached(at)
+            self.agent.reached(name, at)
+            stream.write(out, at)
+
+        while True:
+            try:
+                self._supply(send, "--stream", name, *(("--base", base) if base else ()))
+                return PushStats(*stream.amount)
+            except ContactLost as error:
+                patience.lost(error)
+
+    def _supply(self, send: Callable[[Writer, int], None], *options: str) -> None:
         try:
-            self.agent.supply(AdoptedTree, send, "bring-tree", self.trees, *self._expected(), *told)
+            self.agent.supply(AdoptedTree, send, "bring-tree", self.trees, *self._expected(), *options)
         except PodFull:
             raise
         except PodError as error:

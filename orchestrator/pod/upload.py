@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import zlib
+from collections.abc import Sequence
+from contextlib import closing
 
 from orchestrator.errors import CommandTimeout, ContactLost, PodError, Unreachable
 from orchestrator.pod.patience import Patience
+from orchestrator.text import plain
 from orchestrator.transports.base import Transport, full_disk
+from orchestrator.transports.limits import FIRST_LINE_LIMIT_S, Pace
 
-# Its arguments: the file, the SHA-256 of its content, the bytes that this has compressed, where of those stdin begins.
-# It says how many are there then; with the last of them the file gets its name. Whoever else brings the same is waited
-# for: one whose line went silent goes after a minute.
+# Its arguments: the file, the SHA-256 of its content, the bytes that this has compressed. It says how many of those are
+# there, and takes the rest; with the last of them the file gets its name. Whoever else brings the same is waited for:
+# one whose line went silent goes after a minute.
 _RECEIVE = """\
 import fcntl, hashlib, os, select, sys, zlib
-name, digest, size, at = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+name, digest, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 part = f"{name}.{size}.part"
 os.makedirs(os.path.dirname(name), mode=0o700, exist_ok=True)
 fd = os.open(part, os.O_RDWR | os.O_CREAT, 0o600)
 fcntl.flock(fd, fcntl.LOCK_EX)
 there = os.lseek(fd, 0, os.SEEK_END)
 try:
-    while at <= there < size and select.select([0], [], [], 60)[0]:
+    fcntl.fcntl(0, 1031, 1 << 20)  # F_SETPIPE_SZ: what is in the pipe when the connection breaks still comes
+except OSError:
+    pass
+print(there, flush=True)
+try:
+    while there < size and select.select([0], [], [], 60)[0]:
         piece = os.read(0, 1 << 16)
         if not piece:
             break
-        piece, at = piece[max(0, there - at):], at + len(piece)
         while piece:
             wrote = os.write(fd, piece)
             piece, there = piece[wrote:], there + wrote
@@ -39,12 +48,14 @@ try:
             whole.write(content)
         os.replace(f"{part}.whole", name)
         os.unlink(part)
+        print(there, flush=True)
 except BaseException:
     os.unlink(part)
     raise
-print(there)
 """
-_LIMIT_S = 150.0
+_LONGEST_LINE = 1 << 10
+_CHUNK = 1 << 15
+_POLL_S = 0.05
 
 
 def upload(transport: Transport, python: str, data: bytes, remote: str) -> None:
@@ -52,27 +63,64 @@ def upload(transport: Transport, python: str, data: bytes, remote: str) -> None:
 
     ContactLost once several of them in a row have brought nothing.
     """
-    packed = zlib.compress(data, 9)
-    command = [python, "-I", "-c", _RECEIVE, remote, hashlib.sha256(data).hexdigest(), str(len(packed))]
-    patience = Patience()
-
-    def come(at: int, sent: bytes) -> int:
-        """How much is there after `sent`, which begins at the byte `at`."""
-        done = transport.run([*command, str(at)], input=sent, timeout=_LIMIT_S)
-        if done.exit_code != 0:
-            what = f"pod {transport.pod.name!r}"
-            raise full_disk(what, done.stderr) or PodError(f"{what}: cannot write {remote}: {done.complaint()}")
-        return int(done.stdout)
-
-    there, is_connected = -1, True
-    while there < len(packed):
+    packed, digest = zlib.compress(data, 9), hashlib.sha256(data).hexdigest()
+    command = [python, "-I", "-c", _RECEIVE, remote, digest, str(len(packed))]
+    patience, is_connected = Patience(), True
+    while True:
         try:
             if not is_connected:
                 transport.connect()
-            if there < 0:
-                there, is_connected = come(len(packed), b""), True
-            patience.reached(there)
-            there = come(there, packed[there:])
+            is_connected = True
+            with closing(_Receiver(transport, command, remote)) as receiver:
+                at = receiver.reads()
+                patience.reached(at)
+                receiver.send(packed[at:])
+                if receiver.reads() == len(packed):
+                    return
         except (ContactLost, CommandTimeout, Unreachable) as error:
             patience.lost(error)
-            there, is_connected = -1, False
+            is_connected = False
+
+
+class _Receiver:
+    """The program on the pod that takes the file, spoken with."""
+
+    def __init__(self, transport: Transport, command: Sequence[str], remote: str) -> None:
+        self._what, self._remote = f"pod {transport.pod.name!r}", remote
+        self._channel = transport.converse(command)
+        self._said = b""
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def reads(self) -> int:
+        """How much is there, as it says next."""
+        end = time.monotonic() + FIRST_LINE_LIMIT_S
+        while b"\n" not in self._said:
+            if time.monotonic() > end:
+                raise CommandTimeout(f"{self._what} said nothing of the agent for {FIRST_LINE_LIMIT_S:g} s")
+            self._hear(_POLL_S)
+        line, _, self._said = self._said.partition(b"\n")
+        if not line.isdigit():
+            raise PodError(f"{self._what}: cannot write {self._remote}: {plain(line.decode(errors='replace'))}")
+        return int(line)
+
+    def send(self, data: bytes) -> None:
+        """All of it, in the time that bulk may take."""
+        pace, rest = Pace(f"{self._what}: the agent's way there"), memoryview(data)
+        while rest:
+            began = time.monotonic()
+            sent = self._channel.send(bytes(rest[:_CHUNK]))
+            if not sent:
+                self._hear(_POLL_S)
+            pace.moved(sent, time.monotonic() - began)
+            rest = rest[sent:]
+
+    def _hear(self, limit: float) -> None:
+        data = self._channel.receive(limit)
+        if data is None:
+            said = self._channel.complaint()
+            raise full_disk(self._what, said.encode()) or PodError(f"{self._what}: cannot write {self._remote}: {said}")
+        self._said += data
+        if len(self._said) > _LONGEST_LINE:
+            raise PodError(f"{self._what}: cannot write {self._remote}: it says more than it was asked for")

@@ -12,6 +12,8 @@ from orchestrator.shared.plan import Environment, Layer
 RunState = Literal["running", "ended", "lost"]
 """Of a run: lost if its agent died before its end."""
 Amount = Union[int, str, None]
+READY = "ready"
+"""What a command that takes bulk says, with the byte of it from which on it is expected; its answer follows."""
 
 
 class Gpu(TypedDict):
@@ -164,14 +166,10 @@ class TreeHash(TypedDict):
 
 
 class Trees(TypedDict):
-    """The trees on the pod, the last made first; `whole` if the one that was asked for is among them, and unchanged.
-
-    Else `begun` says how many bytes of each stream that makes it have come; None of one that somebody else is sending.
-    """
+    """The newest trees there, the last made first; `whole` if the one that was asked for is on the pod, unchanged."""
 
     trees: List[str]
     whole: bool
-    begun: Dict[str, Optional[int]]
 
 
 class TreeChange(TypedDict):

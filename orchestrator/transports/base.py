@@ -39,6 +39,9 @@ class Completed:
         return plain(lines[-1]) if lines else f"exit code {self.exit_code}, no output"
 
 
+Supplier = Callable[[bytes, Writer], None]
+
+
 class Channel(ABC):
     """A command on the pod that is spoken with, for as long as the channel is open; its stderr is for its complaint."""
 
@@ -128,10 +131,11 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
-        """Run `argv` on the pod with what `write` writes into a pipe as its stdin, for bulk; nothing is held here.
+    def supply(self, argv: Sequence[str], write: Supplier, *, input: bytes = b"") -> Completed:
+        """Run `argv` on the pod with `input`, and then what `write` writes, as its stdin; for bulk: nothing is held.
 
-        A command that ends before it has read all of it is no error; `write` may see a broken pipe then. Raises
+        `write` gets the first line that the command says: that it is ready, say, and from where on. A command
+        that ends before it has read all of it is no error; `write` may see a broken pipe then. Raises
         ContactLost as `run` does.
         """
 

@@ -13,6 +13,8 @@ SILENCE_LIMIT_S = 60.0
 """Bulk, either way, without a byte."""
 SLOWEST = 1 << 10
 """Bytes a second of bulk, over a minute of waiting for it."""
+FIRST_LINE_LIMIT_S = 150.0
+"""What takes bulk, until it says that it is ready: somebody else who brings the same is waited for there."""
 SUPPLIED_LIMIT_S = 900.0
 """The answer to bulk that was sent, once all of it is."""
 OUTPUT_LIMIT = 4 << 20

@@ -7,15 +7,14 @@ import select
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, PodError
-from orchestrator.files import Writer
 from orchestrator.text import size
-from orchestrator.transports.base import Channel, Completed, Transport
+from orchestrator.transports.base import Channel, Completed, Supplier, Transport
 from orchestrator.transports.limits import COMMAND_LIMIT_S, OUTPUT_LIMIT, SILENCE_LIMIT_S
 from orchestrator.transports.ssh.children import GRACE_S, child, end_group, fed, shell_code, streaming, tail
 
@@ -84,10 +83,10 @@ class LocalTransport(Transport):
         with streaming(argv, stdin=input, silence=silence, what=what, failed=failed) as out:
             yield out
 
-    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
+    def supply(self, argv: Sequence[str], write: Supplier, *, input: bytes = b"") -> Completed:
         if shutil.which(argv[0]) is None:
             raise PodError(f"{self.naming(argv)}: not found")
-        code, out, err = fed(argv, write, what=self.naming(argv))
+        code, out, err = fed(argv, input, write, what=self.naming(argv))
         return Completed(shell_code(code), out, err)
 
 

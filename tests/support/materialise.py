@@ -17,7 +17,7 @@ def bring_tree(change: Change, trees: Path, wanted: Wanted, base: str | None = N
     with tempfile.TemporaryFile() as stream:
         Stream.of(change).write(stream)
         stream.seek(0)
-        Incoming(trees, wanted, base, "stream").go_on(0, stream)
+        Incoming(trees, wanted, base, "stream").go_on(lambda at: None, stream)
     return trees / wanted.tree
 
 

@@ -39,6 +39,7 @@ class Proxy:
     cut_after(n): each connection is reset when n more bytes have passed through the proxy, and so are all later ones;
     cut_once_after(n): those that are open then, and no other. cut(): all are reset now. cut_some(share, chance): of the
     connections made from now on this share is reset, each after a number of bytes that `chance` picks; `doomed` counts.
+    cut_each(n): every connection made from now on is reset when n bytes have passed through it.
     round_trips: how often who connects has said something after it heard something: what it may have waited for.
     """
 
@@ -54,6 +55,7 @@ class Proxy:
         self._left: int | None = None
         self._once = False
         self._share = 0.0
+        self._each: int | None = None
         self._chance = random.Random()
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -90,6 +92,9 @@ class Proxy:
     def cut_some(self, share: float, chance: random.Random) -> None:
         self._share, self._chance = share, chance
 
+    def cut_each(self, count: int | None) -> None:
+        self._each = count
+
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
@@ -125,7 +130,7 @@ class Proxy:
 
     def _fate(self, pair: set[asyncio.StreamWriter]) -> _Fate:
         if self._chance.random() >= self._share:
-            return _Fate(pair, None)
+            return _Fate(pair, self._each)
         self.doomed += 1
         return _Fate(pair, self._chance.randrange(1, _MOST_BEFORE_CUT))
 

@@ -13,9 +13,10 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from orchestrator.agent.git.pristine import Known, Pristine, Wanted, adopt
 from orchestrator.shared import tree
@@ -29,8 +30,8 @@ from orchestrator.shared.tree import Manifest
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-PATIENCE_S = 60.0
-"""How long somebody else who brings the same is waited for: one whose line went silent is gone by then."""
+# How long somebody else who brings the same is waited for: one whose line went silent is gone by then.
+_PATIENCE_S = 65.0
 _PREFIX = ".incoming-"
 _PIECE = 1 << 16
 _LONGEST_CHANGE = 256 << 20
@@ -68,16 +69,18 @@ class Incoming:
         self._base = Pristine(trees / base) if base else None
         self._place = trees / f"{_PREFIX}{wanted.tree}-{stream}"
 
-    def go_on(self, at: int, stream: BinaryIO) -> None:
-        """Take what comes, the stream from its byte `at` on; with the last of it the tree gets its name.
+    def go_on(self, ready: Callable[[int], None], stream: BinaryIO) -> None:
+        """Say by `ready` how much has come, and take what follows; with the last of it the tree gets its name.
 
         Failure if that is not the tree, and nothing is left then; or if the stream ends too early, and all is kept.
         """
-        with _held(self._place) as ours:
-            if not ours:
-                raise Failure(f"somebody else is bringing tree {self._wanted.tree}")
+        with self._alone():
+            if self._target.is_dir() and not self._wanted.why_not(Pristine(self._target).scan()):
+                self._drop()  # an answer that said so was lost, or somebody else was faster
+                return
             try:
-                self._take(at, stream)
+                ready(position(self._place))
+                self._take(stream)
             except _EndedEarly as e:
                 raise Failure(f"{e}; what came is kept") from e
             except FileExistsError as e:
@@ -92,8 +95,16 @@ class Incoming:
                 raise
             self._drop()
 
-    def _take(self, at: int, stream: BinaryIO) -> None:
-        _skip(stream, position(self._place) - at)
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else writes where this does: beside somebody who does so all the time, all of it is taken anew."""
+        with contextlib.ExitStack() as stack:
+            if not stack.enter_context(_held(self._place)):
+                self._place = self._place.with_name(f"{self._place.name}-{secrets.token_hex(4)}")
+                stack.enter_context(_held(self._place))
+            yield
+
+    def _take(self, stream: BinaryIO) -> None:
         files, removed = self._change(stream)
         entries = {path: (file.mode, file.blob) for path, file in files.items()}
         kept = _without(self._base.scan(), {*files, *removed}) if self._base else {}
@@ -130,15 +141,6 @@ class Incoming:
         shutil.rmtree(self._place, ignore_errors=True)
 
 
-def begun(trees: Path, wanted: str) -> Dict[str, Optional[int]]:
-    """How much has come of each stream that makes the tree `wanted`; None of one that somebody writes all the time."""
-    found: Dict[str, Optional[int]] = {}
-    for place in trees.glob(f"{_PREFIX}{wanted}-*"):
-        with _held(place) as free:
-            found[place.name[len(f"{_PREFIX}{wanted}-") :]] = position(place) if free else None
-    return found
-
-
 def is_left(place: Path) -> bool:
     """Whether nobody writes to what is there of a stream."""
     return not (place / "lock").exists() or not is_held(place / "lock")
@@ -163,11 +165,11 @@ def position(place: Path) -> int:
 
 @contextlib.contextmanager
 def _held(place: Path) -> Iterator[bool]:
-    """Whether the directory, made if need be, is ours alone, after PATIENCE_S at most."""
+    """Whether the directory, made if need be, is ours alone, after a while at most."""
     place.mkdir(parents=True, exist_ok=True)
     fd = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        yield take(fd, PATIENCE_S) and _is_at(fd, place / "lock")
+        yield take(fd, _PATIENCE_S) and _is_at(fd, place / "lock")
     finally:
         os.close(fd)
 
@@ -211,17 +213,6 @@ def _size(path: str) -> Optional[int]:
         return os.lstat(path).st_size
     except FileNotFoundError:
         return None
-
-
-def _skip(stream: BinaryIO, left: int) -> None:
-    """Pass over what came since the laptop was told how much that was."""
-    if left < 0:
-        raise Failure("what had come is gone")
-    while left:
-        piece = stream.read(min(left, _PIECE))
-        if not piece:
-            raise _EndedEarly("nothing new came")
-        left -= len(piece)
 
 
 def _make_folders(root: Path, files: Set[str], resumed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Send files of a run: for each one that is asked for, in order, a line and then as many bytes as were asked for.
+"""Send files of a run: for each one that is asked for, in order, a line and then the bytes that were asked for.
 
 The line is `+`, and the bytes follow; or `-` with the reason why this file is not sent.
 """
@@ -15,9 +15,9 @@ from orchestrator.shared.files import Refused, clause, open_inside
 _PIECE = 1 << 17
 
 
-def send(run_dir: Path, wanted: Iterable[Tuple[str, int]], out: BinaryIO) -> None:
-    """Write the files `wanted`, as (path in the run's directory, its size as recorded), to `out`."""
-    for name, size in wanted:
+def send(run_dir: Path, wanted: Iterable[Tuple[str, int, int]], out: BinaryIO) -> None:
+    """Write the files `wanted`, as (path in the run's directory, its size as recorded, first byte), to `out`."""
+    for name, size, begin in wanted:
         with contextlib.ExitStack() as opened:
             try:
                 f = opened.enter_context(open_inside(run_dir, name))
@@ -28,12 +28,13 @@ def send(run_dir: Path, wanted: Iterable[Tuple[str, int]], out: BinaryIO) -> Non
                 out.write(f"-{clause(e)}\n".encode())
                 continue
             out.write(b"+\n")
-            _copy(f, size, out)
+            f.seek(begin)
+            _copy(f, size - begin, out)
 
 
-def asked(request: Any) -> Iterable[Tuple[str, int]]:
-    """The files that a request, a list of [path, size], names."""
-    return ((str(name), int(size)) for name, size in request)
+def asked(request: Any) -> Iterable[Tuple[str, int, int]]:
+    """The files that a request, a list of [path, size, begin], names."""
+    return ((str(name), int(size), int(begin)) for name, size, begin in request)
 
 
 def _copy(f: BinaryIO, size: int, out: BinaryIO) -> None:

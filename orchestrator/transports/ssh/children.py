@@ -19,6 +19,8 @@ from orchestrator.errors import CommandTimeout, NsaPodError, PodError
 from orchestrator.files import Writer
 from orchestrator.text import size
 from orchestrator.transports.limits import (
+    FIRST_LINE_LIMIT_S,
+    GREETING_LIMIT,
     OUTPUT_LIMIT,
     SILENCE_LIMIT_S,
     STDERR_KEPT,
@@ -200,19 +202,46 @@ def streaming(
         raise failed(process.returncode, err.end())
 
 
-def fed(argv: Sequence[str], write: Callable[[Writer], None], *, what: str) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and the end of stderr of `argv`, whose stdin `write` writes. CommandTimeout, PodError."""
+def fed(
+    argv: Sequence[str], input: bytes, write: Callable[[bytes, Writer], None], *, what: str, after: bytes = b""
+) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and the end of stderr of `argv`: after `input`, `write` writes its stdin, given the first line
+    that it says (after the line `after`), unless it ends without one. Raises CommandTimeout, PodError.
+    """
     with child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin and process.stdout and process.stderr
-        out, err = _Drain(process.stdout, OUTPUT_LIMIT), _Drain(process.stderr, STDERR_KEPT)
-        with suppress(BrokenPipeError), process.stdin as stdin:
-            write(_Patient(stdin, what))
+        err = _Drain(process.stderr, STDERR_KEPT)
+        patient = _Patient(process.stdin, what)
+        with suppress(BrokenPipeError), process.stdin:
+            patient.write(input)
+            line = _first_line(process.stdout, what, after)
+            if line:
+                write(line, patient)
+        out = _Drain(process.stdout, OUTPUT_LIMIT)
         if not ended(process, SUPPLIED_LIMIT_S):
             raise CommandTimeout(f"{what} did not end within {SUPPLIED_LIMIT_S:g} s")
-        said, complaint = out.end(), err.end()
+        said, complaint = line + out.end(), err.end()
     if out.came > OUTPUT_LIMIT:
         raise PodError(f"{what} prints more than {size(OUTPUT_LIMIT)}")
     return process.returncode, said, complaint
+
+
+def _first_line(pipe: IO[bytes], what: str, after: bytes) -> bytes:
+    """The line that follows the line `after`, read byte by byte, for the rest is not ours; empty at the end."""
+    end, came = time.monotonic() + FIRST_LINE_LIMIT_S, bytearray()
+    while len(came) < GREETING_LIMIT:
+        readable, _, _ = select.select([pipe], [], [], max(0.0, end - time.monotonic()))
+        if not readable:
+            raise CommandTimeout(f"{what} said nothing for {FIRST_LINE_LIMIT_S:g} s")
+        byte = os.read(pipe.fileno(), 1)
+        came += byte
+        if not byte:
+            return b""
+        if byte == b"\n" and not after:
+            return bytes(came[came.rfind(b"\n", 0, -1) + 1 :])
+        if byte == b"\n" and came.endswith(after + b"\n"):
+            after = b""
+    raise PodError(f"{what}: the login shell does not run commands")
 
 
 def _widen(pipe: IO[bytes]) -> None:

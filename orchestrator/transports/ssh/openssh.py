@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.errors import NsaPodError, PodError, Unreachable
-from orchestrator.files import Writer
-from orchestrator.transports.base import Completed
+from orchestrator.transports.base import Completed, Supplier
 from orchestrator.transports.limits import GREETING_LIMIT
 from orchestrator.transports.ssh.children import Background, fed, streaming
 from orchestrator.transports.ssh.failures import ssh_failed
@@ -73,13 +72,14 @@ class OpenSsh:
                     raise PodError(f"{what}: the login shell does not run commands")
             yield out
 
-    def supply(self, command: RemoteCommand, write: Callable[[Writer], None], what: str) -> Completed:
-        """Run `command` with what `write` writes as its stdin."""
+    def supply(self, command: RemoteCommand, input: bytes, write: Supplier, what: str) -> Completed:
+        """As `Transport.supply`."""
         self._ready()
-        code, out, err = fed(self._ssh(self._alias, command.line), write, what=what)
+        argv = self._ssh(self._alias, command.line)
+        code, out, err = fed(argv, command.preamble + input, write, what=what, after=command.token.encode())
         if code == _SSH_FAILED:
             raise self._lost(what, err)
-        return Completed(code, command.clean(out), command.clean(err))
+        return Completed(code, out, command.clean(err))
 
     def _lost(self, what: str, stderr: bytes) -> NsaPodError:
         """The error for a connection that broke: the next bulk makes another one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -14,10 +14,10 @@ import paramiko
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import CommandTimeout, ContactLost, HostKeyError, NsaPodError, PodError
-from orchestrator.files import Writer
 from orchestrator.store import hostkeys
 from orchestrator.store.names import alias
-from orchestrator.transports.base import Channel, Completed, Transport
+from orchestrator.transports.base import Channel, Completed, Supplier, Transport
+from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 from orchestrator.transports.ssh import sshconfig
 from orchestrator.transports.ssh.channel import SshChannel
@@ -122,8 +122,8 @@ class SshTransport(Transport):
         with self._openssh().stream(RemoteCommand(argv), input, silence, self.naming(argv)) as out:
             yield out
 
-    def supply(self, argv: Sequence[str], write: Callable[[Writer], None]) -> Completed:
-        return self._openssh().supply(RemoteCommand(argv), write, self.naming(argv))
+    def supply(self, argv: Sequence[str], write: Supplier, *, input: bytes = b"") -> Completed:
+        return self._openssh().supply(RemoteCommand(argv), input, write, self.naming(argv))
 
     def _openssh(self) -> OpenSsh:
         if self._bulk is None:
