@@ -21,6 +21,7 @@ STOREYS = (
     ("verdict",),
     ("agent", "errors"),
     ("files", "home", "text"),
+    ("told",),
     ("config",),
     ("git", "pairing", "plan"),
     ("results", "ui"),

@@ -210,8 +210,12 @@ def _runs(argv: List[str]) -> int:
     from orchestrator.agent.run.lock import holder
     from orchestrator.agent.run.runs import list_runs
 
-    workdir = Path(_parser("runs", "workdir").parse_args(argv).workdir).absolute()
-    return _say({"runs": list_runs(workdir), "holder": holder(workdir)})
+    parser = _parser("runs", "workdir")
+    parser.add_argument("--begin", default="", help="only those whose ids begin so")
+    args = parser.parse_args(argv)
+    workdir = Path(args.workdir).absolute()
+    found, more = list_runs(workdir, args.begin)
+    return _say({"runs": found, "more": more, "holder": holder(workdir)})
 
 
 def _holder(argv: List[str]) -> int:

@@ -33,7 +33,7 @@ FILENAME = "pods.yaml"
 _DEFAULT_VARIABLE = "NSA_POD_DEFAULT"
 # What one run may put on the laptop's disk, unless the inventory says otherwise.
 MAX_BYTES = 8 * 2**30
-MAX_FILES = 250_000
+MAX_FILES = 20_000
 _ADDRESS = re.compile(r"(?!-)[^\s\"'\\;|&$`<>()]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import time
@@ -22,6 +21,7 @@ from orchestrator.pod.upload import upload
 from orchestrator.shared.answers import READY, Holder, Runs, RunSummary, StageOutput
 from orchestrator.shared.schema import first_error
 from orchestrator.text import plain
+from orchestrator.told import TooMuch, told
 from orchestrator.transports.base import Channel, Completed, Transport, full_disk
 from orchestrator.transports.limits import COMMAND_LIMIT_S
 
@@ -133,13 +133,14 @@ class Agent:
 
     def _answer(self, command: str, done: Completed) -> dict[str, Any]:
         """The JSON that a command printed; PodError, with what it said instead, if there is none."""
-        what = f"pod {self.pod.name!r}"
+        what = f"pod {self.pod.name!r}: the agent's {command}"
         try:
-            return dict(json.loads(done.stdout))
-        except (ValueError, TypeError, RecursionError):
-            pass
-        self._require_there(done.complaint())
-        raise PodError(f"{what}: the agent's {command} failed: {done.complaint()}")
+            return dict(told(done.stdout))
+        except TooMuch as e:
+            raise IntegrityError(f"{what} gives an answer that is not read: {e}") from None
+        except (ValueError, TypeError):
+            self._require_there(done.complaint())
+            raise PodError(f"{what} failed: {done.complaint()}") from None
 
     def _require_there(self, complaint: str) -> None:
         """PodError if Python's complaint is that the agent is not there any more."""
@@ -185,11 +186,20 @@ class Agent:
 
     def plan(self, run_id: str) -> str:
         """The plan of a run as the pod has it."""
-        return self.transport.output(["cat", f"{self.run_directory(run_id)}/plan.json"]).decode(errors="replace")
+        data = self.transport.output(["cat", f"{self.run_directory(run_id)}/plan.json"])
+        try:
+            told(data)
+        except ValueError as e:
+            raise IntegrityError(f"pod {self.pod.name!r}: the plan of run {run_id} cannot be read: {e}") from e
+        return data.decode(errors="replace")
 
-    def runs(self) -> list[RunSummary]:
-        """The runs on the pod."""
-        return self.call(Runs, "runs", self.workdir)["runs"]
+    def runs(self, begin: str = "") -> list[RunSummary]:
+        """The newest runs on the pod whose ids begin so."""
+        return self.told_of_runs(begin)["runs"]
+
+    def told_of_runs(self, begin: str = "") -> Runs:
+        """As `runs`, with how many more there are."""
+        return self.call(Runs, "runs", self.workdir, "--begin", begin)
 
     def tail(self, run_directory: str, offset: int, wait: float, limit: int) -> bytes:
         """The journal's bytes from `offset`, at most `limit`; waits up to `wait` seconds for some."""
@@ -241,22 +251,24 @@ class Tail:
     def read(self, offset: int, wait: float, limit: int) -> bytes:
         """The bytes from `offset`, at most `limit`; waits up to `wait` seconds for more than the last time."""
         if self._feed is None or offset < self._at:
-            self._begin(offset)
+            self._held, self._at = b"", offset
+            self._open(offset)
         if self._feed is None:
             return self.agent.tail(self.run_directory, offset, wait, limit)
         self._held += self._feed.read(wait, max(0, limit - len(self._held)))
         behind = min(offset - self._at, len(self._held))  # the laptop may have got some of it from somewhere else
         self._held, self._at = self._held[behind:], self._at + behind
-        if self._feed.has_ended:
+        if self._feed.is_cut:
+            self._open(self._at + len(self._held))
+        elif self._feed.has_ended:
             self.agent.journal(self._feed.completed())
             self._feed = None
         return self._held
 
-    def _begin(self, offset: int) -> None:
+    def _open(self, offset: int) -> None:
         self.opened.close()
         feed = self.agent.feed(self.run_directory, offset)
         self._feed = self.opened.enter_context(feed) if feed else None
-        self._held, self._at = b"", offset
 
 
 def install_agent(transport: Transport, token: str = "") -> Agent:

@@ -13,31 +13,36 @@ from orchestrator.errors import CommandTimeout, ContactLost, NsaPodError, PodErr
 from orchestrator.shared import frames
 from orchestrator.text import size
 from orchestrator.transports.base import Channel, Completed
-from orchestrator.transports.limits import OUTPUT_LIMIT
+from orchestrator.transports.limits import FEED_LIMIT, OUTPUT_LIMIT, Pace
 
 # The pod ends what takes too long, and gives it two seconds; what does not say so then is not waited for.
 _GRACE_S = 8.0
 _POLL_S = 0.5
 _SEND_POLL_S = 0.01
 _BUFFER = 1 << 16
-_UNREAD_LIMIT = 16 << 20
 
 
 @dataclass
 class _Answer:
-    """What has come of an answer; `end` is the payload of its last frame."""
+    """What has come of an answer; `end` is the payload of its last frame. One that `may_wait` is read as it comes: what
+    is too much to be held until then is dropped with all after it, and it `is_cut`.
+    """
 
     what: str
+    may_wait: bool = False
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)
     end: bytes | None = None
+    is_cut: bool = False
 
     def take(self, piece: frames.Frame) -> None:
         if piece.kind == frames.END:
             self.end = piece.payload
+        elif self.may_wait and piece.kind == frames.OUT and (self.is_cut or len(self.out) > FEED_LIMIT):
+            self.is_cut = True
         elif piece.kind in (frames.OUT, frames.ERR):
             (self.out if piece.kind == frames.OUT else self.err).extend(piece.payload)
-        if len(self.out) + len(self.err) > OUTPUT_LIMIT:
+        if len(self.out) + len(self.err) > OUTPUT_LIMIT + (FEED_LIMIT if self.may_wait else 0):
             raise PodError(f"{self.what} prints more than {size(OUTPUT_LIMIT)}")
 
     @property
@@ -84,11 +89,11 @@ class Dialogue:
     def stream(self, argv: Sequence[str], input: bytes, silence: float, what: str) -> Iterator[BinaryIO]:
         """As `Transport.stream`, for what need not be fast."""
         with self._asked(argv, input, None, what) as answer:
-            output = _Output(Feed(self, answer), silence)
+            output = _Output(Feed(self, answer), silence, Pace(what))
             try:
                 with io.BufferedReader(output, _BUFFER) as out:
                     yield cast(BinaryIO, out)
-                    if len(out.read(_UNREAD_LIMIT)) == _UNREAD_LIMIT:
+                    if out.read(1):
                         raise PodError(f"{what} sends more than was asked for")
             except (ContactLost, CommandTimeout):
                 raise
@@ -102,15 +107,17 @@ class Dialogue:
     @contextmanager
     def feed(self, argv: Sequence[str], what: str) -> Iterator[Feed]:
         """The output of a command that goes on for as long as somebody listens."""
-        with self._asked(argv, b"", None, what) as answer:
+        with self._asked(argv, b"", None, what, may_wait=True) as answer:
             yield Feed(self, answer)
 
     @contextmanager
-    def _asked(self, argv: Sequence[str], input: bytes, limit: float | None, what: str) -> Iterator[_Answer]:
+    def _asked(
+        self, argv: Sequence[str], input: bytes, limit: float | None, what: str, may_wait: bool = False
+    ) -> Iterator[_Answer]:
         """The answer to come; what comes of it after the context is dropped, and what has no limit is stopped."""
         self._last += 1
         number = self._last
-        answer = self._answers[number] = _Answer(what)
+        answer = self._answers[number] = _Answer(what, may_wait)
         try:
             self._send(frames.frame(frames.ASK, number, frames.question({"argv": [*argv], "limit": limit}, input)))
             yield answer
@@ -144,6 +151,9 @@ class Dialogue:
             for piece in self._frames.feed(data):
                 if piece.number in self._answers:
                     self._answers[piece.number].take(piece)
+        except PodError:  # it may go on for ever
+            self.close()
+            raise
         except ValueError as e:
             self.close()
             raise PodError(f"the agent on the pod does not answer as it should: {e}") from None
@@ -172,7 +182,12 @@ class Feed:
     @property
     def has_ended(self) -> bool:
         """Whether the command has, and all that it wrote is read."""
-        return self.answer.end is not None and not self.answer.out
+        return self.answer.end is not None and not self.answer.out and not self.answer.is_cut
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what is held of it is read, and what follows was too much to be held: ask anew for that."""
+        return self.answer.is_cut and not self.answer.out
 
     def completed(self) -> Completed:
         """How it ended, after `has_ended`."""
@@ -181,7 +196,7 @@ class Feed:
     def read(self, wait: float, most: int) -> bytes:
         """At most `most` bytes, as soon as there are some; none after `wait` seconds without, or at the end."""
         deadline = time.monotonic() + wait
-        while not self.answer.out and self.answer.end is None:
+        while not self.answer.out and self.answer.end is None and not self.answer.is_cut:
             left = deadline - time.monotonic()
             self.dialogue._hear(max(0.0, min(left, _POLL_S)))
             if left <= 0:
@@ -192,16 +207,18 @@ class Feed:
 
 
 class _Output(io.RawIOBase):
-    """A feed as a file, which may be silent for a limited time only."""
+    """A feed as a file, which may be silent, or slow, for a limited time only."""
 
-    def __init__(self, feed: Feed, silence: float) -> None:
-        self._feed, self._silence = feed, silence
+    def __init__(self, feed: Feed, silence: float, pace: Pace) -> None:
+        self._feed, self._silence, self._pace = feed, silence, pace
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        began = time.monotonic()
         data = self._feed.read(self._silence, len(buffer))
+        self._pace.moved(len(data), time.monotonic() - began)
         if not data and not self._feed.has_ended:
             raise CommandTimeout(f"{self._feed.answer.what} sent nothing for {self._silence:g} s")
         buffer[: len(data)] = data

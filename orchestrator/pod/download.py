@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,8 @@ class Downloader:
         sizes = list(_sizes(directory))
         self._bytes, self._files = sum(sizes), len(sizes)
         self._aside = directory.with_name(f".{directory.name}.{os.getpid()}")
-        self._moved = 0
+        self._moved = self._named = 0
+        self._most_named = 2 * max(quota.files, MAX_FILES)
         self.left: dict[str, int] = {}
 
     @classmethod
@@ -115,12 +116,20 @@ class Downloader:
             )
         return told
 
-    def note(self, events: Iterable[Event]) -> None:
-        """Remember what the records of `events` name and what is not here, or not here as recorded."""
-        for event in events:
-            listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
-            for record in listed if isinstance(listed, list) else ():
-                self._note(record)
+    def note(self, event: Event) -> None:
+        """Remember what the records of `event` name and what is not here, or not here as recorded.
+
+        IntegrityError once more are named than can be held.
+        """
+        listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
+        for record in listed if isinstance(listed, list) else ():
+            self._named += 1
+            if self._named > self._most_named:
+                names = f"names more than {self._most_named} files"
+                raise IntegrityError(
+                    f"the journal of {self._directory.name} {names}: raise max_files in the inventory if that is right"
+                )
+            self._note(record)
 
     def take(self, agent: Agent, remote: str, *, everything: bool) -> None:
         """Fetch the evidence that was noted from the run directory `remote`, and with `everything` the rest."""
@@ -230,9 +239,7 @@ class Downloader:
     def _copy(self, stream: BinaryIO, part: Path, there: int, size: int) -> str:
         """Write the bytes that follow the `there` ones; the hash of all. Another process may write the same."""
         digest = hashlib.sha256()
-        with open(
-            part, "r+b", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o666)
-        ) as aside:
+        with open(part, "r+b", buffering=0, opener=_made) as aside:
             while there > aside.tell() and (piece := aside.read(min(_PIECE, there - aside.tell()))):
                 digest.update(piece)
             left = size - there

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import io
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from orchestrator.errors import DiskError, IntegrityError
 from orchestrator.pod.client import Agent, Tail
@@ -17,6 +17,7 @@ from orchestrator.shared.events import Event
 from orchestrator.store.journal_copy import JournalCopy
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.text import size
+from orchestrator.told import told
 from orchestrator.ui import Progress
 
 _POLL_S = 5.0
@@ -26,6 +27,8 @@ _PORTION_S = 5.0
 _ASK_S = 30.0
 _CHUNK_BYTES = 4 << 20
 _JOURNAL_LIMIT = 256 << 20
+# An agent writes a line at once.
+_HALF_LINE_S = 300.0
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Follower:
     quota: Quota
     state_of: Callable[[Agent], RunState]
     wait: bool = True
+    _half_since: float = field(default=0.0, init=False)
 
     def follow(self, agent: Agent | None = None) -> Seen:
         """Bring home all there is and, with `wait`, what comes until the run ends or its agent is found dead.
@@ -63,10 +67,10 @@ class Follower:
 
     def _bring(self, agent: Agent, downloader: Downloader, copy: JournalCopy, advance: Callable[[], None]) -> RunState:
         """Read the journal on and fetch what it names: evidence at once, the rest when all of it is read."""
-        known = _parse(copy.extend())
-        downloader.note(known)
-        self.progress.catch_up(known)
-        if not _has_ended(known):
+        has_ended = False
+        while known := copy.extend():
+            has_ended |= self._take_in(known, downloader, lambda event: self.progress.catch_up([event]))
+        if not has_ended:
             with agent.following(agent.run_directory(self.run.path.name)) as tail:
                 state = self._bring_growing(agent, tail, downloader, copy, advance)
             if state != "ended":
@@ -80,11 +84,9 @@ class Follower:
         state: RunState = "running"
         taken = asked = time.monotonic()
         while True:
-            fresh = self._read_on(tail, copy, _POLL_S if self.wait and state == "running" else 0)
-            downloader.note(fresh)
-            for event in fresh:
-                self.progress.event(event)
-            if _has_ended(fresh):
+            more = self.wait if state == "running" else tail.goes_on
+            fresh = self._read_on(tail, copy, _POLL_S if more else 0)
+            if self._take_in(fresh, downloader, self.progress.event):
                 return "ended"
             if not fresh or time.monotonic() - taken > _PORTION_S:
                 downloader.take(agent, tail.run_directory, everything=not fresh)
@@ -95,6 +97,8 @@ class Follower:
                 asked = time.monotonic()
                 continue
             if state != "running":  # nothing came after the agent was found dead
+                if tail.goes_on and time.monotonic() - asked < _ASK_S:
+                    continue
                 return state
             if self.wait and tail.goes_on and time.monotonic() - asked < _ASK_S:
                 continue
@@ -102,7 +106,16 @@ class Follower:
             if state == "running" and not self.wait:
                 return state
 
-    def _read_on(self, tail: Tail, copy: JournalCopy, wait: float) -> list[Event]:
+    def _take_in(self, lines: bytes, downloader: Downloader, show: Callable[[Event], None]) -> bool:
+        """Note and show the events of whole journal lines, one at a time; whether the run's end is among them."""
+        has_ended = False
+        for event in _events(lines):
+            downloader.note(event)
+            show(event)
+            has_ended |= event["event"] == "run_ended"
+        return has_ended
+
+    def _read_on(self, tail: Tail, copy: JournalCopy, wait: float) -> bytes:
         """The journal's next whole lines, appended to the laptop's copy."""
         chunk = tail.read(copy.seen, wait, _CHUNK_BYTES)
         if copy.seen + len(chunk) > _JOURNAL_LIMIT:
@@ -110,19 +123,20 @@ class Follower:
         whole = chunk[: chunk.rfind(b"\n") + 1]
         if len(chunk) >= _CHUNK_BYTES and not whole:
             raise IntegrityError(f"the journal of {self.run.path.name} has a line of {_CHUNK_BYTES} bytes or more")
-        return _parse(copy.extend(whole))
+        if not chunk or whole:
+            self._half_since = time.monotonic()
+        elif time.monotonic() - self._half_since > _HALF_LINE_S:
+            raise IntegrityError(f"the journal of {self.run.path.name} has half a line for {_HALF_LINE_S:.0f} s")
+        return copy.extend(whole)
 
 
-def _has_ended(events: list[Event]) -> bool:
-    return any(event["event"] == "run_ended" for event in events)
-
-
-def _parse(lines: bytes) -> list[Event]:
+def _events(lines: bytes) -> Iterator[Event]:
     """The events of whole journal lines; the hash chain is checked when the run is judged."""
-    try:
-        events = [json.loads(line) for line in lines.splitlines()]
-    except (ValueError, RecursionError) as e:
-        raise IntegrityError(f"the journal has a line that is not JSON: {e}") from e
-    if not all(isinstance(event, dict) and isinstance(event.get("event"), str) for event in events):
-        raise IntegrityError("the journal has a line that is not an event")
-    return events
+    for line in io.BytesIO(lines):
+        try:
+            event = told(line)
+        except ValueError as e:
+            raise IntegrityError(f"the journal has a line that is not JSON, or cannot be read: {e}") from e
+        if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+            raise IntegrityError("the journal has a line that is not an event")
+        yield event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -21,12 +21,16 @@ from orchestrator.shared.events import Event
 from orchestrator.shared.plan import Plan, Stage, is_command, with_sabotage
 from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import number, plain
+from orchestrator.told import values
 from orchestrator.verdict import routes
 from orchestrator.verdict.case import Run
 from orchestrator.verdict.rules import judge_stage
 from orchestrator.verdict.status import Status, verdict_of
 
 _MOST_UNOWED = 1000
+_SHOWN_ONLY = ("output", "test_failed", "sabotage_started")
+_MOST_VALUES = 300_000
+_VALUES_OF_A_FILE = 4  # path, bytes, sha256, and what holds them
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Seen:
 def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "laptop") -> Result:
     """Judge the run in `directory`, which the result names `path`."""
     plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
-    events = read_events(directory, seen.journal_bytes)
+    events = read_events(directory, seen.journal_bytes, _Judged(directory / "journal.jsonl"))
     error = _run_error(plan, events, seen.state)
     ended_early = _ended_early(plan, events)
     resumed = sum(event["event"] == "run_resumed" for event in events)
@@ -84,16 +88,50 @@ def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "la
     )
 
 
-def read_events(directory: Path, most: int | None = None) -> list[Event]:
-    """The run's journal (its first `most` bytes), its hash chain checked; empty if nothing of it has come yet."""
+def read_events(
+    directory: Path, most: int | None = None, keep: Callable[[Event, bytes], bool] = lambda event, line: True
+) -> list[Event]:
+    """What is to be kept of the run's journal (of its first `most` bytes), its hash chain checked; empty if nothing of
+    it has come yet.
+    """
     path = directory / "journal.jsonl"
     if not path.exists():
         return []
     try:
         with path.open("rb") as f:
-            return journal.read_lines(f) if most is None else journal.read(f.read(most))
+            return journal.read_lines(_until(f, most), keep)
     except journal.ChainBroken as e:
         raise IntegrityError(f"{path}: {e}") from e
+
+
+def _until(lines: Iterable[bytes], most: int | None) -> Iterator[bytes]:
+    """The lines that the first `most` bytes hold."""
+    seen = 0
+    for line in lines:
+        seen += len(line)
+        if most is not None and seen > most:
+            return
+        yield line
+
+
+class _Judged:
+    """Which events are judged: those that are only shown are many. IntegrityError where the others are too many to be
+    held; the files that they name are counted where they are fetched.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._values = 0
+
+    def __call__(self, event: Event, line: bytes) -> bool:
+        if event["event"] in _SHOWN_ONLY:
+            return False
+        files = event.get("files")
+        of_files = _VALUES_OF_A_FILE * len(files) if isinstance(files, list) else 0
+        self._values += max(0, values(line) - of_files)
+        if self._values > _MOST_VALUES:
+            raise IntegrityError(f"{self._path} has more than {_MOST_VALUES} values beside the files that it names")
+        return True
 
 
 def _times(events: Sequence[Event]) -> dict[str, Any]:
@@ -140,7 +178,7 @@ def _judge_stage(
     at_home = replace(run, not_as_recorded=lambda evidence: _not_as_recorded(evidence, run.directory, spare))
     judgement = judge_stage(at_home, stage, told, statuses)
     facts = told or {}
-    unowed = list(_unowed(facts, owed))
+    unowed = [file for file in notes.mappings(facts.get("files")) if _is_unowed(file, owed)]
     return StageResult(
         name=stage["name"],
         required=stage["required"],
@@ -166,21 +204,23 @@ def _judge_stage(
         raised=judgement.raised,
         stderr_tail=judgement.tails.get("stderr", []),
         stdout_tail=judgement.tails.get("stdout", []),
-        unowed=unowed[:_MOST_UNOWED],
+        unowed=[_artifact(file) for file in unowed[:_MOST_UNOWED]],
         unowed_more=max(0, len(unowed) - _MOST_UNOWED),
     )
 
 
-def _unowed(facts: Mapping[str, Any], owed: Set[str]) -> Iterable[ArtifactResult]:
-    """What it left in artifacts/ and nobody has asked for."""
-    for file in notes.mappings(facts.get("files")):
-        path = str(file.get("path"))
-        if path.startswith("artifacts/") and path not in owed:
-            yield ArtifactResult(
-                path=plain(path[len("artifacts/") :]),
-                bytes=int(number(file.get("bytes")) or 0),
-                sha256=plain(file.get("sha256"), 64),
-            )
+def _is_unowed(file: Mapping[str, Any], owed: Set[str]) -> bool:
+    """Whether it was left in artifacts/ and nobody has asked for it."""
+    path = str(file.get("path"))
+    return path.startswith("artifacts/") and path not in owed
+
+
+def _artifact(file: Mapping[str, Any]) -> ArtifactResult:
+    return ArtifactResult(
+        path=plain(str(file.get("path"))[len("artifacts/") :]),
+        bytes=int(number(file.get("bytes")) or 0),
+        sha256=plain(file.get("sha256"), 64),
+    )
 
 
 def _never_ended(ended_early: str | None) -> str:

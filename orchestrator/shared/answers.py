@@ -107,7 +107,10 @@ class RunSummary(_RunSummary, total=False):
 
 
 class Runs(TypedDict):
+    """The newest runs, and how many `more` there are."""
+
     runs: List[RunSummary]
+    more: int
     holder: Optional[Holder]
 
 

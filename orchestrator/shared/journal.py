@@ -121,15 +121,18 @@ def read(data: bytes) -> List[Event]:
     return read_lines(io.BytesIO(data))
 
 
-def read_lines(lines: Iterable[bytes]) -> List[Event]:
-    """The events of a journal's lines, the chain checked; an unfinished last line is not an event yet.
+def read_lines(lines: Iterable[bytes], keep: Callable[[Event, bytes], bool] = lambda event, line: True) -> List[Event]:
+    """Those of the events of a journal's lines that are to be kept, the chain of all checked; an unfinished last line
+    is not an event yet.
 
     ChainBroken says which line is wrong and how.
     """
     events: List[Event] = []
     prev = GENESIS
     for number, line in enumerate((line[:-1] for line in lines if line.endswith(b"\n")), start=1):
-        events.append(_event(line, number, prev))
+        event = _event(line, number, prev)
+        if keep(event, line):
+            events.append(event)
         prev = hashlib.sha256(line).hexdigest()
     return events
 

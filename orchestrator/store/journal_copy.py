@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from io import FileIO
 from pathlib import Path
 
 from orchestrator.files import on_this_disk
 from orchestrator.shared.locks import take
+
+# No line is longer.
+_PORTION = 4 << 20
 
 
 class JournalCopy:
@@ -17,7 +21,8 @@ class JournalCopy:
         self.seen = 0
 
     def extend(self, lines: bytes = b"") -> bytes:
-        """Append `lines`, which follow the `seen` bytes, and give them back; or what somebody else has appended there.
+        """Append `lines`, which follow the `seen` bytes, and give them back; or the next portion of what somebody else
+        has appended there.
 
         The half line that a laptop killed while it appended leaves is dropped. DiskError if `lines` cannot be written;
         then nothing of them is.
@@ -25,9 +30,10 @@ class JournalCopy:
         with on_this_disk(self._file), FileIO(self._file, "a+") as f:
             take(f.fileno())
             f.seek(self.seen)
-            found = f.read()
+            found = f.read(_PORTION)
             fresh = found[: found.rfind(b"\n") + 1]
-            f.truncate(self.seen + len(fresh))
+            if not fresh or self.seen + len(found) == f.seek(0, os.SEEK_END):
+                f.truncate(self.seen + len(fresh))
             if not fresh:
                 fresh = lines
                 _append(f, lines, self.seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -87,7 +87,6 @@ def from_facts(pod: Pod, facts: PodFacts, *, allow_different_gpu: bool = False) 
     yield _driver(pod, facts)
     yield from map(_gpu_use, facts.raw["gpus"], facts.raw["gpu_use"])
     yield _disk(facts.raw["disk"])
-    yield _rsync(facts.raw["programs"])
     yield _installer(facts)
 
 
@@ -188,12 +187,6 @@ def _with_what_can_go(finding: Finding, agent: Agent) -> Finding:
     if freed < _WORTH_BYTES:
         return replace(finding, advice=f"{finding.advice}; of its own, nsa-pod has nothing there that could go")
     return replace(finding, advice=f"{command} frees {size(freed)}; or {finding.advice}")
-
-
-def _rsync(programs: Mapping[str, str | None]) -> Finding:
-    if programs.get("rsync"):
-        return Finding("rsync", "ok", plain(programs["rsync"]))
-    return Finding("rsync", "warn", "not on the pod: trees travel whole, as tar", "install rsync")
 
 
 def _installer(facts: PodFacts) -> Finding:

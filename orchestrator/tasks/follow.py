@@ -67,7 +67,7 @@ def bring_home(session: PodSession, agent: Agent, run: RunDirectory, *, wait: bo
 
 
 def _named(agent: Agent, run: str) -> str:
-    return called(run, agent.runs(), agent.pod.name)["run_id"]
+    return called(run, agent.runs(run), agent.pod.name)["run_id"]
 
 
 def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:

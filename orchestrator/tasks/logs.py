@@ -71,7 +71,7 @@ def show(session: PodSession, wanted: Wanted, out: Sink) -> None:
     begun.
     """
     with session.open() as agent:
-        run_id = called(wanted.run, agent.runs(), session.pod.name)["run_id"]
+        run_id = called(wanted.run, agent.runs(wanted.run), session.pod.name)["run_id"]
         session.progress.still()
         reading = Reading(run_id, wanted.stage, {wanted.stream: out})
         if wanted.follow:

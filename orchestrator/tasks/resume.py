@@ -56,7 +56,7 @@ def _launch(session: PodSession, agent: Agent, run_id: str, secrets: Secrets, cl
 
 
 def _choose(request: Request, agent: Agent, run: str) -> str:
-    known = agent.runs()
+    known = agent.runs(run)
     if run:
         found = called(run, known, agent.pod.name)
         _refuse_living(agent, found)

@@ -77,11 +77,13 @@ def since(text: str, now: datetime | None = None) -> datetime:
 def on_pod(session: PodSession, artifacts: Path, repo: Path, wanted: Filter) -> list[Run]:
     """The runs on the pod, and of the same pod those that are kept here, newest first."""
     with session.open() as agent:
-        there = agent.runs()
+        told = agent.told_of_runs()
+    if told["more"] > 0:
+        session.progress.warn(f"pod {session.pod.name!r} has {told['more']} older runs, which are not listed")
     found = {run["run_id"]: run for run in _kept(artifacts, repo) if run.get("pod") in (None, session.pod.name)}
-    for run in there:
-        told = _told(run, session.pod.name)
-        found[run["run_id"]] = {**told, **found.get(run["run_id"], told), "state": run["state"]}
+    for run in told["runs"]:
+        there = _told(run, session.pod.name)
+        found[run["run_id"]] = {**there, **found.get(run["run_id"], there), "state": run["state"]}
     return sorted(filter(wanted.wants, found.values()), key=lambda run: run["run_id"], reverse=True)
 
 

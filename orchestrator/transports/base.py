@@ -15,7 +15,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodError, PodFull
 from orchestrator.files import Writer
 from orchestrator.text import plain
-from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
+from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S, STDERR_KEPT
 
 # GNU tar names the cause only if a write fails from its first byte on.
 _FULL_DISK = re.compile(rb"No space left on device|Disk quota exceeded|tar: .*: Wrote only \d+ of \d+ bytes")
@@ -35,7 +35,8 @@ class Completed:
 
     def complaint(self) -> str:
         """What the command said last on stderr (else stdout), as one printable line."""
-        lines = (self.stderr.strip() or self.stdout.strip()).decode(errors="replace").splitlines()
+        said = self.stderr[-STDERR_KEPT:].strip() or self.stdout[-STDERR_KEPT:].strip()
+        lines = said.decode(errors="replace").splitlines()
         return plain(lines[-1]) if lines else f"exit code {self.exit_code}, no output"
 
 

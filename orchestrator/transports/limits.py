@@ -5,6 +5,7 @@ docs/limits.md has them in one table, with what is told when one is reached.
 
 from __future__ import annotations
 
+from orchestrator import told
 from orchestrator.errors import CommandTimeout
 
 COMMAND_LIMIT_S = 60.0
@@ -17,8 +18,10 @@ FIRST_LINE_LIMIT_S = 150.0
 """What takes bulk, until it says that it is ready: somebody else who brings the same is waited for there."""
 SUPPLIED_LIMIT_S = 900.0
 """The answer to bulk that was sent, once all of it is."""
-OUTPUT_LIMIT = 4 << 20
+OUTPUT_LIMIT = told.MOST_BYTES
 """What a command may print, as it is held in memory; bulk goes through `stream`."""
+FEED_LIMIT = 4 << 20
+"""What of a run's journal is held until it is read; what comes beyond is asked for again."""
 GREETING_LIMIT = 1 << 18
 """What a login script may print before the command's own output."""
 UNASKED_LIMIT = 16 << 20

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host import processes
+from tests.bench import cuts
 from tests.support.faults import runs, world
 from tests.support.project import Outcome, Project, new_project
 from tests.support.proxy import Proxy
@@ -170,3 +171,14 @@ def test_latency_of_200_ms_and_5_percent_of_connections_cut(project: Project, li
         runs.check(project, tmp_path / "workdir", outcome, "passed", "passed", "passed")
         assert len(world.runs_of(tmp_path / "workdir")) > before
     assert line.doomed >= 1
+
+
+@pytest.mark.parametrize(
+    "size", [pytest.param(n, marks=[] if n == 500_000 else pytest.mark.slow) for n in (100_000, 200_000, 500_000)]
+)
+def test_a_line_that_cuts_every_connection_is_slow_and_not_fatal(
+    own_sshd: Sshd, line: Proxy, tmp_path: Path, size: int
+) -> None:
+    found = cuts.measure(tmp_path / "cold", own_sshd, line, size)
+    assert found.ratio <= 1.5, found
+    assert list(tmp_path.glob("cold/workdir/trees/.*")) == list(tmp_path.glob("cold/workdir/*.part")) == []

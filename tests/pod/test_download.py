@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
 
-from orchestrator.errors import DiskError, IntegrityError
+from orchestrator.errors import ContactLost, DiskError, IntegrityError
 from orchestrator.pod.client import Agent
 from orchestrator.pod.download import Downloader, Quota
 
@@ -48,7 +49,7 @@ def pull(tmp_path: Path) -> Pull:
         answer: bytes, records: list[Any], expected: Collection[str] = (), quota: Quota = UNLIMITED, run: str = "run"
     ) -> Downloader:
         downloader = Downloader(tmp_path / run, expected, quota)
-        downloader.note([{"event": "stage_ended", "files": records}])
+        downloader.note({"event": "stage_ended", "files": records})
         downloader.take(cast(Agent, HostilePod(answer)), "/remote", everything=True)
         return downloader
 
@@ -212,3 +213,57 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, pull
     (tmp_path / "run" / "artifacts").symlink_to("/proc/self")
     with pytest.raises(DiskError, match="cannot be written"):
         pull(SENT, [file("artifacts/a")])
+
+
+class Cut:
+    """An honest `send`, whose connections each end after `most` bytes of `content`."""
+
+    def __init__(self, content: bytes, most: int) -> None:
+        self.content, self.most = content, most
+        self.begun: list[int] = []
+
+    @contextmanager
+    def stream(self, *_: object, input: bytes, **__: object) -> Iterator[BinaryIO]:
+        [[_, _, begin]] = json.loads(input)
+        self.begun.append(begin)
+        part = self.content[begin : begin + self.most]
+        try:
+            yield io.BytesIO(b"+\n" + part)
+        except IntegrityError as e:
+            raise ContactLost("the connection broke") from e
+
+
+def test_a_large_file_goes_on_where_a_connection_broke(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    content = os.urandom(500_000)
+    downloader = Downloader(tmp_path / "run")
+    downloader.note({"event": "stage_ended", "files": [file("artifacts/a", content)]})
+    pod = Cut(content, 200_000)
+    downloader.take(cast(Agent, pod), "/remote", everything=True)
+    assert pod.begun == [0, 200_000, 400_000]
+    assert (tmp_path / "run/artifacts/a").read_bytes() == content
+    assert everything_below(tmp_path) == {"run/artifacts/a"}
+
+
+def test_a_laptop_that_was_killed_amid_a_large_file_goes_on_with_it(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    content = os.urandom(500_000)
+    record = {"event": "stage_ended", "files": [file("artifacts/a", content)]}
+    for most, begun, spoiled in ((60_000, [0], False), (60_000, [60_000], True), (500_000, [120_000, 0], False)):
+        downloader, pod = Downloader(tmp_path / "run"), Cut(content, most)
+        downloader.note(record)
+        with suppress(ContactLost):
+            downloader.take(cast(Agent, pod), "/remote", everything=True)
+        assert pod.begun == begun
+        for part in tmp_path.glob(".run.*") if spoiled else ():
+            part.write_bytes(b"0" * part.stat().st_size)
+    assert (tmp_path / "run/artifacts/a").read_bytes() == content
+
+
+def test_more_files_than_can_be_held_are_not_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    downloader = Downloader(tmp_path / "run")
+    many = {"event": "stage_files", "files": [file(f"artifacts/{n}") for n in range(1000)]}
+    with pytest.raises(IntegrityError, match="names more than 40000 files: raise max_files"):
+        for _ in range(41):
+            downloader.note(many)

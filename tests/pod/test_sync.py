@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import os
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from orchestrator.agent.git.pristine import Pristine
-from orchestrator.errors import ContactLost, IntegrityError
+from orchestrator.errors import ContactLost, IntegrityError, Unreachable
+from orchestrator.files import Writer
 from orchestrator.git.repository import Repository
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.sync import PushStats, sync
 from orchestrator.shared import tree
 from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
-from orchestrator.transports.base import Completed
+from orchestrator.transports.base import Completed, Supplier
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.proxy import Proxy
 from tests.support.repository import Git
@@ -156,12 +157,13 @@ def test_what_arrives_wrong_gets_no_name(agent: Agent, git: Git) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(agent.transport, name)
 
-        def supply(self, argv: list[str], write: Callable[[IO[bytes]], None]) -> Completed:
-            with tempfile.TemporaryFile() as sent:
-                write(sent)
-                sent.seek(0)
-                data = sent.read().replace(b"aaaa", b"aaab")
-            return agent.transport.supply(argv, lambda stdin: stdin.write(data) and None)
+        def supply(self, argv: list[str], write: Supplier, *, input: bytes) -> Completed:
+            def careless(line: bytes, stdin: Writer) -> None:
+                with io.BytesIO() as sent:
+                    write(line, sent)
+                    stdin.write(sent.getvalue().replace(b"aaaa", b"aaab"))
+
+            return agent.transport.supply(argv, careless, input=input)
 
     with pytest.raises(IntegrityError, match="did not arrive whole"):
         bring(replace(agent, transport=Careless()), git)
@@ -201,10 +203,13 @@ def test_a_sync_that_is_cut_leaves_the_old_state(
     proxy = proxy_to(sshd.port)
     with SshTransport(sshd.pod(port=proxy.port, workdir=str(tmp_path / "w"))) as transport:
         agent = install_agent(transport)
-        proxy.cut_after(1_000_000)
-        with pytest.raises(ContactLost):
+        proxy.cut_after(1_500_000)
+        with pytest.raises((ContactLost, Unreachable)):
             bring(agent, git)
         proxy.cut_after(None)
-        assert not any(name for name in trees(agent) if not name.startswith(".incoming-"))
+        assert [name for name in trees(agent) if not name.startswith(".incoming-")] == []
         agent.transport.connect()
+        before = proxy.passed
         assert bring(agent, git) is not None
+        assert proxy.passed - before < 2_500_000, "what had come was kept"
+        assert len(trees(agent)) == 1, "and nothing is left over"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,9 @@ import pytest
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.errors import ContactLost, EnvironmentFailed, HostKeyError, InputError
+from orchestrator.errors import EnvironmentFailed, HostKeyError, InputError, Unreachable
+from orchestrator.files import Writer
+from orchestrator.git.folder import Folder
 from orchestrator.pairing.choose import Environment, Wheel
 from orchestrator.pod.facts import PodFacts, probe
 from orchestrator.pod.session import PodSession
@@ -167,25 +169,27 @@ def test_one_wheelhouse_carried_by_many_at_once_arrives_whole(here: Pod, tmp_pat
     with ThreadPoolExecutor(6) as pool:
         assert len({found["created"] for found in pool.map(carried, range(6))}) == 1
     assert len(list(Path(here.workdir, "wheelhouses").iterdir())) == 1
-    assert list(Path(here.workdir, "incoming").iterdir()) == []
 
 
-def test_a_wheelhouse_that_arrived_in_part_is_not_used_offline(here: Pod, tmp_path: Path) -> None:
+def test_a_wheelhouse_that_arrived_in_part_is_not_used_offline(
+    here: Pod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_wheel(tmp_path / "house", "tool", "0.5")
     with agent_on(here) as agent:
         bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
-        agent.transport.push_tree = _cut_off  # type: ignore[method-assign]
+        monkeypatch.setattr(Folder, "write_blobs", _cut_off)
         make_wheel(tmp_path / "house", "tool", "0.6")
-        with pytest.raises(ContactLost):
+        with pytest.raises(Unreachable):
             bootstrap(agent, PodFacts(raw_facts()), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
         other = EnvironmentSpec(extra=["tool<1"])
         found = bootstrap(agent, PodFacts(raw_facts()), other, Told(), Options(offline=True))
         assert found["packages"] == {"tool": "0.5"}
 
 
-def _cut_off(local: Path, remote: str) -> None:
-    Path(remote, "tool-0.6-py3-none-any.whl").write_bytes(b"PK")
-    raise ContactLost("the connection is gone")
+def _cut_off(self: Folder, blobs: Sequence[str], out: Writer, skip: int = 0) -> None:
+    [size] = self.sizes(blobs)
+    out.write(f"{blobs[0]} blob {size}\nPK".encode())
+    raise Unreachable("the connection is gone")
 
 
 def test_a_wheelhouse_does_without_what_the_pod_has_compiled(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed, PodError
+from orchestrator.files import Writer
+from orchestrator.git.folder import Folder
 from orchestrator.pod.facts import probe
 from orchestrator.tasks.bootstrap import Options, bootstrap
-from orchestrator.tasks.carry import _MAKE_ROOM
 from tests.support.local_agent import Told, agent_on
 from tests.support.sshd import Sshd
 from tests.support.wheels import make_uv_wheel, make_wheel
@@ -46,7 +47,7 @@ def laptop_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def carried(pod: Pod) -> list[str]:
-    return [path.name for path in Path(pod.workdir).glob("tools/carried-*/*")]
+    return [path.name for path in Path(pod.workdir).glob("tools/carried/*/*.whl")]
 
 
 def test_uv_is_carried_to_a_pod_that_cannot_get_it_and_stays_there(bare: Pod, uv: Path, laptop_has: Path) -> None:
@@ -60,7 +61,6 @@ def test_uv_is_carried_to_a_pod_that_cannot_get_it_and_stays_there(bare: Pod, uv
         again = Told()
         bootstrap(agent, probe(agent), EnvironmentSpec(extra=["part"]), again)
     assert SAID not in again.lines
-    assert list(Path(bare.workdir, "incoming").iterdir()) == []
 
 
 def test_where_the_laptop_has_none_either_one_sentence_says_what_to_do(bare: Pod, laptop_has: Path) -> None:
@@ -85,31 +85,16 @@ def test_what_changed_on_the_way_does_not_count(
 ) -> None:
     make_uv_wheel(laptop_has, uv)
     make_wheel(tmp_path / "house", "tool", "0.5")
+
+    def damaged(self: Folder, blobs: Sequence[str], out: Writer, skip: int = 0) -> None:
+        [blob] = blobs
+        [size] = self.sizes(blobs)
+        out.write(f"{blob} blob {size}\n".encode() + bytes(size) + b"\n")
+
+    monkeypatch.setattr(Folder, "write_blobs", damaged)
     with agent_on(bare) as agent:
-        push = agent.transport.push_tree
-
-        def damaged(local: Path, remote: str) -> None:
-            push(local, remote)
-            next(Path(remote).glob("*.whl")).write_bytes(b"PK")
-
-        monkeypatch.setattr(agent.transport, "push_tree", damaged)
-        with pytest.raises(PodError, match=r"uv-\S+\.whl did not arrive as it was sent"):
+        with pytest.raises(PodError, match=r"uv-\S+\.whl did not arrive whole"):
             bootstrap(agent, probe(agent), TOOL, Told())
-        with pytest.raises(PodError, match=r"tool-0.5-py3-none-any\.whl did not arrive as it was sent"):
+        with pytest.raises(PodError, match=r"tool-0.5-py3-none-any\.whl did not arrive whole"):
             bootstrap(agent, probe(agent), TOOL, Told(), Options(wheelhouse=tmp_path / "house"))
     assert carried(bare) == [] and list(Path(bare.workdir, "wheelhouses").iterdir()) == []
-    assert list(Path(bare.workdir, "incoming").iterdir()) == []
-
-
-@pytest.mark.process
-def test_what_goes_while_room_is_made_for_a_wheelhouse_does_not_matter(tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "find").write_text('#!/bin/sh\necho "find: incoming/other: No such file or directory" >&2\nexit 1\n')
-    (programs / "find").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    command = ["sh", "-c", _MAKE_ROOM, "sh", str(tmp_path / "incoming" / "mine"), str(tmp_path / "wheels")]
-    done = subprocess.run(command, env=environment, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "incoming" / "mine").is_dir()
-    (tmp_path / "file").touch()
-    assert subprocess.run([*command[:-1], str(tmp_path / "file" / "x")], capture_output=True).returncode == 1

@@ -39,7 +39,7 @@ def test_a_healthy_pod(pod_of: Callable[..., Pod], tmp_path: Path) -> None:
     checks = doctor(PodSession(pod_of(workdir=str(tmp_path / "w")), Progress(-1)))
     levels = level_of(checks)
     assert list(levels)[:4] == ["reachable", "host key", "commands", "file copy"]
-    assert {"Python", "GPU", "driver", "disk", "rsync", "installer", "lock"} <= set(levels)
+    assert {"Python", "GPU", "driver", "disk", "installer", "lock"} <= set(levels)
     assert "fail" not in levels.values()
     assert all(set(check.as_dict()) == {"name", "level", "found", "advice"} for check in checks)
     assert [path.name for path in (tmp_path / "w").iterdir() if "doctor" in path.name] == []
@@ -74,7 +74,6 @@ DISK = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 
         ({}, facts_with(disk={**DISK, "free_inodes": 100}), "disk", "fail"),
         ({}, facts_with(disk={**DISK, "free_inodes": None}), "disk", "ok"),
         ({}, facts_with(disk={**DISK, "writable": False}), "disk", "fail"),
-        ({}, facts_with(programs={"rsync": None, "uv": "/bin/uv"}), "rsync", "warn"),
         ({}, facts_with(programs={"rsync": None, "uv": "/bin/uv"}, pythons=[]), "installer", "ok"),
         ({}, facts_with(programs={"rsync": None, "uv": None}), "installer", "ok"),
     ],

@@ -15,6 +15,7 @@ from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure
 
 _PIECE = 64 << 10
+_MOST_TOLD = 1000
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8}")
 
 
@@ -48,15 +49,18 @@ def living_agent(run_dir: Path) -> int | None:
     return pid if isinstance(pid, int) and processes.is_alive(pid) else None
 
 
-def list_runs(workdir: Path) -> list[dict[str, Any]]:
-    """All runs below `workdir`, newest first, each with its state and what its plan says of it."""
+def list_runs(workdir: Path, begin: str = "") -> tuple[list[dict[str, Any]], int]:
+    """The newest runs below `workdir` whose ids begin with `begin`, newest first, each with its state and what its plan
+    says of it; and how many more there are, which are not looked at.
+    """
     found = []
-    for run_dir in sorted(_run_dirs(workdir), key=lambda d: d.name, reverse=True):
+    known = sorted((d for d in _run_dirs(workdir) if d.name.startswith(begin)), key=lambda d: d.name, reverse=True)
+    for run_dir in known[:_MOST_TOLD]:
         try:
             found.append({**state_of(run_dir), **_summary(run_dir)})
         except (Failure, FileNotFoundError):  # its launch has just been refused
             continue
-    return found
+    return found, len(known[_MOST_TOLD:])
 
 
 def newest(workdir: Path) -> str | None:

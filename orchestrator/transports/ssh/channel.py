@@ -10,6 +10,8 @@ import paramiko
 
 from orchestrator.errors import ContactLost, PodError
 from orchestrator.transports.base import Channel, Completed
+from orchestrator.transports.limits import GREETING_LIMIT, STDERR_KEPT
+from orchestrator.transports.ssh.bounds import open_session
 from orchestrator.transports.ssh.remote import RemoteCommand
 
 # Small, so that the answer to a heartbeat is never far behind what the command writes.
@@ -17,8 +19,6 @@ _WINDOW = 1 << 18
 _CHUNK = 1 << 15
 _LOOK_S = 0.5
 _STATUS_S = 1.0
-_LONGEST_COMPLAINT = 1 << 16
-_LONGEST_GREETING = 1 << 20
 
 
 class SshChannel(Channel):
@@ -34,7 +34,7 @@ class SshChannel(Channel):
         self._command, self._told = command, told
         self._greeting: bytearray | None = bytearray()  # what a login script says, until the command begins
         self._stderr = b""
-        self._channel = transport.open_session(window_size=_WINDOW, timeout=limit)
+        self._channel = open_session(transport, _WINDOW, limit)
         self._channel.in_window_threshold = _WINDOW // 2  # a receipt for each tenth would be traffic of its own
         self._channel.exec_command(command.line)
 
@@ -79,8 +79,10 @@ class SshChannel(Channel):
             raise PodError(f"the login shell does not run commands ({self.complaint()})")
 
     def _drain_stderr(self) -> None:
-        while self._channel.recv_stderr_ready():
-            self._stderr = (self._stderr + self._channel.recv_stderr(_CHUNK))[-_LONGEST_COMPLAINT:]
+        """What is there now; it may come as fast as it is taken."""
+        for _ in range(_WINDOW // _CHUNK):
+            if self._channel.recv_stderr_ready():
+                self._stderr = (self._stderr + self._channel.recv_stderr(_CHUNK))[-STDERR_KEPT:]
 
     def _without_greeting(self, data: bytes) -> bytes:
         if self._greeting is None:
@@ -90,6 +92,6 @@ class SshChannel(Channel):
         if token:
             self._greeting = None
             return rest
-        if len(self._greeting) > _LONGEST_GREETING:
+        if len(self._greeting) > GREETING_LIMIT:
             raise PodError("the login shell does not run commands")
         return b""

@@ -18,6 +18,7 @@ import fabric
 import paramiko
 
 from orchestrator.store.hostkeys import HostKey
+from orchestrator.transports.ssh import bounds
 from orchestrator.transports.ssh.identity import Identities
 from orchestrator.transports.ssh.sshconfig import CONNECT_LIMIT_S
 
@@ -76,7 +77,7 @@ class PinnedConnection(fabric.Connection):  # type: ignore[misc]
             connect_kwargs={
                 **limits,
                 **({"sock": proxy} if proxy else {}),
-                **({"transport_factory": partial(_transport, key_types)} if key_types else {}),
+                "transport_factory": partial(_transport, key_types),
             },
         )
         self._pin = pin
@@ -103,8 +104,9 @@ class PinnedConnection(fabric.Connection):  # type: ignore[misc]
 
 
 def _transport(key_types: tuple[str, ...], sock: socket.socket, **options: Any) -> paramiko.Transport:
-    transport = paramiko.Transport(sock, **options)
-    transport.get_security_options().key_types = key_types
+    transport = bounds.transport(sock, **options)
+    if key_types:
+        transport.get_security_options().key_types = key_types
     return transport
 
 

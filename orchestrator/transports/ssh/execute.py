@@ -12,6 +12,7 @@ from orchestrator.errors import CommandTimeout, ContactLost, PodError
 from orchestrator.text import size
 from orchestrator.transports.base import Completed
 from orchestrator.transports.limits import OUTPUT_LIMIT
+from orchestrator.transports.ssh.bounds import open_session
 from orchestrator.transports.ssh.remote import RemoteCommand
 
 # Small, so that the answer to a heartbeat is never far behind a command's output.
@@ -29,7 +30,7 @@ class Execution:
         self._command = command
         self._unsent = memoryview(command.preamble + input)
         self._out, self._err = bytearray(), bytearray()
-        self._channel = transport.open_session(window_size=_WINDOW, timeout=limit)
+        self._channel = open_session(transport, _WINDOW, limit)
         self._channel.exec_command(command.line)
         # Not select(): the pipe that paramiko makes for it may be written to after it was closed, by its number.
         self._arrived = threading.Event()

@@ -18,7 +18,6 @@ from orchestrator.store import hostkeys
 from orchestrator.store.names import alias
 from orchestrator.transports.base import Channel, Completed, Supplier, Transport
 from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
-from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 from orchestrator.transports.ssh import sshconfig
 from orchestrator.transports.ssh.channel import SshChannel
 from orchestrator.transports.ssh.connection import STALL_LIMIT_S, Heartbeat, KeyRefused, PinnedConnection

@@ -26,7 +26,7 @@ def test_a_run_that_is_removed_while_it_is_looked_at_is_not_listed(
         return looked_at(run_dir)
 
     monkeypatch.setattr(runs, "state_of", remove)
-    assert [run["run_id"] for run in runs.list_runs(tmp_path)] == ["b"]
+    assert [run["run_id"] for run in runs.list_runs(tmp_path)[0]] == ["b"]
 
 
 def test_an_agent_that_ends_before_the_signal_was_not_signalled(

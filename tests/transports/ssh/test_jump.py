@@ -72,15 +72,14 @@ def behind(config: Path, trust: Trust | None = None, **extra: object) -> SshTran
 
 
 def test_everything_goes_through_the_jump_host(sshd: Sshd, hop: Sshd, tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "file").write_text("x")
     with behind(write_config(tmp_path, hop, sshd)) as transport:
         assert transport.fingerprint == sshd.fingerprint
         assert transport.run(["cat"], input=b"x" * 100_000).stdout == b"x" * 100_000
-        transport.push_tree(tmp_path / "tree", str(tmp_path / "pushed"))
+        there = ["sh", "-c", f"echo ready; cat > {tmp_path}/supplied"]
+        transport.supply(there, lambda line, stdin: stdin.write(line) and None)
         with transport.stream(["echo", "x"]) as out:
             assert out.read() == b"x\n"
-    assert (tmp_path / "pushed" / "file").read_text() == "x"
+    assert (tmp_path / "supplied").read_text() == "ready\n"
     assert (hop.folder / "log").read_text().count("Accepted publickey") == 3  # refused once, accepted, and the master
     assert not list(tmp_path.glob("users-own-*"))
 

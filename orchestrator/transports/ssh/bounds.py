@@ -1,0 +1,62 @@
+"""paramiko with limits on what a server may have it hold.
+
+It believes what a packet says of its length, reads a first line for as long as it goes on, and keeps what comes beyond
+a channel's window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paramiko
+from paramiko.buffered_pipe import BufferedPipe
+from paramiko.packet import Packetizer
+
+# RFC 4253, 6.1: implementations must be able to take 35000 bytes, and should take more where it makes sense.
+_LONGEST_PACKET = 1 << 18
+_LONGEST_GREETING = 1 << 16
+
+
+class _Packets(Packetizer):
+    _greeting = 0
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        """As paramiko has it. SSHException for what is longer than a packet."""
+        if n > _LONGEST_PACKET:
+            raise paramiko.SSHException(f"the server announces a packet of {n} bytes")
+        data: bytes = super().read_all(n, check_rekey)
+        return data
+
+    def _read_timeout(self, timeout: float) -> bytes:
+        """A part of the lines before the first packet."""
+        data: bytes = super()._read_timeout(timeout)  # type: ignore[misc]
+        self._greeting += len(data)
+        if self._greeting > _LONGEST_GREETING:
+            raise paramiko.SSHException("Error reading SSH protocol banner: it is too long")
+        return data
+
+
+class _Received(BufferedPipe):  # type: ignore[type-arg]
+    most = 0
+
+    def feed(self, data: bytes) -> None:
+        """As paramiko has it. SSHException, which ends the connection, for more than the window lets through."""
+        if len(self) + len(data) > self.most:
+            raise paramiko.SSHException("the server sends more than it may")
+        super().feed(data)
+
+
+def transport(sock: Any, **options: Any) -> paramiko.Transport:
+    """As `paramiko.Transport`."""
+    made = paramiko.Transport(sock, **options)
+    made.packetizer = _Packets(sock)
+    return made
+
+
+def open_session(over: paramiko.Transport, window: int, limit: float) -> paramiko.Channel:
+    """A channel for a command, with that window; it is open within `limit` seconds."""
+    channel = over.open_session(window_size=window, timeout=limit)
+    for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+        pipe.__class__ = _Received
+        pipe.most = 2 * window  # type: ignore[attr-defined]
+    return channel
