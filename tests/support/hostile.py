@@ -120,6 +120,11 @@ def _ended() -> tuple[dict[str, Any], dict[str, Any]]:
     return {"event": "stage_ended", "stage": "only", "status": "passed", "files": []}, {"event": "run_ended"}
 
 
+def _as_many(say: Say) -> None:
+    many = (_files(5_000, path=f"artifacts/{n}/") for n in range(8))
+    _told(*many, *_ended())(say)
+
+
 @dataclass(frozen=True)
 class Case:
     """`asked` is the beginning of the question that the fake answers itself; `verb` what the laptop is told to do."""
@@ -149,7 +154,6 @@ def _raw(data: bytes) -> Callable[[Say], None]:
 
 
 _OUTPUT = {"event": "output", "last_line": "x" * 999}
-_MANY = [_files(5_000, path=f"artifacts/{n}/") for n in range(8)]
 _LONG_NAME = "artifacts/" + "n" * 1_000_000
 CASES: dict[str, Case] = {
     "300,000 runs": Case("runs", "runs", _runs),
@@ -168,7 +172,7 @@ CASES: dict[str, Case] = {
     "a plan of a million empty lists": Case("fetch", "cat", _all(b'{"a":[' + b"[]," * 1_000_000 + b"[]]}")),
     "a journal line of 1 GB": Case("fetch", "tail", _over(_PIECE, 16_000)),
     "a million artifacts": Case("fetch", "tail", _told(_files(5_000), repeat=200)),
-    "as many artifacts as are held": Case("fetch", "tail", _told(*_MANY, *_ended())),
+    "as many artifacts as are held": Case("fetch", "tail", _as_many),
     "events without end": Case("fetch", "tail", _told(_OUTPUT, repeat=_ENDLESS)),
     "events of many values": Case("fetch", "tail", _told({"event": "e", "x": [[]] * 40_000}, repeat=50)),
     "a name of a million letters": Case("fetch", "tail", _told(_files(1, path=_LONG_NAME), *_ended())),

@@ -22,6 +22,7 @@ from orchestrator.shared.locks import A_MOMENT_S, locked
 
 _PATIENCE_S = 60.0
 _ASIDE = ".gone-"
+_MOST_TOLD = 5000  # of each, for an answer has an end
 _PARTS = ("workspace", "download")  # said when they go
 
 Choice = Callable[[Sequence[Item], Usage], List[Item]]
@@ -81,8 +82,10 @@ def prune(workdir: Path, choice: Choice, *, dry_run: bool = False) -> Pruned:
         before_bytes=before,
         after_bytes=after,
         free_bytes=shutil.disk_usage(str(workdir)).free,
-        removed=[RemovedItem(kind=i.kind, name=i.name, bytes=sizes.get(i.paths, 0)) for i in gone],
-        kept=[KeptItem(kind=i.kind, name=i.name, bytes=sizes.get(i.paths, 0), in_use=why) for i, why in kept],
+        removed=[RemovedItem(kind=i.kind, name=i.name, bytes=sizes.get(i.paths, 0)) for i in gone[:_MOST_TOLD]],
+        kept=[
+            KeptItem(kind=i.kind, name=i.name, bytes=sizes.get(i.paths, 0), in_use=why) for i, why in kept[:_MOST_TOLD]
+        ],
     )
 
 
