@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,20 +116,16 @@ class Downloader:
             )
         return told
 
-    def note(self, event: Event) -> None:
-        """Remember what the records of `event` name and what is not here, or not here as recorded.
+    def note(self, events: Iterable[Event]) -> None:
+        """Remember what the records of `events` name and what is not here, or not here as recorded.
 
         IntegrityError once more are named than can be held.
         """
-        listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
-        for record in listed if isinstance(listed, list) else ():
-            self._named += 1
-            if self._named > self._most_named:
-                names = f"names more than {self._most_named} files"
-                raise IntegrityError(
-                    f"the journal of {self._directory.name} {names}: raise max_files in the inventory if that is right"
-                )
-            self._note(record)
+        for event in events:
+            listed = event.get("files") if event["event"] in ("stage_files", "stage_ended") else None
+            for record in listed if isinstance(listed, list) else ():
+                self._count_named()
+                self._note(record)
 
     def take(self, agent: Agent, remote: str, *, everything: bool) -> None:
         """Fetch the evidence that was noted from the run directory `remote`, and with `everything` the rest."""
@@ -139,6 +135,14 @@ class Downloader:
         admitted = [file for file in wanted if self._admit(file)]
         if admitted:
             self._receive(agent, remote, admitted)
+
+    def _count_named(self) -> None:
+        self._named += 1
+        if self._named > self._most_named:
+            names = f"names more than {self._most_named} files"
+            raise IntegrityError(
+                f"the journal of {self._directory.name} {names}: raise max_files in the inventory if that is right"
+            )
 
     def _note(self, record: Any) -> None:
         try:

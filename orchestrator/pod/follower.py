@@ -110,7 +110,7 @@ class Follower:
         """Note and show the events of whole journal lines, one at a time; whether the run's end is among them."""
         has_ended = False
         for event in _events(lines):
-            downloader.note(event)
+            downloader.note([event])
             show(event)
             has_ended |= event["event"] == "run_ended"
         return has_ended

@@ -277,8 +277,8 @@ class KeptItem(RemovedItem):
 
 
 class Pruned(TypedDict):
-    """What `prune` removed, or would, and kept, of each the first 5000; what the workdir takes before and after, and what
-    the disk has free now.
+    """What `prune` removed, or would, and kept, of each the first 5000; what the workdir takes before and after, and
+    what the disk has free now.
     """
 
     dry_run: bool

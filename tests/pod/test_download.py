@@ -49,7 +49,7 @@ def pull(tmp_path: Path) -> Pull:
         answer: bytes, records: list[Any], expected: Collection[str] = (), quota: Quota = UNLIMITED, run: str = "run"
     ) -> Downloader:
         downloader = Downloader(tmp_path / run, expected, quota)
-        downloader.note({"event": "stage_ended", "files": records})
+        downloader.note([{"event": "stage_ended", "files": records}])
         downloader.take(cast(Agent, HostilePod(answer)), "/remote", everything=True)
         return downloader
 
@@ -237,7 +237,7 @@ def test_a_large_file_goes_on_where_a_connection_broke(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     content = os.urandom(500_000)
     downloader = Downloader(tmp_path / "run")
-    downloader.note({"event": "stage_ended", "files": [file("artifacts/a", content)]})
+    downloader.note([{"event": "stage_ended", "files": [file("artifacts/a", content)]}])
     pod = Cut(content, 200_000)
     downloader.take(cast(Agent, pod), "/remote", everything=True)
     assert pod.begun == [0, 200_000, 400_000]
@@ -251,7 +251,7 @@ def test_a_laptop_that_was_killed_amid_a_large_file_goes_on_with_it(tmp_path: Pa
     record = {"event": "stage_ended", "files": [file("artifacts/a", content)]}
     for most, begun, spoiled in ((60_000, [0], False), (60_000, [60_000], True), (500_000, [120_000, 0], False)):
         downloader, pod = Downloader(tmp_path / "run"), Cut(content, most)
-        downloader.note(record)
+        downloader.note([record])
         with suppress(ContactLost):
             downloader.take(cast(Agent, pod), "/remote", everything=True)
         assert pod.begun == begun
@@ -266,4 +266,4 @@ def test_more_files_than_can_be_held_are_not_taken_in(tmp_path: Path) -> None:
     many = {"event": "stage_files", "files": [file(f"artifacts/{n}") for n in range(1000)]}
     with pytest.raises(IntegrityError, match="names more than 40000 files: raise max_files"):
         for _ in range(41):
-            downloader.note(many)
+            downloader.note([many])
