@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.errors import CommandTimeout, ContactLost, Interrupted, NsaPodError, Unreachable
+from orchestrator.errors import CommandTimeout, ContactLost, GaveUp, Interrupted, NsaPodError, Unreachable
 from orchestrator.pod import retry
 from orchestrator.pod.client import Agent
 from orchestrator.pod.retry import GIVE_UP_S, Retry
@@ -98,3 +98,30 @@ def test_an_interrupt_says_what_goes_on(clock: Clock) -> None:
     """Also while nobody answers, and during a launch, which may have arrived."""
     with pytest.raises(Interrupted, match="the run goes on: nsa-pod fetch"):
         made().until_done(failing(KeyboardInterrupt()))
+
+
+def test_a_part_that_comes_further_each_time_is_never_given_up(clock: Clock) -> None:
+    retry, reached = made(), iter(range(1, 200))
+
+    def further(_: Agent) -> str:
+        amount = next(reached)
+        retry.reached("tree", amount)
+        clock.now += 100
+        if amount == 150:
+            return "done"
+        raise ContactLost("the connection broke")
+
+    assert retry.until_done(further) == "done"
+    assert clock.now > GIVE_UP_S * 10
+
+
+def test_one_that_is_where_it_was_is_given_up(clock: Clock) -> None:
+    retry = made()
+
+    def again(_: Agent) -> None:
+        retry.reached("tree", 7)
+        clock.now += 100
+        raise ContactLost("the connection broke")
+
+    with pytest.raises(GaveUp, match="no progress for 900 s"):
+        retry.until_done(again)
