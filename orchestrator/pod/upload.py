@@ -25,6 +25,9 @@ os.makedirs(os.path.dirname(name), mode=0o700, exist_ok=True)
 fd = os.open(part, os.O_RDWR | os.O_CREAT, 0o600)
 fcntl.flock(fd, fcntl.LOCK_EX)
 there = os.lseek(fd, 0, os.SEEK_END)
+def drop():  # unless whoever was waited for has
+    if os.path.exists(part):
+        os.unlink(part)
 try:
     fcntl.fcntl(0, 1031, 1 << 20)  # F_SETPIPE_SZ: what is in the pipe when the connection breaks still comes
 except OSError:
@@ -43,14 +46,14 @@ try:
         content = zlib.decompress(os.read(fd, size))
         if hashlib.sha256(content).hexdigest() != digest:
             sys.exit("another content arrived than was sent")
-        with open(f"{part}.whole", "wb") as whole:
+        with open(f"{part}.{os.getpid()}", "wb") as whole:
             os.fchmod(whole.fileno(), 0o600)
             whole.write(content)
-        os.replace(f"{part}.whole", name)
-        os.unlink(part)
+        os.replace(whole.name, name)
+        drop()
         print(there, flush=True)
 except BaseException:
-    os.unlink(part)
+    drop()
     raise
 """
 _LONGEST_LINE = 1 << 10

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def _slowly(say: Say) -> None:
 def _journal(*events: dict[str, Any], repeat: int = 1) -> Iterator[bytes]:
     """Lines whose chain is whole; the last event `repeat` times."""
     prev, number = "0" * 64, 0
-    for event in (*events[:-1], *([events[-1]] * repeat)):
+    for event in chain(events[:-1], islice(cycle(events[-1:]), repeat)):
         record = {"seq": number, "t": 1.0, "wall": "2026-01-01T00:00:00.000Z", **event, "prev": prev}
         line = json.dumps(record, separators=(",", ":")).encode()
         prev, number = sha256(line).hexdigest(), number + 1

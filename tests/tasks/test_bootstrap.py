@@ -187,8 +187,7 @@ def test_a_wheelhouse_that_arrived_in_part_is_not_used_offline(
 
 
 def _cut_off(self: Folder, blobs: Sequence[str], out: Writer, skip: int = 0) -> None:
-    [size] = self.sizes(blobs)
-    out.write(f"{blobs[0]} blob {size}\nPK".encode())
+    out.write(f"{blobs[0]} blob {self.sizes(blobs)[0]}\nPK".encode())
     raise Unreachable("the connection is gone")
 
 

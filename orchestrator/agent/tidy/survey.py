@@ -31,7 +31,7 @@ _NAMED = re.compile(r"(?:envs|layers|python)/[^/\s]+")
 _CACHE = re.compile(r"[0-9a-f]{16}")
 _WORKSPACE = ("tree", "venv", "injected", "builds")
 _TOPS = ("trees", "layers", "wheelhouses", "tools/carried", "incoming")
-_PARTS = re.compile(r"(agent-[0-9a-f]+\.pyz|doctor-[0-9a-f]+)\.\d+(\.part(\.whole)?)?")
+_PARTS = re.compile(r"(agent-[0-9a-f]+\.pyz|doctor-[0-9a-f]+)\.\d+(\.part(\.\d+)?)?")
 _BEGINNING = 1 << 20  # of a journal, which may be large
 
 
