@@ -20,6 +20,7 @@ _GRACE_S = 8.0
 _POLL_S = 0.5
 _SEND_POLL_S = 0.01
 _BUFFER = 1 << 16
+_PORTION = 1 << 20
 
 
 @dataclass
@@ -200,6 +201,9 @@ class Feed:
             left = deadline - time.monotonic()
             self.dialogue._hear(max(0.0, min(left, _POLL_S)))
             if left <= 0:
+                break
+        while self.answer.out and len(self.answer.out) < _PORTION and self.answer.end is None:
+            if not self.dialogue._hear(0.0):  # what is there already comes along
                 break
         data = bytes(self.answer.out[:most])
         del self.answer.out[:most]

@@ -41,7 +41,7 @@ class Follower:
     quota: Quota
     state_of: Callable[[Agent], RunState]
     wait: bool = True
-    _half_since: float = field(default=0.0, init=False)
+    _half_since: float | None = field(default=None, init=False)
 
     def follow(self, agent: Agent | None = None) -> Seen:
         """Bring home all there is and, with `wait`, what comes until the run ends or its agent is found dead.
@@ -91,9 +91,9 @@ class Follower:
             if not fresh or time.monotonic() - taken > _PORTION_S:
                 downloader.take(agent, tail.run_directory, everything=not fresh)
                 taken = time.monotonic()
-            advance()
             self.progress.tick()
             if fresh:
+                advance()
                 asked = time.monotonic()
                 continue
             if state != "running":  # nothing came after the agent was found dead
@@ -103,6 +103,7 @@ class Follower:
             if self.wait and tail.goes_on and time.monotonic() - asked < _ASK_S:
                 continue
             state, asked = self.state_of(agent), time.monotonic()
+            advance()
             if state == "running" and not self.wait:
                 return state
 
@@ -124,6 +125,8 @@ class Follower:
         if len(chunk) >= _CHUNK_BYTES and not whole:
             raise IntegrityError(f"the journal of {self.run.path.name} has a line of {_CHUNK_BYTES} bytes or more")
         if not chunk or whole:
+            self._half_since = None
+        elif self._half_since is None:
             self._half_since = time.monotonic()
         elif time.monotonic() - self._half_since > _HALF_LINE_S:
             raise IntegrityError(f"the journal of {self.run.path.name} has half a line for {_HALF_LINE_S:.0f} s")

@@ -265,7 +265,7 @@ class Laptop:
         inventory, home = self.folder / "hostile.yaml", self.folder / f"home-{time.monotonic_ns()}"
         inventory.write_text(json.dumps({"pods": {"p": entry}}))
         kept = ["--artifacts", str(home / "artifacts")]
-        more = [*kept, "--no-wait", self._run_id] if verb == "fetch" else kept
+        more = [*kept, self._run_id] if verb == "fetch" else kept
         program = [sys.executable, "-m", "orchestrator", verb, "--pod", "p", "--inventory", str(inventory), *more]
         environment = self.project.environment(PYTHONPATH=str(ROOT), NSA_POD_HOME=str(home))
         began = time.monotonic()
