@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping
 
 from orchestrator.agent.holds import Hold
+from orchestrator.agent.host import umask
 from orchestrator.shared.answers import READY
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
@@ -30,6 +31,7 @@ def main(argv: List[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         print(f"usage: agent <{'|'.join(COMMANDS)}> ...", file=sys.stderr)
         return 2
+    umask.take_away()
     with contextlib.suppress(OSError):
         os.utime(sys.argv[0])  # an agent that nobody asks anything any more is removed
     try:

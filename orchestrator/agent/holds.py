@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Set
 
 from orchestrator.shared.files import write_atomically
-from orchestrator.shared.locks import take
+from orchestrator.shared.locks import opened, take
 
 LASTS_S = 1800.0
 """Twice as long as a laptop goes on trying to reach a pod that it has lost."""
@@ -81,7 +81,7 @@ def _open(workdir: Path) -> int:
     """The gate; the workdir itself stands in for it where not even an empty file can be made."""
     workdir.mkdir(parents=True, exist_ok=True)
     try:
-        return os.open(workdir / "gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return opened(workdir / "gate")
     except OSError:
         return os.open(workdir, os.O_RDONLY | os.O_CLOEXEC)
 

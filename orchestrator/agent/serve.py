@@ -206,8 +206,8 @@ class _Server:
             outputs = [fd for command in self._commands.values() for fd in command.outputs.values()]
             for fd in (self._come, self._go, self._bell, self._rope, *outputs):
                 os.close(fd)
-            if argv[1:3] == ["-I", sys.argv[0]] and not self._outliving(argv[3:]):
-                code = _answer(self._main, argv[3:])
+            if argv[1:3] == ["-I", "-c"] and argv[4:5] == [sys.argv[0]] and not self._outliving(argv[6:]):
+                code = _answer(self._main, argv[6:])  # python -I -c CHECK AGENT SHA256 COMMAND...
             else:
                 code = _run(argv)
         finally:

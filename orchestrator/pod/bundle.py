@@ -16,7 +16,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that zip can say
 
 
 def build() -> tuple[bytes, str]:
-    """The zipapp's bytes and the first 16 digits of their SHA-256, which its file name on the pod carries."""
+    """The zipapp's bytes and their SHA-256, of which its file name on the pod carries the first digits."""
     files = {"__main__.py": _ENTRY.encode(), "orchestrator/__init__.py": b""}
     for path in sources():
         files[f"orchestrator/{path.relative_to(_ROOT).as_posix()}"] = path.read_bytes()
@@ -27,7 +27,7 @@ def build() -> tuple[bytes, str]:
             info.external_attr = 0o644 << 16
             archive.writestr(info, content)
     data = out.getvalue()
-    return data, hashlib.sha256(data).hexdigest()[:16]
+    return data, hashlib.sha256(data).hexdigest()
 
 
 def sources() -> list[Path]:

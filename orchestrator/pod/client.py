@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.resources import files
 from typing import Any, BinaryIO, TypeVar, overload
 
 from orchestrator.config.inventory import Pod
@@ -32,21 +33,26 @@ _AGENT_GONE = re.compile(r"can't open file|No such file or directory: '.*/agent-
 
 _READY = re.compile(rb"\A%s (\d{1,18})\n" % READY.encode())
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
-# Says, a line each: the Python itself (not a shim that takes its time), the workdir, and whether the whole agent is
-# there already; if it is, it is there to be spoken with.
+# Finds the Python itself (not a shim that takes its time) and the workdir, and leaves the rest to `boot`.
 _FIND_AND_SERVE = """\
 absolute() { case $1 in /*) echo "$1";; "~") echo "$HOME";; "~/"*) echo "$HOME/${1#??}";; *) echo "$HOME/$1";; esac; }
-workdir=$(absolute "$1") agent=$2 bytes=$3; shift 3
+workdir=$(absolute "$1") agent=$2 digest=$3 boot=$4; shift 4
 for name do
     case $name in */*) name=$(absolute "$name");; esac
     python=$("$name" -ISc 'import sys; sys.version_info >= (3, 8) and print(sys.executable)' </dev/null 2>/dev/null)
     [ -n "$python" ] && break
 done
-there=
-[ -f "$workdir/$agent" ] && [ "$(wc -c < "$workdir/$agent")" -eq "$bytes" ] && there=there
-printf '%s\\n' "$python" "$workdir" "$there"
-[ -n "$python" ] && [ -n "$there" ] && exec "$python" -I "$workdir/$agent" serve
-exit 0
+case $python:$workdir in /*:/*) exec "$python" -I -c "$boot" "$python" "$workdir" "$agent" "$digest";; esac
+printf '%s\\n' "$python" "$workdir" ''
+"""
+_REFUSED = "refused: "
+# Becomes the agent, if that is the one that was meant: the file, the SHA-256 of its content, what it is to do.
+_CHECKED = """\
+import hashlib, os, sys
+with open(sys.argv[1], "rb") as f:
+    if hashlib.sha256(f.read()).hexdigest() != sys.argv[2]:
+        sys.exit("the agent there is damaged: repeat the command, which brings another")
+os.execv(sys.executable, [sys.executable, "-I", sys.argv[1], *sys.argv[3:]])
 """
 _PLACE_LIMIT_S = 60.0
 _LONGEST_PLACE = 1 << 14
@@ -92,7 +98,7 @@ class Agent:
         holding = ["--hold", self.hold] if self.hold else []
         if self.carried:
             return [self.python, "-I", "-c", _FROM_MEMORY, str(len(self.carried)), *command, *holding]
-        return [self.python, "-I", f"{self.workdir}/{_archive()[0]}", *command, *holding]
+        return [*_start(self.python, self.workdir), *command, *holding]
 
     @overload
     def call(self, shape: type[T], *command: str, input: bytes = ..., timeout: float = ...) -> T: ...
@@ -276,9 +282,9 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
     there is held under `token`. On a disk that is full it works from memory: what can be removed is still found.
     """
     pod = transport.pod
-    name, content = _archive()
+    name, content, digest = _archive()
     names = [pod.python] if pod.python else _PYTHONS
-    channel = transport.converse(["sh", "-c", _FIND_AND_SERVE, "sh", pod.workdir, name, str(len(content)), *names])
+    channel = transport.converse(["sh", "-c", _FIND_AND_SERVE, "sh", pod.workdir, name, digest, _boot(), *names])
     dialogue = None
     try:
         python, workdir, there, begun = _place(channel, pod)
@@ -287,6 +293,11 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
         if not workdir.startswith("/"):
             raise PodError(f"pod {pod.name!r} has no directory {pod.workdir}")
         hold = f"{workdir}/holds/{token}" if token else ""
+        if there.startswith(_REFUSED):
+            raise PodError(
+                f"pod {pod.name!r}: {plain(there[len(_REFUSED) :], 500)}: give that folder to this user alone (chown, "
+                "chmod go-w), or set another `workdir`"
+            )
         if there:
             dialogue = Dialogue(channel, begun)
         else:
@@ -296,12 +307,12 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
     finally:
         if dialogue is None:
             channel.close()
-    served = Served(transport, [python, "-I", f"{workdir}/{name}", "serve"], dialogue)
+    served = Served(transport, [*_start(python, workdir), "serve"], dialogue)
     return Agent(served, python, workdir, hold)
 
 
-def _place(channel: Channel, pod: Pod) -> tuple[str, str, bool, bytes]:
-    """Python, workdir, whether the agent is there; and what came after the lines that say so."""
+def _place(channel: Channel, pod: Pod) -> tuple[str, str, str, bytes]:
+    """Python, workdir, what `boot` says of the agent; and what came after the lines that say so."""
     told, deadline = b"", time.monotonic() + _PLACE_LIMIT_S
     while told.count(b"\n") < 3:
         data = channel.receive(max(0.0, deadline - time.monotonic()))
@@ -310,10 +321,22 @@ def _place(channel: Channel, pod: Pod) -> tuple[str, str, bool, bytes]:
             raise PodError(f"pod {pod.name!r} does not say where its Python is: {plain(why)}")
         told += data
     python, workdir, there, begun = told.split(b"\n", 3)
-    return python.decode(errors="replace"), workdir.decode(errors="replace"), there == b"there", begun
+    return python.decode(errors="replace"), workdir.decode(errors="replace"), there.decode(errors="replace"), begun
 
 
 @cache
-def _archive() -> tuple[str, bytes]:
+def _boot() -> str:
+    return (files(__package__) / "boot.py").read_text(encoding="utf-8")
+
+
+@cache
+def _archive() -> tuple[str, bytes, str]:
+    """The agent's file name, its content, and the SHA-256 of that."""
     content, digest = bundle.build()
-    return f"agent-{digest}.pyz", content
+    return f"agent-{digest[:16]}.pyz", content, digest
+
+
+def _start(python: str, workdir: str) -> list[str]:
+    """What starts the agent that lies in the workdir, its arguments to follow; see `serve`, which knows it again."""
+    name, _, digest = _archive()
+    return [python, "-I", "-c", _CHECKED, f"{workdir}/{name}", digest]

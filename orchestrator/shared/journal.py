@@ -37,7 +37,7 @@ class Journal:
         self._path = path
         self._clean = clean
         new = os.O_CREAT | os.O_EXCL if past is None else 0
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | new, 0o644)
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | new, 0o600)
         self._reserve = path.with_name(path.name + ".reserve")
         events = read(past or b"")
         self._start = time.monotonic() - (events[-1]["t"] if events else 0.0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 _PAUSE_S = 0.02
 A_MOMENT_S = 0.1
@@ -21,11 +23,33 @@ def locked(path: Path, patience: Optional[float] = None, *, shared: bool = False
     wait for ever). A `shared` lock keeps out only those who want it alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = opened(path)
     try:
         yield take(fd, patience, shared=shared)
     finally:
         os.close(fd)
+
+
+def opened(path: Path) -> int:
+    """The file of a lock, made if need be. OSError where something else than a file is in its place."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is no file, and a lock was expected", str(path))
+    return fd
+
+
+def strangers(fd: int) -> List[int]:
+    """Processes of other users that hold the lock of this open file, where /proc tells (its manual, "locks")."""
+    found, inode = [], os.fstat(fd).st_ino
+    with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as table:
+        for line in table:
+            words = line.split()  # number, FLOCK, ADVISORY, WRITE, pid, major:minor:inode, first, last
+            if len(words) == 8 and words[1] == "FLOCK" and int(words[5].rpartition(":")[2]) == inode:
+                with contextlib.suppress(OSError):
+                    if os.stat(f"/proc/{words[4]}").st_uid != os.getuid():
+                        found.append(int(words[4]))
+    return found
 
 
 def take(fd: int, patience: Optional[float] = None, *, shared: bool = False) -> bool:

@@ -125,8 +125,7 @@ def copy_file(source: str, target: str) -> tuple[str, str]:
             digest.update(piece)
             if not is_shared:
                 dst.write(piece)
-        if is_executable:
-            os.fchmod(dst.fileno(), 0o755)
+        os.fchmod(dst.fileno(), 0o755 if is_executable else 0o644)  # as a clone has them
     return ("100755" if is_executable else "100644"), digest.hexdigest()
 
 

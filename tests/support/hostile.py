@@ -189,9 +189,11 @@ def main(name: str, real: str, arguments: list[str]) -> None:
     case = CASES[name]
     if arguments[0].startswith("-IS"):
         print(os.path.abspath(sys.argv[0]))
-    elif arguments[:2] == ["-I", "-c"] or arguments[2] not in ("serve", "send"):
+        return
+    asked = [*arguments, "", "", "", "", "", ""][5 if arguments[:2] == ["-I", "-c"] else 2]
+    if asked not in ("serve", "send"):
         os.execv(real, [real, *arguments])
-    elif arguments[2] == "send":
+    elif asked == "send":
         assert case.bulk
         case.bulk()
     else:

@@ -11,10 +11,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from orchestrator.agent.host import umask
 from orchestrator.agent.host.processes import ending_with_parent, send_to_group
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.redaction import NOTHING, Redactor
@@ -101,6 +102,17 @@ def run(
     return output
 
 
+def _as_tool() -> Callable[[], None]:
+    """What a build's program does before its exec: what it installs has the modes that the user has it have."""
+    end_with_builder = ending_with_parent()
+
+    def prepare() -> None:
+        end_with_builder()
+        umask.give_back()
+
+    return prepare
+
+
 def _watch(
     command: Sequence[str],
     variables: Mapping[str, str],
@@ -119,7 +131,7 @@ def _watch(
             stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
             env={name: value for name, value in variables.items() if name not in _DISTURBING},
             cwd="/",  # a package that lies in some working directory must not be found
-            preexec_fn=ending_with_parent(),  # or it would go on writing where its builder's successor removes
+            preexec_fn=_as_tool(),  # or it would go on writing where its builder's successor removes
             start_new_session=True,
         )
     except OSError as e:

@@ -84,7 +84,7 @@ def _own_file() -> int:
     folder = guards.installed().config.one("sessions")
     os.makedirs(folder, exist_ok=True)
     name = f"{time.time_ns()}-{os.urandom(4).hex()}.jsonl"
-    return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

@@ -61,7 +61,7 @@ class Notes:
         self._open()
 
     def _open(self) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._fd = moved_up(fd)
         self._file = fstat(self._fd).st_ino
 

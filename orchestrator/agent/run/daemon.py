@@ -110,6 +110,6 @@ def _run_reporting(run_dir: Path, report: int, secrets: Values, resumed_by: str 
 
 def _redirect(log: Path) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((nothing, 0), (out, 1), (out, 2)):
         os.dup2(source, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agent.host import machine, processes
-from orchestrator.shared.locks import A_MOMENT_S, take
+from orchestrator.shared.locks import A_MOMENT_S, opened, strangers, take
 
 _SWEPT_S = 15.0  # a killed agent's lock is free when the reaper has ended what the run had left
 _POLL_S = 0.2
@@ -31,8 +32,8 @@ class Lock:
     """
 
     def __init__(self, workdir: Path, holder: dict[str, Any]) -> None:
-        self._fd = os.open(_path(workdir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not self._take():
+        self._fd = opened(_path(workdir))
+        if not self._take() and not self._take_from_strangers(workdir):
             found = _read(self._fd)
             os.close(self._fd)
             raise Busy(found)
@@ -49,16 +50,28 @@ class Lock:
     def _take(self) -> bool:
         return take(self._fd, A_MOMENT_S) or (_is_dead(_read(self._fd)) and take(self._fd, _SWEPT_S))
 
+    def _take_from_strangers(self, workdir: Path) -> bool:
+        """Whether another user has the lock, and now has it of a file that is none of the pod's any more: the workdir
+        is this user's alone, so it was opened before that was so.
+        """
+        if not strangers(self._fd):
+            return False
+        os.close(self._fd)
+        with contextlib.suppress(FileNotFoundError):
+            _path(workdir).unlink()
+        self._fd = opened(_path(workdir))
+        return self._take()
+
 
 def holder(workdir: Path) -> dict[str, Any] | None:
     """What the lock's holder wrote into it, and whether it is "dead", which frees the lock in a moment; None if nobody
     holds it."""
     try:
-        fd = os.open(_path(workdir), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(_path(workdir), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     try:
-        if take(fd, 0.0, shared=True):
+        if take(fd, 0.0, shared=True) or strangers(fd):
             return None
         found = _read(fd)
         return {**found, "dead": _is_dead(found)}

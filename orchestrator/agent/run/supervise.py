@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from orchestrator.agent.host import processes
+from orchestrator.agent.host import processes, umask
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import memory_of
 from orchestrator.agent.run.logs import EventFile, Log
@@ -330,6 +330,7 @@ def _as_stage() -> Callable[[], None]:
 
     def prepare() -> None:
         end_with_agent()
+        umask.give_back()
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         try:
             with open("/proc/self/oom_score_adj", "w") as f:

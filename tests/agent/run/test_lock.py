@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.run.lock import Lock, holder
 from tests.support import ROOT, proc
 from tests.support.agent_pod import Pod, said
 from tests.support.gated_run import clone, commit, events, finish, validate, wait_until_waiting
@@ -165,3 +166,36 @@ def test_on_a_terminal_it_is_offered_to_follow_the_same_run(project: Project, ot
     assert "follow that run?" in stderr and outcome.exit_code == 0
     assert (outcome.json["run_id"], outcome.json["plan_from"]) == (run_id, "pod")
     assert "follow that run?" not in stdout
+
+
+STRANGER = """
+import fcntl, os, sys, time
+f = open(sys.argv[1], "a")
+os.setuid(12345)
+fcntl.flock(f, fcntl.LOCK_EX)
+print("holds", flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_stranger_with_the_lock_blocks_nobody(pod: Pod) -> None:
+    """As one who had opened the file while the workdir was still open to all."""
+    lock = pod.workdir / "lock"
+    stranger = subprocess.Popen([sys.executable, "-c", STRANGER, str(lock)], stdout=subprocess.PIPE)
+    try:
+        assert stranger.stdout is not None and stranger.stdout.readline() == b"holds\n"
+        assert pod.ask("holder", str(pod.workdir)) == {"holder": None}
+        run = pod.launch({}, [said("says", ["true"])])
+        run.wait()
+        assert (pod.workdir / "lock").read_text() == ""
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_what_is_no_file_in_the_locks_place_is_a_sentence_and_no_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(OSError, match="a lock was expected"):
+        Lock(tmp_path, {})
+    assert holder(tmp_path) is None
