@@ -41,11 +41,11 @@ from orchestrator.shared.plan import (
 )
 from orchestrator.shared.plan import Stage as PlannedStage
 from orchestrator.shared.redaction import Redactor
+from orchestrator.shared.run_ids import STAMP, is_ahead, launched_at
 from orchestrator.shared.text import with_commit
 from orchestrator.verdict.expect import wrong as wrong_expectations
 
 # How a run id begins.
-_STAMP, _STAMP_LENGTH = "%Y%m%d-%H%M%S", 15
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         command=work.command,
     )
     _refuse_exposed(plan, variables.values())
-    plan["run_id"] = f"{moment.strftime(_STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"
+    plan["run_id"] = f"{moment.strftime(STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"
     return plan
 
 
@@ -175,22 +175,11 @@ def environment_record(plan: Plan) -> EnvironmentRecord:
     return {**plan["environment"], **plan["facts"], "cost_per_hour": plan["cost_per_hour"]}
 
 
-def launched_at(run_id: str) -> datetime | None:
-    """The moment that a run id begins with; None for what is no run id."""
-    try:
-        return datetime.strptime(run_id[:_STAMP_LENGTH], _STAMP).replace(tzinfo=timezone.utc)
-    except ValueError:
-        return None
-
-
 def _moment(after: str | None) -> datetime:
     """Now; where this clock was put back, the second after that of the run `after`: ids keep the order of launches."""
     now = datetime.now(timezone.utc)
     newest = launched_at(after or "")
-    try:
-        return max(now, newest + timedelta(seconds=1)) if newest else now
-    except OverflowError:
-        return now
+    return max(now, newest + timedelta(seconds=1)) if newest and not is_ahead(after or "") else now
 
 
 def variables_of(runbook: Runbook, pod: Pod, environ: Mapping[str, str] = os.environ) -> dict[str, Variables]:

@@ -14,6 +14,7 @@ from orchestrator.plan.limits import History, StageKey
 from orchestrator.plan.plan import read_plan
 from orchestrator.results import Result, read_events
 from orchestrator.shared.events import Event
+from orchestrator.shared.run_ids import order
 from orchestrator.store import launches
 from orchestrator.store.run_directory import kept, open_directory
 from orchestrator.text import number
@@ -43,7 +44,7 @@ def _directories(pod: Pod, artifacts: Path, repo: Path) -> list[Path]:
     ours = (launch for launch in launches.launches(pod) if launch.repo == str(repo))
     launched = (open_directory(Path(launch.directory), repo).path for launch in ours)
     here = (run.path for run in kept(artifacts, repo))
-    return sorted({*launched, *here}, key=lambda path: path.name, reverse=True)
+    return sorted({*launched, *here}, key=lambda path: order(path.name), reverse=True)
 
 
 def _durations(directory: Path, pod: str) -> Iterator[tuple[StageKey, float]]:

@@ -10,6 +10,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.files import write_atomically
 from orchestrator.home import home
+from orchestrator.shared.run_ids import order
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def file_of(run_id: str) -> Path:
 
 
 def _run_ids() -> list[str]:
-    return sorted((path.stem for path in (home() / "runs").glob("*.json")), reverse=True)
+    return sorted((path.stem for path in (home() / "runs").glob("*.json")), key=order, reverse=True)
 
 
 def _read(run_id: str) -> Launch | None:

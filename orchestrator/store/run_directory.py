@@ -19,6 +19,7 @@ from orchestrator.results import PlanSource, Result, Seen, judge
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import walk
 from orchestrator.shared.plan import Plan, is_command, plan_hash
+from orchestrator.shared.run_ids import order
 from orchestrator.shared.stage_record import File
 from orchestrator.store.launches import launch_of
 from orchestrator.text import count
@@ -196,7 +197,7 @@ def kept(artifacts: Path, repo: Path) -> list[RunDirectory]:
     plans = runner.glob("*/*/plan.json") if os.path.isdir(runner) else ()  # also for what cannot be a path
     # The short commit and `latest` are links to directories that are found under their own names.
     found = [p.parent for p in plans if not p.parent.is_symlink() and not p.parent.parent.is_symlink()]
-    return [open_directory(path, repo) for path in sorted(found, key=lambda path: path.name, reverse=True)]
+    return [open_directory(path, repo) for path in sorted(found, key=lambda path: order(path.name), reverse=True)]
 
 
 def _point(link: Path, target: str) -> None:

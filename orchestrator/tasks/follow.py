@@ -18,6 +18,7 @@ from orchestrator.pod.session import PodSession
 from orchestrator.results import Result
 from orchestrator.shared.answers import RunSummary
 from orchestrator.shared.plan import Plan
+from orchestrator.shared.run_ids import order
 from orchestrator.store import launches
 from orchestrator.store.run_directory import RunDirectory, create, open_directory
 from orchestrator.text import count
@@ -77,7 +78,7 @@ def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:
     if not wanted:
         of = f"commit {commit[:7]}" if commit else f"a commit of {repo.root}"
         raise PodError(f"pod {agent.pod.name!r} has no run of {of}")
-    newest = max(wanted)  # run ids begin with their time
+    newest = max(wanted, key=order)
     _refuse_unreadable(newest, {run["run_id"] for run in known})
     return newest
 
@@ -108,7 +109,7 @@ def _refuse_older(pod: Pod, known: Set[str], repo: Repository, commit: str | Non
 
 def _refuse_unreadable(newest: str, known: Set[str]) -> None:
     """A damaged record may be of a launch that came after `newest` and failed."""
-    later = [run_id for run_id in launches.damaged() if run_id > newest and run_id not in known]
+    later = [run_id for run_id in launches.damaged() if order(run_id) > order(newest) and run_id not in known]
     if later:
         raise InputError(
             f"{launches.file_of(later[0])} is damaged: expected the record of a launch, which may be newer than run "

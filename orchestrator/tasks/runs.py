@@ -12,10 +12,10 @@ from typing import Any, TypedDict
 
 from orchestrator.errors import InputError
 from orchestrator.plan.limits import duration
-from orchestrator.plan.plan import launched_at
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import RunState, RunSummary
 from orchestrator.shared.plan import is_command
+from orchestrator.shared.run_ids import launched_at, order
 from orchestrator.store.run_directory import RunDirectory, kept
 from orchestrator.text import number, plain
 from orchestrator.verdict.status import Verdict
@@ -84,7 +84,7 @@ def on_pod(session: PodSession, artifacts: Path, repo: Path, wanted: Filter) -> 
     for run in told["runs"]:
         there = _told(run, session.pod.name)
         found[run["run_id"]] = {**there, **found.get(run["run_id"], there), "state": run["state"]}
-    return sorted(filter(wanted.wants, found.values()), key=lambda run: run["run_id"], reverse=True)
+    return sorted(filter(wanted.wants, found.values()), key=lambda run: order(run["run_id"]), reverse=True)
 
 
 def kept_here(artifacts: Path, repo: Path, wanted: Filter = Filter()) -> list[Run]:

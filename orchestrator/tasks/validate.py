@@ -19,6 +19,7 @@ from orchestrator.pod.sync import sync
 from orchestrator.results import Result
 from orchestrator.shared.answers import Holder
 from orchestrator.shared.plan import Changed, Environment, Machine, Plan
+from orchestrator.shared.run_ids import order
 from orchestrator.store import launches, machines, trusted
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks.follow import Choice, bring_home, directory, plan_on_pod
@@ -126,7 +127,9 @@ def _prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress
     work = request.work
     if work.limit:
         work = dataclasses.replace(work, limit=after(work.limit, time.monotonic() - arrived))
-    newest = max([str(facts.raw.get("newest_run") or ""), *(launch.run_id for launch in launches.launches())])
+    # Of this pod alone: a wrong clock that dated a run there dates none anywhere else.
+    known = (launch.run_id for launch in launches.launches(request.pod))
+    newest = max([str(facts.raw.get("newest_run") or ""), *known], key=order)
     return make_plan(work, Place(environment, have, machine, agent.workdir), newest)
 
 

@@ -13,6 +13,7 @@ from orchestrator.agent.run import lock
 from orchestrator.shared import journal
 from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure
+from orchestrator.shared.run_ids import order
 
 _PIECE = 64 << 10
 _MOST_TOLD = 1000
@@ -54,7 +55,9 @@ def list_runs(workdir: Path, begin: str = "") -> tuple[list[dict[str, Any]], int
     says of it; and how many more there are, which are not looked at.
     """
     found = []
-    known = sorted((d for d in _run_dirs(workdir) if d.name.startswith(begin)), key=lambda d: d.name, reverse=True)
+    known = sorted(
+        (d for d in _run_dirs(workdir) if d.name.startswith(begin)), key=lambda d: order(d.name), reverse=True
+    )
     for run_dir in known[:_MOST_TOLD]:
         try:
             found.append({**state_of(run_dir), **_summary(run_dir)})
@@ -65,7 +68,7 @@ def list_runs(workdir: Path, begin: str = "") -> tuple[list[dict[str, Any]], int
 
 def newest(workdir: Path) -> str | None:
     """The run id of the last launch, by the time in it; None without one."""
-    return max((d.name for d in _run_dirs(workdir) if _RUN_ID.fullmatch(d.name)), default=None)
+    return max((d.name for d in _run_dirs(workdir) if _RUN_ID.fullmatch(d.name)), key=order, default=None)
 
 
 def _run_dirs(workdir: Path) -> Iterator[Path]:
