@@ -190,7 +190,7 @@ def main(name: str, real: str, arguments: list[str]) -> None:
     if arguments[0].startswith("-IS"):
         print(os.path.abspath(sys.argv[0]))
         return
-    asked = [*arguments, "", "", "", "", "", ""][5 if arguments[:2] == ["-I", "-c"] else 2]
+    asked = _command(arguments)
     if asked not in ("serve", "send"):
         os.execv(real, [real, *arguments])
     elif asked == "send":
@@ -198,6 +198,12 @@ def main(name: str, real: str, arguments: list[str]) -> None:
         case.bulk()
     else:
         _serve(case, real)
+
+
+def _command(arguments: list[str]) -> str:
+    """The agent's command, of `-I AGENT COMMAND` or `-I -c CHECK AGENT SHA256 COMMAND`; else empty."""
+    at = 5 if arguments[1:2] == ["-c"] else 2
+    return arguments[at] if arguments[:1] == ["-I"] and len(arguments) > at else ""
 
 
 def _serve(case: Case, real: str) -> None:
@@ -215,7 +221,7 @@ def _answer(case: Case, number: int, argv: list[str], given: bytes, real: str) -
         while rest:
             rest = rest[os.write(1, rest) :]
 
-    command = argv[3] if argv[0] == os.path.abspath(sys.argv[0]) else argv[0]
+    command = _command(argv[1:]) if argv[0] == os.path.abspath(sys.argv[0]) else argv[0]
     if command == case.asked and case.answer:
         _asked_for[:] = argv
         case.answer(say)
@@ -228,6 +234,18 @@ def _answer(case: Case, number: int, argv: list[str], given: bytes, real: str) -
 
 
 # the laptop
+
+
+# What the kernel tells a parent of a child's largest memory counts that of the parent itself, which it was forked from.
+_MEASURED = """
+import runpy, sys
+peak = sys.argv.pop(1)
+try:
+    runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)
+finally:
+    with open("/proc/self/status") as status, open(peak, "w") as f:
+        f.write(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
 
 
 @dataclass(frozen=True)
@@ -268,18 +286,29 @@ class Laptop:
         inventory.write_text(json.dumps({"pods": {"p": entry}}))
         kept = ["--artifacts", str(home / "artifacts")]
         more = [*kept, self._run_id] if verb == "fetch" else kept
-        program = [sys.executable, "-m", "orchestrator", verb, "--pod", "p", "--inventory", str(inventory), *more]
+        program = [
+            sys.executable,
+            "-c",
+            _MEASURED,
+            str(self.folder / "peak"),
+            verb,
+            "--pod",
+            "p",
+            "--inventory",
+            str(inventory),
+            *more,
+        ]
         environment = self.project.environment(PYTHONPATH=str(ROOT), NSA_POD_HOME=str(home))
         began = time.monotonic()
         with (self.folder / "said").open("w+b") as said:
             process = subprocess.Popen(
                 program, cwd=self.project.root, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said
             )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            process.wait()
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines()
-        return Ended(process.returncode, time.monotonic() - began, usage.ru_maxrss / 1024, lines[-1] if lines else "")
+        peak = int((self.folder / "peak").read_text()) / 1024
+        return Ended(process.returncode, time.monotonic() - began, peak, lines[-1] if lines else "")
 
 
 # servers that are none

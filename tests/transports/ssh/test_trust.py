@@ -67,7 +67,7 @@ def test_a_changed_key_is_refused_by_all_three(own_sshd: Sshd, by_binary: Binary
         assert "HOST IDENTIFICATION HAS CHANGED" in by_binary(transport, "ssh", "loop", "true").stderr
         assert by_binary(transport, "rsync", __file__, "loop:x").returncode != 0
         with pytest.raises(HostKeyError):
-            transport.push_tree(tmp_path, "/nowhere")
+            transport.supply(["true"], lambda line, stdin: None)
     with pytest.raises(HostKeyError, match="changed") as refused:
         connect(own_sshd, Trust(ask=lambda question: True))
     assert str(old) in str(refused.value) and own_sshd.fingerprint in str(refused.value)
