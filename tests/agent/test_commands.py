@@ -65,12 +65,12 @@ def test_send(pod: Pod) -> None:
     os.mkfifo(run.path / "artifacts" / "pipe")
     (run.path / "artifacts" / "empty").touch()
     names = ["stages/s/stdout", "artifacts/empty", "artifacts/out", "../../lock", "gone", "artifacts/pipe", "a\0b"]
-    asked = [[name, 6] for name in names] + [["artifacts/empty", 0], ["artifacts/s.txt", 6]]
+    asked = [[name, 6, 0] for name in names] + [["artifacts/empty", 0, 0], ["artifacts/s.txt", 6, 2]]
     sent = pod.call("send", str(run.path), input=json.dumps(asked).encode()).stdout
     assert sent == (
         b"+\nhello\n-has 0 bytes now, 6 were recorded\n-is a symbolic link or below one\n"
         b"-would lie outside its directory\n-is missing\n-is not a regular file\n-would lie outside its directory\n"
-        b"+\n+\nhello\n"
+        b"+\n+\nllo\n"
     )
 
 
@@ -81,7 +81,7 @@ def test_runs(pod: Pod) -> None:
     listed = {r["run_id"]: r for r in pod.ask("runs", str(pod.workdir))["runs"]}
     assert listed[older.run_id]["state"] == "ended" and listed[older.run_id]["runbook"] == "tiny"
     assert listed["rubbish"]["state"] == "lost" and listed["rubbish"]["commit"] is None
-    assert pod.ask("runs", str(pod.workdir / "nothing")) == {"runs": [], "holder": None}
+    assert pod.ask("runs", str(pod.workdir / "nothing")) == {"runs": [], "more": 0, "holder": None}
 
 
 def test_the_plans_hash_is_the_laptops(tmp_path: Path) -> None:
