@@ -242,7 +242,14 @@ def _cancel(argv: List[str]) -> int:
     args = parser.parse_args(argv)
     run_dir = _directory(args.run_dir)
     signalled = daemon.cancel(run_dir, args.by, args.stolen)
-    return _say({**state_of(run_dir), "signalled": signalled})
+    return _say({**state_of(run_dir), "signalled": signalled, "within": daemon.patience(run_dir)})
+
+
+def _end(argv: List[str]) -> int:
+    """Kill the run's agent, which did not stop when it was asked to; `ended` says whether the pod is free of it."""
+    from orchestrator.agent.run import daemon
+
+    return _say({"ended": daemon.end(_directory(_parser("end", "run_dir").parse_args(argv).run_dir))})
 
 
 def _send(argv: List[str]) -> int:
@@ -314,6 +321,7 @@ COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "runs": _runs,
     "holder": _holder,
     "cancel": _cancel,
+    "end": _end,
     "send": _send,
     "prune": _prune,
     "serve": _serve,

@@ -31,8 +31,14 @@ class Launcher(ABC):
         """running, ended or lost."""
 
     @abstractmethod
-    def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> bool:
-        """Ask the run's agent to stop, `stolen` for another run; False if it was gone already."""
+    def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> float | None:
+        """Ask the run's agent to stop, `stolen` for another run: in how many seconds it has, if it works; None if it
+        was gone already.
+        """
+
+    @abstractmethod
+    def end(self, run_id: str) -> bool:
+        """Kill the run's agent, which did not stop, and all that is of the run; whether the pod is free of it."""
 
     @abstractmethod
     def holder(self, wait: float = 0.0) -> Holder | None:

@@ -14,10 +14,11 @@ from orchestrator.pod.retry import Retry
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import Holder
 from orchestrator.text import plain
+from orchestrator.ui import Progress
 
 _LOOK_S = 10.0
-# A stage has its grace, and what is left of it is killed then; the agent writes that down before it lets the pod go.
-_GIVES_WAY_S = 120.0
+# What a pod may ask for: the graces of runbooks are shorter.
+_MOST_PATIENCE_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,22 @@ def _steal(session: PodSession, launcher: Launcher, holder: Holder) -> None:
     """Have the holder's run cancelled, as for the one who asks, and wait until it has let the pod go."""
     run, name = str(holder["run_id"]), session.pod.name
     session.progress.warn(f"taking pod {name!r} from {held_by(holder)}, which is cancelled")
-    launcher.cancel(run, by=who(), stolen=True)
-    end = time.monotonic() + _GIVES_WAY_S
-    found = launcher.holder(wait=_LOOK_S)
-    while found is not None and found.get("run_id") == run:
-        if time.monotonic() > end:
-            raise PodBusy(f"pod {name!r}: run {run} was cancelled and does not give way", found)
-        found = launcher.holder(wait=_LOOK_S)
+    within = launcher.cancel(run, by=who(), stolen=True)
+    if within is not None and not ends(launcher, run, within, session.progress):
+        raise PodBusy(f"pod {name!r}: run {run} was cancelled and killed, and does not give way", holder)
+
+
+def ends(launcher: Launcher, run: str, within: float, progress: Progress) -> bool:
+    """Whether the pod is free of a run that was asked to stop: killed, where it has not stopped within its time."""
+    progress.busy(f"waiting for run {run} to stop")
+    end = time.monotonic() + min(within, _MOST_PATIENCE_S)
+    while _holds(launcher, run, max(0.0, min(_LOOK_S, end - time.monotonic()))):
+        if time.monotonic() >= end:
+            progress.warn(f"run {run} does not stop: it is killed")
+            return launcher.end(run)
+    return True
+
+
+def _holds(launcher: Launcher, run: str, wait: float) -> bool:
+    found = launcher.holder(wait=wait)
+    return found is not None and found.get("run_id") == run

@@ -10,7 +10,7 @@ from orchestrator.errors import PodBusy, PodError
 from orchestrator.launchers.base import Launcher, Secrets
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.client import Agent
-from orchestrator.shared.answers import Cancelling, Held, Holder, Launched, RunState, RunStatus, Tidied
+from orchestrator.shared.answers import Cancelling, Held, Holder, Killed, Launched, RunState, RunStatus, Tidied
 from orchestrator.shared.plan import Plan
 from orchestrator.text import plain, size
 from orchestrator.transports.limits import COMMAND_LIMIT_S
@@ -46,9 +46,13 @@ class ProcessLauncher(Launcher):
     def state(self, run_id: str) -> RunState:
         return self._status(self.agent.run_directory(run_id))["state"]
 
-    def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> bool:
+    def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> float | None:
         how = ("--by", by, *(["--stolen"] if stolen else []))
-        return self.agent.call(Cancelling, "cancel", self.agent.run_directory(run_id), *how)["signalled"]
+        found = self.agent.call(Cancelling, "cancel", self.agent.run_directory(run_id), *how)
+        return found["within"] if found["signalled"] else None
+
+    def end(self, run_id: str) -> bool:
+        return self.agent.call(Killed, "end", self.agent.run_directory(run_id))["ended"]
 
     def holder(self, wait: float = 0.0) -> Holder | None:
         limit = wait + COMMAND_LIMIT_S

@@ -65,7 +65,7 @@ def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "la
         verdict=None if is_command(plan) else verdict,
         summary=told_of_command(stages, how_far)
         if is_command(plan)
-        else summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left)),
+        else summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left), _strays(events)),
         state=seen.state,
         commit=plan["commit"],
         tree=plan["tree"],
@@ -241,6 +241,16 @@ def _not_as_recorded(evidence: Evidence, directory: Path, spare: Set[str]) -> st
         if sha256(path) != file["sha256"]:
             return f"{file['path']} is not what the pod recorded (sha256 differs)"
     return None
+
+
+def _strays(events: Sequence[Event]) -> str:
+    """What may have disturbed the run, of processes that were there before it."""
+    told = [event for event in events if event["event"] == "leftovers_ended"]
+    left = sum(len(found) for event in told if isinstance(found := event.get("left"), list))
+    if left:
+        return f"{left} of an earlier run's processes could not be ended"
+    by_group = any(event.get("known_by_mark") is False for event in told)
+    return "processes were known by their group only" if by_group else ""
 
 
 def _run_error(plan: Plan, events: Sequence[Event], state: RunState) -> str | None:

@@ -16,6 +16,7 @@ def summary(
     resumed: int,
     plan_from: PlanSource,
     left: int,
+    strays: str = "",
 ) -> str:
     """The verdict line: what it says, and what it does not cover; `how_far` the run went, if not to its end."""
     cuda_left_out = sum(stage["cuda"] for stage in plan["left_out"])
@@ -39,6 +40,7 @@ def summary(
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan["dirty"] else "",
         "judged by a runbook that the commit does not hold" if is_not_the_commits(plan["runbook"]) else "",
+        strays,
         f"{count(left, 'file')} stay on the pod" if left else "",
         "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
     ]

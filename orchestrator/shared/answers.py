@@ -156,9 +156,16 @@ class StageOutput(TypedDict):
 
 
 class Cancelling(TypedDict):
-    """Whether there was an agent to be asked."""
+    """Whether there was an agent to be asked, and in how many seconds it has stopped if it works."""
 
     signalled: bool
+    within: float
+
+
+class Killed(TypedDict):
+    """Whether the pod is free of the run."""
+
+    ended: bool
 
 
 class TreeHash(TypedDict):

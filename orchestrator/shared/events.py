@@ -50,6 +50,15 @@ class EnvironmentChecked(TypedDict):
     python: str
 
 
+class LeftoversEnded(TypedDict):
+    """Processes of runs that died, and whether they could all be told: those ended before this run, and those left."""
+
+    event: Literal["leftovers_ended"]
+    ended: List[Dict[str, Any]]
+    left: List[Dict[str, Any]]
+    known_by_mark: bool
+
+
 class StageStarted(TypedDict):
     """`inherited` names the variables that come from the agent's own environment."""
 
@@ -148,6 +157,7 @@ Written = Union[
     RunResumed,
     TreeChecked,
     EnvironmentChecked,
+    LeftoversEnded,
     StageStarted,
     Output,
     TestFailed,

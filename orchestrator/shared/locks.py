@@ -40,7 +40,7 @@ def opened(path: Path) -> int:
 
 
 def strangers(fd: int) -> List[int]:
-    """Processes of other users that hold the lock of this open file, where /proc tells (its manual, "locks")."""
+    """Processes of other users that took the lock of this open file, where /proc tells (its manual, "locks")."""
     found, inode = [], os.fstat(fd).st_ino
     with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as table:
         for line in table:

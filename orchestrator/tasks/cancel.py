@@ -5,11 +5,12 @@ from __future__ import annotations
 from orchestrator.errors import PodError
 from orchestrator.home import who
 from orchestrator.launchers import launcher_of
+from orchestrator.launchers.claim import ends
 from orchestrator.pod.session import PodSession
 
 
 def cancel(session: PodSession, run: str | None) -> str:
-    """Ask the agent of `run` (or of the run that holds the pod) to stop; the run id."""
+    """Have `run` (or the run that holds the pod) stopped; its run id, once it has."""
     with session.open() as agent:
         name = session.pod.name
         running = [found["run_id"] for found in agent.runs() if found["state"] == "running"]
@@ -17,6 +18,10 @@ def cancel(session: PodSession, run: str | None) -> str:
         if len(wanted) != 1:
             what = f"run {run}" if run else "a run"
             raise PodError(f"pod {name!r}: {what} is not running there: expected one of {running or 'none'}")
-        if not launcher_of(agent).cancel(wanted[0], by=who()):
+        launcher = launcher_of(agent)
+        within = launcher.cancel(wanted[0], by=who())
+        if within is None:
             raise PodError(f"pod {name!r}: run {wanted[0]} ended before it could be cancelled")
+        if not ends(launcher, wanted[0], within, session.progress):
+            raise PodError(f"pod {name!r}: run {wanted[0]} was cancelled and killed, and still holds the pod")
         return wanted[0]

@@ -16,6 +16,7 @@ from orchestrator.pod.session import PodSession
 from orchestrator.results import Result
 from orchestrator.shared.answers import RunSummary
 from orchestrator.shared.plan import Plan
+from orchestrator.shared.run_ids import order
 from orchestrator.tasks.follow import Choice, bring_home, called, directory
 from orchestrator.tasks.request import Request
 from orchestrator.tasks.validate import bring_tree
@@ -67,7 +68,7 @@ def _choose(request: Request, agent: Agent, run: str) -> str:
     if not lost:
         what = f"run of {request.runbook.name} on commit {request.revision.commit[:7]}"
         raise PodError(f"pod {agent.pod.name!r} has no {what} whose agent died: there is nothing to resume")
-    return max(lost)  # run ids begin with their time
+    return max(lost, key=order)
 
 
 def _refuse_living(agent: Agent, run: RunSummary) -> None:

@@ -373,7 +373,8 @@ ANSWERS = [
     {"pid": 1, "run_id": "r", "dead": {"run_id": "q", "holder": "h", "rebooted": True}},
     {"busy": {"run_id": "r", "holder": "h", "since": "s"}},
     {"error": "e"},
-    {"signalled": True, "state": "running"},
+    {"signalled": True, "within": 1.0, "state": "running"},
+    {"ended": True},
     {"tree": "t", "files": 3, "wrong": None},
 ]  # fmt: skip
 
@@ -389,6 +390,7 @@ def test_answers_of_a_hostile_agent(amount: int) -> None:
         launcher = launcher_of(agent)
         sentence_or(lambda: launcher.state("r"))
         sentence_or(lambda: launcher.cancel("r", "me"))
+        sentence_or(lambda: launcher.end("r"))
         sentence_or(lambda: held_by(launcher.holder() or {"dead": True}))
         sentence_or(lambda: launcher.resume("r", "me", {}))
         sentence_or(lambda: launcher.start(plan_of(), {}))
@@ -460,7 +462,7 @@ def test_live_events_of_a_hostile_agent(run: RunDirectory, amount: int) -> None:
     def one(content: bytes) -> None:
         with Progress(1) as progress:
             progress.expect_stages(["t", "c"])
-            found = sentence_or(lambda: follower._parse(content))
+            found = sentence_or(lambda: list(follower._events(content)))
             for event in found if isinstance(found, list) else ():
                 progress.event(event)
 

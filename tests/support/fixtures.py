@@ -75,7 +75,7 @@ def pod_of(request: pytest.FixtureRequest) -> Callable[..., InventoryPod]:
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The zipapp as it is shipped."""
     data, digest = bundle.build()
-    path = tmp_path_factory.mktemp("agent") / f"agent-{digest}.pyz"
+    path = tmp_path_factory.mktemp("agent") / f"agent-{digest[:16]}.pyz"
     path.write_bytes(data)
     return path
 

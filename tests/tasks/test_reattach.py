@@ -78,7 +78,7 @@ def test_a_run_that_ends_before_it_can_be_cancelled_is_not_called_cancelled() ->
     agent = SimpleNamespace(
         runs=lambda: [{"run_id": "r", "state": "running"}],
         run_directory=lambda run_id: f"/w/runs/{run_id}",
-        call=lambda shape, *command: {"signalled": False},
+        call=lambda shape, *command: {"signalled": False, "within": 0.0},
     )
     session = cast(PodSession, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
     with pytest.raises(PodError, match="run r ended before it could be cancelled"):

@@ -62,11 +62,17 @@ def resume(pod: Pod, run: Run) -> dict[str, Any]:
     return answer
 
 
+def left(run: Run) -> dict[str, bytes]:
+    """What the agents before left of the run: its files, but for the agents' own log."""
+    found = [p for p in run.path.rglob("*") if p.is_file() and ".git" not in p.parts]
+    return {p.relative_to(run.path).as_posix(): p.read_bytes() for p in found if p.name != "agent.log"}
+
+
 def refused(pod: Pod, run: Run) -> str:
-    """Why a run is not gone on with; its journal is as it was."""
-    before = (run.path / "journal.jsonl").read_bytes()
+    """Why a run is not gone on with; all that it left is as it was."""
+    before = left(run)
     answer = resume(pod, run)
-    assert (run.path / "journal.jsonl").read_bytes() == before
+    assert left(run) == before
     assert f"run {run.run_id} cannot be resumed: " in answer["error"]
     return str(answer["error"])
 

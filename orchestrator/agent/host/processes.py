@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from typing import Callable, Iterable, Iterator, NamedTuple, Optional
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from orchestrator.shared.text import plain
 
@@ -62,6 +62,23 @@ def marked(run_id: str) -> list[int]:
     """Living processes that carry the run's mark in the environment that they were started with."""
     mark = f"\0{MARK}={run_id}\0".encode()
     return [p.pid for p in _all_processes() if p.state not in "ZX" and mark in b"\0" + _read(p.pid, "environ")]
+
+
+def all_marked() -> Dict[int, str]:
+    """The run id in the mark of each living process that carries one."""
+    found = {}
+    for process in _all_processes():
+        _, mark, rest = (b"\0" + _read(process.pid, "environ")).partition(f"\0{MARK}=".encode())
+        run_id = rest.partition(b"\0")[0].decode("utf-8", "replace")
+        if mark and run_id and "/" not in run_id and process.state not in "ZX":
+            found[process.pid] = run_id
+    return found
+
+
+def started_as(*words: str) -> List[int]:
+    """Living processes with these words, one after the other, in the command line that they were started with."""
+    wanted = "".join(f"\0{word}" for word in words).encode(errors="surrogateescape") + b"\0"
+    return [p.pid for p in _all_processes() if p.state not in "ZX" and wanted in _read(p.pid, "cmdline")]
 
 
 def describe(pid: int) -> dict[str, object]:

@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from orchestrator.agent.holds import Hold
+from orchestrator.agent.host import processes
 from orchestrator.agent.layout import CANCEL_FILE
 from orchestrator.agent.run import lock, run
+from orchestrator.agent.run.reaper import end_marked
 from orchestrator.agent.run.runs import living_agent
 from orchestrator.agent.run.secret_values import Values
+from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
+
+_STOPPING_S = 20.0
+_REAPED_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,16 +61,37 @@ def start(run_dir: Path, secrets: Values, resumed_by: str | None, arrival: Arriv
 
 
 def cancel(run_dir: Path, by: str, stolen: bool) -> bool:
-    """Ask it to stop, in the name of `by`; False when there is none any more."""
+    """Ask it to stop, in the name of `by`, also one that was stopped; False when there is none any more."""
     pid = living_agent(run_dir)
     if pid is None:
         return False
     write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": by, "stolen": stolen}))
     try:
-        os.kill(pid, signal.SIGTERM)
+        for signum in (signal.SIGTERM, signal.SIGCONT):
+            os.kill(pid, signum)
     except ProcessLookupError:  # it has just ended
         return False
     return True
+
+
+def patience(run_dir: Path) -> float:
+    """Seconds in which a run that was asked to stop has stopped, if its agent works: its longest grace, and what ending
+    and writing it down take."""
+    graces = (stage["limits"]["grace"] for stage in plans.load(run_dir)["stages"])
+    return max(graces, default=0.0) + _STOPPING_S
+
+
+def end(run_dir: Path) -> bool:
+    """Kill the run's agent, which did not stop, and all that is of the run; whether the pod is free of it."""
+    pid = living_agent(run_dir)
+    if pid is not None:
+        processes.send(signal.SIGKILL, [pid])
+    workdir = run_dir.parent.parent
+    if lock.wait(workdir, _REAPED_S) is not None:  # its reaper ends the rest, if that works
+        processes.send(signal.SIGKILL, processes.started_as("launch", str(run_dir)))
+    end_marked(run_dir.name)
+    found = lock.wait(workdir, _REAPED_S)
+    return found is None or found.get("run_id") != run_dir.name
 
 
 def _detach(run_dir: Path, report: int, secrets: Values, resumed_by: str | None, arrival: Arrival) -> None:

@@ -22,6 +22,7 @@ from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.tree import scan, tree_hash
 
 _ASIDE = "interrupted"
+_NEXT_TREE = "tree.next"
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,16 @@ class Past:
             if built and tree_hash(scan(self.places.builds / name)) != built["tree"]:
                 raise Failure(f"what stage {name} built is not as it left it: start a new run")
 
+    def next_tree(self) -> Path:
+        """Where the tree to go on with is made, before anything of the run is moved."""
+        found = self.places.run_dir / _NEXT_TREE
+        if found.exists():
+            shutil.rmtree(found)
+        return found
+
     def put_aside(self, stages: Sequence[Stage], redactor: Redactor) -> None:
-        """Move what unfinished stages left (logs, artifacts) to interrupted/, and delete the tree that they worked in.
+        """Move what unfinished stages left (logs, artifacts) to interrupted/, and put the next tree in the place of the
+        one that they worked in.
 
         Files that hold a secret value are deleted too.
         """
@@ -66,6 +75,7 @@ class Past:
         for folder in (self.places.tree, *(self.places.tmp(number) for number in range(len(stages)))):
             if folder.exists():
                 shutil.rmtree(folder)
+        (self.places.run_dir / _NEXT_TREE).rename(self.places.tree)
 
     def _latest(self, event: str) -> Event:
         return next((found for found in reversed(self.events) if found["event"] == event), {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -18,7 +19,7 @@ from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.git.pristine import Pristine
 from orchestrator.agent.host import gpu, interpreter, machine, processes
 from orchestrator.agent.layout import Layout
-from orchestrator.agent.run import prepare, resume, secret_values
+from orchestrator.agent.run import leftovers, prepare, resume, secret_values
 from orchestrator.agent.run.executor import Executor
 from orchestrator.agent.run.lock import Lock
 from orchestrator.agent.run.reaper import Reaper
@@ -126,8 +127,9 @@ def execute(
                     journal, prepare_ground = _again(run, resumed_by)
                 except Failure as e:
                     raise Failure(f"run {plan['run_id']} cannot be resumed: {e}") from e
+            found = leftovers.end(run.places.workdir)
             started(lock.dead)
-            _run_and_record(run, journal, prepare_ground)
+            _run_and_record(run, journal, prepare_ground, found)
     finally:
         lock.release()
 
@@ -153,7 +155,7 @@ def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
 
     def prepare_ground() -> _Ground:
         journal.append(RunStarted(event="run_started", **_beginning(run.plan)))
-        manifest = _make_tree(run.plan, run.places)
+        manifest = _make_tree(run.plan, run.places, run.places.tree)
         _tell_tree(journal, run.plan, manifest)
         python = _inspect(run)
         return _Ground(manifest, python, _tell_environment(journal, python), {})
@@ -167,8 +169,8 @@ def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
     beginning = _beginning(run.plan)
     python = _inspect(run)
     past.require_same(beginning["gpus"], python)
+    manifest = _make_tree(run.plan, run.places, past.next_tree())
     past.put_aside(run.plan["stages"], run.secrets.redactor)
-    manifest = _make_tree(run.plan, run.places)
     journal = Journal(run.places.journal, run.secrets.redactor.clean, past.data)
 
     def prepare_ground() -> _Ground:
@@ -200,7 +202,9 @@ def _tell_environment(journal: Journal, python: interpreter.Interpreter) -> str:
     return expected
 
 
-def _run_and_record(run: _Run, journal: Journal, prepare_ground: Callable[[], _Ground]) -> None:
+def _run_and_record(
+    run: _Run, journal: Journal, prepare_ground: Callable[[], _Ground], found: leftovers.Leftovers
+) -> None:
     """Run with every ending written down: completed, cancelled, at its limit, or the agent's own error.
 
     After an error a stage may still be running: then the reaper is left to its work, as after the agent's death.
@@ -208,7 +212,10 @@ def _run_and_record(run: _Run, journal: Journal, prepare_ground: Callable[[], _G
     processes.become_subreaper()
     reaper = Reaper(run.plan["run_id"])
     try:
-        reason = _run_stages(run, journal, prepare_ground(), reaper.pid)
+        ground = prepare_ground()
+        if found.tell:
+            journal.append(found.event())
+        reason = _run_stages(run, journal, ground, reaper.pid)
     except Failure as e:
         journal.append(AgentError(event="agent_error", error=str(e), traceback=""))
         reason = "agent error"
@@ -266,15 +273,16 @@ def _own_hash() -> str | None:
     return hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.suffix == ".pyz" else None
 
 
-def _make_tree(plan: Plan, places: Layout) -> tree.Manifest:
+def _make_tree(plan: Plan, places: Layout, where: Path) -> tree.Manifest:
     """The run's own copy of the tree, checked by content; Failure if it is not the commit's."""
     pristine = places.pristine(plan["tree"])
     if not pristine.is_dir():
         raise Failure(f"the tree {plan['tree']} is not on the pod: expected it in {pristine}")
-    manifest = tree.copy(pristine, places.tree)
+    manifest = tree.copy(pristine, where)
     wrong = tree.wrong_hash(manifest, plan["tree"], plan["submodules"])
     if wrong:
         Pristine(pristine).forget()  # the next sync reads all of it, and replaces it
+        shutil.rmtree(where)
         raise Failure(f"{pristine} is not the commit's tree: {wrong}")
     return manifest
 
