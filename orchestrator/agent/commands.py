@@ -241,8 +241,8 @@ def _cancel(argv: List[str]) -> int:
     parser.add_argument("--stolen", action="store_true", help="it gives way to another run of theirs")
     args = parser.parse_args(argv)
     run_dir = _directory(args.run_dir)
-    signalled = daemon.cancel(run_dir, args.by, args.stolen)
-    return _say({**state_of(run_dir), "signalled": signalled, "within": daemon.patience(run_dir)})
+    within = daemon.cancel(run_dir, args.by, args.stolen)
+    return _say({**state_of(run_dir), "signalled": within is not None, "within": within or 0.0})
 
 
 def _end(argv: List[str]) -> int:

@@ -60,25 +60,28 @@ def start(run_dir: Path, secrets: Values, resumed_by: str | None, arrival: Arriv
     return told
 
 
-def cancel(run_dir: Path, by: str, stolen: bool) -> bool:
-    """Ask it to stop, in the name of `by`, also one that was stopped; False when there is none any more."""
+def cancel(run_dir: Path, by: str, stolen: bool) -> Optional[float]:
+    """Ask it to stop, in the name of `by`, also one that was stopped.
+
+    In how many seconds it has, if it works; None when there is none any more.
+    """
     pid = living_agent(run_dir)
     if pid is None:
-        return False
+        return None
     write_atomically(run_dir / CANCEL_FILE, json.dumps({"by": by, "stolen": stolen}))
     try:
         for signum in (signal.SIGTERM, signal.SIGCONT):
             os.kill(pid, signum)
     except ProcessLookupError:  # it has just ended
-        return False
-    return True
+        return None
+    return _longest_grace(run_dir) + _STOPPING_S
 
 
-def patience(run_dir: Path) -> float:
-    """Seconds in which a run that was asked to stop has stopped, if its agent works: its longest grace, and what ending
-    and writing it down take."""
-    graces = (stage["limits"]["grace"] for stage in plans.load(run_dir)["stages"])
-    return max(graces, default=0.0) + _STOPPING_S
+def _longest_grace(run_dir: Path) -> float:
+    try:
+        return max((stage["limits"]["grace"] for stage in plans.load(run_dir)["stages"]), default=0.0)
+    except Failure:  # its plan was removed or damaged: it is ended all the same
+        return 0.0
 
 
 def end(run_dir: Path) -> bool:
