@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.disk import Disk
+from tests.support.disk import Disk, mounted, why_not
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     """A tmpfs, as only root can mount one."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts file systems")
-    path = tmp_path / "disk"
-    path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
-    try:
-        yield Disk(path)
-    finally:
-        subprocess.run(["umount", path], check=True)
+    if missing := why_not():
+        pytest.skip(missing)
+    with mounted(tmp_path / "disk", "size=64m,mode=700") as made:
+        yield made

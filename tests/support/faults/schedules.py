@@ -16,15 +16,16 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from orchestrator.agent.host import processes
 from orchestrator.agent.run import lock
+from tests.support.disk import Disk, mounted
 from tests.support.faults import box, laptop, world
-from tests.support.faults.model import STAGE, Claims, Fault, Schedule
+from tests.support.faults.model import DISKS, STAGE, Claims, Fault, Schedule
 from tests.support.project import Project, local_pod, new_project
 from tests.support.proxy import Proxy
 from tests.support.sshd import Sshd, new_sshd
@@ -86,6 +87,7 @@ class Place:
             self.server.start()
         if self.proxy:
             self.proxy.cut_after(None)
+            self.proxy.cut_each(None)
             self.proxy.resume()
 
 
@@ -117,6 +119,15 @@ class _Play:
             "cut soon": lambda fault: self._proxy.cut_once_after(int(fault.lasting * 30_000)),
             "dead line": self._dead_line,
             "sshd restarts": self._restart_sshd,
+            "cut each": lambda fault: self._proxy.cut_each(60_000 + int(fault.lasting * 600_000)),
+            "kill reaper": self._kill_reaper,
+            "agent and reaper stop": self._all_stop,
+            "prune": lambda _: self.start("prune", "--pod", "p", "--keep", "1", "--json"),
+            "another laptop follows": lambda _: self._elsewhere("follow", "--artifacts", str(folder / "other")),
+            "another laptop fetches": lambda _: self._elsewhere("fetch", "--artifacts", str(folder / "other")),
+            "another laptop cancels": lambda _: self._elsewhere("cancel"),
+            "the pod's disk is full": lambda fault: self._fill(self.place.workdir, fault),
+            "the laptop's disk is full": lambda fault: self._fill(self.artifacts, fault),
         }
 
     @property
@@ -124,14 +135,22 @@ class _Play:
         assert self.place.proxy is not None
         return self.place.proxy
 
-    def start(self, *arguments: str) -> laptop.Laptop:
+    @property
+    def artifacts(self) -> Path:
+        return self.project.root / "artifacts"
+
+    def start(self, *arguments: str, **variables: str) -> laptop.Laptop:
         output = self.folder / f"command-{len(self.commands)}"
-        environment = self.project.environment(TMPDIR=str(self.folder))
+        environment = self.project.environment(TMPDIR=str(self.folder), **variables)
         self.commands.append(laptop.start(arguments, self.project.root, environment, output))
         return self.commands[-1]
 
     def validate(self, *more: str) -> laptop.Laptop:
         return self.start("validate", "--pod", "p", "--runbook", "r", "--json", *more)
+
+    def _elsewhere(self, *arguments: str) -> laptop.Laptop:
+        """On a laptop that has launched nothing."""
+        return self.start(*arguments, "--pod", "p", "--json", NSA_POD_HOME=str(self.folder / "other-home"))
 
     def play(self) -> None:
         """The run and its faults, then peace, until every command has ended and the pod is at rest."""
@@ -148,6 +167,8 @@ class _Play:
             command.wake()
         for command in self.commands:
             assert command.wait(_COMMAND_LIMIT_S) is not None, f"{command.arguments} does not end"
+        if self._reaper_killed:  # then the next run ends what the one before has left
+            assert self.validate("--wait").wait(_COMMAND_LIMIT_S) is not None, "the next run does not end"
         wait_for(lambda: world.is_at_rest(self.place.workdir), "a pod at rest", 30)
 
     def _stage_has_begun(self) -> bool:
@@ -195,13 +216,32 @@ class _Play:
         holder = lock.holder(self.place.workdir)
         if holder is not None and holder.get("run_id") == run_id:
             return False
-        left = processes.marked(run_id)
+        left = [] if self._reaper_killed else processes.marked(run_id)
         assert not left, f"the pod is free, and {run_id} still has {[processes.describe(pid) for pid in left]}"
         return True
 
     def _stand_still(self, fault: Fault) -> None:
         self._signal_agent(signal.SIGSTOP)
         self._after(fault, lambda: self._signal_agent(signal.SIGCONT))
+
+    @property
+    def _reaper_killed(self) -> bool:
+        return any(fault.name == "kill reaper" for fault in self.schedule.faults)
+
+    def _kill_reaper(self, fault: Fault) -> None:
+        agent = world.agent(self.place.workdir)
+        if agent:
+            processes.send(signal.SIGKILL, [pid for pid in world.agents(self.place.workdir) if pid != agent])
+
+    def _all_stop(self, fault: Fault) -> None:
+        stopped = world.agents(self.place.workdir)
+        processes.send(signal.SIGSTOP, stopped)
+        self._after(fault, lambda: processes.send(signal.SIGCONT, stopped))
+
+    def _fill(self, where: Path, fault: Fault) -> None:
+        full = ExitStack()
+        full.enter_context(Disk(where).full())
+        self._after(fault, full.close)
 
     def _power_cut(self, fault: Fault) -> None:
         if not self.place.box:
@@ -255,7 +295,8 @@ class _Play:
         self._check_command(resumed, claims, names)
         wait_for(lambda: world.is_at_rest(self.place.workdir), "a pod at rest", 30)
         ended = world.events_of(run)[-1]["event"] == "run_ended"
-        assert ended or "cancelled by" in resumed.stderr, f"it was not resumed: {resumed.stderr}"
+        excused = "cancelled by" in resumed.stderr or "the pod's disk is full" in names
+        assert ended or excused, f"it was not resumed: {resumed.stderr}"
 
     def _check_command(self, command: laptop.Laptop, claims: Claims, names: set[str]) -> None:
         said = command.stderr
@@ -267,7 +308,7 @@ class _Play:
         if result and "stages" in result:
             assert code == _CODES[result["verdict"]], f"{command.arguments}: exit code {code}, {result['verdict']}"
             claims.check(result, names)
-        elif command.arguments[0] != "cancel":
+        elif command.arguments[0] not in ("cancel", "prune"):
             assert code != 0, f"{command.arguments}: exit code 0 and no result"
 
     def _check_stdout(self, result: dict[str, Any], home: Path) -> None:
@@ -299,14 +340,18 @@ def run_seed(seed: int) -> str | None:
 
 @contextmanager
 def _played(schedule: Schedule, folder: Path) -> Iterator[_Play]:
-    place = Place(schedule.place, folder)
-    play = _Play(schedule, folder, place)
-    try:
-        yield play
-    finally:
-        for command in play.commands:
-            command.kill()
-        place.close()
+    with ExitStack() as disks:
+        place = Place(schedule.place, folder)
+        play = _Play(schedule, folder, place)
+        if DISKS.keys() & {fault.name for fault in schedule.faults}:
+            for small in (place.workdir, play.artifacts):
+                disks.enter_context(mounted(small, "size=24m,mode=700"))
+        try:
+            yield play
+        finally:
+            for command in play.commands:
+                command.kill()
+            place.close()
 
 
 def run_seeds(seeds: list[int], jobs: int) -> dict[int, str]:
