@@ -4,7 +4,7 @@
 <workdir>/holds/<token>   one laptop's: in each line a path below the workdir, such as envs/<key>
 
 A launch makes the run of what was held for it, which holds the pod from then on. What a laptop that was killed has
-held is free LASTS_S after its last word.
+held is free LASTS_S after its last word: such a file bears the pod's uptime, for the time of day can be set.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Hold:
         assert self._path is not None
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         write_atomically(self._path, "".join(f"{item}\n" for item in sorted(items)))
+        os.utime(self._path, (time.monotonic(), time.monotonic()))
 
 
 @contextlib.contextmanager
@@ -70,11 +71,12 @@ def held(workdir: Path) -> Set[str]:
 
 
 def is_over(path: Path) -> bool:
-    """Whether nobody has renewed the hold for so long that it is none any more."""
+    """Whether nobody has renewed the hold for so long that it is none any more; with a boot the time begins anew."""
     try:
-        return time.time() - path.stat().st_mtime > LASTS_S
+        renewed, now = path.stat().st_mtime, time.monotonic()
     except FileNotFoundError:
         return True
+    return now - (renewed if renewed <= now else 0.0) > LASTS_S
 
 
 def _open(workdir: Path) -> int:

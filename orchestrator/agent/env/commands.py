@@ -239,6 +239,8 @@ def _summary(root: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     manifest = read_json(root / "env.json")
+    if not manifest:
+        return None
     packages = {name: version for name, version in manifest.get("packages", {}).items() if name in _TELLING}
     return {
         **{name: manifest.get(name) for name in _SHOWN},

@@ -265,8 +265,8 @@ def _is_built(path: Path) -> bool:
 
 def newest(path: Path) -> float:
     """When something was last written below `path`, or given its name there."""
-    found = [entry.stat(follow_symlinks=False).st_ctime for _, entry in walk(path)] if path.is_dir() else []
     try:
+        found = [entry.stat(follow_symlinks=False).st_ctime for _, entry in walk(path)] if path.is_dir() else []
         return max([os.lstat(path).st_ctime, *found])
     except FileNotFoundError:
         return time.time()

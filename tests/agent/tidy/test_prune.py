@@ -88,10 +88,10 @@ def test_a_run_that_waits_keeps_its_tree_and_environment(pod: Pod, tmp_path: Pat
     done = prune(pod, "--keep", "0")
     assert in_use(done) == {"k1": HELD, waiting.plan["tree"]: HELD} and tree.is_dir()
 
-    stale = time.time() - holds.LASTS_S + 60
+    stale = time.monotonic() - holds.LASTS_S + 60
     os.utime(hold, (stale, stale))
     pod.ask("holder", str(pod.workdir), "--hold", hold)  # the laptop still waits
-    assert time.time() - os.stat(hold).st_mtime < 60
+    assert time.monotonic() - os.stat(hold).st_mtime < 60
     waiting.path.mkdir()
     (waiting.path / "plan.json").write_text(json.dumps(waiting.plan))
     assert in_use(prune(pod, "--keep", "0"))[waiting.run_id] == "it is about to begin"
@@ -107,7 +107,9 @@ def test_a_hold_ends_with_the_patience_of_its_laptop(pod: Pod) -> None:
     tree = ended(pod, "1").plan["tree"]
     hold = pod.workdir / "holds" / "gone"
     holds.Hold(str(hold)).take(f"trees/{tree}")
-    age(hold, 1)
+    assert names(_by_another_clock(pod), "tree") == set(), "a clock that is set ends no patience"
+    renewed = time.monotonic() - holds.LASTS_S - 1
+    os.utime(hold, (renewed, renewed))
     done = prune(pod, "--keep", "0")
     assert names(done, "tree") == {tree} and names(done, "leftover") == {"gone"} and not hold.exists()
 
@@ -183,14 +185,23 @@ def test_a_pod_that_is_held_by_nobody_known_is_left_alone(pod: Pod) -> None:
 
 def _in_the_future(pod: Pod, fresh: Path) -> dict[str, Any]:
     """`prune` an hour later, when only `fresh` has been written to."""
+    older = f"lambda path, newest=survey.newest: newest(path) - (0 if path.name == {fresh.name!r} else 3600)"
+    return _changed(pod, f"survey.newest = {older}", "1")
+
+
+def _by_another_clock(pod: Pod) -> dict[str, Any]:
+    """`prune` after the time of day was set a day ahead."""
+    return _changed(pod, "time.time = lambda now=time.time: now() + 86400", "0")
+
+
+def _changed(pod: Pod, change: str, keep: str) -> dict[str, Any]:
     code = f"""
 import os, sys, time
 sys.path.insert(0, {str(pod.agent)!r})
 from orchestrator.agent.tidy import survey
-newest = survey.newest
-survey.newest = lambda path: newest(path) - (0 if path.name == {fresh.name!r} else 3600)
+{change}
 from orchestrator.agent.commands import main
-sys.exit(main(["prune", {str(pod.workdir)!r}, "--keep", "1"]))
+sys.exit(main(["prune", {str(pod.workdir)!r}, "--keep", {keep!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
