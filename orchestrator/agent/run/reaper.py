@@ -26,21 +26,21 @@ class Reaper:
         os.close(read_end)
 
     def dismiss(self) -> None:
-        """The agent ends by itself: nothing is left to do."""
-        with contextlib.suppress(BrokenPipeError, ChildProcessError):  # it was killed, perhaps by a stage
-            os.write(self._write_end, b".")
+        """The agent ends by itself: nothing is left to do. Killed, for a stage may have stopped or ended it."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self._write_end)
 
 
 def _watch(pipe: int, run_id: str) -> None:
-    """Wait for the agent's word, or for its end without one; never returns."""
+    """Wait for the agent's end; never returns."""
     try:
         os.setsid()
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)
-        if os.read(pipe, 1) == b"":
-            end_marked(run_id)
+        os.read(pipe, 1)
+        end_marked(run_id)
     finally:
         os._exit(0)
 

@@ -38,6 +38,16 @@ def test_a_stopped_agent_is_cancelled(pod: Pod) -> None:
     assert run.ending == "cancelled" and time.monotonic() - began < 60
 
 
+def test_a_stopped_reaper_does_not_keep_the_pod(pod: Pod) -> None:
+    run = pod.launch({}, [said("s", ["sleep", "1"])])
+    run.wait_for("stage_started")
+    helpers = reapers(run.wait_for("run_started")["pid"])
+    assert helpers
+    processes.send(signal.SIGSTOP, helpers)
+    run.wait()
+    wait_for(lambda: pod.ask("holder", str(pod.workdir))["holder"] is None)
+
+
 @pytest.mark.parametrize("reaper", ["works", "is stopped"])
 def test_an_agent_that_does_not_stop_is_killed_with_all_that_is_its(pod: Pod, reaper: str) -> None:
     seconds = proc.a_sleep()
