@@ -20,6 +20,36 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, ten times slower on a busy machine
 
 
+# Where the interpreter takes long over what other cases of the same tests show as well. A GPU takes seconds over all.
+_LONG = (
+    "test_accuracy.py::test_the_kernels_pass[half]",
+    "test_accuracy.py::test_the_kernels_pass[chunk]",
+    "test_autotune.py::test_a_dry_run_names_every_kernel_of_the_architecture[sm_89]",
+    "test_kernels_attention.py::test_matches_the_oracle[batch-float16]",
+    "test_kernels_attention.py::test_matches_the_oracle[packed-float32]",
+    "test_kernels_attention.py::test_matches_the_oracle[wide-group-float16]",
+    "test_kernels_compile.py::test_products_of_the_fused_gradient_are_under_way_together[64]",
+    "test_kernels_compile.py::test_products_of_the_fused_gradient_are_under_way_together[192]",
+    "test_kernels_compile.py::test_sample_fits[sm_80]",
+    "test_kernels_fused.py::test_chunks_of_a_prefill[alike]",
+    "test_kernels_fused.py::test_in_parts_of_the_queries_and_of_the_heads[batch]",
+    "test_kernels_fused.py::test_the_whole_matches_the_oracle[batch-",
+    "test_kernels_selected.py::test_loads_by_descriptor[mixed]",
+    "test_kernels_selected.py::test_logits_out_of_range[-1-token]",
+    "test_kernels_selected.py::test_one_kernel_alone_equals_the_oracle[plain-token]",
+    "test_kernels_selected.py::test_sums_of_few_runs_at_once_are_those_of_all[tile]",
+    "test_replay.py::test_trials_are_not_replayed",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.nodeid.rpartition("/")[2].startswith(_LONG):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def undecided() -> None:
     """No decision of another test, whose machine may have been another one."""

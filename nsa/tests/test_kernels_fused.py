@@ -177,7 +177,7 @@ def test_the_whole_matches_the_oracle(
 
 
 def test_gates_of_any_sign() -> None:
-    problem = replace(CASES["batch"], dtype=torch.float16, device=DEVICE)
+    problem = replace(CASES["group-of-12"], dtype=torch.float16, device=DEVICE)
     found = problem.tensors()
     found["gates"] = torch.randn_like(found["gates"])
     found["gates"][:, 3:5] = 0
