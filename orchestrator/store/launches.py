@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.config.inventory import Pod
@@ -18,7 +18,8 @@ class Launch:
     """A launch that this laptop made: which run, on which pod, and where its results are kept.
 
     `plan_sha256` is of the plan's whole content: only a plan with it is the one that was launched from here.
-    `inventory` is the file that the pod stands in; older records do not say.
+    `inventory` is the file that the pod stands in; older records do not say. `number` counts this laptop's launches:
+    run ids begin with a time, by a clock that can be wrong.
     """
 
     run_id: str
@@ -28,6 +29,12 @@ class Launch:
     directory: str
     plan_sha256: str = ""
     inventory: str = ""
+    number: int = field(default=0, compare=False)
+
+    @property
+    def order(self) -> tuple[int, bool, str]:
+        """What launches are sorted by, the last one last; of two that were made at once their dates decide."""
+        return self.number, *((True, self.run_id) if self.number else order(self.run_id))
 
     def is_on(self, pod: Pod) -> bool:
         """Whether it was made on this pod, or on one of its name before inventories were told apart."""
@@ -36,7 +43,8 @@ class Launch:
 
 def remember(launch: Launch) -> None:
     """Record `launch` before the pod is asked for it, so that a failed one is never mistaken for an older run."""
-    write_atomically(file_of(launch.run_id), json.dumps(asdict(launch), indent=1))
+    number = max((known.number for known in launches()), default=0) + 1
+    write_atomically(file_of(launch.run_id), json.dumps(asdict(replace(launch, number=number)), indent=1))
 
 
 def forget(run_id: str) -> None:
@@ -45,9 +53,9 @@ def forget(run_id: str) -> None:
 
 
 def launches(pod: Pod | None = None) -> list[Launch]:
-    """The launches made from here, newest first; run ids begin with their time. A damaged record hides no other."""
+    """The launches made from here, newest first. A damaged record hides no other."""
     found = (launch for run_id in _run_ids() if (launch := _read(run_id)) is not None)
-    return [launch for launch in found if pod is None or launch.is_on(pod)]
+    return sorted((one for one in found if pod is None or one.is_on(pod)), key=lambda one: one.order, reverse=True)
 
 
 def damaged() -> list[str]:
@@ -85,4 +93,5 @@ def _read(run_id: str) -> Launch | None:
         launch = Launch(**json.loads(file_of(run_id).read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return launch if all(isinstance(value, str) for value in asdict(launch).values()) else None
+    texts = {name: value for name, value in asdict(launch).items() if name != "number"}
+    return launch if type(launch.number) is int and all(isinstance(text, str) for text in texts.values()) else None

@@ -18,7 +18,7 @@ from orchestrator.pod.session import PodSession
 from orchestrator.results import Result
 from orchestrator.shared.answers import RunSummary
 from orchestrator.shared.plan import Plan
-from orchestrator.shared.run_ids import order
+from orchestrator.shared.run_ids import is_ahead, order
 from orchestrator.store import launches
 from orchestrator.store.run_directory import RunDirectory, create, open_directory
 from orchestrator.text import count
@@ -73,7 +73,9 @@ def _named(agent: Agent, run: str) -> str:
 
 def _newest(agent: Agent, repo: Repository, commit: str | None) -> str:
     known = agent.runs()
-    _refuse_older(agent.pod, {run["run_id"] for run in known}, repo, commit)
+    own = _last_launch(agent.pod, {run["run_id"] for run in known}, repo, commit)
+    if own and is_ahead(own):  # by its date it is the newest of none
+        return own
     wanted = [run["run_id"] for run in known if _is_of(run, repo, commit)]
     if not wanted:
         of = f"commit {commit[:7]}" if commit else f"a commit of {repo.root}"
@@ -97,19 +99,23 @@ def _is_of(run: RunSummary, repo: Repository, commit: str | None) -> bool:
     return str(run["commit"]) == commit if commit else repo.has_commit(str(run["commit"]))
 
 
-def _refuse_older(pod: Pod, known: Set[str], repo: Repository, commit: str | None) -> None:
-    """A launch that the pod does not know is an error: yesterday's green must not stand in for it."""
+def _last_launch(pod: Pod, known: Set[str], repo: Repository, commit: str | None) -> str | None:
+    """The last run that was launched from here. One that the pod does not know is an error: yesterday's green must not
+    stand in for it.
+    """
     own = [x for x in launches.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit)]
     if own and own[0].run_id not in known:
         raise PodError(
             f"run {own[0].run_id} was launched from here and pod {pod.name!r} does not know it: the launch failed or "
             "the pod was replaced; an older run can be fetched by its run id"
         )
+    return own[0].run_id if own else None
 
 
 def _refuse_unreadable(newest: str, known: Set[str]) -> None:
     """A damaged record may be of a launch that came after `newest` and failed."""
-    later = [run_id for run_id in launches.damaged() if order(run_id) > order(newest) and run_id not in known]
+    unknown = [run_id for run_id in launches.damaged() if run_id not in known]
+    later = [run_id for run_id in unknown if is_ahead(run_id) or order(run_id) > order(newest)]
     if later:
         raise InputError(
             f"{launches.file_of(later[0])} is damaged: expected the record of a launch, which may be newer than run "

@@ -23,7 +23,7 @@ INVENTORY_SECRET = 'PLANTED "quoted" \\ & <x>'
 FROM_ENV = "PLANTED-from-the-laptop"
 KEY = "-----BEGIN KEY-----\nPLANTEDMIIEvQIBADANBgkq\nPLANTEDhkiG9w0BAQEFAASC\n-----END KEY-----"
 PLANTED = ("PLANTED", "UExBTlRFR", "PLANTED%20")  # as it is, in base64, in a URL: part of each form of each value
-ON_LAPTOP = {"MY_SECRET": FROM_ENV, "HF_TOKEN": TOKEN}
+ON_LAPTOP = {"MY_SECRET": FROM_ENV, "HF_TOKEN": TOKEN, "DEPLOY_KEY": KEY}
 
 SAY = """\
 import base64, json, os, pathlib, subprocess, sys, time, urllib.parse
@@ -92,7 +92,7 @@ def plant(project: Project) -> None:
     pods["p"]["env"] = {
         "PROXY": f"http://user:{PROXY_PASSWORD}@proxy.example:1",
         "QUOTED": {"secret": INVENTORY_SECRET},
-        "DEPLOY": {"value": KEY},
+        "DEPLOY": {"from_env": "DEPLOY_KEY"},
     }
     project.inventory.write_text(json.dumps({"pods": pods}))
 

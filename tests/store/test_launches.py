@@ -36,6 +36,14 @@ def test_pods_of_one_name_in_two_inventories_have_launches_of_their_own(laptop: 
     assert [launches.launches(pod) for pod in pods] == [[one, old], [other, old]]
 
 
+@pytest.mark.parametrize("dates", [("29990101", "20260101"), ("20260101", "29990101"), ("20260102", "20260101")])
+def test_the_last_launch_is_the_newest_whatever_clock_dated_it(laptop: Path, dates: tuple[str, str]) -> None:
+    first, last = (Launch(f"{date}-000000-abcdef0-00000000", "p", "c", "/repo", "/d") for date in dates)
+    launches.remember(first)
+    launches.remember(last)
+    assert launches.launches() == [last, first]
+
+
 @pytest.mark.slow
 def test_commands_go_on_beside_a_damaged_record_but_no_older_run_stands_in_for_it(project: Project) -> None:
     project.commit(FILES)
