@@ -30,13 +30,15 @@ class Schedule:
             query by query, or as `dense_from` says.
         dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
             read by the tile, and the rest by runs of the queries that chose them.
-        chunk: queries whose partial results are held at once by `gather`.
+        chunk, heads: queries and KV heads whose partial results are held at once by `gather`; its forward holds those
+            of all heads.
         pairs: (query, block) pairs of one run.
     """
 
     most: int = ALWAYS
     dense_from: int = 0
     chunk: int = 8192
+    heads: int = 1
     pairs: int = 128
 
 
@@ -50,8 +52,11 @@ GATHER_LARGEST_GRADIENT = 64 * 128
 """The same for the gradient."""
 
 
-FEWEST_IN_CHUNK = 1024
-"""Queries whose partial results `gather` holds at once, at least: fewer would not fill the card."""
+MOST_HELD = 1 << 31
+"""Bytes of partial dq that `gather` holds at once."""
+
+FEWEST_HELD = 8192
+"""Queries times KV heads whose partial dq it holds at once, at least: fewer would not fill the card."""
 
 
 def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
@@ -90,13 +95,17 @@ def choose_schedule(
         if group <= 8 and not backward and rows <= tokens * slots // 2 * l_sel:
             return Schedule()
         if group <= 8:
-            chunk = _chunk(rows, 8, 16384) if backward else 8192
-            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk)
+            chunk, heads = _held(rows, group * slots * widest * item) if backward else (8192, 1)
+            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk, heads)
         if backward:
-            return Schedule(tokens * slots // 2, dense_from=2, chunk=_chunk(rows, 4, 8192))
+            chunk, heads = _held(rows, group * slots * widest * item)
+            return Schedule(tokens * slots // 2, 2, chunk, heads)
     return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
 
 
-def _chunk(rows: int, parts: int, most: int) -> int:
-    """Queries of a chunk: what is held of each is some times its row of q, so of few queries only a part at once."""
-    return most if rows > FEW_ROWS else max(FEWEST_IN_CHUNK, next_power_of_2(rows) // parts)
+def _held(rows: int, size: int) -> tuple[int, int]:
+    """Queries and KV heads of a chunk, of `size` bytes for each query and head. One head with all its queries where
+    that fits: then no key is in two chunks, whose sums would be read and written once more.
+    """
+    chunk = min(max(1, rows), MOST_HELD // size)
+    return chunk, max(1, FEWEST_HELD // chunk)

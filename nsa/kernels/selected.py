@@ -342,17 +342,16 @@ def _backward_q(p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, add:
 
 def _launch_dq(
     p: _Problem, sizes: dict[str, Any], union: index.Union | None, union_tokens: int, up: _Upstream, dq: Tensor, *,
-    add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None,
-    span: tuple[int, int] | None = None,
+    add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None, of: _Chunk | None = None,
 ) -> None:  # fmt: skip
-    """The dq kernel over the queries `span` = (first, count), all unless given, tile by tile or one by one."""
-    first, rows = span or (0, p.indices.shape[0])
+    """The dq kernel over the queries and heads `of` a chunk, all unless given, tile by tile or one by one."""
+    of = of or _Chunk(0, p.indices.shape[0], 0, p.heads)
     together = union_tokens if union else 1
     lists = _Lists.of(p, union, tile, merge=part is not None)
-    dq_kernel[(cdiv(rows, together), p.heads)](
+    dq_kernel[(cdiv(of.rows, together), of.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up, dq, *lists.blocks, p.where.queries,
         lists.keys, dq if part is None else part,
-        p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
+        p.indices.shape[0], p.where.keys, of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
         TILE=tile, MERGE=part is not None, ADD=add, TMA=tma, **sizes,
@@ -364,6 +363,16 @@ def _run_pairs(p: _Problem, tile_rows: int) -> int:
     tokens = tile_rows // pad_group(p.group)
     tiles = next_power_of_2(max(1, p.indices.numel() // (tokens * RUNS_WANTED)))
     return tokens * min(256, max(16, tiles))
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """`rows` queries from `first` on and `heads` KV heads from `head` on, whose parts of dq are held together."""
+
+    first: int
+    rows: int
+    head: int
+    heads: int
 
 
 @dataclass(frozen=True)
@@ -393,20 +402,23 @@ class _KeySums:
         return cls(runs, rows, part, sums, out)  # type: ignore[arg-type]
 
     def add(
-        self, p: _Problem, up: _Upstream, keys: tuple[int, int], most_runs: int,
-        part: Tensor | None = None, first: int = 0,
-    ) -> None:  # fmt: skip
-        """Add the runs of `keys` = (first, past the last), which begin at key 0 and end with the last key of all, one
-        launch after the other; with `part`, also write each pair's dq.
+        self, p: _Problem, up: _Upstream, first_key: int, of: _Chunk, most_runs: int, part: Tensor | None = None
+    ) -> None:
+        """Add the runs of the chunk's heads, whose keys are from `first_key` on, one launch after the other; with
+        `part`, which holds the chunk's parts of dq, write those too. The first chunk of each head has the head's first
+        keys, and all heads end together, with the last key of all.
         """
         held, all_keys = self.part[0].shape[0], self.runs.edges.numel() - 1
+        last_key = first_key + of.heads * p.where.bins
         for begin in range(0, most_runs, held):
             count = min(held, most_runs - begin)
-            self._launch(p, up, keys, begin, count, part, first)
-            self._reduce(p, keys[0], begin, count, last=keys[1] == all_keys and begin + count == most_runs)
+            self._launch(p, up, (first_key, last_key), of, begin, count, part)
+            is_first = first_key == of.head * p.where.bins and begin == 0
+            is_last = last_key == all_keys and begin + count == most_runs
+            self._reduce(p, first_key, of, begin, count, is_first, is_last)
 
     def _launch(
-        self, p: _Problem, up: _Upstream, keys: tuple[int, int], begin: int, count: int, part: Tensor | None, first: int
+        self, p: _Problem, up: _Upstream, keys: tuple[int, int], of: _Chunk, begin: int, count: int, part: Tensor | None
     ) -> None:
         """The partial sums of `count` runs of the keys from their run `begin` on."""
         sizes = p.launch("selected_dkv" if part is None else "selected_dkv_dq")
@@ -416,19 +428,19 @@ class _KeySums:
         dkv_kernel[(count, cdiv(p.where.l_sel, sizes["BN"]))](
             p.q, p.k, p.v, *up, *self.part, runs.order, runs.edges, runs.run_edges, runs.run_key,
             p.where.blocks, p.where.queries, self.part[0] if part is None else part,
-            p.indices.shape[0], p.where.keys, first, *keys, begin, p.where.bins, *p.strides, p.scale,
-            PAIRS=runs.pairs, ROWS=self.rows, DQ=part is not None, **sizes,
+            p.indices.shape[0], p.where.keys, of.first, of.head, of.heads, *keys, begin, p.where.bins,
+            *p.strides, p.scale, PAIRS=runs.pairs, ROWS=self.rows, DQ=part is not None, **sizes,
         )  # fmt: skip
 
-    def _reduce(self, p: _Problem, first_key: int, begin: int, count: int, last: bool) -> None:
+    def _reduce(self, p: _Problem, first_key: int, of: _Chunk, begin: int, count: int, first: bool, last: bool) -> None:
         """Add what the launch left to the sums; the last one makes dk and dv of them."""
         keys, sizes = min(64, self.rows), [x.shape[-1] for x in self.out]
         columns = [min(64, next_power_of_2(width)) for width in sizes]
         pieces = [self.rows // keys * cdiv(width, at_once) for width, at_once in zip(sizes, columns, strict=True)]
-        reduce_kernel[(p.where.bins, p.heads, sum(pieces))](
-            *self.part, *self.sums, *self.out, self.runs.run_edges, p.where.blocks, p.where.bins, first_key, begin,
-            count, H=p.heads, DK=sizes[0], DV=sizes[1], LB=p.where.l_sel, ROWS=self.rows, BN=keys,
-            BDK=columns[0], BDV=columns[1], PIECES=pieces[0], FIRST=first_key == 0 and begin == 0, LAST=last,
+        reduce_kernel[(p.where.bins, of.heads, sum(pieces))](
+            *self.part, *self.sums, *self.out, self.runs.run_edges, p.where.blocks, p.where.bins, of.head, first_key,
+            begin, count, H=p.heads, DK=sizes[0], DV=sizes[1], LB=p.where.l_sel, ROWS=self.rows, BN=keys,
+            BDK=columns[0], BDV=columns[1], PIECES=pieces[0], FIRST=first, LAST=last,
         )  # fmt: skip
 
 
@@ -437,34 +449,36 @@ def _backward_kv(p: _Problem, up: _Upstream, dk: Tensor, dv: Tensor) -> None:
     keys = p.heads * p.where.bins
     pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
     runs = index.runs(index.pair_keys(p.indices, p.where), keys, pairs, keys)
-    most_runs = runs.run_key.numel()
+    most_runs, whole = runs.run_key.numel(), _Chunk(0, p.indices.shape[0], 0, p.heads)
     held = min(RUNS_HELD, most_runs)
-    _KeySums.of(p, runs, held, held == most_runs, (dk, dv)).add(p, up, (0, keys), most_runs)
+    _KeySums.of(p, runs, held, held == most_runs, (dk, dv)).add(p, up, 0, whole, most_runs)
 
 
 def _backward_gather(
     p: _Problem, schedule: Schedule, up: _Upstream, dq: Tensor, dk: Tensor, dv: Tensor, add: bool
 ) -> None:
-    """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks."""
+    """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks of
+    queries and heads.
+    """
     tma = p.copy_engine()
-    tile, rows, keys = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.heads * p.where.bins
+    tile, rows, bins = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.where.bins
     tokens = tile["BM"] // tile["GP"]
-    chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
+    chunk, heads = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens, min(schedule.heads, p.heads)
     union = index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
-    pairs = _run_pairs(p, p.launch("selected_dkv")["BM"])
-    used = p.heads * p.where.reachable(chunk) + keys
-    runs = index.runs(union.keys, union.rest_keys + keys, pairs, used)
-    held, all_pairs = chunk * p.heads * p.indices.shape[-1], p.indices.numel()
+    pairs, keys = _run_pairs(p, p.launch("selected_dkv")["BM"]), p.heads * bins
+    runs = index.runs(union.keys, union.rest_keys + keys, pairs, p.heads * p.where.reachable(chunk) + keys)
+    held, all_pairs = chunk * heads * p.indices.shape[-1], p.indices.numel()
     part = p.q.new_empty(held * p.group, p.q.shape[-1])
-    of_chunk, of_unions = (n // pairs + min(n, keys) for n in (held, all_pairs))
+    of_chunk, of_unions = held // pairs + min(held, heads * bins), all_pairs // pairs + min(all_pairs, keys)
     at_once = min(RUNS_HELD, max(of_chunk, cdiv(of_unions, 2)))  # half: whichever has many runs, the other has few
     sums = _KeySums.of(p, runs, at_once, False, (dk, dv))
     _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
-        sums.add(p, up, (i * keys, (i + 1) * keys), of_chunk, part, first)
-        span = (first, min(chunk, rows - first))
-        _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, part=part, span=span)
-    sums.add(p, up, (union.rest_keys, union.rest_keys + keys), of_unions)
+        for head in range(0, p.heads, heads):
+            of = _Chunk(first, min(chunk, rows - first), head, min(heads, p.heads - head))
+            sums.add(p, up, i * keys + head * bins, of, of_chunk, part)
+            _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, part=part, of=of)
+    sums.add(p, up, union.rest_keys, _Chunk(0, rows, 0, p.heads), of_unions)
 
 
 # --- autograd ---

@@ -74,8 +74,8 @@ def _dq_block(
 @triton.jit
 def dq_rows(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-    p_queries, p_keys, p_part, N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
-    i_tile, i_h, o_union, n_blocks,
+    p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, rest_keys,
+    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
@@ -124,7 +124,7 @@ def dq_rows(
         b_dq1 = b_dq1 * b_f[:, None]
     if MERGE:
         o_pair = (o_n * H + i_h) * SLOTS
-        o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
+        o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
         b_dq0, b_dq1 = add_dq(
             b_dq0, b_dq1, p_keys, p_part, rest_keys, o_pair, o_part, o_g, m_row, G, SLOTS, SP, DK, DK0, DK1
         )
@@ -134,10 +134,10 @@ def dq_rows(
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
+@triton.jit(do_not_specialize=["N", "M", "i_first", "first_head", "part_heads", "n_tiles", "most", "rest_keys"])
 def dq_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members, p_count,
-    p_queries, p_keys, p_part, N, M, i_first, n_tiles, most, rest_keys,
+    p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, n_tiles, most, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
@@ -145,8 +145,10 @@ def dq_kernel(
     SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
-    """dq of UT queries of one KV head; who computes what is decided as in `selected_fwd.forward_kernel`."""
-    i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
+    """dq of UT queries of one KV head, from query i_first and `first_head` on; who computes what is decided as in
+    `selected_fwd.forward_kernel`. With MERGE p_part holds the parts of these queries and of `part_heads` heads.
+    """
+    i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1) + first_head
     o_union = i_h * n_tiles + i_union
     if TILE:
         n_blocks = tl.load(p_count + o_union)
@@ -157,7 +159,7 @@ def dq_kernel(
         i_tile = i_union
         dq_rows(
             p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-            p_queries, p_keys, p_part, N, M, i_first, rest_keys,
+            p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, rest_keys,
             s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
             H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
         )  # fmt: skip
@@ -170,17 +172,20 @@ def dq_kernel(
             i_tile = i_union * UT + i
             dq_rows(
                 p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-                p_queries, p_keys, p_part, N, M, i_first, rest_keys,
+                p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, rest_keys,
                 s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
                 H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
             )  # fmt: skip
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "M", "i_first", "first_key", "last_key", "begin", "BINS"])
+@triton.jit(
+    do_not_specialize=["N", "M", "i_first", "first_head", "part_heads", "first_key", "last_key", "begin", "BINS"]
+)
 def dkv_kernel(
     p_q, p_k, p_v, p_do, p_stats, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
-    p_queries, p_part, N, M, i_first, first_key, last_key, begin, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
+    p_queries, p_part, N, M, i_first, first_head, part_heads, first_key, last_key, begin, BINS,
+    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
@@ -190,7 +195,8 @@ def dkv_kernel(
     [R,ROWS,D*] of the R runs of the launch.
 
     Keys are the rows of the tiles, so that p and ds stay in registers as left operands. With DQ the queries belong to
-    the chunk that begins at i_first and see the whole block, BN covers it, and each pair's dq goes to p_part.
+    the chunk that begins at i_first, of `part_heads` KV heads from `first_head` on, and see the whole block, BN covers
+    it, and each pair's dq goes to p_part.
     """
     TB: tl.constexpr = BM // GP
     i_run, i_sub = tl.load(p_run_edges + first_key) + begin + tl.program_id(0), tl.program_id(1)
@@ -237,7 +243,8 @@ def dkv_kernel(
         if DK1 > 0:
             b_dk1 = tl.dot(b_ds, b_q1, b_dk1, input_precision=PREC)
         if DQ:  # transposed, because BM is smaller than the 64 rows that the matrix units take
-            o_part = ((o_pair - i_first.to(tl.int64) * (H * SLOTS)) * G + o_g) * DK
+            o_part = (o_n - i_first) * part_heads + i_h - first_head
+            o_part = ((o_part * SLOTS + o_pair % SLOTS) * G + o_g) * DK
             b_dq = tl.trans(tl.dot(tl.trans(b_k0), b_ds, input_precision=PREC)) * scale  # [BM, DK0]
             store_tile(p_part, o_part, m_row, b_dq, 0, DK0, DK, False)
             if DK1 > 0:
@@ -254,16 +261,16 @@ def dkv_kernel(
 
 @triton.jit
 def _reduce_piece(
-    p_part, p_sum, p_x, p_run_edges, p_blocks, BINS, first_key, begin, count, i_piece,
+    p_part, p_sum, p_x, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count, i_piece,
     H: tl.constexpr, D: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """Add BN keys by BD columns of the partials p_part [count,ROWS,D] of one block and KV head to those of the windows
     before in p_sum [M,H,D]; the last window writes the whole to p_x [M,H,D] instead.
     """
-    i_bin, i_h = tl.program_id(0), tl.program_id(1)
+    i_bin, i_h = tl.program_id(0), first_head + tl.program_id(1)
     first, end = tl.load(p_blocks + i_bin), tl.load(p_blocks + BINS + i_bin)
-    i_key = first_key + i_h * BINS + i_bin
+    i_key = first_key + tl.program_id(1) * BINS + i_bin
     window = tl.load(p_run_edges + first_key) + begin
     i_run = tl.maximum(tl.load(p_run_edges + i_key), window)
     n_runs = tl.minimum(tl.load(p_run_edges + i_key + 1), window + count) - i_run
@@ -289,25 +296,25 @@ def _reduce_piece(
 
 
 @launched
-@triton.jit(do_not_specialize=["BINS", "first_key", "begin", "count"])
+@triton.jit(do_not_specialize=["BINS", "first_head", "first_key", "begin", "count"])
 def reduce_kernel(
-    p_dks, p_dvs, p_dk_sum, p_dv_sum, p_dk, p_dv, p_run_edges, p_blocks, BINS, first_key, begin, count,
+    p_dks, p_dvs, p_dk_sum, p_dv_sum, p_dk, p_dv, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr,
     BDK: tl.constexpr, BDV: tl.constexpr, PIECES: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """Add up what one launch of `dkv_kernel` left of one block and KV head, a piece a program: the first PIECES are of
-    dk, the others of dv.
+    """Add up what one launch of `dkv_kernel` left of one block and KV head, which are from `first_key` and `first_head`
+    on, a piece a program: the first PIECES are of dk, the others of dv.
 
     A block that no query selected gets zeros. Keys of no block do not exist: every key belongs to one.
     """
     i_piece = tl.program_id(2)
     if i_piece < PIECES:
         _reduce_piece(
-            p_dks, p_dk_sum, p_dk, p_run_edges, p_blocks, BINS, first_key, begin, count, i_piece,
+            p_dks, p_dk_sum, p_dk, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count, i_piece,
             H, DK, LB, ROWS, BN, BDK, FIRST, LAST,
         )  # fmt: skip
     else:
         _reduce_piece(
-            p_dvs, p_dv_sum, p_dv, p_run_edges, p_blocks, BINS, first_key, begin, count, i_piece - PIECES,
+            p_dvs, p_dv_sum, p_dv, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count, i_piece - PIECES,
             H, DV, LB, ROWS, BN, BDV, FIRST, LAST,
         )  # fmt: skip

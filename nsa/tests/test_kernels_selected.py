@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -138,12 +140,36 @@ def test_sums_of_few_runs_at_once_are_those_of_all(schedule: str, monkeypatch: p
         assert torch.equal(got, want)
 
 
+def test_heads_at_once_are_as_one_after_the_other() -> None:
+    (q, k, v), indices, *_ = problem(tokens=40, heads=3)
+    q, k, v, idx = low(q, k, v, indices)
+    o, lse = selected.forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES["gather"])
+    do = torch.randn_like(o)
+    stats = row_stats(do, o, lse)
+    one, two, all_at_once = (
+        selected.backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=replace(SCHEDULES["gather"], heads=heads))
+        for heads in (1, 2, 3)
+    )
+    for found in (two, all_at_once):
+        assert all(map(torch.equal, found, one))
+
+
 @pytest.mark.parametrize(
-    ("rows", "of_16", "of_4"), [(100, 1024, 1024), (8192, 2048, 1024), (16384, 4096, 2048), (16385, 8192, 16384)]
+    ("rows", "of_16", "of_4"),
+    [
+        (100, (100, 81), (100, 81)),
+        (4096, (4096, 2), (4096, 2)),
+        (8192, (8192, 1), (8192, 1)),
+        (65536, (32768, 1), (65536, 1)),
+        (1 << 20, (32768, 1), (131072, 1)),
+    ],
 )
-def test_few_queries_are_gathered_in_small_chunks(rows: int, of_16: int, of_4: int) -> None:
-    assert choose_schedule(16, 4, 16, 64, 128, True, rows=rows).chunk == of_16
-    assert choose_schedule(4, 4, 16, 64, 128, True, rows=rows).chunk == of_4
+def test_as_many_heads_and_queries_are_gathered_as_can_be_held(
+    rows: int, of_16: tuple[int, int], of_4: tuple[int, int]
+) -> None:
+    for group, held in ((16, of_16), (4, of_4)):
+        schedule = choose_schedule(group, 4, 16, 64, 128, True, rows=rows)
+        assert (schedule.chunk, schedule.heads) == held
 
 
 @pytest.mark.parametrize(
