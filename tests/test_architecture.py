@@ -25,6 +25,7 @@ STOREYS = (
     ("config",),
     ("git", "pairing", "plan"),
     ("results", "ui"),
+    ("figures",),
     ("report",),
     ("store",),
     ("transports",),

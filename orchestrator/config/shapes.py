@@ -7,7 +7,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from orchestrator.shared.schema import fields, is_typed_dict
 from orchestrator.verdict import sabotage, tests
-from orchestrator.verdict.artifacts import asked, checks, table, text
+from orchestrator.verdict.artifacts import asked, checks, figures, table, text
 from orchestrator.verdict.expect import Expect
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -21,6 +21,8 @@ _RULES: Mapping[Any, Mapping[str, object]] = {
     checks.Columns: {"minItems": 1},
     checks.Two: {"minItems": 2, "maxItems": 2},
     checks.Distance: {"minimum": 0},
+    figures.Unit: {"minLength": 1},
+    figures.Measures: {"minProperties": 1},
     sabotage.Function: {"pattern": "^[^:]+:[^:]+$"},
 }
 

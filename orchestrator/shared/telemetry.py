@@ -15,8 +15,9 @@ FIELDS = (
 MOST_BYTES = 4 << 20
 
 # Bits of NVML's clocksEventReasons: those that take speed away, not those that a person or an idle GPU asks for.
+_POWER_CAP = 0x4
 _THROTTLING = {
-    0x4: "power cap",
+    _POWER_CAP: "power cap",
     0x8: "hardware slowdown",
     0x20: "heat, by software",
     0x40: "heat, by hardware",
@@ -33,6 +34,16 @@ class Sample(NamedTuple):
     power: float
     utilization: int
     reasons: int
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether the power limit held the clocks down: usual at full work."""
+        return bool(self.reasons & _POWER_CAP)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether heat, hardware or a power brake did."""
+        return any(self.reasons & bit for bit in _THROTTLING if bit != _POWER_CAP)
 
 
 def read(path: Path) -> List[Sample]:

@@ -39,7 +39,11 @@ def test_every_key_of_the_contract_is_read() -> None:
         ("path: routing.json", "path: ../routing.json", "expected a relative path without '..'"),
         ("path: routing.json", "path: /routing.json", "expected a relative path without '..'"),
         ("path: routing.json", "path: sanity.out", "artifact 'sanity.out': expected one owner"),
-        ("kind: jsonl", "kind: jsonlines", "expected 'text', 'csv', 'json' or 'jsonl'"),
+        (
+            "kind: jsonl",
+            "kind: jsonlines",
+            "expected 'text', 'csv', 'json', 'jsonl', 'pytest-benchmark', 'nvbench' or 'asv'",
+        ),
         ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
         ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min, max and/or matches}"),
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),

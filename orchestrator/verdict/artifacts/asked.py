@@ -10,10 +10,11 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Option
 from orchestrator.shared import lfs
 from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields
 from orchestrator.shared.text import alternatives
-from orchestrator.verdict.artifacts import table, text
+from orchestrator.verdict.artifacts import benchmarks, table, text
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind, Weight
 
-KINDS: Mapping[str, Kind] = {"text": text.KIND, "csv": table.CSV, "json": table.JSON, "jsonl": table.JSONL}
+_ALL = (text.KIND, table.CSV, table.JSON, table.JSONL, *benchmarks.KINDS)
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
 STREAMS = ("stdout", "stderr")
 _TREE = "tree:"
@@ -40,14 +41,15 @@ def wrong(item: object, at: Location, *, closed: bool) -> Iterator[Error]:
     if "path" not in given:
         yield Error((*at, "path"), MISSING)
     if given.get("kind", "text") not in list(KINDS):  # it need not even be hashable
-        yield Error((*at, "kind"), "expected 'text', 'csv', 'json' or 'jsonl'")
+        yield Error((*at, "kind"), f"expected {alternatives(map(repr, KINDS))}")
         return
     kind = kind_of(given)
     known = (*fields(Asked), *fields(kind.asks))
     for key in given if closed else ():
         if key not in known:
             yield _unknown(key, (*at, key), known)
-    found = list(errors(given, kind.asks, at))
+    own = {key: value for key, value in given.items() if key in fields(kind.asks)}
+    found = list(errors(own, kind.asks, at, closed=closed))
     yield from found or kind.also(given, at)
 
 

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, Sequence, TypedDict, Union
+from typing import (
+    Any,
+    BinaryIO,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NewType,
+    Optional,
+    Sequence,
+    Tuple,
+    TypedDict,
+    Union,
+)
 
 from orchestrator.shared import strict_json
 from orchestrator.shared.schema import RULES, Error, Location
 from orchestrator.shared.text import plain
-from orchestrator.verdict.artifacts import checks
+from orchestrator.verdict.artifacts import checks, figures
 from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, named, number_in, says_nothing, shown
 from orchestrator.verdict.artifacts.columns import Allowed, Words
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
+from orchestrator.verdict.artifacts.reading import Beside, Reading
 
 Count = NewType("Count", int)
 RULES[Count] = lambda number: None if number >= 1 else "expected a whole number of at least 1"
@@ -20,12 +35,13 @@ RULES[Count] = lambda number: None if number >= 1 else "expected a whole number 
 
 class AsksOfCsv(TypedDict, total=False):
     """Columns whose every cell is a finite number or a text that is not blank; how many rows at least; checks; by
-    column, words that may stand where numbers are owed."""
+    column, words that may stand where numbers are owed; which columns are figures."""
 
     columns: List[str]
     min_rows: Count
     checks: List[Any]
     allow: Dict[str, List[str]]
+    figures: figures.Asked
 
 
 class AsksOfJson(TypedDict, total=False):
@@ -36,31 +52,45 @@ class AsksOfJson(TypedDict, total=False):
     min_rows: Count
     checks: List[Any]
     allow: Dict[str, List[str]]
+    figures: figures.Asked
 
 
 def _csv(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
-    reader = csv.reader(io.TextIOWrapper(f, encoding="utf-8-sig", newline=""), strict=True)
+    header, rows = _read_csv(f)
+    yield from _Table(asked, header).findings(rows)
+
+
+def _read_csv(f: BinaryIO) -> Tuple[Sequence[str], Iterator[Row]]:
+    """The header, and the rows as they are read."""
+    lines = _csv_lines(csv.reader(io.TextIOWrapper(f, encoding="utf-8-sig", newline=""), strict=True))
+    header = next(lines, None)
+    if not header:
+        raise Bad("is empty" if header is None else "begins with a blank line instead of a header")
+    if len(set(header)) < len(header):
+        raise Bad("has two columns of the same name")
+    return header, _csv_rows(lines, header)
+
+
+def _csv_lines(reader: Any) -> Iterator[Sequence[str]]:
     try:
-        header = next(reader, None)
-        if not header:
-            raise Bad("is empty" if header is None else "begins with a blank line instead of a header")
-        if len(set(header)) < len(header):
-            raise Bad("has two columns of the same name")
-        yield from _Table(asked, header).findings(_csv_rows(reader, header))
+        yield from reader
     except csv.Error as e:
         raise Bad(f"is not CSV: line {reader.line_num}: {e}") from e
 
 
-def _csv_rows(reader: Iterator[Sequence[str]], header: Sequence[str]) -> Iterator[Row]:
-    for number, fields in enumerate(reader, start=1):
+def _csv_rows(lines: Iterator[Sequence[str]], header: Sequence[str]) -> Iterator[Row]:
+    for number, fields in enumerate(lines, start=1):
         if len(fields) != len(header):
             raise Bad(f"has {len(fields)} fields in row {number}, expected {len(header)}")
         yield {name: fields[i].strip() for i, name in enumerate(header)}
 
 
 def _jsonl(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
-    rows = (_parse(line, f"line {n}: ") for n, line in enumerate(f, start=1))
-    yield from _Table(asked, None, asked.get("keys") or ()).findings(rows)
+    yield from _Table(asked, None, asked.get("keys") or ()).findings(_read_jsonl(f))
+
+
+def _read_jsonl(f: BinaryIO) -> Iterator[Any]:
+    return (_parse(line, f"line {n}: ") for n, line in enumerate(f, start=1))
 
 
 def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
@@ -80,7 +110,11 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
             yield Finding(f"holds {shown(content[key])} {where}, expected a finite value", since=2)
     if holds_nothing(content):
         yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
-    yield from _Table(asked, None).findings(iter(content if isinstance(content, list) else [content]))
+    yield from _Table(asked, None).findings(iter(_rows_in(content)))
+
+
+def _rows_in(content: Any) -> List[Any]:
+    return content if isinstance(content, list) else [content]
 
 
 def _parse(text: bytes, where: str) -> Any:
@@ -110,6 +144,9 @@ class _Table:
         self._columns = [*(asked.get("columns") or ()), *keys]
         self._allowed = Allowed(asked.get("allow") or {})
         self._checks = [check for spec in asked.get("checks") or () for check in checks.make(spec, self._allowed)]
+        if asked.get("figures"):
+            self._checks.append(figures.Readable(asked["figures"], self._allowed))
+            self._columns += [name for name in asked["figures"].get("keys") or () if name not in self._columns]
         self._wanted = [*self._columns, *(name for check in self._checks for name in check.columns)]
         self._words = Words(self._columns, self._allowed)
 
@@ -163,11 +200,34 @@ def _of_cell(value: Any, name: str, row: int) -> Iterator[Finding]:
         yield Finding(f"holds {shown(value)} in row {row}, column {named(name)}, expected a finite value")
 
 
-def _checks_that_cannot_be(given: Mapping[str, Any], at: Location) -> Iterator[Error]:
+def _what_cannot_be(given: Mapping[str, Any], at: Location) -> Iterator[Error]:
     for index, check in enumerate(given.get("checks") or ()):
         yield from checks.wrong(check, (*at, "checks", index))
+    asked = given.get("figures") or {}
+    for index, name in enumerate(asked.get("keys") or ()):
+        if name in asked["measures"] or name == asked.get("flags"):
+            yield Error(
+                (*at, "figures", "keys", index), f"expected {named(name)} as a key or as something else, not both"
+            )
 
 
-CSV = Kind("csv", AsksOfCsv, _csv, _checks_that_cannot_be, 1 << 30)
-JSON = Kind("json", AsksOfJson, _json, _checks_that_cannot_be, 64 << 20)
-JSONL = Kind("jsonl", AsksOfJson, _jsonl, _checks_that_cannot_be, 1 << 30)
+def _figures_of_csv(asked: Mapping[str, Any], f: BinaryIO, beside: Beside) -> Iterator[Reading]:
+    return _figures(asked, _read_csv(f)[1])
+
+
+def _figures_of_json(asked: Mapping[str, Any], f: BinaryIO, beside: Beside) -> Iterator[Reading]:
+    return _figures(asked, _rows_in(_parse(f.read(), "")))
+
+
+def _figures_of_jsonl(asked: Mapping[str, Any], f: BinaryIO, beside: Beside) -> Iterator[Reading]:
+    return _figures(asked, _read_jsonl(f))
+
+
+def _figures(asked: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Reading]:
+    given = asked.get("figures")
+    return figures.readings(given, asked.get("allow") or {}, rows) if given else iter(())
+
+
+CSV = Kind("csv", AsksOfCsv, _csv, _what_cannot_be, 1 << 30, _figures_of_csv)
+JSON = Kind("json", AsksOfJson, _json, _what_cannot_be, 64 << 20, _figures_of_json)
+JSONL = Kind("jsonl", AsksOfJson, _jsonl, _what_cannot_be, 1 << 30, _figures_of_jsonl)
