@@ -34,8 +34,13 @@ def flags_of(samples: Sequence[float]) -> list[Flag]:
 
 def is_bimodal(samples: Sequence[float]) -> bool:
     """Whether the samples fall into two groups that are far apart, each of a fifth of them at least."""
+    return gap_in(samples) is not None
+
+
+def gap_in(samples: Sequence[float]) -> float | None:
+    """A value between the two groups of bimodal samples; None if they are one."""
     if len(samples) < _FEWEST:
-        return False
+        return None
     ordered = sorted(samples)
     fewest = max(2, math.ceil(len(ordered) * _LEAST_SHARE))
     cuts = range(fewest, len(ordered) - fewest + 1)
@@ -44,4 +49,5 @@ def is_bimodal(samples: Sequence[float]) -> bool:
     distance = statistics.fmean(high) - statistics.fmean(low)
     spread = math.sqrt((statistics.pvariance(low) + statistics.pvariance(high)) / 2)
     wanted = _APART_D + _APART_D_OF_FEW / len(ordered)
-    return distance > _APART * abs(statistics.fmean(ordered)) and distance > wanted * spread
+    apart = distance > _APART * abs(statistics.fmean(ordered)) and distance > wanted * spread
+    return (low[-1] + high[0]) / 2 if apart else None
