@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CANCEL_FILE = "cancel.json"
+BESIDE = "beside"
+"""In a run's directory: the trees and thin environments of other commits than its plan's own."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one run; `run_dir` is <workdir>/runs/<run id>."""
+    """The places of one run; `run_dir` is <workdir>/runs/<run id>.
+
+    `beside` names a commit beside the plan's own, whose tree and thin environment are apart; `below` is where in
+    artifacts/ a stage has its own.
+    """
 
     run_dir: Path
+    beside: str = ""
+    below: str = ""
 
     @property
     def workdir(self) -> Path:
@@ -26,11 +34,11 @@ class Layout:
     @property
     def tree(self) -> Path:
         """The run's own copy of the commit's tree, in which its stages work."""
-        return self.run_dir / "tree"
+        return self._of_commit / "tree"
 
     @property
     def artifacts(self) -> Path:
-        return self.run_dir / "artifacts"
+        return self.run_dir / "artifacts" / self.below
 
     @property
     def injected(self) -> Path:
@@ -40,7 +48,7 @@ class Layout:
     @property
     def venv(self) -> Path:
         """The thin environment that each stage gets anew."""
-        return self.run_dir / "venv"
+        return self._of_commit / "venv"
 
     def stage(self, name: str) -> Path:
         return self.run_dir / "stages" / name
@@ -56,7 +64,11 @@ class Layout:
     @property
     def builds(self) -> Path:
         """What stages built in the tree for later ones, as they left it: a folder for each stage."""
-        return self.run_dir / "builds"
+        return self._of_commit / "builds"
+
+    @property
+    def _of_commit(self) -> Path:
+        return self.run_dir / BESIDE / self.beside if self.beside else self.run_dir
 
     def cache(self, key: str) -> Path:
         return self.workdir / "cache" / key
@@ -70,7 +82,7 @@ class Layout:
 class Scratch(Layout):
     """Of a stage whose tests run again: what they leave is in a folder of its own, and is no part of the run."""
 
-    folder: Path
+    folder: Path = Path()
 
     @property
     def artifacts(self) -> Path:

@@ -45,7 +45,8 @@ from orchestrator.shared.run_ids import STAMP, is_ahead, launched_at
 from orchestrator.shared.text import with_commit
 from orchestrator.verdict.expect import wrong as wrong_expectations
 
-# How a run id begins.
+# Of `created`.
+_CREATED = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,19 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
     broken, unsupported = _broken_promise(pod, have), unmet(runbook.requires, have)
     missing = broken or (unsupported and f"requires {unsupported}")
     stages = [_planned(s, work, variables[s.name], missing) for s in runbook.stages if s.name not in gone]
-    moment = _moment(after)
+    parts = tree.parts
     plan = Plan(
         format=FORMAT,
         run_id="",
-        created=moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        created=_moment(after).strftime(_CREATED),
         nonce=secrets.token_hex(8),
         pod=pod.name,
         who=who(),
-        **tree.parts,
+        commit=parts["commit"],
+        commit_object=parts["commit_object"],
+        ancestry=parts["ancestry"],
+        tree=parts["tree"],
+        submodules=parts["submodules"],
         dirty=tree.dirty,
         runbook=work.origin,
         requires=list(runbook.requires),
@@ -145,8 +150,13 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
         command=work.command,
     )
     _refuse_exposed(plan, variables.values())
-    plan["run_id"] = f"{moment.strftime(STAMP)}-{tree.commit[:7]}-{plan_hash(plan)[:HASH_DIGITS]}"
-    return plan
+    return with_id(plan)
+
+
+def with_id(plan: Plan) -> Plan:
+    """The plan under the run id that its content gives it."""
+    stamp = datetime.strptime(plan["created"], _CREATED).strftime(STAMP)
+    return {**plan, "run_id": f"{stamp}-{plan['commit'][:7]}-{plan_hash(plan)[:HASH_DIGITS]}"}
 
 
 def do_the_same(one: Plan, other: Plan) -> bool:
@@ -157,7 +167,7 @@ def do_the_same(one: Plan, other: Plan) -> bool:
 def _work_of(plan: Plan) -> tuple[object, ...]:
     limit = plan["limit"] and plan["limit"]["seconds"]
     machine = plan["requires"], plan["promises"], plan["left_out"]
-    return plan["commit"], plan["tree"], plan["submodules"], plan["stages"], machine, limit
+    return plan["commit"], plan["tree"], plan["submodules"], plan["stages"], plan.get("beside"), machine, limit
 
 
 def to_json(plan: Plan) -> str:

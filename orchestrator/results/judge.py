@@ -276,9 +276,14 @@ def _run_error(plan: Plan, events: Sequence[Event], state: RunState) -> str | No
 
 def _mixed(events: Sequence[Event]) -> str | None:
     """What a run that was gone on with mixes that must not be mixed; its agent refuses it too."""
-    seen = (
-        ("GPUs", [_uuids(e) for e in events if e["event"] in ("run_started", "run_resumed")]),
-        ("environments", [str(e.get("fingerprint")) for e in events if e["event"] == "environment_checked"]),
+    gpus = [_uuids(e) for e in events if e["event"] in ("run_started", "run_resumed")]
+    environments: dict[str, list[str]] = {}
+    for event in events:
+        if event["event"] == "environment_checked":
+            environments.setdefault(str(event.get("beside", "")), []).append(str(event.get("fingerprint")))
+    seen: Sequence[tuple[str, Sequence[object]]] = (
+        ("GPUs", gpus),
+        *(("environments", found) for found in environments.values()),
     )
     different = next((what for what, found in seen if any(x != found[0] for x in found)), None)
     return f"the run was gone on with on other {different} than it began with" if different else None

@@ -44,10 +44,13 @@ class TreeChecked(TypedDict):
 
 
 class EnvironmentChecked(TypedDict):
+    """Of the plan's own commit ("") or of one `beside` it."""
+
     event: Literal["environment_checked"]
     fingerprint: str
     ok: bool
     python: str
+    beside: str
 
 
 class LeftoversEnded(TypedDict):

@@ -65,10 +65,23 @@ class _Stage(TypedDict):
     blocked: Optional[str]
 
 
+class Trial(TypedDict):
+    """A stage that is one of many runs of the bench `of`: in which block of a comparison, and for which side."""
+
+    of: str
+    block: int
+    side: Literal["a", "b", "control"]
+
+
 class Stage(_Stage, total=False):
-    """`mutants` are there where `expect` asks for them."""
+    """`mutants` are there where `expect` asks for them; `beside` names the commit beside the plan's own that the stage
+    is of; `folder` is where below artifacts/ its own are, and nothing of them, or that it builds, is for later stages.
+    """
 
     mutants: List[Mutant]
+    beside: str
+    folder: str
+    trial: Trial
 
 
 class LeftOut(TypedDict):
@@ -157,6 +170,23 @@ class Environment(TypedDict, total=False):
     layer: Layer
 
 
+class Beside(CommitParts):
+    """Another commit than the plan's, of which stages are, with the environment that they have."""
+
+    environment: Environment
+
+
+class Comparison(TypedDict):
+    """What a run compares: two commits, as the repository knows them; the one whose bench files measure both (None:
+    each its own); and the least part by which a row counts as different.
+    """
+
+    a: str
+    b: str
+    harness: Optional[str]
+    threshold: float
+
+
 class Changed(TypedDict):
     """What of a pod's identity is another than at the run `run_id`, as clauses."""
 
@@ -241,10 +271,13 @@ def is_not_the_commits(runbook: RunbookOrigin) -> bool:
 
 class Plan(_Plan, total=False):
     """The run id ends with the hash of all the rest. Where `sabotage` is false, no `kills` and `mutants` are tried;
-    a `command` is one that somebody wanted run, and gets no verdict."""
+    a `command` is one that somebody wanted run, and gets no verdict, nor does a `comparison`, whose stages are also of
+    commits `beside`."""
 
     sabotage: bool
     command: bool
+    comparison: Comparison
+    beside: Dict[str, Beside]
 
 
 LATER[Stage] = frozenset({"builds", "cwd"})
@@ -265,6 +298,17 @@ def with_sabotage(plan: Plan) -> bool:
 def is_command(plan: Mapping[str, Any]) -> bool:
     """Whether it runs what somebody typed: recorded as any other run, and judged by nobody."""
     return bool(plan.get("command", False))
+
+
+def has_no_verdict(plan: Mapping[str, Any]) -> bool:
+    """Whether nobody judges it as a whole: a command, or a comparison."""
+    return is_command(plan) or "comparison" in plan
+
+
+def commits_of(plan: Plan) -> Dict[str, Plan]:
+    """The plan as it is for the stages of each of its commits, by their names: its own is ""."""
+    beside = plan.get("beside", {})
+    return {"": plan, **{name: cast(Plan, {**plan, **parts}) for name, parts in beside.items()}}
 
 
 def plan_hash(plan: Mapping[str, Any]) -> str:
@@ -306,10 +350,15 @@ def _checked(found: Dict[str, Any], source: str) -> Plan:
         raise Failure(f"{source} is not a plan: {wrong} is not as it should be")
     if not _RUN_ID.fullmatch(found["run_id"]):
         raise Failure(f"{source} is not a plan: its run id is {found['run_id']!r}")
-    for name in (found["commit"], found["tree"]):
+    commits = commits_of(cast(Plan, found))
+    for name in (part for plan in commits.values() for part in (plan["commit"], plan["tree"])):
         if not _OBJECT_NAME.fullmatch(name):
             raise Failure(f"{source} is not a plan: {name!r} is not the name of a git object")
-    for stage in found["stages"]:
-        if not STAGE_NAME.fullmatch(stage["name"]):
-            raise Failure(f"{source} has a stage called {stage['name']!r}: expected letters, digits, '_', '.', '-'")
+    stages = found["stages"]
+    folders = [*filter(None, commits), *(stage["folder"] for stage in stages if "folder" in stage)]
+    for name in (*(stage["name"] for stage in stages), *folders):
+        if not STAGE_NAME.fullmatch(name):
+            raise Failure(f"{source} has a stage called {name!r}: expected letters, digits, '_', '.', '-'")
+    if not all(stage.get("beside", "") in commits for stage in stages):
+        raise Failure(f"{source} is not a plan: it has stages of a commit that it does not hold")
     return cast(Plan, found)

@@ -27,20 +27,21 @@ _LINE_BYTES = 1 << 20
 class Artifacts:
     """The run's artifacts/, watched over its stages: what each one made, and what it did to the others'."""
 
-    def __init__(self, places: Layout, committed: Manifest) -> None:
+    def __init__(self, places: Layout, committed: Iterable[Manifest]) -> None:
         self._places = places
-        self._committed = {entry[1]: name for name, entry in committed.items() if not is_empty(entry)}
+        files = (item for manifest in committed for item in manifest.items())
+        self._committed = {entry[1]: name for name, entry in files if not is_empty(entry)}
         self._began = Moment(places.run_dir)
         self._before = snapshot(places.artifacts)
 
-    def begin(self, expected: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-        """A stage begins: whether each artifact that is expected of it, or the file in the tree that it is to be taken
+    def begin(self, expected: Sequence[Mapping[str, Any]], tree: Path) -> dict[str, bool]:
+        """A stage begins: whether each artifact that is expected of it, or the file in its tree that it is to be taken
         from, is there already.
         """
         self._began = Moment(self._places.run_dir)
-        return {a["path"]: any(map(os.path.lexists, self._places_of(a))) for a in expected}
+        return {a["path"]: any(map(os.path.lexists, self._places_of(a, tree))) for a in expected}
 
-    def deliver(self, expected: Mapping[str, Any], stage: str) -> str | None:
+    def deliver(self, expected: Mapping[str, Any], stage: str, tree: Path) -> str | None:
         """Bring an artifact into artifacts/ if it is made elsewhere; what is wrong with it, as a clause."""
         source = expected.get("from")
         try:
@@ -48,7 +49,7 @@ class Artifacts:
                 copy_inside(self._places.run_dir, f"stages/{stage}/{source}", self._places.artifacts, expected["path"])
             elif source:
                 name = source[len("tree:") :]
-                copy_inside(self._places.tree, name, self._places.artifacts, expected["path"])
+                copy_inside(tree, name, self._places.artifacts, expected["path"])
             else:
                 with open_inside(self._places.artifacts, expected["path"]) as f:
                     return self._link_outside(os.fstat(f.fileno()))
@@ -60,9 +61,9 @@ class Artifacts:
             return "was made twice" if e.errno == errno.EEXIST else f"cannot be kept: {e.strerror}"
         return None
 
-    def older(self, expected: Iterable[Mapping[str, Any]]) -> list[str]:
+    def older(self, expected: Iterable[Mapping[str, Any]], tree: Path) -> list[str]:
         """Those that were last written before the stage began, wherever it has brought them from."""
-        return [a["path"] for a in expected if self._began.is_after(list(self._places_of(a))[-1])]
+        return [a["path"] for a in expected if self._began.is_after(list(self._places_of(a, tree))[-1])]
 
     def equal_to_committed(self, expected: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         """Those that have the content of a file of the commit, with its name."""
@@ -91,10 +92,10 @@ class Artifacts:
             self._before.pop(name, None)
         return removed
 
-    def _places_of(self, expected: Mapping[str, Any]) -> Iterator[Path]:
+    def _places_of(self, expected: Mapping[str, Any], tree: Path) -> Iterator[Path]:
         yield self._places.artifacts / expected["path"]
         if (expected.get("from") or "").startswith("tree:"):
-            yield self._places.tree / expected["from"][len("tree:") :]
+            yield tree / expected["from"][len("tree:") :]
 
 
 def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[File], list[dict[str, str]]]:

@@ -54,10 +54,11 @@ def _closing_lines(root: Path, name: str, most_seconds: float = float("inf")) ->
 def _lines_of(places: Layout, stage: str, committed: Iterable[str], wanted: "set[str]") -> "set[str]":
     """Those of the `wanted` lines that files hold which were there before the stage."""
     began = os.stat(places.injected / FILE).st_mtime_ns
+    own = places.tree.relative_to(places.run_dir).as_posix()
     earlier = [f"stages/{name}" for name, _ in walk(places.run_dir / "stages") if not name.startswith(f"{stage}/")]
     made = [f"artifacts/{name}" for name, entry in walk(places.artifacts) if entry.stat().st_ctime_ns < began]
     found: "set[str]" = set()
-    for name in (*earlier, *made, *(f"tree/{path}" for path in committed)):
+    for name in (*earlier, *made, *(f"{own}/{path}" for path in committed)):
         if wanted <= found:
             break
         found |= wanted & set(_any_lines(places.run_dir, name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict
 
@@ -34,17 +34,18 @@ class Commands:
     def of(self, stage: Stage, tmp: Path) -> Command:
         """The command of `stage`, with `tmp` as its TMPDIR."""
         folder = self.places.stage(stage["name"])
-        cwd = self.places.tree / stage.get("cwd", "")
-        argv = [self._fill(word) for word in prepare.with_python(stage["argv"], self.venv.python)]
+        places = replace(self.places, below=stage.get("folder", ""))
+        cwd = places.tree / stage.get("cwd", "")
+        argv = [self._fill(word, places) for word in prepare.with_python(stage["argv"], self.venv.python)]
         argv[0] = self.venv.instead_of(argv[0])
         if stage["pytest"]:
-            argv = prepare.with_pytest_options(argv, self.places.tree, folder / "junit.xml")
-        planned = {name: self._fill(value) for name, value in stage["env"].items()}
+            argv = prepare.with_pytest_options(argv, places.tree, folder / "junit.xml")
+        planned = {name: self._fill(value, places) for name, value in stage["env"].items()}
         planned.update(self.secrets.of(stage["name"]))
         bins = [str(self.venv.bin), *self.interpreter.bins]
-        env = stage_variables(planned, self.places, bins, tmp, self.cache)
+        env = stage_variables(planned, places, bins, tmp, self.cache)
         if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
-            argv, env = exit_codes.recorded(argv, env, self.places, cwd, folder / exit_codes.REPORT)
+            argv, env = exit_codes.recorded(argv, env, places, cwd, folder / exit_codes.REPORT)
         return Command(
             argv=argv,
             cwd=cwd,
@@ -57,8 +58,8 @@ class Commands:
             redactor=self.secrets.redactor,
         )
 
-    def _fill(self, text: str) -> str:
-        return prepare.fill(text, self.commit, self.venv.python, self.places)
+    def _fill(self, text: str, places: Layout) -> str:
+        return prepare.fill(text, self.commit, self.venv.python, places)
 
 
 def seen_by(command: Command) -> Dict[str, str]:

@@ -6,23 +6,20 @@ import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence
+from typing import Any, ContextManager, Dict, Mapping, Optional, Sequence
 
 from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.observed import read_observed
-from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.evidence.secret_files import redact_logs, take_away
-from orchestrator.agent.evidence.workspace import Workspace
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
-from orchestrator.agent.host.interpreter import Installed, Interpreter
-from orchestrator.agent.layout import Layout, cache_key
+from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
-from orchestrator.agent.run.command import Commands, seen_by
-from orchestrator.agent.run.injection import Injection
+from orchestrator.agent.run.command import seen_by
+from orchestrator.agent.run.ground import Ground
 from orchestrator.agent.run.live_failures import LiveFailures
 from orchestrator.agent.run.logs import Log
 from orchestrator.agent.run.pytest_count import PytestCount
@@ -30,7 +27,6 @@ from orchestrator.agent.run.sabotage import Sabotage, kept_output
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
 from orchestrator.agent.run.variables import inherited
-from orchestrator.shared import tree
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted, Tested
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import walk
@@ -46,39 +42,30 @@ _NO_PLACE = "the pod has no place for the stage: "
 
 
 class Executor:
-    """Runs the stages of `plan`; `manifest` is the commit's tree, `fingerprint` the environment's as recorded."""
+    """Runs the stages of `plan`, each on the ground of its commit: the plan's own is called ""."""
 
     def __init__(
         self,
         plan: Plan,
         places: Layout,
         journal: Journal,
-        interpreter: Interpreter,
-        manifest: tree.Manifest,
-        fingerprint: str,
+        grounds: Mapping[str, Ground],
         supervisor: Supervisor,
         secrets: Secrets,
     ) -> None:
         self._plan = plan
         self._places = places
         self._journal = journal
-        self._interpreter = interpreter
-        self._manifest = manifest
-        self._installed = Installed(interpreter, fingerprint)
+        self._grounds = grounds
         self._supervisor = supervisor
         self._secrets = secrets
-        self._artifacts = Artifacts(places, manifest)
-        self._workspace = Workspace(plan, places, manifest)
-        self._strays: List[str] = []
+        self._artifacts = Artifacts(places, [ground.manifest for ground in grounds.values()])
         self._statuses: Dict[str, Status] = {}
         self._run = Run(places.run_dir, devices=routes.devices(plan), sabotage=with_sabotage(plan))
-        self._injection = Injection(places, interpreter)
-        cache = places.cache(cache_key(plan["tree"], fingerprint))
-        self._origins = Origins(places, interpreter, manifest, cache)
-        self._commands = Commands(plan["commit"], places, interpreter, self._injection.venv, secrets, cache)
-        self._sabotage = Sabotage(
-            self._run.sabotage, places, self._commands, self._injection, self._origins, supervisor, journal
-        )
+        self._sabotage = {
+            name: Sabotage(self._run.sabotage, of.places, of.commands, of.injection, of.origins, supervisor, journal)
+            for name, of in grounds.items()
+        }
 
     def take_over(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         """Count the stages that an earlier agent of the run finished."""
@@ -86,16 +73,19 @@ class Executor:
 
     def run_stage(self, number: int, stage: Stage) -> None:
         """Run one stage (or say why it is blocked), judge it, and record both."""
-        record = blank(self._strays)
+        ground = self._ground(stage)
+        record = blank(ground.strays)
         tmp = self._places.tmp(number)
         watch = CudaWatch() if self._plan["promises"]["cuda"] else None
-        command = dataclasses.replace(self._commands.of(stage, tmp), cuda_watch=watch)
+        command = dataclasses.replace(ground.commands.of(stage, tmp), cuda_watch=watch)
         record["blocked"] = (
-            self._why_no_place() or self._why_blocked(stage, command) or self._why_gpu_blocked(stage, command, record)
+            self._why_no_place(ground)
+            or self._why_blocked(stage, command)
+            or self._why_gpu_blocked(stage, command, record)
         )
         if record["blocked"] is None:
             try:
-                existed = self._artifacts.begin(_artifacts(stage))
+                existed = self._artifacts.begin(_artifacts(stage), ground.places.tree)
                 self._note_ending(record, self._run_command(stage, command))
                 if record["gpu"]:
                     record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
@@ -109,13 +99,18 @@ class Executor:
 
     def finish(self) -> None:
         """After the last stage; Failure for a change of the environment that no stage could be charged with."""
-        if self._installed.is_same() and not self._installed.is_same_in_all():
-            raise Failure("the environment's installed files are not those that the run began with")
+        for ground in self._grounds.values():
+            if ground.installed.is_same() and not ground.installed.is_same_in_all():
+                raise Failure("the environment's installed files are not those that the run began with")
 
-    def _why_no_place(self) -> str | None:
+    def _ground(self, stage: Stage) -> Ground:
+        return self._grounds[stage.get("beside", "")]
+
+    @staticmethod
+    def _why_no_place(ground: Ground) -> str | None:
         """Why the stage cannot have a thin environment of its own: a full disk, say."""
         try:
-            self._injection.renew()
+            ground.injection.renew()
         except OSError as e:
             return f"{_NO_PLACE}{e}"
         return None
@@ -129,7 +124,8 @@ class Executor:
         visible = seen_by(command).get("CUDA_VISIBLE_DEVICES")
         if stage["cuda"] and visible is not None and not gpu.sees_any(visible, self._plan["facts"].get("gpus", ())):
             return f"needs a CUDA GPU, and CUDA_VISIBLE_DEVICES hides all of them from it: it is {visible!r}"
-        return prepare.why_blocked(stage, command, self._interpreter, self._places)
+        ground = self._ground(stage)
+        return prepare.why_blocked(stage, command, ground.interpreter, ground.places)
 
     def _why_gpu_blocked(self, stage: Stage, command: Command, record: StageRecord) -> str | None:
         """Who else uses the GPU of a stage that wants it for itself; whether that could be told is recorded."""
@@ -146,11 +142,11 @@ class Executor:
         """Run the command to its end; CannotStart if it, or the place for it, cannot be had."""
         try:
             self._prepare_places(stage, command)
-            self._sabotage.begin(stage)
+            self._sabotage[stage.get("beside", "")].begin(stage)
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"{_NO_PLACE}{e}") from e
         limits = stage["limits"]
-        self._workspace.begin()
+        self._ground(stage).workspace.begin()
         self._journal.append(
             StageStarted(
                 event="stage_started",
@@ -186,10 +182,12 @@ class Executor:
         return contextlib.nullcontext()
 
     def _prepare_places(self, stage: Stage, command: Command) -> None:
+        ground = self._ground(stage)
         self._places.stage(stage["name"]).mkdir(parents=True)
-        for folder in (Path(command.env["TMPDIR"]), self._commands.cache):
+        own = self._places.artifacts / stage.get("folder", "")
+        for folder in (Path(command.env["TMPDIR"]), ground.commands.cache, own):
             folder.mkdir(parents=True, exist_ok=True)
-        self._injection.tell(stage["name"], self._origins.of(command.env, command.cwd).config)
+        ground.injection.tell(stage["name"], ground.origins.of(command.env, command.cwd).config)
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(
@@ -205,13 +203,14 @@ class Executor:
 
     def _collect(self, stage: Stage, command: Command, existed: Mapping[str, bool], record: StageRecord) -> None:
         """The facts after the stage: its files, the tree, the environment, the modules, the journal."""
-        folder = self._places.stage(stage["name"])
-        problems = {a["path"]: self._artifacts.deliver(a, stage["name"]) for a in _artifacts(stage)}
+        ground = self._ground(stage)
+        folder, own_tree = self._places.stage(stage["name"]), ground.places.tree
+        problems = {a["path"]: self._artifacts.deliver(a, stage["name"], own_tree) for a in _artifacts(stage)}
         record["artifacts"] = [
             {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
         ]
         delivered = [a for a in _artifacts(stage) if problems[a["path"]] is None]
-        record["older"] = self._artifacts.older(delivered)
+        record["older"] = self._artifacts.older(delivered, own_tree)
         record["equal_to_committed"] = self._artifacts.equal_to_committed(delivered)
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
@@ -228,50 +227,50 @@ class Executor:
         record["executed"] = seen.execution.executed
         seen_outside = command.cuda_watch is not None and command.cuda_watch.seen
         record["used_cuda"] = seen.execution.whole.on_cuda or seen_outside
-        origins = self._origins.of(command.env, command.cwd)
+        origins = ground.origins.of(command.env, command.cwd)
         record["foreign_modules"] = origins.foreign_modules(seen.origins)
         if not stage["pytest"]:
-            record["escaped"] = escaped(self._places, stage["name"], record["seconds"], self._manifest)
+            record["escaped"] = escaped(ground.places, stage["name"], record["seconds"], ground.manifest)
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
-        where = exit_codes.Where(
-            self._places.tree, command.cwd, (str(self._injection.venv.bin), *self._interpreter.bins)
-        )
+        where = exit_codes.Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
         lost = exit_codes.read(folder, stage["argv"], where, seen.children)
         record["idle_programs"] = list(seen.idle)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)
-        record["environment_ok"] = self._installed.is_same()
+        record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()
 
     def _note_tree(self, stage: Stage, record: StageRecord) -> None:
         """What the stage did to the tree, which is set in order for the next one."""
         holding: Dict[str, str] = {}
+        ground = self._ground(stage)
 
         def is_clean(path: str) -> bool:
-            holding.update(take_away(self._places.tree, [path], self._secrets.redactor))
+            holding.update(take_away(ground.places.tree, [path], self._secrets.redactor))
             return path not in holding
 
-        done = self._workspace.end(stage, is_clean)
+        done = ground.workspace.end(stage, is_clean)
         record["refused"] += [{"path": f"tree/{name}", "reason": why} for name, why in holding.items()]
         record["left"], record["built"] = done.told_left, done.told_built
-        self._strays = done.stuck[:_MOST_NAMED]
+        ground.strays = done.stuck[:_MOST_NAMED]
         record["tree"] = {
             "ok": not done.changed,
             "changed": done.changed[:_MOST_NAMED],
-            "strays": self._strays,
+            "strays": ground.strays,
             "rewritten": done.rewritten[:_MOST_NAMED],
             "set_back": done.set_back[:_MOST_NAMED],
         }
 
     def _run_sabotage(self, stage: Stage, tmp: Path, record: StageRecord) -> None:
         """Of a stage that passed by all else, see whether its tests notice wrong code."""
-        if not self._sabotage.is_wanted(stage):
+        sabotage = self._sabotage[stage.get("beside", "")]
+        if not sabotage.is_wanted(stage):
             return
         before = rules.judge_stage(dataclasses.replace(self._run, sabotage=False), stage, record, self._statuses)
         if before.status == "passed":
             shutil.rmtree(tmp, ignore_errors=True)
-            self._sabotage.run(stage, tmp, record)
+            sabotage.run(stage, tmp, record)
             record["files"] += describe_files(self._places.run_dir, kept_output(self._places, stage["name"], record))[0]
 
     def _without_secrets(self, stage: Stage, folder: Path, made: Sequence[str], record: StageRecord) -> Dict[str, str]:

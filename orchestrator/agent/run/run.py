@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -12,7 +14,7 @@ import traceback
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from orchestrator.agent.env import lease
 from orchestrator.agent.evidence.provided import Provided
@@ -21,6 +23,7 @@ from orchestrator.agent.host import gpu, interpreter, machine, processes
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import leftovers, prepare, resume, secret_values
 from orchestrator.agent.run.executor import Executor
+from orchestrator.agent.run.ground import Ground
 from orchestrator.agent.run.lock import Lock
 from orchestrator.agent.run.reaper import Reaper
 from orchestrator.agent.run.supervise import Supervisor
@@ -90,12 +93,10 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Ground:
-    """What the stages stand on: the run's own tree and the environment, checked, and what was finished before."""
+class _Ready:
+    """The ground of each commit's stages, by the commit's name; and what was finished before."""
 
-    manifest: tree.Manifest
-    python: interpreter.Interpreter
-    fingerprint: str
+    grounds: Mapping[str, Ground]
     records: Mapping[str, Mapping[str, Any]]
 
 
@@ -119,17 +120,20 @@ def execute(
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     lock = Lock(run.places.workdir, {"holder": resumed_by or plan["who"], "since": now, "run_id": plan["run_id"]})
     try:
-        with lease.taken(_managed_root(plan["environment"])), lease.taken(_layer_root(plan)):
+        with contextlib.ExitStack() as leases:
+            for of_commit in plans.commits_of(plan).values():
+                leases.enter_context(lease.taken(_managed_root(of_commit["environment"])))
+                leases.enter_context(lease.taken(_layer_root(of_commit)))
             if resumed_by is None:
-                journal, prepare_ground = _anew(run)
+                journal, prepare_stages = _anew(run)
             else:
                 try:
-                    journal, prepare_ground = _again(run, resumed_by)
+                    journal, prepare_stages = _again(run, resumed_by)
                 except Failure as e:
                     raise Failure(f"run {plan['run_id']} cannot be resumed: {e}") from e
             found = leftovers.end(run.places.workdir)
             started(lock.dead)
-            _run_and_record(run, journal, prepare_ground, found)
+            _run_and_record(run, journal, prepare_stages, found)
     finally:
         lock.release()
 
@@ -146,39 +150,46 @@ def _layer_root(plan: Plan) -> Optional[Path]:
     return Path(layer["root"]) if layer else None
 
 
-def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ground]]:
+def _anew(run: _Run) -> Tuple[Journal, Callable[[], _Ready]]:
     """A new journal, and what makes the ground of the stages and writes down that it is there."""
     try:
         journal = Journal(run.places.journal, run.secrets.redactor.clean)
     except FileExistsError as e:
         raise Failure(f"run {run.plan['run_id']} was launched before") from e
 
-    def prepare_ground() -> _Ground:
+    def prepare() -> _Ready:
         journal.append(RunStarted(event="run_started", **_beginning(run.plan)))
-        manifest = _make_tree(run.plan, run.places, run.places.tree)
-        _tell_tree(journal, run.plan, manifest)
-        python = _inspect(run)
-        return _Ground(manifest, python, _tell_environment(journal, python), {})
+        grounds = {
+            name: _ground(of, journal, _make_tree(of, of.places.tree), _inspect(of)) for name, of in _commits(run)
+        }
+        return _Ready(grounds, {})
 
-    return journal, prepare_ground
+    return journal, prepare
 
 
-def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ground]]:
+def _again(run: _Run, by: str) -> Tuple[Journal, Callable[[], _Ready]]:
     """The journal of a run that is gone on with; all that may keep it from that is found before a line is written."""
+    if "beside" in run.plan:
+        raise Failure("it compares commits in one session: start a new run")
     past = resume.look(run.plan, run.places)
     beginning = _beginning(run.plan)
     python = _inspect(run)
     past.require_same(beginning["gpus"], python)
-    manifest = _make_tree(run.plan, run.places, past.next_tree())
+    manifest = _make_tree(run, past.next_tree())
     past.put_aside(run.plan["stages"], run.secrets.redactor)
     journal = Journal(run.places.journal, run.secrets.redactor.clean, past.data)
 
-    def prepare_ground() -> _Ground:
+    def prepare() -> _Ready:
         journal.append(RunResumed(event="run_resumed", by=by, finished=list(past.records), **beginning))
-        _tell_tree(journal, run.plan, manifest)
-        return _Ground(manifest, python, _tell_environment(journal, python), past.records)
+        return _Ready({"": _ground(run, journal, manifest, python)}, past.records)
 
-    return journal, prepare_ground
+    return journal, prepare
+
+
+def _commits(run: _Run) -> Iterator[Tuple[str, _Run]]:
+    """The run as it is for each commit that it has stages of."""
+    for name, plan in plans.commits_of(run.plan).items():
+        yield name, dataclasses.replace(run, plan=plan, places=dataclasses.replace(run.places, beside=name))
 
 
 def _inspect(run: _Run) -> interpreter.Interpreter:
@@ -189,21 +200,24 @@ def _inspect(run: _Run) -> interpreter.Interpreter:
     return python.without_editables_of(Provided.by_tree(run.places.pristine(run.plan["tree"])).names)
 
 
-def _tell_tree(journal: Journal, plan: Plan, manifest: tree.Manifest) -> None:
-    journal.append(TreeChecked(event="tree_checked", ok=True, tree=plan["tree"], files=len(manifest)))
-
-
-def _tell_environment(journal: Journal, python: interpreter.Interpreter) -> str:
-    """The fingerprint that the environment must keep."""
-    expected = interpreter.recorded_fingerprint(python) or python.fingerprint()
-    ok = python.still(expected) is not None
-    found = expected if ok else python.fingerprint()
-    journal.append(EnvironmentChecked(event="environment_checked", fingerprint=found, ok=ok, python=python.version))
-    return expected
+def _ground(run: _Run, journal: Journal, manifest: tree.Manifest, python: interpreter.Interpreter) -> Ground:
+    """Of a commit whose tree is there, and whose environment must stay as it is; both are told."""
+    journal.append(TreeChecked(event="tree_checked", ok=True, tree=run.plan["tree"], files=len(manifest)))
+    fingerprint = interpreter.recorded_fingerprint(python) or python.fingerprint()
+    ok = python.still(fingerprint) is not None
+    told = EnvironmentChecked(
+        event="environment_checked",
+        fingerprint=fingerprint if ok else python.fingerprint(),
+        ok=ok,
+        python=python.version,
+        beside=run.places.beside,
+    )
+    journal.append(told)
+    return Ground(run.plan, run.places, python, manifest, fingerprint, run.secrets)
 
 
 def _run_and_record(
-    run: _Run, journal: Journal, prepare_ground: Callable[[], _Ground], found: leftovers.Leftovers
+    run: _Run, journal: Journal, prepare: Callable[[], _Ready], found: leftovers.Leftovers
 ) -> None:
     """Run with every ending written down: completed, cancelled, at its limit, or the agent's own error.
 
@@ -212,10 +226,10 @@ def _run_and_record(
     processes.become_subreaper()
     reaper = Reaper(run.plan["run_id"])
     try:
-        ground = prepare_ground()
+        ready = prepare()
         if found.tell:
             journal.append(found.event())
-        reason = _run_stages(run, journal, ground, reaper.pid)
+        reason = _run_stages(run, journal, ready, reaper.pid)
     except Failure as e:
         journal.append(AgentError(event="agent_error", error=str(e), traceback=""))
         reason = "agent error"
@@ -229,17 +243,15 @@ def _run_and_record(
         reaper.dismiss()
 
 
-def _run_stages(run: _Run, journal: Journal, ground: _Ground, reaper_pid: int) -> str:
+def _run_stages(run: _Run, journal: Journal, ready: _Ready, reaper_pid: int) -> str:
     """Run what is not finished; why the run ended."""
     _make_places(run.places)
     interruption = Interruption(run.plan, run.cancellation, lambda: journal.elapsed)
     supervisor = Supervisor(run.cancellation.wakeup_fd, interruption.why, own=[reaper_pid])
-    executor = Executor(
-        run.plan, run.places, journal, ground.python, ground.manifest, ground.fingerprint, supervisor, run.secrets
-    )
-    executor.take_over(ground.records)
+    executor = Executor(run.plan, run.places, journal, ready.grounds, supervisor, run.secrets)
+    executor.take_over(ready.records)
     for number, stage in enumerate(run.plan["stages"]):
-        if stage["name"] not in ground.records and not interruption.why():
+        if stage["name"] not in ready.records and not interruption.why():
             executor.run_stage(number, stage)
     executor.finish()
     if interruption.reason == "cancel":
@@ -273,11 +285,13 @@ def _own_hash() -> str | None:
     return hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.suffix == ".pyz" else None
 
 
-def _make_tree(plan: Plan, places: Layout, where: Path) -> tree.Manifest:
+def _make_tree(run: _Run, where: Path) -> tree.Manifest:
     """The run's own copy of the tree, checked by content; Failure if it is not the commit's."""
+    plan, places = run.plan, run.places
     pristine = places.pristine(plan["tree"])
     if not pristine.is_dir():
         raise Failure(f"the tree {plan['tree']} is not on the pod: expected it in {pristine}")
+    where.parent.mkdir(parents=True, exist_ok=True)
     manifest = tree.copy(pristine, where)
     wrong = tree.wrong_hash(manifest, plan["tree"], plan["submodules"])
     if wrong:

@@ -124,7 +124,7 @@ class Sabotage:
 
     def _attempt(self, stage: Stage, wrong: _Wrong, number: int, tmp: Path) -> Tuple[Attempt, Optional[EndedBy]]:
         ending = Ending()
-        scratch = Scratch(self._places.run_dir, self._room / str(number))
+        scratch = Scratch(self._places.run_dir, self._places.beside, folder=self._room / str(number))
         if wrong.mutant and wrong.mutant["wrong"]:
             finding: Finding = ("no proof", None, f"does not apply: {wrong.mutant['wrong']}")
         else:

@@ -15,7 +15,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Opti
 from orchestrator.agent import holds
 from orchestrator.agent.env import lease
 from orchestrator.agent.env.store import Store
-from orchestrator.agent.layout import cache_key
+from orchestrator.agent.layout import BESIDE, cache_key
 from orchestrator.agent.run import lock
 from orchestrator.agent.run.runs import state_of
 from orchestrator.shared.failure import Failure
@@ -29,7 +29,7 @@ _OLD_AGENT_S = 86400.0
 _SAYS_S, _PAUSE_S = 2.0, 0.02  # whoever takes the lock writes into it next, and empties it before letting go
 _NAMED = re.compile(r"(?:envs|layers|python)/[^/\s]+")
 _CACHE = re.compile(r"[0-9a-f]{16}")
-_WORKSPACE = ("tree", "venv", "injected", "builds")
+_WORKSPACE = ("tree", "venv", "injected", "builds", BESIDE)
 _TOPS = ("trees", "layers", "wheelhouses", "tools/carried", "incoming")
 _PARTS = re.compile(r"(agent-[0-9a-f]+\.pyz|doctor-[0-9a-f]+)\.\d+(\.part(\.\d+)?)?")
 _BEGINNING = 1 << 20  # of a journal, which may be large
@@ -129,8 +129,10 @@ def _workspace(run_dir: Path) -> Iterator[str]:
 def _needs(run_dir: Path, workdir: Path, *, going: bool) -> Iterator[str]:
     """What a run cannot do without: its tree, and all that its plan names below the workdir."""
     plan = read_json(run_dir / "plan.json")
-    tree = str(plan.get("tree"))
-    yield f"trees/{tree}"
+    beside = plan.get("beside")
+    others = [parts for parts in beside.values() if isinstance(parts, dict)] if isinstance(beside, dict) else []
+    trees = [str(parts.get("tree")) for parts in (plan, *others)]
+    yield from (f"trees/{tree}" for tree in trees)
     tops = {f"{top}/" for top in (plan.get("workdir"), str(workdir)) if isinstance(top, str)}
     for text in _texts({key: value for key, value in plan.items() if key not in ("stages", "ancestry")}):
         for top in filter(text.startswith, tops):
@@ -139,7 +141,7 @@ def _needs(run_dir: Path, workdir: Path, *, going: bool) -> Iterator[str]:
                 yield match[0]
     for event in _beginnings(run_dir, sys.maxsize if going else _BEGINNING):
         if isinstance(event.get("fingerprint"), str):
-            yield f"cache/{cache_key(tree, event['fingerprint'])}"
+            yield from (f"cache/{cache_key(tree, event['fingerprint'])}" for tree in trees)
         if isinstance(event.get("agent"), str):
             yield f"agent-{event['agent']}.pyz"
 

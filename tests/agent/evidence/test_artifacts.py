@@ -53,33 +53,33 @@ def test_a_clock_that_is_put_back_makes_nothing_old(tmp_path: Path, monkeypatch:
 
 
 def test_artifacts_that_are_older_than_the_stage(places: Layout) -> None:
-    artifacts = Artifacts(places, {})
+    artifacts = Artifacts(places, [])
     asked: list[dict[str, Any]] = [
         {"path": "own"},
         {"path": "cached"},
         {"path": "said", "from": "stdout"},
         {"path": "built", "from": "tree:out/built"},
     ]
-    assert artifacts.begin(asked) == {"own": False, "cached": False, "said": False, "built": False}
+    assert artifacts.begin(asked, places.tree) == {"own": False, "cached": False, "said": False, "built": False}
     (places.tree / "out").mkdir()
     aged(places.artifacts / "own", 0)
     aged(places.artifacts / "cached", HOUR)
     aged(places.tree / "out/built", HOUR)
-    assert [artifacts.deliver(a, "s") for a in asked] == [None] * 4
-    assert artifacts.older(asked) == ["cached", "built"]
+    assert [artifacts.deliver(a, "s", places.tree) for a in asked] == [None] * 4
+    assert artifacts.older(asked, places.tree) == ["cached", "built"]
 
 
 def test_artifacts_that_equal_a_file_of_the_commit(places: Layout) -> None:
     for name, content in {"golden.txt": "1 of 1", "empty.py": "", "said.txt": "stderr of it"}.items():
         (places.tree / name).write_text(content)
-    artifacts = Artifacts(places, tree.scan(places.tree))
+    artifacts = Artifacts(places, [tree.scan(places.tree)])
     asked: list[dict[str, Any]] = [
         {"path": "copy"}, {"path": "other"}, {"path": "empty"}, {"path": "err", "from": "stderr"}
     ]  # fmt: skip
-    artifacts.begin(asked)
+    artifacts.begin(asked, places.tree)
     for name, content in {"copy": "1 of 1", "other": "1 of 1\n", "empty": ""}.items():
         (places.artifacts / name).write_text(content)
-    assert [artifacts.deliver(a, "s") for a in asked] == [None] * 4
+    assert [artifacts.deliver(a, "s", places.tree) for a in asked] == [None] * 4
     assert (places.artifacts / "err").read_text() == "stderr of it"
     assert artifacts.equal_to_committed(asked) == {"copy": "golden.txt", "err": "said.txt"}
 
@@ -87,4 +87,4 @@ def test_artifacts_that_equal_a_file_of_the_commit(places: Layout) -> None:
 def test_a_file_of_the_commit_was_there_before(places: Layout) -> None:
     (places.tree / "result.txt").write_text("passed")
     asked = [{"path": "it", "from": "tree:result.txt"}]
-    assert Artifacts(places, tree.scan(places.tree)).begin(asked) == {"it": True}
+    assert Artifacts(places, [tree.scan(places.tree)]).begin(asked, places.tree) == {"it": True}

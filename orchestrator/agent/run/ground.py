@@ -1,0 +1,39 @@
+"""What the stages of one commit stand on: its tree and its environment, checked, and what the agent puts into both."""
+
+from __future__ import annotations
+
+from typing import List
+
+from orchestrator.agent.evidence.provenance import Origins
+from orchestrator.agent.evidence.workspace import Workspace
+from orchestrator.agent.host.interpreter import Installed, Interpreter
+from orchestrator.agent.layout import Layout, cache_key
+from orchestrator.agent.run.command import Commands
+from orchestrator.agent.run.injection import Injection
+from orchestrator.agent.run.secret_values import Secrets
+from orchestrator.shared import tree
+from orchestrator.shared.plan import Plan
+
+
+class Ground:
+    """Of the commit of `plan`; `manifest` is its tree, `fingerprint` the environment's as recorded."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        places: Layout,
+        interpreter: Interpreter,
+        manifest: tree.Manifest,
+        fingerprint: str,
+        secrets: Secrets,
+    ) -> None:
+        self.places = places
+        self.interpreter = interpreter
+        self.manifest = manifest
+        self.installed = Installed(interpreter, fingerprint)
+        self.workspace = Workspace(plan, places, manifest)
+        self.injection = Injection(places, interpreter)
+        cache = places.cache(cache_key(plan["tree"], fingerprint))
+        self.origins = Origins(places, interpreter, manifest, cache)
+        self.commands = Commands(plan["commit"], places, interpreter, self.injection.venv, secrets, cache)
+        self.strays: List[str] = []
