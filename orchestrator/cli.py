@@ -26,7 +26,7 @@ from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import hosts, markdown, preview, screen, terminal
+from orchestrator.report import comparison, hosts, markdown, preview, screen, terminal
 from orchestrator.results import Result
 from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
@@ -34,6 +34,8 @@ from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import cancel as cancel_task
 from orchestrator.tasks import check as check_task
 from orchestrator.tasks import command as command_task
+from orchestrator.tasks import compare as compare_task
+from orchestrator.tasks import compare_kept as kept_task
 from orchestrator.tasks import doctor as doctor_task
 from orchestrator.tasks import environments as environments_task
 from orchestrator.tasks import follow as follow_task
@@ -376,6 +378,46 @@ def run(o: options.Run) -> int:
     elif result.error:
         raise PodError(result.error)
     return result.exit_code
+
+
+@cli.command(epilog=_examples("nsa-pod compare main HEAD --pod pi-4090", "nsa-pod compare v1 HEAD --fail-on slower:3%"))
+@options.reaching
+@options.repo
+@options.artifacts
+@options.gpu
+@options.runbook
+@options.timed
+@options.blocks
+@click.option("--threshold", default="1%", metavar="P", help="From which part on a row is different [default: 1%].")
+@options.harness
+@click.option("--fail-on", type=TEXT, metavar="slower:P", help="Exit code 1 if a row is so much slower, 3 if unsure.")
+@options.limits
+@options.claims
+@click.argument("a", type=TEXT, shell_complete=completions.commits)
+@click.argument("b", type=TEXT, shell_complete=completions.commits)
+@takes(options.Compare)
+def compare(o: options.Compare) -> int:
+    """Say which of the commits A and B is faster, and how sure: both built, tested and timed in turn in one run.
+
+    With two runs that are kept here (run ids or directories) it says what differs, and calls nothing faster.
+    """
+    limit = compare_task.limit_of(o.fail_on) if o.fail_on else None
+    runs = kept_task.two_runs(o.kept_in, o.repo, o.a, o.b)
+    if runs:
+        told = comparison.document_of_runs(kept_task.compare(*runs))
+        _print(told, o.as_json, comparison.page_of_runs)
+        return 3 if limit else 0
+    asked = request_task.Asked(lambda: o.the_pod, o.repo, o.a, o.runbook, o.artifacts, o.max_time, o.max_cost)
+    threshold = compare_task.part_of(o.threshold, "--threshold")
+    what = compare_task.What(asked, o.b, o.stage, o.blocks, threshold, compare_task.harness_of(o.harness))
+    with Progress(o.verbosity) as progress:
+        progress.busy(f"reading commits {o.a} and {o.b} of {o.repo.absolute()}")
+        pair = compare_task.find(what)
+        made = compare_task.compare(pair, _session(o, progress, o.allow_different_gpu), Claim(o.wait, o.steal))
+    if made.result.error:
+        raise PodError(made.result.error)
+    _print(made.document, o.as_json, comparison.page)
+    return made.exit_code(limit)
 
 
 @cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500"))

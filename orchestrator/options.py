@@ -183,6 +183,25 @@ class Run(Ssh, Kept):
 
 
 @dataclass(frozen=True)
+class Compare(Reaching, Kept):
+    """`a` and `b` are commits, or runs that are kept."""
+
+    a: str
+    b: str
+    allow_different_gpu: bool
+    runbook: str | None
+    stage: tuple[str, ...]
+    blocks: int
+    threshold: str
+    harness: str
+    fail_on: str | None
+    max_time: str | None
+    max_cost: float | None
+    wait: bool
+    steal: bool
+
+
+@dataclass(frozen=True)
 class Report(Kept):
     as_json: bool
     inventory: str | None
@@ -335,3 +354,23 @@ claims = together(
     click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it."),
 )
 reaching = together(pod, inventory, trust, json, loudness)
+timed = click.option(
+    "--stage",
+    type=TEXT,
+    metavar="S",
+    multiple=True,
+    help="The stage to time; may repeat [default: all that have figures].",
+)
+blocks = click.option(
+    "--blocks",
+    type=click.IntRange(6, 99),
+    default=10,
+    metavar="N",
+    help="In each block both commits and the control run twice [default: 10].",
+)
+harness = click.option(
+    "--harness",
+    type=click.Choice(["a", "b", "own"]),
+    default="a",
+    help="Whose bench files measure both, or each its own [default: a].",
+)

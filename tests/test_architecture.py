@@ -49,7 +49,7 @@ FOREIGN = {
     "agent/env/triton_kernel.py": {"triton"},
 }
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
-LONERS |= {module for module in MODULES if module.startswith("agent/injected/")}
+LONERS |= {module for module in MODULES if module.startswith(("agent/injected/", "agent/offered/"))}
 
 
 def imports(module: str) -> Iterator[tuple[str, ...]]:

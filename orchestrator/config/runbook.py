@@ -71,7 +71,9 @@ Expectations = Annotated[dict[str, Any], AfterValidator(_kept_expectations), Wit
 
 
 class Stage(_Model):
-    """One process (group) on the pod and the evidence it owes; `cwd` is relative to the tree, `paths` to `cwd`."""
+    """One process (group) on the pod and the evidence it owes; `cwd` is relative to the tree, `paths` to `cwd`;
+    `harness` are files of the tree that measure, and are not what is measured.
+    """
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["run"]}, {"required": ["shell"]}]})
 
@@ -85,6 +87,7 @@ class Stage(_Model):
     when: list[Condition] = []
     required: bool = True
     builds: list[Pattern] = []
+    harness: list[Pattern] = []
     exclusive: Literal["gpu"] | None = None
     limits: Limits | None = None
     outside: list[AbsoluteGlob] = []

@@ -14,7 +14,7 @@ from orchestrator.figures.model import Clocks, Context, Figure, Figures, Identit
 from orchestrator.figures.samples import flags_of
 from orchestrator.shared import telemetry
 from orchestrator.shared.files import Refused, open_inside
-from orchestrator.shared.plan import Plan, Stage
+from orchestrator.shared.plan import Plan, Stage, commits_of
 from orchestrator.verdict.artifacts.asked import kind_of
 from orchestrator.verdict.artifacts.kind import Bad
 from orchestrator.verdict.artifacts.reading import FLAGS, Reading
@@ -38,8 +38,10 @@ def of_run(directory: Path, plan: Plan, statuses: Mapping[str, Status]) -> Figur
 
 def _of_stage(directory: Path, plan: Plan, stage: Stage, clocks: Mapping[str, Clocks]) -> Iterator[Figure]:
     throttled = stage["name"] in clocks and clocks[stage["name"]].throttled > _THROTTLED
+    commit = commits_of(plan)[stage.get("beside", "")]["commit"]
     for asked in stage["expect"].get("artifacts") or ():
-        name = _as_in_runbook(asked["path"], plan["commit"])
+        own = asked["path"][len(stage["folder"]) + 1 :] if "folder" in stage else asked["path"]
+        name = own.replace(commit, "{commit}").replace(commit[:7], "{commit7}")
         for reading in _read(directory, asked):
             identity = Identity(stage["name"], name, reading.row, reading.column)
             said = {*reading.flags, *flags_of(reading.samples), *(("throttled",) if throttled else ())}
@@ -66,10 +68,6 @@ def _beside(directory: Path, artifact: str, path: str) -> bytes | None:
     return None
 
 
-def _as_in_runbook(path: str, commit: str) -> str:
-    return path.replace(commit, "{commit}").replace(commit[:7], "{commit7}")
-
-
 def _clocks(directory: Path, stage: str) -> Clocks | None:
     """Over all of the GPUs that were at work; None where nobody looked, or none was."""
     busy = [
@@ -91,7 +89,7 @@ def _context(plan: Plan, clocks: Mapping[str, Clocks], statuses: Mapping[str, St
         run_id=plan["run_id"],
         pod=plan["pod"],
         commit=plan["commit"],
-        harness=plan["commit"],
+        harness=plan["comparison"]["harness"] or plan["commit"] if "comparison" in plan else plan["commit"],
         dirty=plan["dirty"],
         runbook=plan["runbook"]["name"],
         hostname=facts.get("hostname"),

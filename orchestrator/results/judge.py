@@ -14,11 +14,11 @@ from orchestrator.files import is_regular, sha256
 from orchestrator.plan.plan import read_plan
 from orchestrator.results import causes, notes
 from orchestrator.results.model import ArtifactResult, PlanSource, Result, StageResult
-from orchestrator.results.summary import summary, told_of_command
+from orchestrator.results.summary import summary, told_of_command, told_of_comparison
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
-from orchestrator.shared.plan import Plan, Stage, is_command, with_sabotage
+from orchestrator.shared.plan import Plan, Stage, has_no_verdict, is_command, with_sabotage
 from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import number, plain
 from orchestrator.told import values
@@ -62,9 +62,11 @@ def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "la
     stages = _judge_stages(plan, events, directory, frozenset(seen.left), never_ended)
     verdict = verdict_of([stage.status for stage in stages if stage.required], error, ended)
     return Result(
-        verdict=None if is_command(plan) else verdict,
+        verdict=None if has_no_verdict(plan) else verdict,
         summary=told_of_command(stages, how_far)
         if is_command(plan)
+        else told_of_comparison(plan, stages, how_far)
+        if "comparison" in plan
         else summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left), _strays(events)),
         state=seen.state,
         commit=plan["commit"],

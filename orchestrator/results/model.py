@@ -91,7 +91,7 @@ class Result(_Model):
     `ended_early` says what ended the run before its stages were through, `resumed` how often it was gone on with after
     its agent had died, `plan_from` whether it is judged by the plan that was launched from here or by the pod's copy.
     `causes` are those of more than one failure; `seconds` is the time from `started` to `ended`, which are the pod's.
-    A command (`nsa-pod run`) has no verdict.
+    A command (`nsa-pod run`) and a comparison have no verdict.
     """
 
     verdict: Verdict | None = None
@@ -120,7 +120,8 @@ class Result(_Model):
 
     @property
     def exit_code(self) -> int:
-        """The verdict's; of a command its own, as shells have it, and 4 if it did not come to an end of its own."""
+        """The verdict's; of a command its own, as shells have it, and 4 if it did not come to an end of its own. What a
+        comparison says has codes of its own."""
         if self.verdict is not None:
             return OUTCOMES[self.verdict].exit_code
         command = next((stage for stage in self.stages if stage.status in OWN_END), None)

@@ -58,6 +58,14 @@ def told_of_command(stages: list[StageResult], how_far: str | None) -> str:
     return f"{told}; a command has no verdict"
 
 
+def told_of_comparison(plan: Plan, stages: list[StageResult], how_far: str | None) -> str:
+    """Which commits, and how many of the stages passed; what they say of each other is for figures."""
+    asked = plan["comparison"]
+    passed = sum(stage.status == "passed" for stage in stages)
+    told = f"compared {asked['a'][:7]} with {asked['b'][:7]}; {passed} of {count(len(stages), 'stage')} passed"
+    return f"{told}; {how_far}" if how_far else told
+
+
 def _sabotage(plan: Plan, stages: list[StageResult]) -> str:
     """How much of the sabotage the tests noticed, or that it was left out."""
     asking = [s for s in plan["stages"] if s["expect"].get("kills") or s["expect"].get("mutants")]

@@ -100,7 +100,9 @@ class _RunSummary(TypedDict):
 
 
 class RunSummary(_RunSummary, total=False):
-    """A run on the pod; `bytes` is its journal's size, None what its plan does not say; a `command` gets no verdict."""
+    """A run on the pod; `bytes` is its journal's size, None what its plan does not say; a `command`, or a
+    comparison, gets no verdict.
+    """
 
     who: Optional[str]
     command: bool

@@ -66,7 +66,8 @@ class _Stage(TypedDict):
 
 
 class Trial(TypedDict):
-    """A stage that is one of many runs of the bench `of`: in which block of a comparison, and for which side."""
+    """A stage that is one of many runs of the bench `of`: in which block of a comparison, and for which side. Nothing
+    that it makes is for later stages."""
 
     of: str
     block: int
@@ -75,7 +76,7 @@ class Trial(TypedDict):
 
 class Stage(_Stage, total=False):
     """`mutants` are there where `expect` asks for them; `beside` names the commit beside the plan's own that the stage
-    is of; `folder` is where below artifacts/ its own are, and nothing of them, or that it builds, is for later stages.
+    is of, `folder` where below artifacts/ its own are.
     """
 
     mutants: List[Mutant]

@@ -18,14 +18,14 @@ from orchestrator.report import markdown
 from orchestrator.results import PlanSource, Result, Seen, judge
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import walk
-from orchestrator.shared.plan import Plan, is_command, plan_hash
+from orchestrator.shared.plan import Plan, has_no_verdict, plan_hash
 from orchestrator.shared.run_ids import order
 from orchestrator.shared.stage_record import File
 from orchestrator.store.launches import launch_of
 from orchestrator.text import count
 
 LATEST = "latest"
-_DERIVED = frozenset({"manifest.json", "result.json", "report.md"})
+_DERIVED = frozenset({"manifest.json", "result.json", "report.md", "comparison.json"})
 
 
 class _Manifest(BaseModel):
@@ -56,10 +56,10 @@ class RunDirectory:
         return read_plan(self.plan_file.read_text(errors="replace"), str(self.plan_file))
 
     @property
-    def is_command(self) -> bool:
+    def has_no_verdict(self) -> bool:
         """Whether nothing judges it; False also for one whose plan cannot be read."""
         with suppress(OSError, ValueError, RecursionError, AttributeError):
-            return is_command(json.loads(self.plan_file.read_bytes()))
+            return has_no_verdict(json.loads(self.plan_file.read_bytes()))
         return False
 
     def settle(self, seen: Seen) -> Result:
@@ -138,11 +138,11 @@ class RunDirectory:
         commit = self.path.parent.name
         _point(runner / commit[:7], commit)
         settled = [run for run in kept(runner.parent, runner) if (run.path / "result.json").is_file()]
-        newest = next((run.path for run in settled if not run.is_command), None)
+        newest = next((run.path for run in settled if not run.has_no_verdict), None)
         if newest:
             _point(runner / LATEST, f"{newest.parent.name}/{newest.name}")
         siblings = (run for run in settled if run.path.parent == self.path.parent)
-        of_commit = next((run.path for run in siblings if not run.is_command), None)
+        of_commit = next((run.path for run in siblings if not run.has_no_verdict), None)
         if of_commit:
             _point(self.path.parent / LATEST, of_commit.name)
 
@@ -179,7 +179,7 @@ def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
         return open_directory(Path(name), repo)
     known = kept(artifacts, repo)
     if not name:
-        newest = next((run for run in known if not run.is_command), None)
+        newest = next((run for run in known if not run.has_no_verdict), None)
         found = [newest] if newest else []
     else:
         found = [run for run in known if run.path.name.startswith(name)]

@@ -99,7 +99,7 @@ def _told(run: RunSummary, pod: str) -> Run:
         "date": _date(run["run_id"]),
         "pod": pod,
         "commit": run["commit"],
-        "runbook": "command" if run.get("command") else run["runbook"],
+        "runbook": f"{run['runbook']}, no verdict" if run.get("command") else run["runbook"],
         "who": run.get("who"),
         "state": run["state"],
     }
@@ -138,7 +138,9 @@ def _read(directory: RunDirectory) -> Run:
 
 
 def _what(plan: Mapping[str, Any]) -> str:
-    """The runbook, or the command."""
+    """The runbook, the command, or the commits that are compared."""
+    if "comparison" in plan:
+        return f"compare: {plan['comparison']['a'][:7]} with {plan['comparison']['b'][:7]}"
     argv = plan["stages"][0]["argv"] if is_command(plan) else []
     return f"command: {plain(' '.join(argv))}" if argv else str(plan["runbook"]["name"])
 

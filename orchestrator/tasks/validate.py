@@ -8,6 +8,7 @@ from functools import partial
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import PodBusy, PodError
+from orchestrator.launchers.base import Secrets
 from orchestrator.launchers.claim import Claim, held_by, queue
 from orchestrator.plan.limits import after, describe
 from orchestrator.plan.plan import Capabilities, Place, do_the_same, make_plan, secret_values, unmet
@@ -98,12 +99,18 @@ def _is_to_be_followed(running: Plan, holder: Holder, session: PodSession) -> bo
 
 def start(request: Request, session: PodSession, agent: Agent, facts: PodFacts, claim: Claim) -> RunDirectory:
     """Bring what the run needs, and launch it."""
-    progress = session.progress
-    trusted.tell_what_leaves(request.pod, request.envs, progress.warn)
-    plan = _prepare(request, agent, facts, progress)
+    trusted.tell_what_leaves(request.pod, request.envs, session.progress.warn)
+    plan = prepare(request, agent, facts, session.progress)
     if not request.command:
-        progress.say(expected(plan))
-    secrets = secret_values(plan, request.variables)
+        session.progress.say(expected(plan))
+    return begin(plan, secret_values(plan, request.variables), request, session, agent, claim)
+
+
+def begin(
+    plan: Plan, secrets: Secrets, request: Request, session: PodSession, agent: Agent, claim: Claim
+) -> RunDirectory:
+    """Launch the plan; its results are kept where the request says."""
+    progress = session.progress
     progress.busy(f"starting run {plan['run_id']}")
     run = launch(session, agent, plan, secrets, request.artifacts, request.repo.root, claim)
     machines.remember(request.pod, plan["run_id"], plan["facts"])
@@ -112,7 +119,7 @@ def start(request: Request, session: PodSession, agent: Agent, facts: PodFacts, 
     return run
 
 
-def _prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Plan:
+def prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Plan:
     """Tree and environment on the pod, and the plan that uses them; what that took counts against the run's limit."""
     arrived = time.monotonic()
     bring_tree(request, agent, progress)

@@ -209,7 +209,7 @@ class Workspace:
         """What later stages get: regular files and links, as many as there is room for."""
         owed = {str(a.get("from") or "") for a in stage["expect"].get("artifacts") or ()}
         matches = matcher(stage.get("builds") or ())
-        if "folder" in stage or (not stage.get("builds") and not any(name.startswith("tree:") for name in owed)):
+        if "trial" in stage or (not stage.get("builds") and not any(name.startswith("tree:") for name in owed)):
             return []
         again = (path for path in entries if path in self._carried and entries[path] is not None)
         room = _MOST_BUILT_BYTES

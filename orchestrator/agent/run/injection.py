@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Iterable, Mapping, Optional, Union
 
-from orchestrator.agent import injected
+from orchestrator.agent import injected, offered
 from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.host.interpreter import Interpreter
@@ -46,6 +46,10 @@ class Injection:
         package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
         for module in ("__init__", *(m.name for m in pkgutil.iter_modules(injected.__path__))):
             (package / f"{module}.py").write_bytes(pkgutil.get_data(injected.__name__, f"{module}.py") or b"")
+        for offer in pkgutil.iter_modules(offered.__path__):
+            (places.injected / f"{offer.name}.py").write_bytes(
+                pkgutil.get_data(offered.__name__, f"{offer.name}.py") or b""
+            )
         exit_codes.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         # Once, and not in each process: stages write no bytecode. Where it fails they compile it themselves.

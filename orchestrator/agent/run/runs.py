@@ -81,7 +81,7 @@ def _summary(run_dir: Path) -> dict[str, Any]:
     try:
         plan = json.loads((run_dir / "plan.json").read_bytes())
         told = {key: plan[key] for key in ("commit", "pod", "who", "created")}
-        return {**told, "runbook": plan["runbook"]["name"], "command": plans.is_command(plan)}
+        return {**told, "runbook": plan["runbook"]["name"], "command": plans.has_no_verdict(plan)}
     except (ValueError, LookupError, TypeError):
         return {"commit": None, "pod": None, "who": None, "created": None, "runbook": None}
 

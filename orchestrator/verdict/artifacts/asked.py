@@ -31,6 +31,11 @@ def kind_of(asked: Mapping[str, Any]) -> Kind:
     return KINDS[asked.get("kind") or "text"]
 
 
+def has_figures(asked: Mapping[str, Any]) -> bool:
+    """Whether it says what it measured."""
+    return bool(asked.get("figures")) or kind_of(asked) in benchmarks.KINDS
+
+
 def wrong(item: object, at: Location, *, closed: bool) -> Iterator[Error]:
     """What cannot be asked of an artifact, by its place."""
     if not isinstance(item, dict):

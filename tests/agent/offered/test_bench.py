@@ -1,0 +1,91 @@
+"""The bench protocol: samples kept, inputs fresh, results checked, wrong ones refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.offered.nsa_pod_bench import Bench, WrongResult
+from orchestrator.verdict.artifacts import asked as asking
+from tests.support.agent_pod import artifact
+
+FIGURES = {"keys": ["n"], "measures": {"ms": {"unit": "ms", "better": "lower"}}, "flags": "flags"}
+
+
+class Tensor:
+    """What the protocol asks of a tensor, and no more."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def is_floating_point(self) -> bool:
+        return True
+
+    def detach(self) -> Tensor:
+        return self
+
+    def fill_(self, value: float) -> None:
+        self.value = value
+
+    def isnan(self) -> Any:
+        return type("Any", (), {"any": lambda _: math.isnan(self.value)})()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("NSA_POD_ARTIFACTS", str(tmp_path))
+    yield Bench("a.jsonl", seconds=0.01, least=20)
+
+
+def test_a_row_is_what_a_runbook_reads(bench: Bench, tmp_path: Path) -> None:
+    made: list[list[int]] = []
+
+    def make() -> tuple[list[int]]:
+        made.append(list(range(100)))
+        return (made[-1],)
+
+    bench.time({"n": 100}, make, sum, check=lambda result, data: None)
+    bench.time({"n": 200}, make, sum)
+    assert len({id(each) for each in made}) == 6, "each row has several sets of inputs, each at its own address"
+    asked = artifact("a.jsonl", kind="jsonl", figures=FIGURES, min_rows=2)
+    with (tmp_path / "a.jsonl").open("rb") as f:
+        assert asking.findings(asked, f) == []
+    with (tmp_path / "a.jsonl").open("rb") as f:
+        first, second = asking.kind_of(asked).figures(asked, f, lambda path: None)
+    assert (first.row, second.row) == ((("n", "100"),), (("n", "200"),))
+    assert len(first.samples) >= 20 and min(first.samples) > 0
+    row = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
+    assert len(row["wall_ms"]) == len(row["cpu_ms"]) == len(row["ms"])
+
+
+def test_a_result_that_is_not_written_is_noticed(bench: Bench) -> None:
+    kept: dict[int, Tensor] = {}
+
+    def lazy(number: int) -> Tensor:  # computes each result once, and hands it out again
+        return kept.setdefault(number, Tensor(1.0))
+
+    numbers = iter(range(100))
+    with pytest.raises(WrongResult, match="did not write it"):
+        bench.time({"n": 1}, lambda: (next(numbers),), lazy)
+    bench.time({"n": 1}, lambda: (next(numbers),), lambda number: [{"out": Tensor(1.0)}])
+
+
+def test_a_wrong_result_has_no_row(bench: Bench, tmp_path: Path) -> None:
+    calls = iter(range(10_000))
+
+    def check(result: int) -> None:
+        assert result < 10
+
+    with pytest.raises(AssertionError):
+        bench.time({"n": 1}, lambda: (), lambda: next(calls), check)
+    assert (tmp_path / "a.jsonl").read_text() == ""
+
+
+def test_faster_than_the_roofline_is_impossible(bench: Bench) -> None:
+    assert bench.time({"n": 1}, lambda: (), lambda: None, floor_ms=1000.0)["flags"] == ["impossible"]
+    assert bench.time({"n": 1}, lambda: (), lambda: None, floor_ms=0.0)["flags"] == []
