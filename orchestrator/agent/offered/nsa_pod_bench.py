@@ -8,8 +8,10 @@ One file, on the path of every stage, and to be copied.
     bench.time({"S": 4096}, make=lambda: inputs(4096), call=attention, check=close_to_reference)
 
 A row holds its keys, `ms` (samples: CUDA events on a GPU, else the wall clock), `wall_ms`, `cpu_ms` and `flags`. A
-runbook says so: `figures: {keys: [S], measures: {ms: {unit: ms, better: lower}}, flags: flags}`. Needs Python 3.8;
-PyTorch where it was imported and sees a GPU.
+runbook says so: `figures: {keys: [S], measures: {ms: {unit: ms, better: lower}}, flags: flags}`. Without a GPU it also
+holds `turns`: how many turns of a loop in plain Python take as long, which is timed just before and after each call. A
+machine that others use slows both alike, so that `turns: {unit: turns, better: lower}` tells commits apart where `ms`
+cannot. Needs Python 3.8; PyTorch where it was imported and sees a GPU.
 """
 
 from __future__ import annotations
@@ -29,17 +31,20 @@ _WARM_GROUP = 5
 _MOST_WARM_S = 10.0
 _INPUT_SETS = 3
 _L2_BYTES = 256 << 20  # of a flush, where the device does not tell: more than any L2 cache there is
+_LEAST_TURNS, _MOST_TURNS = 500, 200_000
 # A call whose launch takes so large a part of its time on the device may have been waiting for the host.
 _HOST_BOUND = 0.8
 
 
 class Sample(NamedTuple):
-    """One call in ms: on the device, by the wall clock until its end, until it returned, and of this process's CPU."""
+    """One call in ms: on the device, by the wall clock until its end, until it returned, and of this process's CPU;
+    and in turns of a loop."""
 
     device: float
     wall: float
     launch: float
     cpu: float
+    turns: float = 0.0
 
 
 class WrongResult(AssertionError):
@@ -83,6 +88,7 @@ class Bench:
             "ms": [round(sample.device, 6) for sample in samples],
             "wall_ms": [round(sample.wall, 6) for sample in samples],
             "cpu_ms": [round(sample.cpu, 6) for sample in samples],
+            **({} if self._clock.on_device else {"turns": [round(sample.turns, 3) for sample in samples]}),
             "flags": _flags(samples, self._clock.on_device, floor_ms),
         }
         with open(self.path, "a") as f:
@@ -121,13 +127,30 @@ class Bench:
 
 
 class _WallClock:
+    """The wall clock around a call, and around a loop before and after it that takes about as long."""
+
     on_device = False
 
+    def __init__(self) -> None:
+        self._turns = 1000
+
     def sample(self, call: Callable[..., Any], inputs: Tuple[Any, ...]) -> Tuple[Sample, Any]:
+        loop = self._loop()
         cpu, began = time.process_time(), time.perf_counter()
         result = call(*inputs)
         wall = (time.perf_counter() - began) * 1e3
-        return Sample(wall, wall, wall, (time.process_time() - cpu) * 1e3), result
+        spent = (time.process_time() - cpu) * 1e3
+        loop = (loop + self._loop()) / 2
+        turns = wall / loop * self._turns
+        self._turns = min(max(int(turns), _LEAST_TURNS), _MOST_TURNS)
+        return Sample(wall, wall, wall, spent, turns), result
+
+    def _loop(self) -> float:
+        """How many ms its turns take now."""
+        total, began = 0, time.perf_counter()
+        for turn in range(self._turns):
+            total += turn * turn % 7
+        return (time.perf_counter() - began) * 1e3
 
 
 class _DeviceClock:

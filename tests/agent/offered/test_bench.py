@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,20 @@ def test_a_row_is_what_a_runbook_reads(bench: Bench, tmp_path: Path) -> None:
     assert (first.row, second.row) == ((("n", "100"),), (("n", "200"),))
     assert len(first.samples) >= 20 and min(first.samples) > 0
     row = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
-    assert len(row["wall_ms"]) == len(row["cpu_ms"]) == len(row["ms"])
+    assert len(row["wall_ms"]) == len(row["cpu_ms"]) == len(row["turns"]) == len(row["ms"])
+
+
+def test_turns_do_not_depend_on_the_machines_speed(bench: Bench) -> None:
+    """Twice the work is twice the turns, whatever else runs here."""
+
+    def loop(turns: int) -> int:
+        total = 0
+        for turn in range(turns):
+            total += turn * turn % 7
+        return total
+
+    once, twice = (statistics.median(bench.time({"n": n}, lambda n=n: (n,), loop)["turns"]) for n in (5_000, 10_000))
+    assert 1.8 < twice / once < 2.2 and 0.8 < once / 5_000 < 1.25
 
 
 def test_a_result_that_is_not_written_is_noticed(bench: Bench) -> None:
