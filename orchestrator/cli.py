@@ -26,10 +26,11 @@ from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import comparison, hosts, markdown, preview, screen, terminal
+from orchestrator.report import bisection, comparison, hosts, markdown, preview, screen, terminal
 from orchestrator.results import Result
 from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
+from orchestrator.tasks import bisect as bisect_task
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import cancel as cancel_task
 from orchestrator.tasks import check as check_task
@@ -418,6 +419,35 @@ def compare(o: options.Compare) -> int:
         raise PodError(made.result.error)
     _print(made.document, o.as_json, comparison.page)
     return made.exit_code(limit)
+
+
+@cli.command(epilog=_examples("nsa-pod bisect v1 HEAD --stage tests", "nsa-pod bisect v1 HEAD --stage b --slower 5%"))
+@options.reaching
+@options.repo
+@options.artifacts
+@options.gpu
+@options.runbook
+@click.option("--stage", type=TEXT, metavar="S", required=True, help="The stage that tells good from bad.")
+@click.option("--slower", metavar="P", help="Bad is what is so much slower, such as 5% [default: what does not pass].")
+@options.blocks
+@options.limits
+@options.claims
+@click.argument("good", type=TEXT, shell_complete=completions.commits)
+@click.argument("bad", type=TEXT, shell_complete=completions.commits)
+@takes(options.Bisect)
+def bisect(o: options.Bisect) -> int:
+    """Find the commit after GOOD, up to BAD, that made a stage fail, or slower.
+
+    A commit that cannot be told is tried with more blocks, then passed over. Exit code 3 if none is left alone.
+    """
+    asked = request_task.Asked(lambda: o.the_pod, o.repo, o.good, o.runbook, o.artifacts, o.max_time, o.max_cost)
+    slower = compare_task.part_of(o.slower, "--slower") if o.slower else None
+    what = bisect_task.What(asked, o.bad, o.stage, slower, o.blocks)
+    with Progress(o.verbosity) as progress:
+        progress.busy(f"reading commits {o.good} to {o.bad} of {o.repo.absolute()}")
+        found = bisect_task.bisect(what, _session(o, progress, o.allow_different_gpu), Claim(o.wait, o.steal))
+    _print(found, o.as_json, bisection.page)
+    return OUTCOMES["passed" if found["first_bad"] else "incomplete"].exit_code
 
 
 @cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500"))

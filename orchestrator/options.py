@@ -202,6 +202,21 @@ class Compare(Reaching, Kept):
 
 
 @dataclass(frozen=True)
+class Bisect(Reaching, Kept):
+    good: str
+    bad: str
+    allow_different_gpu: bool
+    runbook: str | None
+    stage: str
+    slower: str | None
+    blocks: int
+    max_time: str | None
+    max_cost: float | None
+    wait: bool
+    steal: bool
+
+
+@dataclass(frozen=True)
 class Report(Kept):
     as_json: bool
     inventory: str | None

@@ -51,7 +51,8 @@ class Interval:
 @dataclass(frozen=True)
 class Row:
     """`answer` is about B; `why` says why it cannot be told. `control` is A against itself. Medians are of each side's
-    trials; `runs` and `samples` say how many of each side there are at least."""
+    trials; `runs` and `samples` say how many of each side there are at least; `is_trusted` is False where something
+    (the control, the clocks, two groups) keeps the measurements from saying anything."""
 
     identity: Identity
     unit: str
@@ -65,6 +66,21 @@ class Row:
     flags: tuple[str, ...]
     runs: int
     samples: int
+    is_trusted: bool
+
+    @property
+    def excess(self) -> float:
+        """By which part B is worse than A; below 0 where it is better."""
+        return self._worse(self.measured.ratio) if self.measured else 0.0
+
+    def is_surely_below(self, part: float) -> bool:
+        """Whether B can hardly be so much worse: its interval ends below, and nothing keeps it from being judged."""
+        if self.measured is None or not self.is_trusted:
+            return False
+        return max(self._worse(self.measured.low), self._worse(self.measured.high)) < part
+
+    def _worse(self, ratio: float) -> float:
+        return ratio - 1 if self.better == "lower" else 1 / ratio - 1
 
 
 @dataclass(frozen=True)
@@ -200,6 +216,7 @@ class _Seen:
             flags=tuple(dict.fromkeys(flag for figures in self._found.values() for f in figures for flag in f.flags)),
             runs=min(map(len, self._found.values())),
             samples=min(sum(len(figure.samples) for figure in figures) for figures in self._found.values()),
+            is_trusted=not self.why,
         )
 
     def _answer(self, found: Effect, is_real: bool) -> Answer:

@@ -48,15 +48,15 @@ def benches(runbook: Runbook, wanted: Sequence[str]) -> list[str]:
     return [name for name in measuring if name in wanted] if wanted else measuring
 
 
-def before(runbook: Runbook, timed: Sequence[str]) -> list[str]:
-    """What has to be built and has to pass before these are timed: what they need, what builds in the tree before
-    them, and, where none of that runs tests, the runbook's tests.
+def before(runbook: Runbook, timed: Sequence[str], *, tests: bool = True) -> list[str]:
+    """What has to be built and has to pass before these: what they need, what builds in the tree before them, and with
+    `tests`, where none of that runs any, the runbook's tests.
     """
     stages = {stage.name: stage for stage in runbook.stages}
     last = max(number for number, stage in enumerate(runbook.stages) if stage.name in timed)
     needed = {need for name in timed for need in stages[name].needs}
     needed |= {stage.name for stage in runbook.stages[:last] if stage.builds or _makes_in_tree(stage)}
-    if not any(stages[name].is_pytest for name in _closure(needed, stages)):
+    if tests and not any(stages[name].is_pytest for name in _closure(needed, stages)):
         needed |= {stage.name for stage in runbook.stages if stage.is_pytest and not _measures(stage)}
     needed = _closure(needed - set(timed), stages)
     return [name for name in stages if name in needed]

@@ -150,8 +150,8 @@ class Request:
                 progress.warn(f"the commit holds the secret {name} in {listing(holders)}: {{from_env: NAME}} would not")
 
 
-def find(asked: Asked) -> Request:
-    """The request; InputErrors for all that does not exist, or cannot be."""
+def find(asked: Asked, narrow: Callable[[Runbook], Runbook] = lambda runbook: runbook) -> Request:
+    """The request, for what `narrow` leaves of the runbook; InputErrors for all that does not exist, or cannot be."""
     steps = Together()
     pod = steps.attempt(asked.pod)
     limit = steps.attempt(lambda: run_limit(pod, asked.max_time, asked.max_cost)) if pod else None
@@ -164,6 +164,8 @@ def find(asked: Asked) -> Request:
         file = steps.attempt(lambda: find_runbook(asked.runbook or default_runbook(pod, root), root))
     if file and asked.command:
         file = replace(file, document=replace(file.document, value=_only(asked.command, file.runbook)))
+    elif file:
+        file = replace(file, document=replace(file.document, value=narrow(file.runbook)))
     needs = steps.attempt(lambda: _needs(file, repo, revision)) if file and repo and revision else None
     if needs and pod:
         steps.attempt(lambda: require_possible(table(), needs.spec, pod.environment))
