@@ -21,8 +21,9 @@ from orchestrator.tasks.follow import bring_home
 from orchestrator.tasks.request import Asked, Request, find
 from orchestrator.tasks.validate import in_the_way, start
 from orchestrator.text import plain
-from orchestrator.verdict.status import verdict_of
+from orchestrator.verdict.status import Status, verdict_of
 
+_TRIES = 2
 _WIDER = 2
 """So many times more blocks are tried, once, before a commit is passed over."""
 
@@ -145,17 +146,20 @@ class _ByVerdict:
         return found
 
     def of(self, commit: str) -> Probe:
+        """Evidence that cannot be trusted, and a failure of the infrastructure, get another try."""
         asked = dataclasses.replace(self.what.asked, commit=commit, sabotage=False)
         request = find(asked, lambda runbook: only(runbook, self.what.stage))
-        result = self._run(request)
-        self.runs += 1
-        stage = next((each for each in result.stages if each.name == self.what.stage), None)
-        answer: Answer = "cannot tell"
-        if result.error is None and stage:
-            verdict = verdict_of([stage.status], None, True)
-            answer = "good" if verdict == "passed" else "bad" if verdict == "failed" else "cannot tell"
+        paths: list[str] = []
+        for _ in range(_TRIES):
+            result = self._run(request)
+            self.runs += 1
+            paths.append(result.path)
+            stage = next((each for each in result.stages if each.name == self.what.stage), None)
+            if result.error is None and not (stage and stage.status == "invalid"):
+                break
         why = result.error or (_why(stage) if stage else "the stage is no part of a run there")
-        return Probe(commit=commit, answer=answer, why=plain(why), paths=[result.path])
+        answer = _answer(stage.status) if stage and result.error is None else "cannot tell"
+        return Probe(commit=commit, answer=answer, why=plain(why), paths=paths)
 
     def _run(self, request: Request) -> Result:
         with self.session.open() as agent:
@@ -185,13 +189,13 @@ class _BySpeed:
         return found
 
     def of(self, commit: str) -> Probe:
-        """More blocks are tried where the first ones do not tell."""
+        """More blocks are tried where the first ones do not tell, or did not come about."""
         paths: list[str] = []
         for blocks in (self.what.blocks, min(self.what.blocks * _WIDER, comparing.MOST_BLOCKS)):
             found = self._compare(commit, blocks)
             paths.append(found.result.path)
             probe = self._judged(commit, found, paths)
-            if probe["answer"] != "cannot tell" or found.not_timed or found.result.error:
+            if probe["answer"] != "cannot tell":
                 break
         return probe
 
@@ -222,6 +226,11 @@ class _BySpeed:
             return "good", f"no row is {self.slower:.3g} slower"
         unsure = next((row for row in rows if not row.is_surely_below(self.slower)), None)
         return "cannot tell", f"{unsure.identity}: {unsure.why or unsure.answer}" if unsure else "nothing was measured"
+
+
+def _answer(status: Status) -> Answer:
+    verdict = verdict_of([status], None, True)
+    return "good" if verdict == "passed" else "bad" if verdict == "failed" else "cannot tell"
 
 
 def _why(stage: StageResult) -> str:
