@@ -39,6 +39,7 @@ def row(facts: rows.Row, timing: Timing, shape: Shape, where: Where, work: Work)
         **facts,
         "ms": timing.ms,
         "ms_iqr": timing.iqr,
+        "ms_samples": [*timing.samples],
         **shape.columns(),
         **clocks(timing, where, work),
         "iters": len(timing.wall),

@@ -78,8 +78,10 @@ def _times(total: Timing, alone: dict[str, Timing], full: Timing) -> rows.Row:
     return {
         "ms_total": total.ms,
         "ms_total_iqr": total.iqr,
+        "ms_total_samples": [*total.samples],
         **{f"ms_{name}": timing.ms for name, timing in alone.items()},
         **{f"ms_{name}_iqr": timing.iqr for name, timing in alone.items()},
+        **{f"ms_{name}_samples": [*timing.samples] for name, timing in alone.items()},
         **{f"{name}_pct": 100 * timing.ms / together for name, timing in alone.items()},
         "branches_over_total": together / total.ms,
         "ms_dense": full.ms,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-Value = str | int | float
+Value = str | int | float | list[float]
 Row = dict[str, Value]
 
 
@@ -48,7 +48,7 @@ def headline(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def write(rows: Sequence[Row], csv_path: Path | None, jsonl_path: Path | None) -> None:
-    """Write the rows where asked; every row has the same columns.
+    """Write the rows where asked; every row has the same columns. Samples, which are lists, stand in JSON lines only.
 
     Raises:
         ValueError: there is nothing to write.
@@ -57,7 +57,8 @@ def write(rows: Sequence[Row], csv_path: Path | None, jsonl_path: Path | None) -
         raise ValueError("no rows were measured; nothing is written")
     if csv_path is not None:
         with csv_path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
+            columns = [key for key, value in rows[0].items() if not isinstance(value, list)]
+            writer = csv.DictWriter(file, columns, extrasaction="ignore")
             writer.writeheader()
             writer.writerows([{key: _shown(value) for key, value in row.items()} for row in rows])
     if jsonl_path is not None:

@@ -21,17 +21,21 @@ class Timing:
     gpu: tuple[float, ...] = ()
 
     @property
+    def samples(self) -> tuple[float, ...]:
+        """What `ms` is the median of: the GPU's own times if there are any, else the wall clock's."""
+        return self.gpu or self.wall
+
+    @property
     def ms(self) -> float:
-        """The median: of the GPU's own time if there is one, else of the wall clock's."""
-        return statistics.median(self.gpu or self.wall)
+        """The median of the samples."""
+        return statistics.median(self.samples)
 
     @property
     def iqr(self) -> float:
-        """The spread: distance between the quartiles of what `ms` is the median of."""
-        samples = self.gpu or self.wall
-        if len(samples) < 2:
+        """The spread: distance between the quartiles of the samples."""
+        if len(self.samples) < 2:
             return 0.0
-        first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+        first, _, third = statistics.quantiles(self.samples, n=4, method="inclusive")
         return third - first
 
     @property

@@ -144,6 +144,8 @@ def test_decode_writes_rows_that_hold(tmp_path: Path, capsys: pytest.CaptureFixt
         assert float(row["ms_total"]) > 0 and "gpu_ms" not in row
     lines = [json.loads(line) for line in paths[1].read_text().splitlines()]
     assert [line["S"] for line in lines] == [1, 40, 64]
+    assert all(len(line["ms_total_samples"]) == len(line["ms_sel_samples"]) == 3 for line in lines)
+    assert "ms_total_samples" not in found[0], "a cell of a CSV is one number"
 
 
 def test_decode_steps_all_begin_from_the_same_cache() -> None:
