@@ -379,9 +379,9 @@ timed = click.option(
 blocks = click.option(
     "--blocks",
     type=click.IntRange(6, 99),
-    default=10,
+    default=20,
     metavar="N",
-    help="In each block both commits and the control run twice [default: 10].",
+    help="In each block both commits and the control run once [default: 20].",
 )
 harness = click.option(
     "--harness",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ FALSE_ALARMS = 0.05
 FEWEST_BLOCKS = 6
 """Fewer cannot tell anything: six that all say the same are one in 32 by chance."""
 _CLOCKS_APART = 0.03
+# A machine that changes its speed so seldom does so for all sides alike.
+_FEW_CHANGES = 3
 # From so many rows on a control that calls so large a part of them has failed as a whole.
 _CONTROL_ROWS, _CONTROL_FAILED = 4, 0.25
 # Who says these of its own samples has not measured what it wanted to.
@@ -145,22 +148,16 @@ class _Seen:
         self.why = self._why_not_timed()
         if self.why:
             return
-        self._by_block = [
-            {
-                side: [
-                    t.figures[name].median for t in trials if (t.block, t.side) == (block, side) and name in t.figures
-                ]
-                for side in SIDES
-            }
-            for block in blocks
-        ]
-        whole = [block for block in self._by_block if all(block.values())]
+        self._by_block: dict[int, dict[Side, float]] = {block: {} for block in blocks}
+        for trial in trials:
+            if name in trial.figures:
+                self._by_block[trial.block][trial.side] = trial.figures[name].median
+        whole = [block for block in self._by_block.values() if len(block) == len(SIDES)]
         if len(whole) < FEWEST_BLOCKS:
             self.why = f"only {len(whole)} of {len(blocks)} blocks are whole, expected at least {FEWEST_BLOCKS}"
             return
-        best = min if figure.better == "lower" else max  # what disturbs a run makes it worse
-        self.measured = effect([math.log(best(block["b"]) / best(block["a"])) for block in whole])
-        self.control = effect([math.log(best(block["control"]) / best(block["a"])) for block in whole])
+        self.measured = effect([math.log(block["b"] / block["a"]) for block in whole])
+        self.control = effect([math.log(block["control"] / block["a"]) for block in whole])
 
     def _why_not_timed(self) -> str:
         absent = [side for side in SIDES if not self._found[side]]
@@ -193,8 +190,8 @@ class _Seen:
         gap = gap_in(self._medians[side])
         if gap is None:
             return False
-        mixed = sum(min(block[side]) < gap < max(block[side]) for block in self._by_block if block[side])
-        return mixed > 1
+        above = [block[side] > gap for block in self._by_block.values() if side in block]
+        return sum(one != other for one, other in itertools.pairwise(above)) > _FEW_CHANGES
 
     def answered(self, is_real: bool, of: int) -> Row:
         answer: Answer = "cannot tell"
@@ -226,7 +223,7 @@ class _Seen:
         return "same" if -edge <= found.low and found.high <= edge else "cannot tell"
 
     def _why_unsure(self, found: Effect, of: int) -> str:
-        blocks = sum(all(block.values()) for block in self._by_block)
+        blocks = sum(len(block) == len(SIDES) for block in self._by_block.values())
         if _is_apart(found, self._threshold) and least_p(blocks) > FALSE_ALARMS / of:
             return f"{blocks} blocks cannot tell one row of {of} from chance: more blocks can"
         return f"the interval is {percent(math.exp(found.low))} to {percent(math.exp(found.high))}"

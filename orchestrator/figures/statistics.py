@@ -1,7 +1,7 @@
 """What blocks of paired measurements say: how far apart, how sure, and how many of many such answers are chance.
 
-A block measures both sides several times, in an order drawn at random and then reversed, and gives one logarithm of
-their ratio: drift falls out within the block, and what differs from block to block is what the interval is made of.
+A block measures each side once, in an order drawn at random, and gives one logarithm of their ratio; the next block has
+the opposite order, so that drift falls out. What differs from block to block is what the interval is made of.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def harness(runbook: Runbook, timed: Sequence[str], tree: Tree) -> set[str]:
 def comparison_plan(
     a: Plan, b: Plan, runbook: Runbook, timed: Sequence[str], blocks: int, told: Comparison
 ) -> Compared:
-    """One plan of both: what builds and tests each of them, then `blocks` in which each side's bench runs twice, in an
-    order drawn at random and back. PodError for a bench that is no part of a run on this pod.
+    """One plan of both: what builds and tests each of them, then `blocks` in which each side's bench runs once: in an
+    order drawn at random, and in the next block back. PodError for a bench that is no part of a run on this pod.
     """
     for left in (*a["left_out"], *b["left_out"]):
         if left["name"] in timed:
@@ -111,10 +111,11 @@ def comparison_plan(
 
 def _trials(timed: Sequence[str], blocks: int, order: random.Random) -> Iterator[tuple[Trial, int]]:
     """Each with its place in its block."""
+    orders: dict[str, list[Side]] = {}
     for block in range(blocks):
         for name in timed:
-            sides = order.sample(list(SIDES), len(SIDES))
-            for place, side in enumerate((*sides, *reversed(sides))):
+            orders[name] = orders[name][::-1] if block % 2 else order.sample(list(SIDES), len(SIDES))
+            for place, side in enumerate(orders[name]):
                 yield Trial(of=name, block=block, side=side), place
 
 

@@ -36,7 +36,7 @@ class What:
     bad: str
     stage: str
     slower: float | None = None
-    blocks: int = 10
+    blocks: int = 20
 
 
 @dataclass

@@ -43,7 +43,7 @@ class What:
     asked: Asked
     b: str
     stages: Sequence[str] = ()
-    blocks: int = 10
+    blocks: int = 20
     threshold: float = 0.01
     harness: Harness = "a"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -91,12 +90,13 @@ def test_both_are_built_and_tested_before_anything_is_timed(runbook: Runbook) ->
     assert commits == {"": "c", "b": "b", "control": "c"}
 
 
-def test_each_block_has_each_side_twice_in_an_order_drawn_at_random_and_back(runbook: Runbook) -> None:
+def test_each_block_has_each_side_once_in_an_order_drawn_at_random_and_then_back(runbook: Runbook) -> None:
     blocks: dict[int, list[str]] = {}
-    for stage in made(runbook, blocks=30)["stages"]:
+    for stage in made(runbook, blocks=60)["stages"]:
         if "trial" in stage:
             blocks.setdefault(stage["trial"]["block"], []).append(stage["trial"]["side"])
-    assert all(order == order[::-1] and Counter(order) == {"a": 2, "b": 2, "control": 2} for order in blocks.values())
+    assert all(sorted(order) == ["a", "b", "control"] for order in blocks.values())
+    assert all(blocks[block] == blocks[block - 1][::-1] for block in range(1, 60, 2))
     assert len({tuple(order) for order in blocks.values()}) == 6, "all orders of three sides come about"
 
 

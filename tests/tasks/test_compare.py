@@ -69,7 +69,7 @@ def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Pr
     row = only_row(done)
     assert (done.exit_code, row["answer"], row["why"]) == (1, "slower", ""), done.stderr
     assert row["measured"]["ratio"] == pytest.approx(1.05) and row["control"]["ratio"] == 1.0
-    assert (row["row"], row["runs"], row["samples"]) == ({"built": "4"}, 12, 36)
+    assert (row["row"], row["runs"], row["samples"]) == ({"built": "4"}, 6, 18)
     assert (done.json["false_alarms"], done.json["judged"], done.json["not_timed"]) == (0, 1, [])
     names = {name: commits.git("rev-parse", name) for name in ("fast", "slow")}
     assert (done.json["a"], done.json["b"], done.json["harness"]) == (names["fast"], names["slow"], names["fast"])
@@ -100,7 +100,7 @@ def test_a_side_whose_tests_fail_is_not_timed(commits: Project) -> None:
     statuses = [
         s["status"] for s in json.loads((commits.root / done.json["path"] / "result.json").read_text())["stages"]
     ]
-    assert statuses.count("blocked") == 36 and statuses.count("failed") == 1
+    assert statuses.count("blocked") == 18 and statuses.count("failed") == 1
 
 
 @pytest.mark.slow
