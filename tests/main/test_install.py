@@ -33,6 +33,24 @@ BUILT = """
         run: [python, -c, "import tool, toy; print(tool.__version__, toy.value())"]
         expect: {artifacts: [{path: said.txt, from: stdout, contains: ["1.0 1"]}]}
 """
+TIMED = """
+    name: own
+    environment: {python: system}
+    install: ["."]
+    stages:
+      - name: tests
+        run: [python, -m, pytest, -q, tests]
+      - name: bench
+        shell: |
+          python -c "import toy; print('ms'); print(toy.value())"
+        expect:
+          artifacts:
+            - path: b.csv
+              from: stdout
+              kind: csv
+              reproducible: true
+              figures: {measures: {ms: {unit: ms, better: lower}}}
+"""
 
 
 @pytest.fixture
@@ -55,6 +73,17 @@ def layer_of(project: Project, outcome: Outcome) -> dict[str, Any]:
 
 def layers(project: Project) -> list[str]:
     return sorted(path.name for path in (project.root.parent / "workdir" / "layers").glob("[!.]*"))
+
+
+@pytest.mark.slow
+def test_a_comparison_times_each_commit_as_it_is_built(project: Project) -> None:
+    first = project.commit({**toy(1), "runbooks/own.yaml": TIMED})
+    project.commit(toy(2))
+    done = project.run("compare", first, "HEAD", "--pod", "local", "--blocks", "6", "--json")
+    assert done.exit_code == 0, done.stderr
+    (row,) = done.json["rows"]
+    assert (row["answer"], row["a"], row["b"], row["control"]["ratio"]) == ("slower", 1.0, 2.0, 1.0)
+    assert len(layers(project)) == 2, "the control is installed from the layer of its commit"
 
 
 @pytest.mark.slow

@@ -11,14 +11,14 @@ from orchestrator.report.markdown import failures, figures
 from orchestrator.report.markdown.machine import where
 from orchestrator.report.markdown.tables import table, without_empty
 from orchestrator.results import Result, StageResult
-from orchestrator.shared.plan import Plan
+from orchestrator.shared.plan import Plan, is_command
 from orchestrator.text import listing, markdown, seconds
 
 
 def render(result: Result, plan: Plan, directory: Path) -> str:
     """The report of the run in `directory`, as Markdown."""
     sections = [
-        _heading(result),
+        _heading(result, "command" if is_command(plan) else "comparison"),
         where(result, environment_record(plan), directory),
         _stages(result.stages, directory),
         failures.attention(result, directory),
@@ -33,8 +33,8 @@ def render(result: Result, plan: Plan, directory: Path) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _heading(result: Result) -> str:
-    verdict = (result.verdict or "command").upper()
+def _heading(result: Result, kind: str) -> str:
+    verdict = (result.verdict or kind).upper()
     lines = [f"# {verdict}: {markdown(result.runbook['name'])} on pod {markdown(result.pod)}"]
     lines.append(f"**{markdown(result.summary)}**")
     if result.error:
