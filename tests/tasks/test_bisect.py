@@ -130,6 +130,7 @@ def test_a_planted_wrong_commit_among_32_is_found(project: Project) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_a_planted_slow_commit_among_32_is_found(project: Project) -> None:
     planted(project, slow=21, wrong=99)
     asked = ("--stage", "bench", "--slower", "5%", "--blocks", "16", "--pod", "local", "--json")
