@@ -99,7 +99,6 @@ def _is_to_be_followed(running: Plan, holder: Holder, session: PodSession) -> bo
 
 def start(request: Request, session: PodSession, agent: Agent, facts: PodFacts, claim: Claim) -> RunDirectory:
     """Bring what the run needs, and launch it."""
-    trusted.tell_what_leaves(request.pod, request.envs, session.progress.warn)
     plan = prepare(request, agent, facts, session.progress)
     if not request.command:
         session.progress.say(expected(plan))
@@ -121,6 +120,7 @@ def begin(
 
 def prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress) -> Plan:
     """Tree and environment on the pod, and the plan that uses them; what that took counts against the run's limit."""
+    trusted.tell_what_leaves(request.pod, request.envs, progress.warn)
     arrived = time.monotonic()
     bring_tree(request, agent, progress)
     began = time.monotonic()
