@@ -27,6 +27,8 @@ from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
 from orchestrator.report import bisection, comparison, hosts, markdown, preview, screen, terminal
+from orchestrator.report.document import with_text
+from orchestrator.report.run import document
 from orchestrator.results import Result
 from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
@@ -469,7 +471,7 @@ def report(o: options.Report) -> int:
         hidden = hosts.known_to(found.path, o.pods.pods.values())
     result = hidden.result(found.rejudge())
     if o.markdown:
-        click.echo(hidden.text(markdown.render(result, found.plan(), found.path)), nl=False)
+        click.echo(markdown.render(with_text(document(result, found.plan(), found.path), hidden.text)), nl=False)
         return result.exit_code
     return _show(result, o.as_json)
 

@@ -51,6 +51,13 @@ def troubles(result: Result) -> list[Trouble]:
     return [_trouble(stage) for stage in result.stages if stage.status not in ("passed", *_PASSIVE)]
 
 
+def why(result: Result) -> Iterator[str]:
+    """Why the verdict is not a better one: a sentence for each stage that ran and did not pass, and for the others."""
+    for stage in (what.stage for what in troubles(result)):
+        yield f"{stage.name} {stage.status.replace('_', ' ')}: {stage.reason}"
+    yield from did_not_run(result)
+
+
 def common(result: Result) -> Iterator[str]:
     """What is behind the failures of several stages, as sentences."""
     for cause in result.causes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from datetime import datetime
 from pathlib import Path
 from typing import List, NamedTuple, Optional
 
@@ -13,6 +14,8 @@ FIELDS = (
 )
 """What nvidia-smi is asked for, a line for each GPU and moment."""
 MOST_BYTES = 4 << 20
+_MOMENT = "%Y/%m/%d %H:%M:%S.%f"
+_EPOCH = datetime(1970, 1, 1)
 
 # Bits of NVML's clocksEventReasons: those that take speed away, not those that a person or an idle GPU asks for.
 _POWER_CAP = 0x4
@@ -26,7 +29,10 @@ _THROTTLING = {
 
 
 class Sample(NamedTuple):
-    """One GPU at one moment: MHz, degrees Celsius, W, percent, and the bits of what held the clocks down."""
+    """One GPU at one moment: MHz, degrees Celsius, W, percent, and the bits of what held the clocks down.
+
+    `moment` is in seconds by the pod's wall clock, only to be compared with that of other samples; None if untold.
+    """
 
     gpu: int
     clock: int
@@ -34,6 +40,7 @@ class Sample(NamedTuple):
     power: float
     utilization: int
     reasons: int
+    moment: Optional[float]
 
     @property
     def is_capped(self) -> bool:
@@ -77,8 +84,15 @@ def _summary(samples: List[Sample]) -> str:
 def _parse(line: str) -> Optional[Sample]:
     cells = [cell.strip() for cell in line.split(",")]
     try:
-        _, index, clock, _, temperature, power, utilization, _, reasons = cells
+        at, index, clock, _, temperature, power, utilization, _, reasons = cells
         watts = float(power) if not power.startswith("[") else 0.0
-        return Sample(int(index), int(clock), int(temperature), watts, int(utilization), int(reasons, 16))
+        return Sample(int(index), int(clock), int(temperature), watts, int(utilization), int(reasons, 16), _moment(at))
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> Optional[float]:
+    try:
+        return (datetime.strptime(text, _MOMENT) - _EPOCH).total_seconds()
     except ValueError:
         return None

@@ -15,6 +15,7 @@ from orchestrator.errors import InputError, IntegrityError
 from orchestrator.files import locked, sha256, write_atomically
 from orchestrator.plan.plan import environment_record, read_plan, to_json
 from orchestrator.report import markdown
+from orchestrator.report.run import document
 from orchestrator.results import PlanSource, Result, Seen, judge
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import walk
@@ -77,7 +78,7 @@ class RunDirectory:
         write_atomically(self.path / "environment.json", _json(environment_record(plan)))
         result = self._judge(seen)
         write_atomically(self.path / "result.json", result.to_json())
-        write_atomically(self.path / "report.md", markdown.render(result, plan, self.path))
+        write_atomically(self.path / "report.md", markdown.render(document(result, plan, self.path)))
         head = {
             "run_id": plan["run_id"],
             "state": seen.state,

@@ -18,7 +18,7 @@ from orchestrator.errors import IntegrityError, PodError
 from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
 from orchestrator.report import markdown, screen, terminal
-from orchestrator.report.markdown import failures, figures
+from orchestrator.report.run import artifacts, document, failures
 from orchestrator.results import ArtifactResult, Result, Seen
 from orchestrator.shared.answers import KeptItem
 from orchestrator.shared.plan import plan_hash
@@ -84,10 +84,10 @@ def test_a_result_steers_no_terminal_and_no_report() -> None:
     assert not CONTROL.search(shown.replace("\n", ""))
     assert "[bold red]x[/][/nothing]" in shown and "\x1b]" not in out.getvalue()
     sections = [
-        *(section(result, Path("/nowhere")) for section in (failures.attention, figures.figures)),
-        *(section(result) for section in (failures.skips, failures.commands, figures.artifacts)),
+        *(section(result, Path("/nowhere")) for section in (failures.attention, artifacts.tables)),
+        *(section(result) for section in (failures.skips, failures.commands, artifacts.files)),
     ]
-    report = "\n".join(sections)
+    report = "\n".join(map(markdown.section, sections))
     assert not CONTROL.search(report.replace("\n", ""))
     assert not re.search(r"(?<!\\)<script|(?<!\\)!\[", report)
     assert "\\u001b" in result.to_json() and not CONTROL.search(result.to_json().replace("\n", ""))
@@ -125,7 +125,7 @@ def test_a_plan_and_a_record_from_the_pod_put_no_markup_into_the_report(tmp_path
     expected = ArtifactResult(path=name, bytes=1, sha256=MARKUP)
     result = run.rejudge()
     passed = result.stages[0].model_copy(update={"status": "passed", "artifacts": [expected]})
-    shown = markdown.render(result.model_copy(update={"stages": [passed]}), hostile, run.path)
+    shown = markdown.render(document(result.model_copy(update={"stages": [passed]}), hostile, run.path))
     assert "is no table" in shown and not re.search(r"(?<!\\)<script|(?<!\\)!\[", shown)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator.report import screen, trouble
-from orchestrator.report.markdown import failures, figures
+from orchestrator.report import markdown, screen, trouble
+from orchestrator.report.run import artifacts, failures
 from orchestrator.results import ArtifactResult, Result, StageResult
 
 LONG = "a/folder/with/a/rather/long/name/that/does/not/fit/on/a/line/of/eighty/characters/x.py"
@@ -94,7 +94,7 @@ def test_what_ended_a_stage_is_said_beside_its_failed_tests() -> None:
 
 
 def test_every_cause_is_in_the_report() -> None:
-    text = failures.attention(WHOLE, Path("/nowhere")).replace("\\", "")
+    text = markdown.section(failures.attention(WHOLE, Path("/nowhere"))).replace("\\", "")
     for cause in (
         "- x, y blocked by bench, which is failed",
         "t.py::test_a\n\n    t.py:6: assert double(2) == 4\n    called from t.py:2\n    assert 6 == 4",
@@ -106,7 +106,7 @@ def test_every_cause_is_in_the_report() -> None:
 
 
 def test_the_commands_name_what_all_stages_have_once() -> None:
-    lines = failures.commands(result(TESTS, BENCH)).split("\n")
+    lines = markdown.section(failures.commands(result(TESTS, BENCH))).split("\n")
     expected = ["# in all stages", "A=1", "", "# tests", "B='two words' tool tests", "", "# bench", "tool bench"]
     assert [line.strip() for line in lines[2:]] == expected
 
@@ -131,7 +131,8 @@ def csv_of(folder: Path, text: str, **over: Any) -> str:
     (folder / "artifacts").mkdir()
     (folder / "artifacts" / "b.csv").write_text(text)
     artifact = ArtifactResult(path="b.csv", bytes=1, sha256="0" * 64)
-    return figures.figures(result(stage("bench", artifacts=[artifact], **{"status": "passed", **over})), folder)
+    shown = artifacts.tables(result(stage("bench", artifacts=[artifact], **{"status": "passed", **over})), folder)
+    return markdown.section(shown)
 
 
 def test_a_table_shows_what_varies_and_says_what_does_not(tmp_path: Path) -> None:
@@ -155,7 +156,8 @@ def test_a_table_of_one_row_or_of_many_columns_is_shown(tmp_path: Path) -> None:
 
 def test_files_that_nobody_asked_for_are_listed_behind_the_others() -> None:
     asked, besides = (ArtifactResult(path=name, bytes=1, sha256="0" * 64) for name in ("a.txt", "b.txt"))
-    text = figures.artifacts(result(stage("s", "passed", artifacts=[asked], unowed=[besides], unowed_more=7)))
+    shown = artifacts.files(result(stage("s", "passed", artifacts=[asked], unowed=[besides], unowed_more=7)))
+    text = markdown.section(shown)
     assert re.findall(r"\[(.*?)\]\(artifacts/.*?\) \| s \| passed \| (\w+)", text) == [
         ("a.txt", "yes"),
         ("b.txt", "no"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.report import markdown
+from orchestrator.report.run import document
 from orchestrator.store.run_directory import open_directory
 from tests.support import ROOT
 from tests.support.project import local_pod, new_project
@@ -50,7 +51,7 @@ def test_a_kept_run_is_judged_as_it_was(tmp_path: Path, then: dict[str, Any]) ->
     stages = {stage["name"]: stage for stage in now["stages"]}
     assert [failure["error"] for failure in stages["fails"]["failures"]] == [["assert 3 == 4"]]
     assert stages["after"]["blocked_by"] == "fails"
-    assert "assert 3 == 4" in markdown.render(result, open_directory(copy, tmp_path).plan(), copy)
+    assert "assert 3 == 4" in markdown.render(document(result, open_directory(copy, tmp_path).plan(), copy))
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""Figures: the rows of the CSV files that stages delivered; and a list of all files that they left."""
+"""The rows of the CSV files that stages delivered; and a list of all files that they left."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.files import is_regular
-from orchestrator.report.markdown.tables import link, table
+from orchestrator.report.document import Badge, Block, Code, Inline, Link, Paragraph, Section, Table, joined, section
 from orchestrator.results import ArtifactResult, Result, StageResult
-from orchestrator.text import count, listing, markdown, plain, size
+from orchestrator.text import count, listing, plain, size
 
 _ROWS_SHOWN = 12
 _COLUMNS_SHOWN = 16
@@ -20,36 +20,43 @@ _ROW_OF_REASON = re.compile(r"\bin row (\d+)")
 _SHOWN_OF = ("passed", "failed", "invalid")
 
 
-def figures(result: Result, directory: Path) -> str:
+def tables(result: Result, directory: Path) -> Section | None:
     """Each credited CSV, and those that a check did not hold of, so that every figure in the report is of a file."""
-    tables = [
-        _csv_table(directory, artifact.path, stage)
+    blocks = (
+        block
         for stage in result.stages
         if stage.status in _SHOWN_OF
         for artifact in stage.artifacts
         if artifact.path.endswith(".csv") and is_regular(str(directory / "artifacts" / artifact.path))
-    ]
-    return "## Figures\n\n" + "\n\n".join(tables) if tables else ""
+        for block in _csv_table(directory, artifact.path, stage)
+    )
+    return section("Figures", *blocks)
 
 
-def artifacts(result: Result) -> str:
+def files(result: Result) -> Section | None:
     """All files that the stages delivered, those that nobody asked for behind the others."""
     owed = [_row(artifact, stage, "yes") for stage in result.stages for artifact in stage.artifacts]
     unowed = [_row(artifact, stage, "no") for stage in result.stages for artifact in stage.unowed]
     left = len(unowed[_MOST_UNOWED:]) + sum(stage.unowed_more for stage in result.stages)
-    more = f"\n\n{count(left, 'more file')} that nobody asked for." if left else ""
-    rows = [*owed, *unowed[:_MOST_UNOWED]]
-    shown = table(("file", "stage", "status", "asked for", "size", "sha256"), rows)
-    return f"## Artifacts\n\n{shown}{more}" if rows else ""
+    more = Paragraph(f"{count(left, 'more file')} that nobody asked for.") if left else None
+    rows = (*owed, *unowed[:_MOST_UNOWED])
+    header = ("file", "stage", "status", "asked for", "size", "sha256")
+    return section("Artifacts", Table(header, rows), more) if rows else None
 
 
-def _row(artifact: ArtifactResult, stage: StageResult, asked: str) -> tuple[str, ...]:
-    file = link(artifact.path, f"artifacts/{artifact.path}")
-    return file, markdown(stage.name), stage.status, asked, size(artifact.bytes), f"`{markdown(artifact.sha256[:16])}`"
+def from_file(name: str, stage: StageResult) -> Paragraph:
+    """Which artifact the next blocks are of, and of which stage where that did not pass."""
+    file = Link(f"artifacts/{name}", f"artifacts/{name}")
+    status = () if stage.status == "passed" else (f", of {stage.name}, which is ", Badge(stage.status))
+    return Paragraph(("From ", file, *status, ":"))
 
 
-def _csv_table(directory: Path, name: str, stage: StageResult) -> str:
-    file = link(f"artifacts/{name}", f"artifacts/{name}")
+def _row(artifact: ArtifactResult, stage: StageResult, asked: str) -> tuple[Inline, ...]:
+    file = Link(artifact.path, f"artifacts/{artifact.path}")
+    return file, stage.name, Badge(stage.status), asked, size(artifact.bytes), Code(artifact.sha256[:16])
+
+
+def _csv_table(directory: Path, name: str, stage: StageResult) -> Iterator[Block]:
     found = _ROW_OF_REASON.search(stage.reason)
     wanted = int(found[1]) if found else 0
     with (directory / "artifacts" / name).open(newline="", encoding="utf-8", errors="replace") as f:
@@ -57,9 +64,10 @@ def _csv_table(directory: Path, name: str, stage: StageResult) -> str:
         try:
             shown = _Shown(next(rows, []), rows, wanted)
         except csv.Error:  # an artifact of another kind with that name
-            return f"{file} is no table."
-    status = "" if stage.status == "passed" else f", of {markdown(stage.name)}, which is {stage.status}"
-    return f"From {file}{status}:\n\n" + "\n\n".join(shown.parts())
+            yield Paragraph((Link(f"artifacts/{name}", f"artifacts/{name}"), " is no table."))
+            return
+    yield from_file(name, stage)
+    yield from shown.parts()
 
 
 class _Shown:
@@ -78,24 +86,24 @@ class _Shown:
                 self._rows.append((self._number, row))
         self._same = {n: first[n] for n in sorted(same)} if self._number > 1 else {}
 
-    def parts(self) -> Iterator[str]:
+    def parts(self) -> Iterator[Block]:
         """What varies, as a table; then what does not."""
         varying = [n for n in range(len(self._header)) if n not in self._same]
         shown = varying[:_COLUMNS_SHOWN]
         if shown:
             numbered = self._number > _ROWS_SHOWN
-            header = [*(["row"] if numbered else []), *(markdown(self._header[n]) for n in shown)]
-            yield table(header, [self._cells(number, row, shown, numbered) for number, row in self._rows])
+            header = (*(["row"] if numbered else []), *(self._header[n] for n in shown))
+            yield Table(header, tuple(self._cells(number, row, shown, numbered) for number, row in self._rows))
         if self._same:
             constants = [f"{plain(self._header[n], 60)} = {plain(value, 120)}" for n, value in self._same.items()]
             more = f"; and {len(constants) - _CONSTANTS_SHOWN} more" if len(constants) > _CONSTANTS_SHOWN else ""
-            yield f"In all rows: {'; '.join(map(markdown, constants[:_CONSTANTS_SHOWN]))}{more}"
+            yield Paragraph(("In all rows: ", *joined(constants[:_CONSTANTS_SHOWN], "; "), more))
         if len(varying) > len(shown):
             names = (self._header[n] for n in varying[len(shown) :])
-            yield f"{count(len(varying) - len(shown), 'more column')} in the file: {markdown(listing(names, 20))}"
+            yield Paragraph(f"{count(len(varying) - len(shown), 'more column')} in the file: {listing(names, 20)}")
         if self._number > len(self._rows):
-            yield f"{count(self._number - len(self._rows), 'more row')} in the file."
+            yield Paragraph(f"{count(self._number - len(self._rows), 'more row')} in the file.")
 
-    def _cells(self, number: int, row: list[str], shown: list[int], numbered: bool) -> list[str]:
-        cells = [markdown(row[n]) if n < len(row) else "" for n in shown]
-        return [str(number), *cells] if numbered else cells
+    def _cells(self, number: int, row: list[str], shown: list[int], numbered: bool) -> tuple[Inline, ...]:
+        cells = [row[n] if n < len(row) else "" for n in shown]
+        return (str(number), *cells) if numbered else tuple(cells)

@@ -7,32 +7,33 @@ from itertools import chain
 from pathlib import Path
 
 from orchestrator.plan.plan import EnvironmentRecord
+from orchestrator.report.document import Code, Facts, Inline
 from orchestrator.results import Result, StageResult
 from orchestrator.shared import telemetry
 from orchestrator.shared.plan import is_not_the_commits
-from orchestrator.text import markdown, number, seconds, size
+from orchestrator.text import number, plain, seconds, size
 
 _MIB = 1 << 20
 
 
-def where(result: Result, environment: EnvironmentRecord, directory: Path) -> str:
+def where(result: Result, environment: EnvironmentRecord, directory: Path) -> Facts:
     """A line for each."""
-    rows = [
+    rows: list[tuple[str, Inline]] = [
         ("GPU host", _host(environment)),
         ("Hardware", _hardware(environment)),
         ("Clocks", _clocks(result.stages, directory)),
         ("Machine", _identity(environment)),
         ("Since the last run there", _changed(environment)),
-        ("Commit", f"`{result.commit}` (tree `{result.tree}`)"),
+        ("Commit", (Code(result.commit), " (tree ", Code(result.tree), ")")),
         ("Torch/Triton/CUDA", _versions(environment)),
         ("Installed from this tree", _installed(environment)),
-        ("Python", markdown(environment.get("python_version", "-"))),
+        ("Python", str(environment.get("python_version", "-"))),
         ("Runbook", _runbook(result)),
-        ("Run", f"`{markdown(result.run_id)}`"),
+        ("Run", Code(result.run_id)),
         ("Time", _times(result)),
         ("Cost", _cost(environment, result.stages)),
     ]
-    return "\n".join(f"- {name}: {value}" for name, value in rows if value)
+    return Facts(tuple((name, value) for name, value in rows if value))
 
 
 def _runbook(result: Result) -> str:
@@ -40,12 +41,12 @@ def _runbook(result: Result) -> str:
     committed = "as committed" if runbook["committed"] else ""
     state = "NOT as in this commit" if is_not_the_commits(runbook) else committed
     origin = ", ".join(filter(None, [runbook["source"], state]))
-    return f"{markdown(runbook['name'])} ({origin}, sha256 {markdown(runbook['sha256'][:12])})"
+    return f"{runbook['name']} ({origin}, sha256 {runbook['sha256'][:12]})"
 
 
 def _times(result: Result) -> str:
     """Moments are the pod's; durations do not depend on its clock."""
-    moments = " to ".join(markdown(moment) for moment in (result.started, result.ended) if moment)
+    moments = " to ".join(moment for moment in (result.started, result.ended) if moment)
     took = [f"{seconds(result.seconds)} in all"] if result.seconds is not None else []
     took += [f"{seconds(sum(stage.seconds or 0 for stage in result.stages))} in stages"]
     if result.environment_seconds is not None:
@@ -55,59 +56,59 @@ def _times(result: Result) -> str:
 
 def _host(environment: EnvironmentRecord) -> str:
     first = next(iter(environment.get("gpus", ())), None)
-    gpu = markdown(first.get("name")) if first else f"no GPU, {markdown(environment.get('cpu_model') or 'CPU unknown')}"
-    driver = markdown(environment.get("driver") or "none")
+    gpu = plain(first.get("name")) if first else f"no GPU, {plain(environment.get('cpu_model') or 'CPU unknown')}"
+    driver = plain(environment.get("driver") or "none")
     ceiling = environment.get("driver_cuda")
-    return f"{markdown(environment.get('hostname', '-'))} / {gpu} / driver {driver}" + (
-        f" (CUDA up to {markdown(ceiling)})" if ceiling else ""
+    return f"{plain(environment.get('hostname', '-'))} / {gpu} / driver {driver}" + (
+        f" (CUDA up to {plain(ceiling)})" if ceiling else ""
     )
 
 
 def _hardware(environment: EnvironmentRecord) -> str:
     """Processors, memory, GPUs."""
-    cpus = f"{markdown(environment['cpus'])} x " if environment.get("cpus") else ""
+    cpus = f"{plain(environment['cpus'])} x " if environment.get("cpus") else ""
     memory = number(environment.get("memory_bytes"))
     gpus = [
-        f"GPU {markdown(gpu.get('name'))}"
+        f"GPU {plain(gpu.get('name'))}"
         + (f" with {size(int(mib * _MIB))}" if (mib := number(gpu.get("memory_total_mib"))) else "")
         for gpu in environment.get("gpus", ())
     ]
     main = [f"{size(int(memory))} of memory"] if memory else []
-    return ", ".join([f"{cpus}{markdown(environment.get('cpu_model') or 'CPU unknown')}", *main, *gpus])
+    return ", ".join([f"{cpus}{plain(environment.get('cpu_model') or 'CPU unknown')}", *main, *gpus])
 
 
 def _clocks(stages: Iterable[StageResult], directory: Path) -> str:
     """Of the GPUs, over all stages that had them for themselves."""
     files = (directory / "stages" / stage.name / telemetry.FILE for stage in stages)
-    return "; ".join(map(markdown, telemetry.summaries(list(chain.from_iterable(map(telemetry.read, files))))))
+    return "; ".join(telemetry.summaries(list(chain.from_iterable(map(telemetry.read, files)))))
 
 
 def _identity(environment: EnvironmentRecord) -> str:
     """What tells one machine from another at the same address."""
-    ids = [f"GPU {markdown(gpu.get('uuid'))}" for gpu in environment.get("gpus", ())]
+    ids = [f"GPU {plain(gpu.get('uuid'))}" for gpu in environment.get("gpus", ())]
     known = (("boot", environment.get("boot_id")), ("host key", environment.get("host_key")))
-    return ", ".join([*ids, *(f"{name} {markdown(value)}" for name, value in known if value)])
+    return ", ".join([*ids, *(f"{name} {plain(value)}" for name, value in known if value)])
 
 
 def _changed(environment: EnvironmentRecord) -> str:
     since = environment.get("changed_since")
-    return f"{'; '.join(map(markdown, since['changes']))} (run {markdown(since['run_id'])})" if since else ""
+    return f"{'; '.join(map(str, since['changes']))} (run {since['run_id']})" if since else ""
 
 
 def _versions(environment: EnvironmentRecord) -> str:
     packages = environment.get("packages", {})
-    shown = [f"{name} {markdown(packages[name])}" for name in ("torch", "triton", "flash-attn") if packages.get(name)]
+    shown = [f"{name} {plain(packages[name])}" for name in ("torch", "triton", "flash-attn") if packages.get(name)]
     if not packages.get("torch"):
         return ", ".join(shown) or "-"
     runtime = environment.get("torch_cuda", "not recorded") or "none (CPU build)"
-    return ", ".join([*shown, f"CUDA runtime {markdown(runtime)}"])
+    return ", ".join([*shown, f"CUDA runtime {plain(runtime)}"])
 
 
 def _installed(environment: EnvironmentRecord) -> str:
     """The repository's own packages; nothing where it has none."""
     layer = environment.get("layer")
     packages = sorted(layer["packages"].items()) if layer else ()
-    return markdown(", ".join(f"{name} {version}" for name, version in packages))
+    return ", ".join(f"{name} {version}" for name, version in packages)
 
 
 def _cost(environment: EnvironmentRecord, stages: Iterable[StageResult]) -> str:

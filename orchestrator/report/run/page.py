@@ -1,0 +1,108 @@
+"""The report: the seeds' reporting template, filled from evidence; each figure names the artifact it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator import figures
+from orchestrator.plan.plan import environment_record
+from orchestrator.report import trouble
+from orchestrator.report.document import (
+    Badge,
+    Block,
+    Document,
+    Inline,
+    Paragraph,
+    Section,
+    Strong,
+    Table,
+    bullets,
+    joined,
+    section,
+    without_empty,
+)
+from orchestrator.report.run import artifacts, failures, measured
+from orchestrator.report.run.machine import where
+from orchestrator.report.run.telemetry import telemetry
+from orchestrator.results import Result, StageResult
+from orchestrator.shared.plan import Plan
+from orchestrator.text import listing, seconds
+
+
+def document(result: Result, plan: Plan, directory: Path) -> Document:
+    """The report of the run in `directory`."""
+    found = figures.of_run(directory, plan, {stage.name: stage.status for stage in result.stages})
+    sections = [
+        section("Where and when", where(result, environment_record(plan), directory)),
+        _stages(result.stages, directory),
+        failures.attention(result, directory),
+        _sabotage(result.stages),
+        failures.skips(result),
+        _notes(result),
+        _left_out(result),
+        artifacts.tables(result, directory),
+        measured.figures(result, found),
+        telemetry(result.stages, directory),
+        artifacts.files(result),
+        failures.commands(result),
+    ]
+    title = f"{(result.verdict or 'command').upper()}: {result.runbook.get('name')} on pod {result.pod}"
+    return Document(title, result.verdict, tuple(_lead(result)), tuple(filter(None, sections)))
+
+
+def _lead(result: Result) -> list[Block]:
+    """The verdict, what it does not cover, and in a line for each stage why it is not a better one."""
+    lead: list[Block] = [Paragraph(Strong(result.summary))]
+    if result.error:
+        lead.append(Paragraph(f"Error: {result.error}"))
+    if result.state != "ended":
+        lead.append(Paragraph(f"The run has not ended: it is {result.state}."))
+    why = bullets(trouble.why(result))
+    return [*lead, why] if why else lead
+
+
+def _stages(stages: Sequence[StageResult], directory: Path) -> Section | None:
+    rows: list[tuple[Inline, ...]] = [
+        (
+            stage.name + ("" if stage.required else " (optional)"),
+            Badge(stage.status),
+            seconds(stage.seconds),
+            trouble.counts(stage) or "-",
+            joined(f"{op}: {route}" for op, route in stage.routes.items()) or "-",
+            _executed(stage),
+            _kills(stage),
+            stage.reason or "-",
+            joined(failures.logs(stage, directory)) or "-",
+        )
+        for stage in stages
+    ]
+    header = ("stage", "status", "time", "tests", "routes", "executed", "planted faults", "reason", "logs")
+    return section("Stages", without_empty(header, rows, keep=3))
+
+
+def _executed(stage: StageResult) -> Inline:
+    """What was seen to run, by device; other work on CUDA has no names."""
+    seen = [f"{device}: {of['launches']} launched ({listing(of['kernels'])})" for device, of in stage.executed.items()]
+    other = stage.used_cuda and not any(device.startswith("cuda") for device in stage.executed)
+    return joined([*seen, *(["cuda"] if other else [])], "; ") or "-"
+
+
+def _kills(stage: StageResult) -> str:
+    return f"{stage.kills['killed']} of {stage.kills['of']} noticed" if stage.kills else "-"
+
+
+def _sabotage(stages: Sequence[StageResult]) -> Section | None:
+    """Which of the planted faults the stages' tests did not notice."""
+    rows = [(stage.name, joined(stage.kills["survivors"])) for stage in stages if stage.kills.get("survivors")]
+    return section("Planted faults that no test noticed", Table(("stage", "faults"), tuple(rows)) if rows else None)
+
+
+def _notes(result: Result) -> Section | None:
+    lines = [f"{stage.name}: {note}" for stage in result.stages for note in stage.notes]
+    return section("Notes", bullets([*lines, *(f"refused from the pod: {sentence}" for sentence in result.refused)]))
+
+
+def _left_out(result: Result) -> Section | None:
+    lines = (f"{name}: {reason}" for name, reason in result.left_out_reasons.items())
+    return section("Not part of this run", bullets(lines))
