@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeVar
 
 from orchestrator.verdict.status import Status, Verdict
 
@@ -41,8 +41,8 @@ class Badge:
     status: Status | Verdict
 
 
-Span = Union[str, Link, Code, Strong, Badge]
-Inline = Union[Span, tuple[Span, ...]]
+Span = str | Link | Code | Strong | Badge
+Inline = Span | tuple[Span, ...]
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,9 @@ class Series:
     spread: tuple[tuple[float, float], ...] = ()
 
 
+ChartKind = Literal["lines", "stack"]
+
+
 @dataclass(frozen=True)
 class Chart:
     """Series over one axis: `lines`, or what adds up in a `stack`; `marks` are places on the x axis with a word."""
@@ -100,12 +103,12 @@ class Chart:
     x: str
     y: str
     series: tuple[Series, ...]
-    kind: Literal["lines", "stack"] = "lines"
+    kind: ChartKind = "lines"
     labels: tuple[tuple[float, str], ...] = ()
     marks: tuple[tuple[float, str], ...] = ()
 
 
-Block = Union[Paragraph, Subheading, Bullets, Facts, Lines, Table, Chart]
+Block = Paragraph | Subheading | Bullets | Facts | Lines | Table | Chart
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def files(result: Result) -> Section | None:
 def from_file(name: str, stage: StageResult) -> Paragraph:
     """Which artifact the next blocks are of, and of which stage where that did not pass."""
     file = Link(f"artifacts/{name}", f"artifacts/{name}")
-    status = () if stage.status == "passed" else (f", of {stage.name}, which is ", Badge(stage.status))
+    status = () if stage.status == "passed" else (f", of {stage.name}, which is {stage.status}",)
     return Paragraph(("From ", file, *status, ":"))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from orchestrator.report import trouble
 from orchestrator.report.document import (
-    Badge,
     Block,
     Lines,
     Link,
@@ -63,7 +62,7 @@ def _stage(what: Trouble, directory: Path) -> Iterator[Block]:
     here = logs(stage, directory)
     yield Subheading(stage.name)
     linked = (" (", *joined(here), ")") if here else ()
-    yield Paragraph((Strong(stage.name), " is ", Badge(stage.status), f": {stage.reason}", *linked))
+    yield Paragraph((Strong(stage.name), f" is {stage.status}: {stage.reason}", *linked))
     for item in what.items:
         yield Paragraph(item.title)
         yield Lines(tuple(item.lines))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from orchestrator.figures import Figure, Figures
-from orchestrator.report.document import Block, Chart, Inline, Paragraph, Section, Series, Table, section
+from orchestrator.report.document import Block, Chart, ChartKind, Inline, Paragraph, Section, Series, Table, section
 from orchestrator.report.run.artifacts import from_file
 from orchestrator.results import Result
 from orchestrator.text import count
@@ -36,7 +36,7 @@ def value(number: float) -> str:
 
 
 def charts(measured: Sequence[Figure]) -> Iterator[Chart]:
-    """One for each unit, over the first key that is a number and varies; the other keys and the column name a series."""
+    """One for each unit, over the first key that is a number and varies; column and other keys name a series."""
     axis = _axis(measured)
     if axis is None:
         return
@@ -45,14 +45,12 @@ def charts(measured: Sequence[Figure]) -> Iterator[Chart]:
         units.setdefault((figure.unit, figure.better), []).append(figure)
     for (unit, better), figures in units.items():
         series = _series(figures, axis)
-        kind = "stack" if unit == "%" and _are_shares(series) else "lines"
+        kind: ChartKind = "stack" if unit == "%" and _are_shares(series) else "lines"
         direction = "" if better == "neither" else f", {better} is better"
         columns = ", ".join(dict.fromkeys(figure.identity.column for figure in figures))
         for first in range(0, len(series), _SERIES_SHOWN):
             some = tuple(series[first : first + _SERIES_SHOWN])
-            yield Chart(
-                f"{columns} against {axis}", axis, unit + direction, some, "stack" if kind == "stack" else "lines"
-            )
+            yield Chart(f"{columns} against {axis}", axis, unit + direction, some, kind)
 
 
 def _axis(measured: Sequence[Figure]) -> str | None:
