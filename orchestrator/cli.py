@@ -20,15 +20,14 @@ from orchestrator import __version__, options
 from orchestrator import completion as completions
 from orchestrator.config.inventory import load_inventory
 from orchestrator.errors import InputError, NsaPodError, PodError
+from orchestrator.files import write_atomically
 from orchestrator.git.repository import Repository
 from orchestrator.launchers.claim import Claim
-from orchestrator.options import FOLDER, MOST, TEXT, Amount, takes
+from orchestrator.options import FILE, FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import bisection, comparison, hosts, markdown, preview, screen, terminal
-from orchestrator.report.document import with_text
-from orchestrator.report.run import document
+from orchestrator.report import bisection, comparison, hosts, preview, screen, terminal
 from orchestrator.results import Result
 from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
@@ -45,6 +44,7 @@ from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks import init as init_task
 from orchestrator.tasks import logs as logs_task
 from orchestrator.tasks import prune as prune_task
+from orchestrator.tasks import report as report_task
 from orchestrator.tasks import request as request_task
 from orchestrator.tasks import resume as resume_task
 from orchestrator.tasks import runs as runs_task
@@ -452,28 +452,29 @@ def bisect(o: options.Bisect) -> int:
     return OUTCOMES["passed" if found["first_bad"] else "incomplete"].exit_code
 
 
-@cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500"))
+@cli.command(epilog=_examples("nsa-pod report", "nsa-pod report 20261121-101500 --html --output run.html"))
 @options.repo
 @options.artifacts
 @options.json
 @options.inventory
-@click.option("--markdown", is_flag=True, help="Print report.md instead of the table.")
+@click.option("--markdown", is_flag=True, help="Print report.md instead of the table: --format markdown.")
+@click.option("--html", is_flag=True, help="Print one page that needs nothing else: --format html.")
+@click.option("--format", "form", type=click.Choice(report_task.FORMS), help="How it is printed [default: text].")
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write it there instead of to stdout.")
 @click.option("--redact-hosts", is_flag=True, help="Leave out hosts, addresses, users, ports, homes: to be shared.")
 @options.run
 @takes(options.Report)
 def report(o: options.Report) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
-    if o.markdown and o.as_json:
-        raise InputError("expected --markdown or --json, not both")
+    form = o.chosen
     found = find_run(o.kept_in, o.repo, o.run)
-    hidden = hosts.Hosts(active=False)
-    if o.redact_hosts:
-        hidden = hosts.known_to(found.path, o.pods.pods.values())
+    hidden = hosts.known_to(found.path, o.pods.pods.values()) if o.redact_hosts else hosts.Hosts(active=False)
     result = hidden.result(found.rejudge())
-    if o.markdown:
-        click.echo(markdown.render(with_text(document(result, found.plan(), found.path), hidden.text)), nl=False)
-        return result.exit_code
-    return _show(result, o.as_json)
+    if form == "text" and not o.output:
+        return _show(result, False)
+    told = report_task.Told(result, found.plan(), found.path, hidden, o.output)
+    _write(report_task.written(told, form), o.output)
+    return result.exit_code
 
 
 @cli.command(epilog=_examples("nsa-pod envs --pod pi-4090"))
@@ -617,6 +618,13 @@ def _print(value: Any, as_json: bool, render: Callable[[Any], RenderableType]) -
         click.echo(json.dumps(value, indent=1))
     else:
         _stdout().print(render(value))
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output:
+        write_atomically(output, text)
+    else:
+        click.echo(text, nl=False)
 
 
 def _stdout() -> Console:

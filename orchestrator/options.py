@@ -221,8 +221,20 @@ class Report(Kept):
     as_json: bool
     inventory: str | None
     markdown: bool
+    html: bool
+    form: str | None
+    output: Path | None
     redact_hosts: bool
     run: str | None
+
+    @property
+    def chosen(self) -> str:
+        """The one form that was asked for."""
+        given = [name for name in ("json", "markdown", "html") if getattr(self, "as_json" if name == "json" else name)]
+        forms = {*given, *([self.form] if self.form else [])}
+        if len(forms) > 1:
+            raise InputError(f"expected one form, got {', '.join(sorted(forms))}")
+        return next(iter(forms), "text")
 
     @property
     def pods(self) -> Inventory:
@@ -269,7 +281,7 @@ class Text(click.types.StringParamType):
 
 
 class Folder(click.Path):
-    """A directory; the empty text is none."""
+    """A directory, or a file; the empty text is none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(TEXT.convert(value, param, ctx), param, ctx)
@@ -277,6 +289,7 @@ class Folder(click.Path):
 
 TEXT = Text()
 FOLDER = Folder(path_type=Path, file_okay=False)
+FILE = Folder(path_type=Path, dir_okay=False)
 
 
 def one_pod(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:

@@ -166,15 +166,17 @@ def with_blanks(text: str, escape: Callable[[str], str]) -> str:
     return f"{before}{body}{after}" if body else before
 
 
+def replaced(value: T, change: Callable[[Any], Any]) -> T:
+    """A document, or a part of one, with every text, span and block in it changed: what is inside comes first."""
+    inner: Any = value
+    if isinstance(value, tuple):
+        return tuple(replaced(part, change) for part in value)  # type: ignore[return-value]
+    if is_dataclass(value) and not isinstance(value, (type, Badge)):
+        inner = replace(value, **{field.name: replaced(getattr(value, field.name), change) for field in fields(value)})
+    changed: T = change(inner)
+    return changed
+
+
 def with_text(value: T, change: Callable[[str], str]) -> T:
     """A document, or a part of one, with every text in it changed."""
-    changed: Any = value
-    if isinstance(value, str):
-        changed = change(value)
-    elif isinstance(value, tuple):
-        changed = tuple(with_text(part, change) for part in value)
-    elif is_dataclass(value) and not isinstance(value, (type, Badge)):
-        changed = replace(
-            value, **{field.name: with_text(getattr(value, field.name), change) for field in fields(value)}
-        )
-    return changed  # type: ignore[no-any-return]
+    return replaced(value, lambda part: change(part) if isinstance(part, str) else part)

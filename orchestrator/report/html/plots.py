@@ -1,0 +1,133 @@
+"""Charts as SVG, drawn by pygal; the page's own style gives them their colours, light, dark and printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from xml.etree import ElementTree as ET
+
+import pygal
+from pygal.style import Style
+
+from orchestrator.report.document import Chart, Series
+from orchestrator.text import plain
+
+_WIDTH, _HEIGHT = 480, 280
+_FONT = 12
+_WIDE = 8  # lengths that grow so much stand on a logarithmic axis
+_MOST_TICKS = 10
+_MOST_DOTS = 40
+_LONGEST_NAME = 34
+_STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, title_font_size=_FONT)
+# Of pygal's picture: its own style and script, what these move, and what it says of itself.
+_NOT_OURS = {"defs", "desc", "title", ""}
+_OVERLAYS = ("text-overlay", "tooltip-overlay")
+_KEPT = {"class", "cx", "cy", "d", "height", "r", "rx", "ry", "transform", "viewBox", "width", "x", "y"}
+
+
+def svg(chart: Chart) -> ET.Element:
+    """The chart as an element of a page, with its title as its name."""
+    found = _stack(chart) if chart.kind == "stack" else _lines(chart)
+    found.set("role", "img")
+    found.set("aria-label", plain(chart.title))
+    return found
+
+
+def _lines(chart: Chart) -> ET.Element:
+    xs = sorted({x for series in chart.series for x, _ in series.points})
+    scale: Callable[[float], float] = (
+        math.log2 if not chart.labels and xs and xs[0] > 0 and xs[-1] / xs[0] >= _WIDE else float
+    )
+    plot = pygal.XY(**_options(chart), allow_interruptions=True)
+    ticks = chart.labels or (tuple((x, f"{x:g}") for x in xs) if len(xs) <= _MOST_TICKS else ())
+    plot.x_labels = [{"label": plain(label, 20), "value": scale(x)} for x, label in ticks] or None
+    dots = len(xs) <= _MOST_DOTS
+    for series in chart.series:
+        points = [None if y is None else (scale(x), y) for x, y in series.points]
+        plot.add(plain(series.name, _LONGEST_NAME), points, show_dots=dots)
+    for series in chart.series:
+        plot.add(None, _whiskers(series, scale), show_dots=False)
+    ys = [y for series in chart.series for _, y in series.points if y is not None]
+    ys += [end for series in chart.series for ends in series.spread for end in ends]
+    for x, _ in chart.marks:
+        plot.add(None, [(scale(x), min(ys, default=0)), (scale(x), max(ys, default=1))], show_dots=False)
+    return _cleaned(plot, chart.series)
+
+
+def _whiskers(series: Series, scale: Callable[[float], float]) -> list[tuple[float, float] | None]:
+    """A vertical line at each point."""
+    found: list[tuple[float, float] | None] = []
+    for (x, _), (low, high) in zip(series.points, series.spread, strict=False):
+        found += [(scale(x), low), (scale(x), high), None]
+    return found
+
+
+def _stack(chart: Chart) -> ET.Element:
+    xs = sorted({x for series in chart.series for x, _ in series.points})
+    plot = pygal.StackedBar(**_options(chart))
+    plot.x_labels = [f"{x:g}" for x in xs]
+    for series in chart.series:
+        values = dict(series.points)
+        plot.add(plain(series.name, _LONGEST_NAME), [values.get(x) for x in xs])
+    return _cleaned(plot, chart.series)
+
+
+def _options(chart: Chart) -> dict[str, object]:
+    return {
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "style": _STYLE,
+        "js": (),
+        "disable_xml_declaration": True,
+        "x_title": plain(chart.x, 60),
+        "y_title": plain(chart.y, 60),
+        "legend_at_bottom": True,
+        "legend_at_bottom_columns": 1 if any(len(series.name) > _LONGEST_NAME // 2 for series in chart.series) else 2,
+        "truncate_legend": -1,
+        "dots_size": 3,
+        "margin": 8,
+        "show_legend": len(chart.series) > 1,
+    }
+
+
+def _cleaned(plot: pygal.Graph, series: Sequence[Series]) -> ET.Element:
+    """The picture without scripts, styles and identities."""
+    root = ET.fromstring(plot.render())
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {name: text for name, text in element.attrib.items() if name in _KEPT and text}
+        for child in list(element):
+            tag = child.tag.rpartition("}")[2]
+            if tag in _NOT_OURS or any(name in child.get("class", "") for name in _OVERLAYS):
+                element.remove(child)
+    for group in root.iter("g"):
+        _ours(group, series)
+    return root
+
+
+def _ours(group: ET.Element, series: Sequence[Series]) -> None:
+    """What spreads has the colour of its series, marks have one of their own, a dot says what it stands for."""
+    number = next((int(w[6:]) for w in group.get("class", "").split() if w.startswith("serie-")), None)
+    if number is None:
+        return
+    if number < len(series):
+        shapes = [shape for shape in group.iter() if shape.tag in ("circle", "rect")]
+        points = [(x, y) for x, y in series[number].points if y is not None]
+        for shape, (x, y) in zip(shapes, points, strict=False):
+            ET.SubElement(shape, "title").text = f"{plain(series[number].name)} at {x:g}: {y:.6g}"
+        group.set("class", f"series color-{number}")
+    else:
+        of = number - len(series)
+        group.set("class", f"series spread color-{of}" if of < len(series) else "series mark")
+
+
+def captions(chart: Chart) -> Iterable[str]:
+    """What the picture does not say in words."""
+    if any(series.spread for series in chart.series):
+        yield "Bars: where the middle three fifths of the samples lie."
+    if chart.marks:
+        yield f"Vertical lines: {_places(chart.marks)}."
+
+
+def _places(marks: Sequence[tuple[float, str]]) -> str:
+    return ", ".join(plain(name, 80) for _, name in marks)
