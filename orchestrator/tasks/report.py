@@ -22,12 +22,12 @@ _WIDTH = 120
 
 @dataclass(frozen=True)
 class Told:
-    """What is to be written: a judged run with the plan it is judged by, where it lies, and to which file, if to any."""
+    """What is to be written: a judged run, its plan and directory, what to hide, and to which file, if to any."""
 
     result: Result
     plan: Plan
     directory: Path
-    hidden: Hosts = Hosts(active=False)
+    hidden: Hosts
     output: Path | None = None
 
     def document(self) -> Document:
@@ -63,6 +63,6 @@ _FORMS: Mapping[str, Callable[[Told], str]] = {
     "html": page,
     "github": _comment,
     "annotations": lambda told: github.annotations(told.result),
-    "junit": lambda told: junit.render(told.result, told.plan, told.directory),
+    "junit": lambda told: told.hidden.text(junit.render(told.result, told.plan, told.directory)),
 }
 FORMS = tuple(_FORMS)

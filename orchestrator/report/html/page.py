@@ -32,6 +32,7 @@ from orchestrator.text import indented, plain
 from orchestrator.verdict.status import MEANINGS, OUTCOMES, Colour, Status, Verdict
 
 _LONGEST = 500
+_SHORT = 32
 # Should a text ever become more than text: it may load nothing and run nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
@@ -159,10 +160,10 @@ def _class(status: Status | Verdict | None) -> str:
 
 
 def _cell_class(cell: Inline) -> dict[str, str]:
-    """Numbers stand under each other; what is long may be broken."""
+    """Numbers stand under each other, what is short stays in one line, what is long may be broken."""
     if not isinstance(cell, str):
         return {}
-    return {"class": "number"} if _is_number(cell) else {"class": "long"} if len(cell) > 60 else {}
+    return {"class": "number" if _is_number(cell) else "short" if len(cell) <= _SHORT else "long"}
 
 
 def _is_number(text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from xml.etree import ElementTree as ET
 
 import pygal
@@ -14,7 +14,10 @@ from orchestrator.text import plain
 
 _WIDTH, _HEIGHT = 480, 280
 _FONT = 12
-_WIDE = 8  # lengths that grow so much stand on a logarithmic axis
+Scale = Callable[[float], float]
+# What grows so much stands on a logarithmic axis: lengths, and what is measured of them.
+_WIDE = 8
+_HIGH = 50
 _MOST_TICKS = 10
 _MOST_DOTS = 40
 _LONGEST_NAME = 34
@@ -39,27 +42,29 @@ def _lines(chart: Chart) -> ET.Element:
         math.log2 if not chart.labels and xs and xs[0] > 0 and xs[-1] / xs[0] >= _WIDE else float
     )
     plot = pygal.XY(**_options(chart), allow_interruptions=True)
-    ticks = chart.labels or (tuple((x, f"{x:g}") for x in xs) if len(xs) <= _MOST_TICKS else ())
-    plot.x_labels = [{"label": plain(label, 20), "value": scale(x)} for x, label in ticks] or None
-    dots = len(xs) <= _MOST_DOTS
-    for series in chart.series:
-        points = [None if y is None else (scale(x), y) for x, y in series.points]
-        plot.add(plain(series.name, _LONGEST_NAME), points, show_dots=dots)
-    for series in chart.series:
-        plot.add(None, _whiskers(series, scale), show_dots=False)
     ys = [y for series in chart.series for _, y in series.points if y is not None]
     ys += [end for series in chart.series for ends in series.spread for end in ends]
-    for x, _ in chart.marks:
-        plot.add(None, [(scale(x), min(ys, default=0)), (scale(x), max(ys, default=1))], show_dots=False)
+    rise: Scale = math.log10 if ys and min(ys) > 0 and max(ys) / min(ys) >= _HIGH else float
+    ticks = chart.labels or (tuple((x, f"{x:g}") for x in xs) if len(xs) <= _MOST_TICKS else ())
+    plot.x_labels = [{"label": plain(label, 20), "value": scale(x)} for x, label in ticks] or None
+    if rise is math.log10:
+        decades = range(math.floor(rise(min(ys))), math.ceil(rise(max(ys))) + 1)
+        plot.y_labels = [{"label": f"{10.0**n:g}", "value": n} for n in decades]
+    dots = len(xs) <= _MOST_DOTS
+    for series in chart.series:
+        points = [None if y is None else (scale(x), rise(y)) for x, y in series.points]
+        plot.add(plain(series.name, _LONGEST_NAME), points, show_dots=dots)
+    for series in chart.series:
+        plot.add(None, list(_whiskers(series, scale, rise)), show_dots=False)
+    for x, _ in chart.marks if ys else ():
+        plot.add(None, [(scale(x), rise(min(ys))), (scale(x), rise(max(ys)))], show_dots=False)
     return _cleaned(plot, chart.series)
 
 
-def _whiskers(series: Series, scale: Callable[[float], float]) -> list[tuple[float, float] | None]:
+def _whiskers(series: Series, scale: Scale, rise: Scale) -> Iterator[tuple[float, float] | None]:
     """A vertical line at each point."""
-    found: list[tuple[float, float] | None] = []
     for (x, _), (low, high) in zip(series.points, series.spread, strict=False):
-        found += [(scale(x), low), (scale(x), high), None]
-    return found
+        yield from ((scale(x), rise(low)), (scale(x), rise(high)), None)
 
 
 def _stack(chart: Chart) -> ET.Element:
@@ -73,6 +78,8 @@ def _stack(chart: Chart) -> ET.Element:
 
 
 def _options(chart: Chart) -> dict[str, object]:
+    longest = max((len(series.name) for series in chart.series), default=0)
+    columns = max(1, min(len(chart.series), 3 * _FONT // max(longest, _FONT)))
     return {
         "width": _WIDTH,
         "height": _HEIGHT,
@@ -82,10 +89,12 @@ def _options(chart: Chart) -> dict[str, object]:
         "x_title": plain(chart.x, 60),
         "y_title": plain(chart.y, 60),
         "legend_at_bottom": True,
-        "legend_at_bottom_columns": 1 if any(len(series.name) > _LONGEST_NAME // 2 for series in chart.series) else 2,
+        "legend_at_bottom_columns": columns,
         "truncate_legend": -1,
         "dots_size": 3,
         "margin": 8,
+        "margin_right": 24,
+        "margin_bottom": _FONT + (2 * _FONT if len(chart.series) % columns else 0),  # pygal counts full rows only
         "show_legend": len(chart.series) > 1,
     }
 
@@ -123,7 +132,8 @@ def _ours(group: ET.Element, series: Sequence[Series]) -> None:
 
 def captions(chart: Chart) -> Iterable[str]:
     """What the picture does not say in words."""
-    if any(series.spread for series in chart.series):
+    ends = (end for series in chart.series for end in series.spread)
+    if chart.kind == "lines" and any(low < high for low, high in ends):
         yield "Bars: where the middle three fifths of the samples lie."
     if chart.marks:
         yield f"Vertical lines: {_places(chart.marks)}."

@@ -63,13 +63,15 @@ def _axis(measured: Sequence[Figure]) -> str | None:
 
 
 def _series(figures: Iterable[Figure], axis: str) -> list[Series]:
+    figures = list(figures)
+    values = {key: {dict(figure.identity.row).get(key) for figure in figures} for key, _ in figures[0].identity.row}
     found: dict[str, list[tuple[float, Figure]]] = {}
     for figure in figures:
         row = dict(figure.identity.row)
         x = _number(row.pop(axis, ""))
         if x is not None:
-            name = " ".join([figure.identity.column, *(f"{key}={text}" for key, text in row.items())])
-            found.setdefault(name, []).append((x, figure))
+            telling = (f"{key}={text}" for key, text in row.items() if len(values.get(key, ())) != 1)
+            found.setdefault(" ".join([figure.identity.column, *telling]), []).append((x, figure))
     return [_one(name, sorted(points, key=lambda point: point[0])) for name, points in found.items()]
 
 
