@@ -43,6 +43,7 @@ from orchestrator.tasks import environments as environments_task
 from orchestrator.tasks import follow as follow_task
 from orchestrator.tasks import init as init_task
 from orchestrator.tasks import logs as logs_task
+from orchestrator.tasks import pack as pack_task
 from orchestrator.tasks import prune as prune_task
 from orchestrator.tasks import report as report_task
 from orchestrator.tasks import request as request_task
@@ -51,6 +52,7 @@ from orchestrator.tasks import runs as runs_task
 from orchestrator.tasks import ssh as ssh_task
 from orchestrator.tasks import validate as validate_task
 from orchestrator.tasks import wheelhouse as wheelhouse_task
+from orchestrator.tasks.notice import Notice
 from orchestrator.text import plain
 from orchestrator.ui import Progress, Screen
 from orchestrator.verdict.status import OUTCOMES
@@ -100,6 +102,7 @@ def cli() -> None:
 @options.runbook
 @options.limits
 @options.claims
+@options.notify
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
 @click.option("--no-sabotage", is_flag=True, help="Do not run tests again with wrong code (kills, mutants).")
 @click.option("--dry-run", is_flag=True, help="Say what would run, as the inventory promises it; contact nothing.")
@@ -114,7 +117,7 @@ def validate(o: options.Validate) -> int:
     asked = request_task.Asked(
         lambda: o.the_pod, o.repo, o.commit, o.runbook, o.artifacts, *limits, sabotage=not o.no_sabotage
     )
-    with Progress(o.verbosity) as progress:
+    with Progress(o.verbosity) as progress, Notice(o.notify, progress) as notice:
         progress.busy(f"reading commit {o.commit} of {o.repo.absolute()}")
         request = request_task.find(asked)
         pod = request.pod
@@ -126,6 +129,7 @@ def validate(o: options.Validate) -> int:
             result = validate_task.validate(request, session, claim)
         else:
             result = resume_task.resume(request, session, claim, o.resume)
+        notice.ended(result)
     return _show(result, o.as_json)
 
 
@@ -198,6 +202,7 @@ def bootstrap(o: options.Bootstrap) -> int:
 @options.repo
 @options.artifacts
 @options.of_commit
+@options.notify
 @click.option("--no-wait", is_flag=True, help="Bring what is there now; do not wait for the run's end.")
 @options.run
 @takes(options.Fetch)
@@ -211,6 +216,7 @@ def fetch(o: options.Fetch) -> int:
 @options.repo
 @options.artifacts
 @options.of_commit
+@options.notify
 @options.run
 @takes(options.Follow)
 def follow(o: options.Follow) -> int:
@@ -477,6 +483,29 @@ def report(o: options.Report) -> int:
     return result.exit_code
 
 
+@cli.command(epilog=_examples("nsa-pod pack", "nsa-pod pack 20261121-101500 --output for-alice.zip"))
+@options.repo
+@options.artifacts
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="[default: the run id in the current directory].")
+@options.run
+@takes(options.Pack)
+def pack(o: options.Pack) -> int:
+    """Put a run with all of its evidence into one file, for a colleague to `open`: RUN, or the latest."""
+    click.echo(pack_task.pack(find_run(o.kept_in, o.repo, o.run), o.output))
+    return 0
+
+
+@cli.command("open", epilog=_examples("nsa-pod open 20261121-101500-4106f1b-0a1b2c3d.nsa-pod.zip"))
+@options.repo
+@options.artifacts
+@options.json
+@click.argument("file", type=FILE)
+@takes(options.Open)
+def open_(o: options.Open) -> int:
+    """Check a packed run file by file, keep it with the others, and judge it again from its evidence."""
+    return _show(pack_task.open_(o.file, o.kept_in, o.repo), o.as_json)
+
+
 @cli.command(epilog=_examples("nsa-pod envs --pod pi-4090"))
 @options.reaching
 @takes(options.Reaching)
@@ -575,8 +604,9 @@ def _fail(sentences: Sequence[str], code: int, as_json: bool) -> int:
 
 def _follow(o: options.Follow, *, wait: bool) -> int:
     choice = follow_task.Choice(o.repo, o.commit, o.run, o.kept_in, o.artifacts is not None)
-    with Progress(o.verbosity) as progress:
+    with Progress(o.verbosity) as progress, Notice(o.notify, progress) as notice:
         result = follow_task.follow(_session(o, progress), choice, wait=wait)
+        notice.ended(result)
     return _show(result, o.as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -80,6 +81,7 @@ class Validate(Reaching, Kept):
     resume: str | None
     no_sabotage: bool
     dry_run: bool
+    notify: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class Bootstrap(Reaching):
 class Follow(Reaching, Kept):
     commit: str | None
     run: str | None
+    notify: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,18 @@ class Report(Kept):
 
 
 @dataclass(frozen=True)
+class Pack(Kept):
+    run: str | None
+    output: Path | None
+
+
+@dataclass(frozen=True)
+class Open(Kept):
+    as_json: bool
+    file: Path
+
+
+@dataclass(frozen=True)
 class Prune(Reaching):
     """`keep` in runs."""
 
@@ -278,6 +293,17 @@ class Text(click.types.StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(value, param, ctx) or self.fail("expected a name, got an empty text", param, ctx)
+
+
+class Words(click.types.StringParamType):
+    """A command line as its words, as a shell would take them apart; no shell sees them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            words = tuple(shlex.split(value)) if isinstance(value, str) else value
+        except ValueError as e:
+            self.fail(f"{value!r}: {e}", param, ctx)
+        return words or self.fail("expected a command, got an empty text", param, ctx)
 
 
 class Folder(click.Path):
@@ -371,6 +397,13 @@ trust = click.option(
     "--accept-new-host-key", is_flag=True, help="Accept the host key that this pod shows now, new or changed."
 )
 gpu = click.option("--allow-different-gpu", is_flag=True, help="Go on although the GPU is not the promised one.")
+notify = click.option(
+    "--notify",
+    type=Words(),
+    multiple=True,
+    metavar="COMMAND",
+    help="When it is over, run COMMAND with the verdict line as its last argument; `bell` rings the terminal's.",
+)
 limits = together(
     click.option("--max-time", metavar="T", help="End the run after so long, such as 90m, 1h30m or 2700 (seconds)."),
     click.option(

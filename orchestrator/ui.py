@@ -187,6 +187,10 @@ class Progress:
             self._live.stop()
         return click.confirm(question, err=True)
 
+    def bell(self) -> None:
+        """The terminal's, where there is one."""
+        self.console.bell()
+
     def still(self) -> None:
         """Leave the terminal to the output of a stage: no line of what is going on from now on."""
         if self._live:

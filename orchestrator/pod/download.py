@@ -146,7 +146,7 @@ class Downloader:
 
     def _note(self, record: Any) -> None:
         try:
-            file = _file(record)
+            file = file_of(record)
         except Refusal as e:
             self._refuse(record.get("path") if isinstance(record, dict) else record, e)
             return
@@ -318,7 +318,7 @@ def _sizes(directory: Path) -> Iterator[int]:
             yield entry.stat(follow_symlinks=False).st_size
 
 
-def _file(record: Any) -> File:
+def file_of(record: Any) -> File:
     """The file that a record names; Refusal if it names none of a run's directory."""
     if not isinstance(record, dict):
         raise Refusal("the record is none of a file")

@@ -26,7 +26,8 @@ from orchestrator.store.launches import launch_of
 from orchestrator.text import count
 
 LATEST = "latest"
-_DERIVED = frozenset({"manifest.json", "result.json", "report.md", "comparison.json"})
+DERIVED = frozenset({"manifest.json", "result.json", "report.md", "report.html", "comparison.json"})
+"""What is written from the rest, and read by nobody who judges."""
 
 
 class _Manifest(BaseModel):
@@ -79,15 +80,19 @@ class RunDirectory:
         result = self._judge(seen)
         write_atomically(self.path / "result.json", result.to_json())
         write_atomically(self.path / "report.md", markdown.render(document(result, plan, self.path)))
+        write_atomically(self.path / "manifest.json", self.manifest(seen))
+        self._link()
+        return result
+
+    def manifest(self, seen: Seen) -> Iterator[str]:
+        """manifest.json, in pieces: how far the run had come, and every file that is here now."""
         head = {
-            "run_id": plan["run_id"],
+            "run_id": self.plan()["run_id"],
             "state": seen.state,
             "refused": list(seen.refused),
             "left": sorted(seen.left),
         }
-        write_atomically(self.path / "manifest.json", _manifest(head, self._files()))
-        self._link()
-        return result
+        return _manifest(head, self._files())
 
     def rejudge(self) -> Result:
         """Judge again from the evidence; the manifest only tells how far the run had come when it was last seen.
@@ -95,7 +100,7 @@ class RunDirectory:
         InputError for a directory whose plan, journal or manifest is damaged.
         """
         try:
-            return self._judge(self._last_seen())
+            return self._judge(self.last_seen())
         except (ValidationError, RecursionError) as e:
             raise InputError(f"{self.path / 'manifest.json'} is damaged: fetch the run again") from e
         except IntegrityError as e:
@@ -103,10 +108,11 @@ class RunDirectory:
 
     def _is_settled(self) -> bool:
         with suppress(ValidationError, RecursionError):  # a damaged manifest is written anew
-            return self._last_seen().state == "ended"
+            return self.last_seen().state == "ended"
         return False
 
-    def _last_seen(self) -> Seen:
+    def last_seen(self) -> Seen:
+        """How far it had come, by its manifest."""
         file = self.path / "manifest.json"
         if not file.exists():
             return Seen("running")
@@ -127,7 +133,7 @@ class RunDirectory:
         names = sorted(
             name for name, entry in walk(self.path) if name[0] != "." and entry.is_file(follow_symlinks=False)
         )
-        return (self._describe(name) for name in names if name not in _DERIVED)
+        return (self._describe(name) for name in names if name not in DERIVED)
 
     def _describe(self, name: str) -> File:
         path = os.path.join(self.path, name)
@@ -152,12 +158,17 @@ def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
     """The directory of a new (or re-fetched) run, with the laptop's own copy of its plan."""
     run = locate(artifacts, repo, plan["commit"], plan["run_id"])
     run.path.mkdir(parents=True, exist_ok=True)
-    ignore = artifacts / "runner" / ".gitignore"
-    if not ignore.exists():
-        write_atomically(ignore, "*\n")
+    ignore_results(artifacts)
     if not run.plan_file.exists():
         write_atomically(run.plan_file, to_json(plan))
     return run
+
+
+def ignore_results(artifacts: Path) -> None:
+    """Have git pass over what is kept under `artifacts`."""
+    ignore = artifacts / "runner" / ".gitignore"
+    if not ignore.exists():
+        write_atomically(ignore, "*\n")
 
 
 def locate(artifacts: Path, repo: Path, commit: str, run_id: str) -> RunDirectory:
