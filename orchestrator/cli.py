@@ -27,7 +27,8 @@ from orchestrator.options import FILE, FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import bisection, comparison, hosts, preview, screen, terminal
+from orchestrator.report import bisection, comparison, hosts, html, preview, screen, terminal
+from orchestrator.report import history as report_history
 from orchestrator.results import Result
 from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
@@ -41,6 +42,7 @@ from orchestrator.tasks import compare_kept as kept_task
 from orchestrator.tasks import doctor as doctor_task
 from orchestrator.tasks import environments as environments_task
 from orchestrator.tasks import follow as follow_task
+from orchestrator.tasks import history as history_task
 from orchestrator.tasks import init as init_task
 from orchestrator.tasks import logs as logs_task
 from orchestrator.tasks import pack as pack_task
@@ -481,6 +483,45 @@ def report(o: options.Report) -> int:
     told = report_task.Told(result, found.plan(), found.path, hidden, o.output)
     _write(report_task.written(told, form), o.output)
     return result.exit_code
+
+
+@cli.command(epilog=_examples("nsa-pod history", "nsa-pod history S=4096 --stage decode_bench --html -o history.html"))
+@options.repo
+@options.artifacts
+@options.json
+@click.option("--html", is_flag=True, help="Print one page that needs nothing else.")
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write it there instead of to stdout.")
+@options.pod_option("Only runs on this pod [default: on all of one kind].")
+@click.option("--device", type=TEXT, metavar="GPU", help="On pods with this GPU, or CPU [default: the newest run's].")
+@click.option("--stage", type=TEXT, metavar="S", help="Only rows of this stage.")
+@click.option("--since", metavar="T", help="Only runs begun since a date (2026-11-20, UTC), or 7d, 12h, 90m ago.")
+@click.option("--runbook", type=TEXT, metavar="R", help="Recommend the thresholds that this runbook asks for.")
+@click.option("--write", type=FILE, metavar="FILE", help="Write the recommended thresholds there, as YAML.")
+@click.argument("rows", type=TEXT, required=False)
+@takes(options.History)
+def history(o: options.History) -> int:
+    """Show what the runs kept here measured, over their commits: what changed, and where.
+
+    ROWS is a text that the wanted rows hold, such as a column or S=4096.
+    """
+    if o.write and not o.runbook:
+        raise InputError("--write needs --runbook: a runbook asks for thresholds")
+    since = runs_task.since(o.since) if o.since else None
+    wish = history_task.Wish(o.pod, o.device, o.stage, o.rows, since)
+    found = history_task.history(o.kept_in, o.repo, wish, o.runbook)
+    if o.write:
+        history_task.write_thresholds(found, o.write)
+    if o.html:
+        page = report_history.document(found.device, found.runs, found.trends, found.recommendations)
+        _write(html.render(page), o.output)
+    elif o.as_json:
+        _write(
+            json.dumps(report_history.told(found.trends, found.recommendations, found.device), indent=1) + "\n",
+            o.output,
+        )
+    else:
+        _stdout().print(report_history.screen(found.trends, found.recommendations, found.others, found.device))
+    return 0
 
 
 @cli.command(epilog=_examples("nsa-pod pack", "nsa-pod pack 20261121-101500 --output for-alice.zip"))

@@ -245,6 +245,22 @@ class Report(Kept):
 
 
 @dataclass(frozen=True)
+class History(Kept):
+    """`rows` is a text that the names of the wanted rows hold."""
+
+    as_json: bool
+    html: bool
+    output: Path | None
+    pod: str | None
+    device: str | None
+    stage: str | None
+    since: str | None
+    runbook: str | None
+    write: Path | None
+    rows: str | None
+
+
+@dataclass(frozen=True)
 class Pack(Kept):
     run: str | None
     output: Path | None

@@ -153,6 +153,18 @@ class LockedSpec(EnvironmentSpec):
     hashes: dict[str, list[str]] = {}
 
 
+class Threshold(_Model):
+    """From which value of the key `along` on one row is better than another, for `nsa-pod history`.
+
+    A row is told by its keys, and by `column`.
+    """
+
+    stage: Name | None = None
+    along: Annotated[str, Field(min_length=1)]
+    faster: Annotated[dict[str, str], Field(min_length=1)]
+    than: Annotated[dict[str, str], Field(min_length=1)]
+
+
 class Runbook(_Model):
     """A list of stages with what they share."""
 
@@ -163,6 +175,7 @@ class Runbook(_Model):
     env: EnvMap = {}
     limits: Limits = Limits()
     outside: list[AbsoluteGlob] = []
+    thresholds: dict[Name, Threshold] = {}
     stages: Annotated[list[Stage], Field(min_length=1)]
 
     @model_validator(mode="wrap")

@@ -14,7 +14,6 @@ FIELDS = (
 )
 """What nvidia-smi is asked for, a line for each GPU and moment."""
 MOST_BYTES = 4 << 20
-_MOMENT = "%Y/%m/%d %H:%M:%S.%f"
 _EPOCH = datetime(1970, 1, 1)
 
 # Bits of NVML's clocksEventReasons: those that take speed away, not those that a person or an idle GPU asks for.
@@ -92,7 +91,8 @@ def _parse(line: str) -> Optional[Sample]:
 
 
 def _moment(text: str) -> Optional[float]:
+    """Of `2026/11/21 10:15:00.000`."""
     try:
-        return (datetime.strptime(text, _MOMENT) - _EPOCH).total_seconds()
+        return (datetime.fromisoformat(text.replace("/", "-")) - _EPOCH).total_seconds()
     except ValueError:
         return None

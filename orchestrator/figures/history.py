@@ -1,0 +1,223 @@
+"""What kept runs measured, row by row, in the order of their commits; and what that recommends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from orchestrator.figures.model import Context, Figures, Identity
+from orchestrator.figures.trend import Step, steps
+from orchestrator.verdict.artifacts.reading import Better
+
+FORMAT = 1
+"""Of what `to_json` writes."""
+_NOT_MEASURED = {"throttled", "shared_gpu", "impossible"}
+_PACKAGES = ("torch", "triton", "flash-attn")
+
+
+class Value(NamedTuple):
+    """A figure of one run, short: median, the 20th and the 80th percentile of its samples, and how many these are."""
+
+    identity: Identity
+    unit: str
+    better: Better
+    median: float
+    low: float
+    high: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run measured in stages that passed; `moment` is its commit's, `where` what else may move a figure."""
+
+    run_id: str
+    commit: str
+    moment: float
+    pod: str
+    device: str
+    runbook: str
+    where: Mapping[str, str]
+    values: tuple[Value, ...]
+
+
+class Point(NamedTuple):
+    run: Measured
+    value: Value
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One row over runs; of `steps` the last is the newest."""
+
+    identity: Identity
+    unit: str
+    better: Better
+    points: Sequence[Point]
+    steps: Sequence[Step]
+
+    def called(self, step: Step) -> str:
+        """What became of the row: faster or slower, where the runbook says which way is better."""
+        if self.better == "neither":
+            return "higher" if step.ratio > 1 else "lower"
+        return "better" if (step.ratio < 1) == (self.better == "lower") else "worse"
+
+    def also(self, step: Step) -> list[str]:
+        """What else was another from one side of the step to the other, as clauses."""
+        before, after = self.points[step.at - 1].run, self.points[step.at].run
+        names = [
+            name for name in before.where.keys() | after.where.keys() if before.where.get(name) != after.where.get(name)
+        ]
+        told = [f"{name} {before.where.get(name, 'none')} to {after.where.get(name, 'none')}" for name in sorted(names)]
+        return [*told, *(["the same commit"] if before.commit == after.commit else [])]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What a runbook asks: from which value of the key `along` on is one row better than another.
+
+    Rows are told by `column` and keys; None for any stage.
+    """
+
+    name: str
+    stage: str | None
+    along: str
+    faster: Mapping[str, str]
+    than: Mapping[str, str]
+
+
+class Ratio(NamedTuple):
+    """One row over the other, where both were measured; below 1 the first is better."""
+
+    at: float
+    middle: float
+    low: float
+    high: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """`value` is None where `rows`, of `commit`, show none; `why` is a sentence."""
+
+    name: str
+    value: float | None
+    why: str
+    rows: Sequence[Ratio]
+    commit: str | None
+
+
+def measured(found: Figures, moment: float) -> Measured:
+    """What history keeps of a run's figures."""
+    context = found.context
+    values = tuple(
+        Value(figure.identity, figure.unit, figure.better, figure.median, *figure.middle, len(figure.samples))
+        for figure in found.figures
+        if found.passed(figure) and not _NOT_MEASURED.intersection(figure.flags)
+    )
+    return Measured(
+        context.run_id, context.commit, moment, context.pod, context.device, context.runbook, _where(context), values
+    )
+
+
+def _where(context: Context) -> dict[str, str]:
+    told = {"driver": context.driver, "Python": context.python, "CUDA runtime": context.torch_cuda, "pod": context.pod}
+    packages = {name: context.packages.get(name) for name in _PACKAGES}
+    return {name: text for name, text in {**told, **packages}.items() if text}
+
+
+def to_json(run: Measured) -> dict[str, Any]:
+    """To be remembered; of a row's identity and numbers a list."""
+    rows = [[*v.identity[:2], list(map(list, v.identity.row)), v.identity.column, *v[1:]] for v in run.values]
+    facts = {name: getattr(run, name) for name in ("run_id", "commit", "moment", "pod", "device", "runbook")}
+    return {**facts, "where": dict(run.where), "values": rows}
+
+
+def from_json(told: Mapping[str, Any]) -> Measured:
+    """ValueError, LookupError or TypeError for what `to_json` did not write."""
+    values = tuple(
+        Value(Identity(stage, artifact, tuple((k, v) for k, v in row), column), *rest)
+        for stage, artifact, row, column, *rest in told["values"]
+    )
+    facts = {name: told[name] for name in ("run_id", "commit", "moment", "pod", "device", "runbook", "where")}
+    return Measured(**facts, values=values)
+
+
+def trends(runs: Iterable[Measured], wanted: Callable[[Identity], bool] = lambda identity: True) -> list[Trend]:
+    """By row, over the runs in the order of their commits; rows of another unit or direction are other rows."""
+    ordered = sorted(runs, key=lambda run: (run.moment, run.commit, run.run_id))
+    found: dict[tuple[Identity, str, Better], list[Point]] = {}
+    for run in ordered:
+        for value in run.values:
+            if wanted(value.identity):
+                found.setdefault(value[:3], []).append(Point(run, value))
+    return [
+        Trend(identity, unit, better, points, steps([point.value.median for point in points]))
+        for (identity, unit, better), points in found.items()
+    ]
+
+
+def recommended(asked: Threshold, runs: Sequence[Measured]) -> Recommendation:
+    """From the runs of the newest commit that measured both rows: no data, no recommendation."""
+    by_commit: dict[tuple[float, str], list[Measured]] = {}
+    for run in runs:
+        by_commit.setdefault((run.moment, run.commit), []).append(run)
+    for _, commit in sorted(by_commit, reverse=True):
+        of_commit = [run for run in runs if run.commit == commit]
+        ratios = _ratios(asked, of_commit)
+        if ratios:
+            return _recommendation(asked, ratios, commit)
+    return Recommendation(asked.name, None, "not measured, so no threshold", [], None)
+
+
+def _recommendation(asked: Threshold, ratios: Sequence[Ratio], commit: str) -> Recommendation:
+    along = asked.along
+    not_better = [ratio.at for ratio in ratios if ratio.high >= 1]
+    better = [ratio.at for ratio in ratios if not not_better or ratio.at > not_better[-1]]
+    if not better:
+        why = f"not better at {along}={not_better[-1]:g}, the longest measured, so no threshold"
+        return Recommendation(asked.name, None, why, ratios, commit)
+    why = f"better at every measured {along} from {better[0]:g} on"
+    return Recommendation(asked.name, better[0], why, ratios, commit)
+
+
+def _ratios(asked: Threshold, runs: Iterable[Measured]) -> list[Ratio]:
+    found: dict[float, list[tuple[float, float, float]]] = {}
+    for run in runs:
+        faster, than = (_matching(run, asked, row) for row in (asked.faster, asked.than))
+        for at in faster.keys() & than.keys():
+            one, other = faster[at], than[at]
+            if one.better == "higher":
+                one, other = other, one
+            if min(one.low, other.low) > 0:
+                found.setdefault(at, []).append((one.median / other.median, one.low / other.high, one.high / other.low))
+    return [Ratio(at, *_middle(of), len(of)) for at, of in sorted(found.items())]
+
+
+def _middle(ratios: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Of several runs: the mean of the logarithms, and the widest ends."""
+    middle = math.exp(sum(math.log(ratio[0]) for ratio in ratios) / len(ratios))
+    return middle, min(ratio[1] for ratio in ratios), max(ratio[2] for ratio in ratios)
+
+
+def _matching(run: Measured, asked: Threshold, row: Mapping[str, str]) -> dict[float, Value]:
+    """The values of one row by the number of the key `along`; a row that says nothing of a direction is no measure."""
+    found: dict[float, Value] = {}
+    for value in run.values:
+        identity = value.identity
+        keys = {"column": identity.column, **dict(identity.row)}
+        at = _number(keys.get(asked.along))
+        fits = asked.stage in (None, identity.stage) and all(keys.get(name) == text for name, text in row.items())
+        if fits and at is not None and value.better != "neither":
+            found[at] = value
+    return found
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        found = float(text or "")
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
