@@ -14,6 +14,9 @@ from orchestrator.verdict.artifacts.reading import Better
 FORMAT = 1
 """Of what `to_json` writes."""
 _NOT_MEASURED = {"throttled", "shared_gpu", "impossible"}
+# What is recommended is of the newest runs, and of no row that was measured less often than this.
+_MOST_RUNS = 5
+_FEWEST = 3
 _PACKAGES = ("torch", "triton", "flash-attn")
 
 
@@ -89,24 +92,24 @@ class Threshold:
 
 
 class Ratio(NamedTuple):
-    """One row over the other, where both were measured; below 1 the first is better."""
+    """One row over the other, where both were measured, in all `measured` times; below 1 the first is better."""
 
     at: float
     middle: float
     low: float
     high: float
     runs: int
+    measured: int
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """`value` is None where `rows`, of `commit`, show none; `why` is a sentence."""
+    """`value` is None where `rows` show none; `why` is a sentence."""
 
     name: str
     value: float | None
     why: str
     rows: Sequence[Ratio]
-    commit: str | None
 
 
 def measured(found: Figures, moment: float) -> Measured:
@@ -160,46 +163,44 @@ def trends(runs: Iterable[Measured], wanted: Callable[[Identity], bool] = lambda
 
 
 def recommended(asked: Threshold, runs: Sequence[Measured]) -> Recommendation:
-    """From the runs of the newest commit that measured both rows: no data, no recommendation."""
-    by_commit: dict[tuple[float, str], list[Measured]] = {}
-    for run in runs:
-        by_commit.setdefault((run.moment, run.commit), []).append(run)
-    for _, commit in sorted(by_commit, reverse=True):
-        of_commit = [run for run in runs if run.commit == commit]
-        ratios = _ratios(asked, of_commit)
-        if ratios:
-            return _recommendation(asked, ratios, commit)
-    return Recommendation(asked.name, None, "not measured, so no threshold", [], None)
-
-
-def _recommendation(asked: Threshold, ratios: Sequence[Ratio], commit: str) -> Recommendation:
+    """From the newest runs that measured both rows: no data, no recommendation."""
+    newest = sorted(runs, key=lambda run: (run.moment, run.run_id), reverse=True)
+    ratios = _ratios(asked, newest)
+    if not ratios:
+        return Recommendation(asked.name, None, "not measured, so no threshold", [])
     along = asked.along
+    few = [ratio.at for ratio in ratios if ratio.measured < _FEWEST]
+    if few:
+        why = f"measured fewer than {_FEWEST} times at {along}={few[-1]:g}, so no threshold"
+        return Recommendation(asked.name, None, why, ratios)
     not_better = [ratio.at for ratio in ratios if ratio.high >= 1]
     better = [ratio.at for ratio in ratios if not not_better or ratio.at > not_better[-1]]
     if not better:
         why = f"not better at {along}={not_better[-1]:g}, the longest measured, so no threshold"
-        return Recommendation(asked.name, None, why, ratios, commit)
-    why = f"better at every measured {along} from {better[0]:g} on"
-    return Recommendation(asked.name, better[0], why, ratios, commit)
+        return Recommendation(asked.name, None, why, ratios)
+    return Recommendation(asked.name, better[0], f"better at every measured {along} from {better[0]:g} on", ratios)
 
 
-def _ratios(asked: Threshold, runs: Iterable[Measured]) -> list[Ratio]:
-    found: dict[float, list[tuple[float, float, float]]] = {}
-    for run in runs:
+def _ratios(asked: Threshold, newest: Iterable[Measured]) -> list[Ratio]:
+    """At each value of the key, of the newest runs that have it."""
+    found: dict[float, list[Ratio]] = {}
+    for run in newest:
         faster, than = (_matching(run, asked, row) for row in (asked.faster, asked.than))
         for at in faster.keys() & than.keys():
             one, other = faster[at], than[at]
             if one.better == "higher":
                 one, other = other, one
-            if min(one.low, other.low) > 0:
-                found.setdefault(at, []).append((one.median / other.median, one.low / other.high, one.high / other.low))
-    return [Ratio(at, *_middle(of), len(of)) for at, of in sorted(found.items())]
+            if min(one.low, other.low) > 0 and len(found.setdefault(at, [])) < _MOST_RUNS:
+                ends = (one.median / other.median, one.low / other.high, one.high / other.low)
+                found[at].append(Ratio(at, *ends, 1, min(one.samples, other.samples)))
+    return [_together(at, of) for at, of in sorted(found.items()) if of]
 
 
-def _middle(ratios: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+def _together(at: float, of: Sequence[Ratio]) -> Ratio:
     """Of several runs: the mean of the logarithms, and the widest ends."""
-    middle = math.exp(sum(math.log(ratio[0]) for ratio in ratios) / len(ratios))
-    return middle, min(ratio[1] for ratio in ratios), max(ratio[2] for ratio in ratios)
+    middle = math.exp(sum(math.log(ratio.middle) for ratio in of) / len(of))
+    low, high = min(ratio.low for ratio in of), max(ratio.high for ratio in of)
+    return Ratio(at, middle, low, high, len(of), sum(ratio.measured for ratio in of))
 
 
 def _matching(run: Measured, asked: Threshold, row: Mapping[str, str]) -> dict[float, Value]:

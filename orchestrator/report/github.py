@@ -22,7 +22,7 @@ _MENTION = re.compile(r"(?<![\w`@/.-])@(?=[A-Za-z0-9])")
 
 def marker(kind: str, *names: str) -> str:
     """The first line of a comment, the same for every report of this kind: a comment is found again by it."""
-    words = re.sub(r"[^\w. -]|--+", "-", " ".join((kind, *names)))
+    words = re.sub("-{2,}", "-", re.sub(r"[^\w. -]", "-", " ".join((kind, *names))))
     return f"<!-- nsa-pod {words} -->"
 
 

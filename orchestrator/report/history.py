@@ -104,7 +104,7 @@ def told(trends: Sequence[Trend], said: Sequence[Recommendation], device: str) -
             for trend in trends
         ],
         "thresholds": [
-            {"name": one.name, "value": one.value, "why": one.why, "commit": one.commit,
+            {"name": one.name, "value": one.value, "why": one.why,
              "rows": [row._asdict() for row in one.rows]}
             for one in said
         ],
@@ -180,10 +180,12 @@ def _chart(trend: Trend) -> Chart:
 
 
 def _recommendation(one: Recommendation) -> Section | None:
-    rows = tuple((f"{r.at:g}", f"{r.middle:.4f}", f"{r.low:.4f}", f"{r.high:.4f}", str(r.runs)) for r in one.rows)
-    of = (" (commit ", Code(one.commit[:12]), ")") if one.commit else ()
-    table = Table(("at", "ratio, below 1 is better", "least", "most", "runs"), rows) if rows else None
-    return section(f"Threshold {one.name}", Paragraph((f"{_value(one)}{one.why}", *of)), table)
+    rows = tuple(
+        (f"{r.at:g}", f"{r.middle:.4f}", f"{r.low:.4f}", f"{r.high:.4f}", str(r.runs), str(r.measured))
+        for r in one.rows
+    )
+    table = Table(("at", "ratio, below 1 is better", "least", "most", "runs", "measured"), rows) if rows else None
+    return section(f"Threshold {one.name}", Paragraph(f"{_value(one)}{one.why}"), table)
 
 
 def _value(one: Recommendation) -> str:

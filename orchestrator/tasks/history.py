@@ -137,8 +137,10 @@ def write_thresholds(found: History, path: Path) -> None:
         raise InputError(f"nothing is recommended, so {path} is not written")
     lines = [f"{_HEADER} for {plain(found.device)}, from {count(len(found.runs), 'run')}; ratios below 1 are better."]
     for one in found.recommendations:
-        lines += ["", f"# {one.name}: {one.why}" + (f" (commit {one.commit[:7]})" if one.commit else "")]
-        lines += [f"#   at {r.at:g}: {r.middle:.3f} ({r.low:.3f} to {r.high:.3f})" for r in one.rows]
+        lines += ["", f"# {one.name}: {one.why}"]
+        lines += [
+            f"#   at {r.at:g}: {r.middle:.3f} ({r.low:.3f} to {r.high:.3f}) in {count(r.runs, 'run')}" for r in one.rows
+        ]
         if one.value is not None:
             number = int(one.value) if one.value == int(one.value) else one.value
             lines.append(yaml.safe_dump({one.name: number}).strip())

@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from orchestrator.pod.download import File, Quota, Refusal, file_of
 from orchestrator.report import html
 from orchestrator.report.run import document
 from orchestrator.results import Result
+from orchestrator.shared.files import folders_of
 from orchestrator.shared.plan import Plan
 from orchestrator.store.run_directory import DERIVED, RunDirectory, ignore_results, locate
 from orchestrator.text import count, plain, size
@@ -67,7 +69,7 @@ def open_(file: Path, artifacts: Path, repo: Path) -> Result:
                 raise InputError(f"run {plan['run_id']} is kept here already: {run.shown}")
             ignore_results(artifacts)
             _place(packed, run)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as e:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as e:
         raise InputError(f"{file} cannot be opened: {plain(e)}") from e
     return run.settle(run.last_seen())
 
@@ -157,6 +159,8 @@ class _Packed:
         if there != told:
             name = min(there ^ told)
             raise self._wrong(f"{name!r} is {'not in its manifest' if name in there else 'in its manifest alone'}")
+        if folders_of(told) & told:
+            raise self._wrong(f"{min(folders_of(told) & told)!r} is a file and a folder")
         folded = {name.casefold() for name in told}
         if len(folded) != len(told):
             raise self._wrong("names of two of its files differ in capital letters alone")

@@ -99,7 +99,7 @@ class _Page:
                 return tag("dl", *(element for pair in pairs for element in pair))
             case Lines(lines):
                 text = "\n".join(map(indented, lines))
-                return tag("pre", tag("code", text), tabindex="0", role="region", **{"aria-label": "Code or output"})
+                return tag("pre", tag("code", text), tabindex="0", role="group", **{"aria-label": "Code or output"})
             case Table(header, rows):
                 return self._table(header, rows)
             case Chart():
@@ -110,7 +110,7 @@ class _Page:
         body = [tag("tr", *(tag("td", *self._inline(cell), **_cell_class(cell)) for cell in row)) for row in rows]
         table = tag("table", tag("thead", head), tag("tbody", *body))
         name = plain(", ".join(header), 120)
-        return tag("div", table, tabindex="0", role="region", **{"class": "table", "aria-label": f"Table: {name}"})
+        return tag("div", table, tabindex="0", role="group", **{"class": "table", "aria-label": f"Table: {name}"})
 
     def _inline(self, text: Inline) -> list[str | ET.Element]:
         return [self._span(span) for span in spans(text)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pygal
@@ -18,6 +19,7 @@ Scale = Callable[[float], float]
 # What grows so much stands on a logarithmic axis: lengths, and what is measured of them.
 _WIDE = 8
 _HIGH = 50
+_LARGEST = 1e15
 _MOST_TICKS = 10
 _MOST_DOTS = 40
 _LONGEST_NAME = 34
@@ -30,10 +32,20 @@ _KEPT = {"class", "cx", "cy", "d", "height", "r", "rx", "ry", "transform", "view
 
 def svg(chart: Chart) -> ET.Element:
     """The chart as an element of a page, with its title as its name."""
+    chart = replace(chart, series=tuple(map(_drawable, chart.series)))
     found = _stack(chart) if chart.kind == "stack" else _lines(chart)
     found.set("role", "img")
     found.set("aria-label", plain(chart.title))
     return found
+
+
+def _drawable(series: Series) -> Series:
+    """Without what no picture can show: it stands in the table."""
+    points = [(x, y if y is not None and abs(y) < _LARGEST else None) for x, y in series.points if abs(x) < _LARGEST]
+    drawable = len(points) == len(series.points) and all(
+        -_LARGEST < low <= high < _LARGEST for low, high in series.spread
+    )
+    return replace(series, points=tuple(points), spread=series.spread if drawable else ())
 
 
 def _lines(chart: Chart) -> ET.Element:
@@ -44,7 +56,7 @@ def _lines(chart: Chart) -> ET.Element:
     plot = pygal.XY(**_options(chart), allow_interruptions=True)
     ys = [y for series in chart.series for _, y in series.points if y is not None]
     ys += [end for series in chart.series for ends in series.spread for end in ends]
-    rise: Scale = math.log10 if ys and min(ys) > 0 and max(ys) / min(ys) >= _HIGH else float
+    rise: Scale = math.log10 if ys and min(ys) > 0 and _HIGH <= max(ys) / min(ys) < _LARGEST else float
     ticks = chart.labels or (tuple((x, f"{x:g}") for x in xs) if len(xs) <= _MOST_TICKS else ())
     plot.x_labels = [{"label": plain(label, 20), "value": scale(x)} for x, label in ticks] or None
     if rise is math.log10:

@@ -120,7 +120,8 @@ def cell(figure: Figure) -> str:
     if len(figure.samples) == 1:
         return value(figure.median)
     low, high = figure.middle
-    return f"{value(figure.median)} ({value(low)} to {value(high)}, n={len(figure.samples)})"
+    spread = f"{value(low)} to {value(high)}, " if low < high else ""
+    return f"{value(figure.median)} ({spread}n={len(figure.samples)})"
 
 
 def _number(text: str) -> float | None:
