@@ -97,7 +97,9 @@ ChartKind = Literal["lines", "stack"]
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over one axis: `lines`, or what adds up in a `stack`; `marks` are places on the x axis with a word."""
+    """Series over one axis: `lines`, or what adds up in a `stack`; `labels` are words for values of x, `marks` places with
+    something to say of them.
+    """
 
     title: str
     x: str

@@ -32,7 +32,6 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 32
 _POINTS = 120
 _CHARTS = 16
-_LABELS = 5
 _COLOURS = {"better": "green", "worse": "red"}
 
 
@@ -171,8 +170,7 @@ def _chart(trend: Trend) -> Chart:
     """Medians over runs in the order of their commits, evenly thinned out."""
     step = max(1, -(-len(trend.points) // _POINTS))
     points = tuple((float(n), trend.points[n].value.median) for n in range(0, len(trend.points), step))
-    wide = max(1, len(trend.points) // _LABELS)
-    labels = tuple((float(n), trend.points[n].run.commit[:7]) for n in range(0, len(trend.points), wide))
+    labels = tuple((x, trend.points[int(x)].run.commit[:7]) for x, _ in points)
     marks = tuple((float(change.at), _change(trend, change)) for change in trend.steps)
     direction = "" if trend.better == "neither" else f", {trend.better} is better"
     series = Series(trend.identity.column, points)

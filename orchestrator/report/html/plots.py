@@ -21,6 +21,7 @@ _WIDE = 8
 _HIGH = 50
 _LARGEST = 1e15
 _MOST_TICKS = 10
+_MOST_WORDS = 5
 _MOST_DOTS = 40
 _LONGEST_NAME = 34
 _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, title_font_size=_FONT)
@@ -57,7 +58,7 @@ def _lines(chart: Chart) -> ET.Element:
     ys = [y for series in chart.series for _, y in series.points if y is not None]
     ys += [end for series in chart.series for ends in series.spread for end in ends]
     rise: Scale = math.log10 if ys and min(ys) > 0 and _HIGH <= max(ys) / min(ys) < _LARGEST else float
-    ticks = chart.labels or (tuple((x, f"{x:g}") for x in xs) if len(xs) <= _MOST_TICKS else ())
+    ticks = _thinned(chart.labels) or (tuple((x, f"{x:g}") for x in xs) if len(xs) <= _MOST_TICKS else ())
     plot.x_labels = [{"label": plain(label, 20), "value": scale(x)} for x, label in ticks] or None
     if rise is math.log10:
         decades = range(math.floor(rise(min(ys))), math.ceil(rise(max(ys))) + 1)
@@ -70,7 +71,12 @@ def _lines(chart: Chart) -> ET.Element:
         plot.add(None, list(_whiskers(series, scale, rise)), show_dots=False)
     for x, _ in chart.marks if ys else ():
         plot.add(None, [(scale(x), rise(min(ys))), (scale(x), rise(max(ys)))], show_dots=False)
-    return _cleaned(plot, chart.series)
+    return _cleaned(plot, chart)
+
+
+def _thinned(labels: Sequence[tuple[float, str]]) -> Sequence[tuple[float, str]]:
+    """As many words as have room beside each other."""
+    return labels[:: max(1, -(-len(labels) // _MOST_WORDS))]
 
 
 def _whiskers(series: Series, scale: Scale, rise: Scale) -> Iterator[tuple[float, float] | None]:
@@ -86,7 +92,7 @@ def _stack(chart: Chart) -> ET.Element:
     for series in chart.series:
         values = dict(series.points)
         plot.add(plain(series.name, _LONGEST_NAME), [values.get(x) for x in xs])
-    return _cleaned(plot, chart.series)
+    return _cleaned(plot, chart)
 
 
 def _options(chart: Chart) -> dict[str, object]:
@@ -111,7 +117,7 @@ def _options(chart: Chart) -> dict[str, object]:
     }
 
 
-def _cleaned(plot: pygal.Graph, series: Sequence[Series]) -> ET.Element:
+def _cleaned(plot: pygal.Graph, chart: Chart) -> ET.Element:
     """The picture without scripts, styles and identities."""
     root = ET.fromstring(plot.render())
     for element in root.iter():
@@ -122,20 +128,21 @@ def _cleaned(plot: pygal.Graph, series: Sequence[Series]) -> ET.Element:
             if tag in _NOT_OURS or any(name in child.get("class", "") for name in _OVERLAYS):
                 element.remove(child)
     for group in root.iter("g"):
-        _ours(group, series)
+        _ours(group, chart)
     return root
 
 
-def _ours(group: ET.Element, series: Sequence[Series]) -> None:
+def _ours(group: ET.Element, chart: Chart) -> None:
     """What spreads has the colour of its series, marks have one of their own, a dot says what it stands for."""
     number = next((int(w[6:]) for w in group.get("class", "").split() if w.startswith("serie-")), None)
     if number is None:
         return
+    series, words = chart.series, dict(chart.labels)
     if number < len(series):
         shapes = [shape for shape in group.iter() if shape.tag in ("circle", "rect")]
         points = [(x, y) for x, y in series[number].points if y is not None]
         for shape, (x, y) in zip(shapes, points, strict=False):
-            ET.SubElement(shape, "title").text = f"{plain(series[number].name)} at {x:g}: {y:.6g}"
+            ET.SubElement(shape, "title").text = f"{plain(series[number].name)} at {words.get(x, f'{x:g}')}: {y:.6g}"
         group.set("class", f"series color-{number}")
     else:
         of = number - len(series)
