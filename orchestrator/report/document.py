@@ -97,7 +97,7 @@ ChartKind = Literal["lines", "stack"]
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over one axis: `lines`, or what adds up in a `stack`; `labels` are words for values of x, `marks` places with
+    """Series over one axis: `lines`, or what adds up in a `stack`; `labels` are words for x, `marks` places with
     something to say of them.
     """
 
