@@ -27,8 +27,9 @@ from orchestrator.options import FILE, FOLDER, MOST, TEXT, Amount, takes
 from orchestrator.plan.limits import duration
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.session import PodSession
-from orchestrator.report import bisection, comparison, hosts, html, preview, screen, terminal
+from orchestrator.report import bisection, comparison, hosts, html, pages, preview, screen, terminal
 from orchestrator.report import history as report_history
+from orchestrator.report.document import Document
 from orchestrator.results import Result
 from orchestrator.store import trusted
 from orchestrator.store.run_directory import find as find_run
@@ -402,6 +403,7 @@ def run(o: options.Run) -> int:
 @click.option("--threshold", default="1%", metavar="P", help="From which part on a row is different [default: 1%].")
 @options.harness
 @click.option("--fail-on", type=TEXT, metavar="slower:P", help="Exit code 1 if a row is so much slower, 3 if unsure.")
+@options.page
 @options.limits
 @options.claims
 @click.argument("a", type=TEXT, shell_complete=completions.commits)
@@ -416,6 +418,7 @@ def compare(o: options.Compare) -> int:
     runs = kept_task.two_runs(o.kept_in, o.repo, o.a, o.b)
     if runs:
         told = comparison.document_of_runs(kept_task.compare(*runs))
+        _page(pages.of_runs(told), o.page)
         _print(told, o.as_json, comparison.page_of_runs)
         return 3 if limit else 0
     asked = request_task.Asked(lambda: o.the_pod, o.repo, o.a, o.runbook, o.artifacts, o.max_time, o.max_cost)
@@ -427,6 +430,7 @@ def compare(o: options.Compare) -> int:
         made = compare_task.compare(pair, _session(o, progress, o.allow_different_gpu), Claim(o.wait, o.steal))
     if made.result.error:
         raise PodError(made.result.error)
+    _page(pages.of_comparison(made.document), o.page)
     _print(made.document, o.as_json, comparison.page)
     return made.exit_code(limit)
 
@@ -438,6 +442,7 @@ def compare(o: options.Compare) -> int:
 @options.gpu
 @options.runbook
 @click.option("--stage", type=TEXT, metavar="S", required=True, help="The stage that tells good from bad.")
+@options.page
 @click.option("--slower", metavar="P", help="Bad is what is so much slower, such as 5% [default: what does not pass].")
 @options.blocks
 @options.limits
@@ -456,6 +461,7 @@ def bisect(o: options.Bisect) -> int:
     with Progress(o.verbosity) as progress:
         progress.busy(f"reading commits {o.good} to {o.bad} of {o.repo.absolute()}")
         found = bisect_task.bisect(what, _session(o, progress, o.allow_different_gpu), Claim(o.wait, o.steal))
+    _page(pages.of_bisection(found), o.page)
     _print(found, o.as_json, bisection.page)
     return OUTCOMES["passed" if found["first_bad"] else "incomplete"].exit_code
 
@@ -696,6 +702,11 @@ def _write(text: str, output: Path | None) -> None:
         write_atomically(output, text)
     else:
         click.echo(text, nl=False)
+
+
+def _page(document: Document, output: Path | None) -> None:
+    if output:
+        write_atomically(output, html.render(document))
 
 
 def _stdout() -> Console:

@@ -198,6 +198,7 @@ class Compare(Reaching, Kept):
     threshold: str
     harness: str
     fail_on: str | None
+    page: Path | None
     max_time: str | None
     max_cost: float | None
     wait: bool
@@ -212,6 +213,7 @@ class Bisect(Reaching, Kept):
     runbook: str | None
     stage: str
     slower: str | None
+    page: Path | None
     blocks: int
     max_time: str | None
     max_cost: float | None
@@ -431,6 +433,7 @@ claims = together(
     click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it."),
 )
 reaching = together(pod, inventory, trust, json, loudness)
+page = click.option("--page", type=FILE, metavar="FILE", help="Write what was found there too, as a page (HTML).")
 timed = click.option(
     "--stage",
     type=TEXT,

@@ -92,13 +92,13 @@ class Series:
     spread: tuple[tuple[float, float], ...] = ()
 
 
-ChartKind = Literal["lines", "stack"]
+ChartKind = Literal["lines", "points", "stack"]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over one axis: `lines`, or what adds up in a `stack`; `labels` are words for x, `marks` places with
-    something to say of them.
+    """Series over one axis: `lines`, `points`, or what adds up in a `stack`; `labels` are words for x, `marks` places
+    with something to say of them; `spread` says what the series' spreads are.
     """
 
     title: str
@@ -108,6 +108,7 @@ class Chart:
     kind: ChartKind = "lines"
     labels: tuple[tuple[float, str], ...] = ()
     marks: tuple[tuple[float, str], ...] = ()
+    spread: str = "where the middle three fifths of the samples lie"
 
 
 Block = Paragraph | Subheading | Bullets | Facts | Lines | Table | Chart

@@ -63,10 +63,10 @@ def _lines(chart: Chart) -> ET.Element:
     if rise is math.log10:
         decades = range(math.floor(rise(min(ys))), math.ceil(rise(max(ys))) + 1)
         plot.y_labels = [{"label": f"{10.0**n:g}", "value": n} for n in decades]
-    dots = len(xs) <= _MOST_DOTS
+    dots = len(xs) <= _MOST_DOTS or chart.kind == "points"
     for series in chart.series:
         points = [None if y is None else (scale(x), rise(y)) for x, y in series.points]
-        plot.add(plain(series.name, _LONGEST_NAME), points, show_dots=dots)
+        plot.add(plain(series.name, _LONGEST_NAME), points, show_dots=dots, stroke=chart.kind == "lines")
     for series in chart.series:
         plot.add(None, list(_whiskers(series, scale, rise)), show_dots=False)
     for x, _ in chart.marks if ys else ():
@@ -152,8 +152,8 @@ def _ours(group: ET.Element, chart: Chart) -> None:
 def captions(chart: Chart) -> Iterable[str]:
     """What the picture does not say in words."""
     ends = (end for series in chart.series for end in series.spread)
-    if chart.kind == "lines" and any(low < high for low, high in ends):
-        yield "Bars: where the middle three fifths of the samples lie."
+    if chart.kind != "stack" and any(low < high for low, high in ends):
+        yield f"Bars: {chart.spread}."
     if chart.marks:
         yield f"Vertical lines: {_places(chart.marks)}."
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import figures
 from orchestrator.plan.plan import environment_record
-from orchestrator.report import trouble
+from orchestrator.report import comparison, pages, trouble
 from orchestrator.report.document import (
     Badge,
     Block,
@@ -27,42 +27,62 @@ from orchestrator.report.run.machine import where
 from orchestrator.report.run.telemetry import telemetry
 from orchestrator.results import Result, StageResult
 from orchestrator.shared.plan import Plan
-from orchestrator.text import listing, seconds
+from orchestrator.text import count, listing, seconds
 
 
 def document(result: Result, plan: Plan, directory: Path) -> Document:
     """The report of the run in `directory`."""
-    found = figures.of_run(directory, plan, {stage.name: stage.status for stage in result.stages})
     sections = [
         section("Where and when", where(result, environment_record(plan), directory)),
-        _stages(result.stages, directory),
+        _stages(result.stages, plan, directory),
         failures.attention(result, directory),
         _sabotage(result.stages),
         failures.skips(result),
         _notes(result),
         _left_out(result),
-        artifacts.tables(result, directory),
-        measured.figures(result, found),
+        *_figures(result, plan, directory),
         telemetry(result.stages, directory),
         artifacts.files(result),
         failures.commands(result),
     ]
-    title = f"{(result.verdict or 'command').upper()}: {result.runbook.get('name')} on pod {result.pod}"
-    return Document(title, result.verdict, tuple(_lead(result)), tuple(filter(None, sections)))
+    title = f"{(result.verdict or _kind(plan)).upper()}: {result.runbook.get('name')} on pod {result.pod}"
+    lead = tuple(block for block in _lead(result, plan, directory) if block is not None)
+    return Document(title, result.verdict, lead, tuple(filter(None, sections)))
 
 
-def _lead(result: Result) -> list[Block]:
+def _kind(plan: Plan) -> str:
+    """Of a run that nobody judges as a whole."""
+    return "comparison" if "comparison" in plan else "command"
+
+
+def _figures(result: Result, plan: Plan, directory: Path) -> Iterator[Section | None]:
+    """What its stages measured; of a comparison, what that says of the two commits."""
+    if "comparison" in plan:
+        yield pages.rows(pages.of_run(result, plan, directory))
+        return
+    yield artifacts.tables(result, directory)
+    yield measured.figures(result, figures.of_run(directory, plan, {s.name: s.status for s in result.stages}))
+
+
+def _lead(result: Result, plan: Plan, directory: Path) -> Iterator[Block | None]:
     """The verdict, what it does not cover, and in a line for each stage why it is not a better one."""
-    lead: list[Block] = [Paragraph(Strong(result.summary))]
+    yield Paragraph(Strong(result.summary))
     if result.error:
-        lead.append(Paragraph(f"Error: {result.error}"))
+        yield Paragraph(f"Error: {result.error}")
     if result.state != "ended":
-        lead.append(Paragraph(f"The run has not ended: it is {result.state}."))
-    why = bullets(trouble.why(result))
-    return [*lead, why] if why else lead
+        yield Paragraph(f"The run has not ended: it is {result.state}.")
+    if "comparison" in plan:
+        compared = pages.of_run(result, plan, directory)
+        yield Paragraph(comparison.summary(compared))
+        yield pages.called(compared)
+    yield bullets(trouble.why(result))
 
 
-def _stages(stages: Sequence[StageResult], directory: Path) -> Section | None:
+def _stages(stages: Sequence[StageResult], plan: Plan, directory: Path) -> Section | None:
+    """Of a comparison, without the many runs of its benches that are in order."""
+    trials = {stage["name"] for stage in plan["stages"] if "trial" in stage}
+    shown = [stage for stage in stages if stage.name not in trials or stage.status != "passed"]
+    left = count(len(stages) - len(shown), "run") + " of benches passed" if len(shown) < len(stages) else ""
     rows: list[tuple[Inline, ...]] = [
         (
             stage.name + ("" if stage.required else " (optional)"),
@@ -75,10 +95,10 @@ def _stages(stages: Sequence[StageResult], directory: Path) -> Section | None:
             stage.reason or "-",
             joined(failures.logs(stage, directory)) or "-",
         )
-        for stage in stages
+        for stage in shown
     ]
     header = ("stage", "status", "time", "tests", "routes", "executed", "planted faults", "reason", "logs")
-    return section("Stages", without_empty(header, rows, keep=3))
+    return section("Stages", without_empty(header, rows, keep=3), Paragraph(f"{left}.") if left else None)
 
 
 def _executed(stage: StageResult) -> Inline:
