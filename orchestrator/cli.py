@@ -501,7 +501,13 @@ def report(o: options.Report) -> int:
 @click.option("--device", type=TEXT, metavar="GPU", help="On pods with this GPU, or CPU [default: the newest run's].")
 @click.option("--stage", type=TEXT, metavar="S", help="Only rows of this stage.")
 @click.option("--since", metavar="T", help="Only runs begun since a date (2026-11-20, UTC), or 7d, 12h, 90m ago.")
-@click.option("--runbook", type=TEXT, metavar="R", help="Recommend the thresholds that this runbook asks for.")
+@click.option(
+    "--runbook",
+    type=TEXT,
+    metavar="R",
+    shell_complete=completions.runbooks,
+    help="Recommend the thresholds that this runbook asks for.",
+)
 @click.option("--write", type=FILE, metavar="FILE", help="Write the recommended thresholds there, as YAML.")
 @click.argument("rows", type=TEXT, required=False)
 @takes(options.History)

@@ -125,6 +125,19 @@ def test_every_inventory_in_the_documents_is_read(text: str, tmp_path: Path) -> 
     assert load_inventory(str(tmp_path / "pods.yaml")).pods
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/github/*.yml")), ids=named_ids)
+def test_what_a_workflow_runs_are_verbs_with_their_options(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    (job,) = workflow["jobs"].values()
+    assert "head.repo.full_name == github.repository" in job["if"] and "pull_request_target" not in path.read_text()
+    lines = [line for step in job["steps"] for line in step.get("run", "").splitlines() if "nsa-pod " in line]
+    commands = [re.findall(r"nsa-pod (\w+) (.*)", line)[0] for line in lines if "install" not in line]
+    assert len(commands) >= 2
+    for verb, words in commands:
+        known = {name for option in cli.commands[verb].params for name in option.opts}
+        assert set(re.findall(r"(?<!\S)--[\w-]+", words)) <= known, (verb, words)
+
+
 def test_the_cookbook_has_a_runbook_for_each_kind() -> None:
     named = [
         yaml.safe_load(block)["name"] for _, block in blocks(ROOT / "docs/cookbook.md") if block.startswith("name:")

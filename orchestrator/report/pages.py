@@ -73,7 +73,7 @@ def rows(found: comparison.Document) -> Section | None:
     """What was measured of both, row by row."""
     numbered = list(enumerate(found["rows"], start=1))
     lines = tuple(_row(number, row) for number, row in numbered)
-    header = ("row", "", "unit", "A", "B", "B over A", "95 %", "control", "answer", "why")
+    header = ("number", "row", "unit", "A", "B", "B over A", "95 %", "control", "answer", "why")
     return section("Rows", Table(header, lines) if lines else None, _chart(numbered))
 
 
@@ -109,8 +109,8 @@ def _row(number: int, row: comparison.ToldRow) -> tuple[Inline, ...]:
     measured, control = row["measured"], row["control"]
     why = "; ".join(filter(None, [row["why"], ", ".join(row["flags"])]))
     return (
-        _name(row["stage"], row["row"], row["column"]),
         str(number),
+        _name(row["stage"], row["row"], row["column"]),
         row["unit"],
         _number(row["a"]),
         _number(row["b"]),

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from orchestrator.report.hosts import Hosts
+from orchestrator.tasks.report import FORMS
 from tests.support.project import Project
 
 HOSTS = Hosts({"pod_7.example.org": "[host]", "pod_7": "[host]", "alice": "[user]", "10645": "[port]", "/srv/a": "~"})
@@ -62,7 +63,7 @@ def test_no_form_of_a_shared_report_tells_whose_machine_it_was(project: Project)
     assert project.validate("--runbook", "r").stage("s")["status"] == "skipped"
     planted = (socket.gethostname(), "203.0.113.77", "10645", "/home/alice", "planteduser", "planted-host")
     assert all(word in project.run("report", "--markdown").stdout for word in ("203.0.113.77", "planteduser", "10645"))
-    for form in ([], ["--json"], ["--markdown"]):
+    for form in ([], ["--json"], ["--markdown"], *(["--format", name] for name in FORMS)):
         shared = project.run("report", *form, "--redact-hosts")
         assert shared.exit_code == 3, shared.stderr
         if form == ["--json"]:

@@ -65,7 +65,7 @@ def only_row(done: Outcome) -> dict[str, Any]:
 
 
 def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Project) -> None:
-    done = compare(commits, "fast", "slow", "--fail-on", "slower:3%")
+    done = compare(commits, "fast", "slow", "--fail-on", "slower:3%", "--page", "page.html")
     row = only_row(done)
     assert (done.exit_code, row["answer"], row["why"]) == (1, "slower", ""), done.stderr
     assert row["measured"]["ratio"] == pytest.approx(1.05) and row["control"]["ratio"] == 1.0
@@ -79,6 +79,10 @@ def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Pr
     assert "verdict" not in result and {stage["status"] for stage in result["stages"]} == {"passed"}
     (listed,) = json.loads(commits.run("runs", "--json").stdout)
     assert listed["runbook"] == f"compare: {names['fast'][:7]} with {names['slow'][:7]}" and listed["verdict"] is None
+    told = "bench: built=4 ms: slower, +5 %"
+    comment = commits.run("report", done.json["run_id"], "--format", "github").stdout
+    assert told in (commits.root / "page.html").read_text() and told in comment
+    assert "36 runs of benches passed." in comment and "| **slower** |" in comment
 
 
 @pytest.mark.slow
