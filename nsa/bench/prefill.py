@@ -86,6 +86,7 @@ def _times(total: Timing, alone: dict[str, Timing], full: Timing) -> rows.Row:
         "branches_over_total": together / total.ms,
         "ms_dense": full.ms,
         "ms_dense_iqr": full.iqr,
+        "ms_dense_samples": [*full.samples],
         "speedup_over_dense": full.ms / total.ms,
     }
 

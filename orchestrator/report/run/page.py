@@ -32,6 +32,7 @@ from orchestrator.text import count, listing, seconds
 
 def document(result: Result, plan: Plan, directory: Path) -> Document:
     """The report of the run in `directory`."""
+    compared = pages.of_run(result, plan, directory) if "comparison" in plan else None
     sections = [
         section("Where and when", where(result, environment_record(plan), directory)),
         _stages(result.stages, plan, directory),
@@ -40,13 +41,13 @@ def document(result: Result, plan: Plan, directory: Path) -> Document:
         failures.skips(result),
         _notes(result),
         _left_out(result),
-        *_figures(result, plan, directory),
+        *_figures(result, plan, directory, compared),
         telemetry(result.stages, directory),
         artifacts.files(result),
         failures.commands(result),
     ]
     title = f"{(result.verdict or _kind(plan)).upper()}: {result.runbook.get('name')} on pod {result.pod}"
-    lead = tuple(block for block in _lead(result, plan, directory) if block is not None)
+    lead = tuple(block for block in _lead(result, compared) if block is not None)
     return Document(title, result.verdict, lead, tuple(filter(None, sections)))
 
 
@@ -55,24 +56,25 @@ def _kind(plan: Plan) -> str:
     return "comparison" if "comparison" in plan else "command"
 
 
-def _figures(result: Result, plan: Plan, directory: Path) -> Iterator[Section | None]:
+def _figures(
+    result: Result, plan: Plan, directory: Path, compared: comparison.Document | None
+) -> Iterator[Section | None]:
     """What its stages measured; of a comparison, what that says of the two commits."""
-    if "comparison" in plan:
-        yield pages.rows(pages.of_run(result, plan, directory))
+    if compared:
+        yield pages.rows(compared)
         return
     yield artifacts.tables(result, directory)
     yield measured.figures(result, figures.of_run(directory, plan, {s.name: s.status for s in result.stages}))
 
 
-def _lead(result: Result, plan: Plan, directory: Path) -> Iterator[Block | None]:
+def _lead(result: Result, compared: comparison.Document | None) -> Iterator[Block | None]:
     """The verdict, what it does not cover, and in a line for each stage why it is not a better one."""
     yield Paragraph(Strong(result.summary))
     if result.error:
         yield Paragraph(f"Error: {result.error}")
     if result.state != "ended":
         yield Paragraph(f"The run has not ended: it is {result.state}.")
-    if "comparison" in plan:
-        compared = pages.of_run(result, plan, directory)
+    if compared:
         yield Paragraph(comparison.summary(compared))
         yield pages.called(compared)
     yield bullets(trouble.why(result))
