@@ -246,6 +246,28 @@ def test_no_text_of_a_pod_becomes_more_than_text(tmp_path: Path) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
 
 
+@pytest.mark.parametrize(
+    ("cell", "rows"),
+    [
+        *((cell, 9) for cell in ("inf", "nan", "1e999", "-1e308", "9" * 400, "0", "1e-320", "x")),
+        ("x", 1),
+        ("inf", 5000),
+    ],
+)
+def test_odd_numbers_and_very_many_make_a_page(cell: str, rows: int, tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"one": True})
+    (run.path / "artifacts").mkdir()
+    lines = "".join(f"{n},{cell if n % 3 == 0 else n}\n" for n in range(rows))
+    (run.path / "artifacts" / "a.csv").write_text(f"S,ms\n{lines}")
+    keys = {"keys": ["S"], "measures": {"ms": {"unit": "%", "better": "lower"}}}
+    stage = {**plan["stages"][0], "expect": {"artifacts": [{"path": "a.csv", "kind": "csv", "figures": keys}]}}
+    result = run.rejudge()
+    told = {"status": "passed", "artifacts": [ArtifactResult(path="a.csv", bytes=1, sha256="0")]}
+    over = {"stages": [result.stages[0].model_copy(update=told)]}
+    text = html.render(document(result.model_copy(update=over), {**plan, "stages": [stage]}, run.path))  # type: ignore[arg-type, list-item]
+    assert len(text) < 300_000 and read(text).all("h2")
+
+
 def test_a_run_of_an_older_format_has_a_page(tmp_path: Path) -> None:
     folder = ROOT / "tests/data/format-1"
     plan = read_plan((folder / "plan.json").read_text(), "plan.json")

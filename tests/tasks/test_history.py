@@ -156,6 +156,16 @@ def test_thresholds_come_from_rows_and_are_written_only_where_they_are_asked_for
     told(artifacts, "--runbook", "./r.yaml", "--write", "out.yaml", capsys=capsys)  # its own file it writes again
 
 
+def test_the_seeds_own_figures_recommend_no_length_for_fa2(tmp_path: Path) -> None:
+    """Seed 004: FA-2 at 0.01 to 0.20 of SDPA's speed; its bench recommended a threshold whatever it had measured."""
+    speedups = {128: 0.01, 256: 0.03, 512: 0.06, 1024: 0.13, 2048: 0.20}
+    rows = {(s, "sdpa"): 1.0 for s in speedups} | {(s, "fa2"): 1 / x for s, x in speedups.items()}
+    runs = measured_runs(many_runs(tmp_path, 3, lambda n: rows, gpu="RTX 4090"), tmp_path)
+    found = recommended(Threshold("fa2_min_len_win", None, "S", {"backend": "fa2"}, {"backend": "sdpa"}), runs)
+    assert (found.value, found.why) == (None, "not better at S=2048, the longest measured, so no threshold")
+    assert [round(1 / ratio.middle, 2) for ratio in found.rows] == list(speedups.values())
+
+
 def test_what_was_measured_too_seldom_recommends_nothing(tmp_path: Path) -> None:
     artifacts = many_runs(tmp_path, 2, backends)
     asked = Threshold("t", None, "S", {"backend": "fa2"}, {"backend": "sdpa"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from orchestrator.figures import Figure, Figures
 from orchestrator.report.document import Block, Chart, ChartKind, Inline, Paragraph, Section, Series, Table, section
@@ -14,17 +14,21 @@ from orchestrator.text import count
 
 _ROWS_SHOWN = 100
 _SERIES_SHOWN = 8
+_CHARTS_SHOWN = 24
+_POINTS_SHOWN = 400
+_SHOWN_OF = ("passed", "failed")
 _WHOLE, _WITHIN = 100.0, 2.0  # shares in percent add up to it
 
 
 def figures(result: Result, found: Figures) -> Section | None:
-    """Of each artifact that says what it measured."""
-    stages = {stage.name: stage for stage in result.stages}
+    """Of each artifact that says what it measured; not where that cannot be trusted, or was not read to its end."""
+    stages = {stage.name: stage for stage in result.stages if stage.status in _SHOWN_OF}
     blocks: list[Block] = []
-    for (stage, artifact), of_file in groupby(found.figures, lambda figure: figure.identity[:2]):
+    shown_of = (figure for figure in found.figures if figure.identity.stage in stages)
+    for (stage, artifact), of_file in groupby(shown_of, lambda figure: figure.identity[:2]):
         measured = list(of_file)
         name = artifact.replace("{commit}", result.commit).replace("{commit7}", result.commit[:7])
-        shown = [*_table(name, measured), *charts(measured)]
+        shown = [*_table(name, measured), *islice(charts(measured), _CHARTS_SHOWN)]
         if shown:
             blocks += [from_file(name, stages[stage]), *shown]
     return section("Measured", *blocks)
@@ -76,6 +80,8 @@ def _series(figures: Iterable[Figure], axis: str) -> list[Series]:
 
 
 def _one(name: str, points: Sequence[tuple[float, Figure]]) -> Series:
+    """Of very many points some, evenly thinned out."""
+    points = points[:: max(1, -(-len(points) // _POINTS_SHOWN))]
     spread = tuple(figure.middle for _, figure in points)
     many = any(len(figure.samples) > 1 for _, figure in points)
     return Series(name, tuple((x, figure.median) for x, figure in points), spread if many else ())
