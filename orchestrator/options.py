@@ -235,10 +235,10 @@ class Report(Kept):
     @property
     def chosen(self) -> str:
         """The one form that was asked for."""
-        given = [name for name in ("json", "markdown", "html") if getattr(self, "as_json" if name == "json" else name)]
-        forms = {*given, *([self.form] if self.form else [])}
+        flags = {"markdown": self.markdown, "html": self.html, self.form or "": self.form, "json": self.as_json}
+        forms = [name for name, given in flags.items() if given]
         if len(forms) > 1:
-            raise InputError(f"expected one form, got {', '.join(sorted(forms))}")
+            raise InputError(f"expected {' or '.join(f'--{name}' for name in forms)}, not both")
         return next(iter(forms), "text")
 
     @property
