@@ -235,8 +235,8 @@ class Report(Kept):
     @property
     def chosen(self) -> str:
         """The one form that was asked for."""
-        flags = {"markdown": self.markdown, "html": self.html, self.form or "": self.form, "json": self.as_json}
-        forms = [name for name, given in flags.items() if given]
+        given = (("markdown", self.markdown), ("html", self.html), (self.form, self.form), ("json", self.as_json))
+        forms = list(dict.fromkeys(str(name) for name, is_given in given if is_given))
         if len(forms) > 1:
             raise InputError(f"expected {' or '.join(f'--{name}' for name in forms)}, not both")
         return next(iter(forms), "text")
