@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,9 @@ from typing import Literal
 from orchestrator.figures.model import Clocks, Figure, Identity
 from orchestrator.figures.samples import gap_in
 from orchestrator.figures.statistics import Effect, are_real, effect, least_p
+from orchestrator.plan.blocks import SIDES, Side
 from orchestrator.verdict.artifacts.reading import Better, Flag
 
-Side = Literal["a", "b", "control"]
-SIDES: tuple[Side, ...] = ("a", "b", "control")
 Answer = Literal["faster", "slower", "same", "cannot tell"]
 
 FALSE_ALARMS = 0.05
@@ -27,6 +27,8 @@ _CLOCKS_APART = 0.03
 _FEW_CHANGES = 3
 # From so many rows on a control that calls so large a part of them has failed as a whole.
 _CONTROL_ROWS, _CONTROL_FAILED = 4, 0.25
+# Units of what no two runs take the same of, to the last digit; bytes, say, may well be the same.
+_TIMES = re.compile(r"(?:^|/)(?:s|sec|ms|us|µs|ns|min|h)$")
 # Who says these of its own samples has not measured what it wanted to.
 _DISQUALIFYING: tuple[Flag, ...] = ("throttled", "shared_gpu", "impossible")
 
@@ -185,6 +187,13 @@ class _Seen:
             return f"A against itself differs by {percent(math.exp(control.middle)) if control else ''}"
         return ""
 
+    def _flags(self) -> tuple[str, ...]:
+        """Those of the runs, and `constant`."""
+        said = dict.fromkeys(flag for found in self._found.values() for figure in found for flag in figure.flags)
+        runs = [medians for medians in self._medians.values() if len(medians) > 1]
+        is_constant = _TIMES.search(self._figure.unit) and runs and all(len(set(medians)) == 1 for medians in runs)
+        return (*said, *(("constant",) if is_constant else ()))
+
     def _is_bimodal(self, side: Side) -> bool:
         """Whether runs that follow each other fall into two groups: a machine that changed once did that to all."""
         gap = gap_in(self._medians[side])
@@ -210,7 +219,7 @@ class _Seen:
             why=why,
             measured=_interval(found),
             control=_interval(self.control),
-            flags=tuple(dict.fromkeys(flag for figures in self._found.values() for f in figures for flag in f.flags)),
+            flags=self._flags(),
             runs=min(map(len, self._found.values())),
             samples=min(sum(len(figure.samples) for figure in figures) for figures in self._found.values()),
             is_trusted=not self.why,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.figures.comparison import Comparison, Trial, compare
@@ -24,7 +25,30 @@ def comparison_of(directory: Path, plan: Plan, statuses: Mapping[str, Status]) -
     return compare(trials, plan["comparison"]["threshold"])
 
 
-def not_passed(plan: Plan, statuses: Mapping[str, Status]) -> list[str]:
-    """The stages that had to pass before anything was timed, and did not."""
-    ahead = [stage["name"] for stage in plan["stages"] if "trial" not in stage]
-    return [name for name in ahead if statuses.get(name) != "passed"]
+@dataclass(frozen=True)
+class Shortfall:
+    """Stages that did not pass, of `of` that do the same for one side: one that builds or tests, or a bench's runs."""
+
+    name: str
+    stages: Sequence[str]
+    of: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether none of them passed."""
+        return len(self.stages) == self.of
+
+
+def shortfalls(plan: Plan, statuses: Mapping[str, Status]) -> list[Shortfall]:
+    """What did not pass. Where that goes ahead of the timing, nothing was timed, and no bench is named."""
+    alike: dict[str, list[str]] = {}
+    for stage in plan["stages"]:
+        trial = stage.get("trial")
+        alike.setdefault(f"{trial['of']} of {trial['side']}" if trial else stage["name"], []).append(stage["name"])
+    found = [
+        Shortfall(name, wrong, len(stages))
+        for name, stages in alike.items()
+        if (wrong := [stage for stage in stages if statuses.get(stage) != "passed"])
+    ]
+    ahead = {stage["name"] for stage in plan["stages"] if "trial" not in stage}
+    return [one for one in found if one.name in ahead] or found

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from orchestrator.config.runbook import Runbook, named_paths
 from orchestrator.config.runbook import Stage as RunbookStage
 from orchestrator.errors import InputError, PodError
-from orchestrator.plan.absent import Tree, named_in_tree
+from orchestrator.plan.absent import Tree, in_tree
+from orchestrator.plan.blocks import SIDES, Side, trials
 from orchestrator.plan.plan import with_id
 from orchestrator.shared.globs import matcher
-from orchestrator.shared.plan import STAGE_NAME, Beside, Comparison, Plan, Stage, Trial
+from orchestrator.shared.plan import STAGE_NAME, Beside, Comparison, Plan, Stage
 from orchestrator.verdict.artifacts.asked import has_figures
 
-Side = Literal["a", "b", "control"]
 # The plan's own commit is A; the control is A once more, in a tree of its own.
-SIDES: Mapping[Side, str] = {"a": "", "b": "b", "control": "control"}
+_BESIDE: Mapping[Side, str] = {"a": "", "b": "b", "control": "control"}
 _FROM_TREE = "tree:"
 
 
@@ -62,14 +62,15 @@ def before(runbook: Runbook, timed: Sequence[str], *, tests: bool = True) -> lis
     return [name for name in stages if name in needed]
 
 
-def harness(runbook: Runbook, timed: Sequence[str], tree: Tree) -> set[str]:
-    """The commit's files that measure: those that the stages' `harness` says, else those that they name to run."""
-    found: set[str] = set()
-    for stage in (stage for stage in runbook.stages if stage.name in timed):
-        named = [path for path in named_in_tree(stage, tree.commit) if path != stage.cwd] if named_paths(stage) else []
-        is_harness = matcher(stage.harness or [path for path in named if not path.startswith(("{", "/"))])
-        found.update(path for path in tree.files if is_harness(path))
-    return found
+def harness(runbook: Runbook, timed: Sequence[str], tree: Tree) -> dict[str, set[str]]:
+    """By stage the commit's files that measure: those that its `harness` says, else those that it names to run."""
+    return {stage.name: _harness(stage, tree) for stage in runbook.stages if stage.name in timed}
+
+
+def _harness(stage: RunbookStage, tree: Tree) -> set[str]:
+    named = [in_tree(path, stage, tree.commit) for path in named_paths(stage)]
+    is_harness = matcher(stage.harness or [path for path in named if not path.startswith(("{", "/"))])
+    return {path for path in tree.files if is_harness(path)}
 
 
 def comparison_plan(
@@ -95,7 +96,7 @@ def comparison_plan(
         made.append((name, _of(stages[side][name], f"{name}.{side}", side, needs)))
     order = random.Random(a["nonce"])
     gate = [stage["name"] for _, stage in made]
-    for trial, place in _trials(timed, blocks, order):
+    for trial, place in trials(timed, blocks, order):
         name = f"{trial['of']}.{trial['block']:02}.{place}.{trial['side']}"
         own = _of(stages[trial["side"]][trial["of"]], name, trial["side"], gate)
         made.append((trial["of"], {**own, "trial": trial}))
@@ -109,16 +110,6 @@ def comparison_plan(
     return Compared(with_id(plan), {stage["name"]: base for base, stage in made})
 
 
-def _trials(timed: Sequence[str], blocks: int, order: random.Random) -> Iterator[tuple[Trial, int]]:
-    """Each with its place in its block."""
-    orders: dict[str, list[Side]] = {}
-    for block in range(blocks):
-        for name in timed:
-            orders[name] = orders[name][::-1] if block % 2 else order.sample(list(SIDES), len(SIDES))
-            for place, side in enumerate(orders[name]):
-                yield Trial(of=name, block=block, side=side), place
-
-
 def _of(stage: Stage, name: str, side: Side, needs: Sequence[str]) -> Stage:
     """The stage of one side, under a name and with a folder of its own."""
     if not STAGE_NAME.fullmatch(name):
@@ -127,8 +118,8 @@ def _of(stage: Stage, name: str, side: Side, needs: Sequence[str]) -> Stage:
     if "artifacts" in expect:
         expect["artifacts"] = [{**asked, "path": f"{name}/{asked['path']}"} for asked in expect["artifacts"]]
     made = cast(Stage, {**stage, "name": name, "needs": list(needs), "folder": name, "expect": expect})
-    if SIDES[side]:
-        made["beside"] = SIDES[side]
+    if _BESIDE[side]:
+        made["beside"] = _BESIDE[side]
     return made
 
 

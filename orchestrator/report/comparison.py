@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 from rich.console import Group, RenderableType
@@ -12,6 +12,8 @@ from rich.table import Table
 from orchestrator.figures import Comparison
 from orchestrator.figures.comparison import Answer, Interval, Row, percent
 from orchestrator.figures.kept import Kept
+from orchestrator.figures.trials import Shortfall, shortfalls
+from orchestrator.results import Result, StageResult
 from orchestrator.shared.plan import Plan
 from orchestrator.text import count, plain
 
@@ -47,7 +49,8 @@ class ToldRow(TypedDict):
 
 class Document(TypedDict):
     """comparison.json. `harness` is the commit whose bench files measured both; None: each its own. `false_alarms` of
-    the `judged` rows were called different when A was compared with itself; `not_timed` says why nothing was timed."""
+    the `judged` rows were called different when A was compared with itself. `not_timed` says what did not pass, so that
+    nothing, or a bench of one side, was timed; `disturbed` which benches did not pass in some of their runs."""
 
     kind: Literal["comparison"]
     a: str
@@ -61,12 +64,15 @@ class Document(TypedDict):
     false_alarms: int
     judged: int
     not_timed: list[str]
+    disturbed: list[str]
     rows: list[ToldRow]
 
 
-def document(found: Comparison, plan: Plan, path: str, not_timed: Sequence[str]) -> Document:
-    """Of the run of `plan`, kept at `path`."""
+def document(found: Comparison, plan: Plan, result: Result) -> Document:
+    """Of the run of `plan`."""
     asked = plan["comparison"]
+    short = shortfalls(plan, result.statuses)
+    stages = {stage.name: stage for stage in result.stages}
     return Document(
         kind="comparison",
         a=asked["a"],
@@ -74,22 +80,31 @@ def document(found: Comparison, plan: Plan, path: str, not_timed: Sequence[str])
         harness=asked["harness"],
         pod=plan["pod"],
         run_id=plan["run_id"],
-        path=path,
+        path=result.path,
         threshold=found.threshold,
         blocks=found.blocks,
         false_alarms=found.false_alarms,
         judged=found.judged,
-        not_timed=list(not_timed),
+        not_timed=[_short(one, stages) for one in short if one.is_whole],
+        disturbed=[_short(one, stages) for one in short if not one.is_whole],
         rows=[_told(row) for row in found.rows],
     )
 
 
+def _short(one: Shortfall, stages: Mapping[str, StageResult]) -> str:
+    first = stages[one.stages[0]]
+    runs = f" in {len(one.stages)} of {count(one.of, 'run')}" if one.of > 1 else ""
+    return f"{one.name} is {first.status}{runs}: {first.reason}"
+
+
 def summary(found: Document) -> str:
-    """One line: how many rows are what, and how often the control was called different."""
-    if found["not_timed"]:
-        return f"not timed: {'; '.join(found['not_timed'])}"
+    """One line: what was not timed; how many rows are what, and how often the control was called different."""
     answers = [row["answer"] for row in found["rows"]]
-    told = [f"{answers.count(answer)} {answer}" for answer in _COLOURS if answer in answers] or ["nothing was measured"]
+    told = [f"not timed: {'; '.join(found['not_timed'])}"] if found["not_timed"] else []
+    if found["not_timed"] and not answers:
+        return told[0]
+    told += [f"{answers.count(answer)} {answer}" for answer in _COLOURS if answer in answers]
+    told += [] if answers else ["nothing was measured"]
     alarms = f"{found['false_alarms']} of {count(found['judged'], 'row')} called when A was compared with itself"
     return f"{found['b'][:7]} against {found['a'][:7]}: {', '.join(told)}; {alarms}"
 
@@ -106,7 +121,7 @@ def page(found: Document) -> RenderableType:
         for row in found["rows"]:
             table.add_row(*_cells(row))
         parts.append(table)
-    parts += [escape(summary(found)), escape(plain(found["path"]))]
+    parts += [escape(plain(line, 1000)) for line in (*found["disturbed"], summary(found), found["path"])]
     return Group(*parts)
 
 
@@ -166,7 +181,7 @@ class ToldKeptRow(TypedDict):
 
 
 class KeptDocument(TypedDict):
-    """Of two runs that are kept: no answer, for they were no session. `not_comparable` says what forbids one at all."""
+    """Of two runs that are kept: no answer, for they were no session; no ratio where they are `not_comparable`."""
 
     kind: Literal["runs"]
     a: str
@@ -186,7 +201,7 @@ def document_of_runs(found: Kept) -> KeptDocument:
             unit=row.unit,
             a=row.a.median if row.a else None,
             b=row.b.median if row.b else None,
-            ratio=row.ratio,
+            ratio=None if found.why_not else row.ratio,
         )
         for row in found.rows
     ]
@@ -207,7 +222,7 @@ def page_of_runs(found: KeptDocument) -> RenderableType:
         table.add_column(name, justify="left" if name == "row" else "right", overflow="fold")
     for row in found["rows"]:
         key = " ".join(f"{name}={value}" for name, value in row["row"].items())
-        ratio = percent(row["ratio"]) if row["ratio"] and not found["not_comparable"] else ""
+        ratio = percent(row["ratio"]) if row["ratio"] else ""
         name = escape(f"{row['stage']} {key} {row['column']}")
         table.add_row(name, _value(row["a"], row["unit"]), _value(row["b"], row["unit"]), ratio)
     why = f"not comparable: {'; '.join(found['not_comparable'])}" if found["not_comparable"] else "cannot tell"

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from orchestrator.figures import comparison_of
 from orchestrator.figures.comparison import percent
-from orchestrator.figures.trials import not_passed
 from orchestrator.report import bisection, comparison
 from orchestrator.report.document import (
     Block,
@@ -37,7 +36,11 @@ _INTERVAL = "the interval of 95 %; what lies on both sides of 1 cannot be told f
 def of_comparison(found: comparison.Document) -> Document:
     """Two commits: what is faster, what is slower, and how sure that is."""
     title = f"{found['b'][:12]} against {found['a'][:12]} on pod {found['pod']}"
-    lead: list[Block | None] = [Paragraph(Strong(comparison.summary(found))), called(found)]
+    lead: list[Block | None] = [
+        Paragraph(Strong(comparison.summary(found))),
+        called(found),
+        bullets(found["disturbed"]),
+    ]
     facts = Facts((
         ("A", Code(found["a"])),
         ("B", Code(found["b"])),
@@ -51,10 +54,7 @@ def of_comparison(found: comparison.Document) -> Document:
 
 def of_run(result: Result, plan: Plan, directory: Path) -> comparison.Document:
     """What the run of a comparison says, from its evidence."""
-    statuses = {stage.name: stage.status for stage in result.stages}
-    wrong = set(not_passed(plan, statuses))
-    reasons = [f"{stage.name} is {stage.status}: {stage.reason}" for stage in result.stages if stage.name in wrong]
-    return comparison.document(comparison_of(directory, plan, statuses), plan, result.path, reasons)
+    return comparison.document(comparison_of(directory, plan, result.statuses), plan, result)
 
 
 def called(found: comparison.Document) -> Block | None:

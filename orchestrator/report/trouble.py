@@ -69,9 +69,8 @@ def common(result: Result) -> Iterator[str]:
 def did_not_run(result: Result) -> Iterator[str]:
     """Which stages were blocked, and by whom; which were not reached. One sentence for each reason."""
     groups: dict[str, list[str]] = {}
-    statuses = {stage.name: stage.status for stage in result.stages}
     for stage in (stage for stage in result.stages if stage.status in _PASSIVE):
-        groups.setdefault(_why(stage, statuses), []).append(stage.name)
+        groups.setdefault(_why(stage, result.statuses), []).append(stage.name)
     for why, names in groups.items():
         yield f"{listing(names, 20)} {why}"
 

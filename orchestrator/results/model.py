@@ -119,6 +119,11 @@ class Result(_Model):
     environment_seconds: float | None = None
 
     @property
+    def statuses(self) -> dict[str, Status]:
+        """By the names of the stages."""
+        return {stage.name: stage.status for stage in self.stages}
+
+    @property
     def exit_code(self) -> int:
         """The verdict's; of a command its own, as shells have it, and 4 if it did not come to an end of its own. What a
         comparison says has codes of its own."""

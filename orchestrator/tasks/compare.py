@@ -11,7 +11,7 @@ from typing import Literal
 
 from orchestrator.errors import InputError
 from orchestrator.figures import Comparison, comparison_of
-from orchestrator.figures.trials import not_passed
+from orchestrator.figures.trials import shortfalls
 from orchestrator.files import write_atomically
 from orchestrator.git.overlay import overlaid
 from orchestrator.git.repository import Revision
@@ -20,7 +20,7 @@ from orchestrator.plan import comparison as planning
 from orchestrator.plan.plan import secret_values
 from orchestrator.pod.session import PodSession
 from orchestrator.report.comparison import Document, document
-from orchestrator.results import Result, StageResult
+from orchestrator.results import Result
 from orchestrator.shared.plan import Comparison as Told
 from orchestrator.shared.plan import Plan
 from orchestrator.store.run_directory import RunDirectory
@@ -85,34 +85,30 @@ class Compared:
     def plan(self) -> Plan:
         return self.run.plan()
 
-    @property
-    def statuses(self) -> dict[str, Status]:
-        return {stage.name: stage.status for stage in self.result.stages}
-
     @cached_property
-    def not_timed(self) -> list[StageResult]:
-        """What had to pass before anything is timed, and did not."""
-        wrong = set(not_passed(self.plan, self.statuses))
-        return [stage for stage in self.result.stages if stage.name in wrong]
+    def not_timed(self) -> list[Status]:
+        """Of what had to pass before anything is timed and did not, and of benches that passed in no run of a side."""
+        statuses = self.result.statuses
+        whole = [one for one in shortfalls(self.plan, statuses) if one.is_whole]
+        return [statuses[name] for one in whole for name in one.stages]
 
     @cached_property
     def figures(self) -> Comparison:
-        return comparison_of(self.run.path, self.plan, self.statuses)
+        return comparison_of(self.run.path, self.plan, self.result.statuses)
 
     @cached_property
     def document(self) -> Document:
         """comparison.json."""
-        reasons = [f"{stage.name} is {stage.status}: {stage.reason}" for stage in self.not_timed]
-        return document(self.figures, self.plan, self.result.path, reasons)
+        return document(self.figures, self.plan, self.result)
 
     def exit_code(self, limit: Limit | None) -> int:
-        """0: nothing that was asked for is worse; 1: something is, or a commit's own tests failed; 3: it cannot be
-        told; 4: the infrastructure failed.
+        """0: nothing that was asked for is worse; 1: something is, or a commit's own tests or bench failed; 3: it
+        cannot be told; 4: the infrastructure failed.
         """
         if self.result.error:
             return OUTCOMES["error"].exit_code
         if self.not_timed:
-            return OUTCOMES[verdict_of([stage.status for stage in self.not_timed], None, True)].exit_code
+            return OUTCOMES[verdict_of(self.not_timed, None, True)].exit_code
         if limit and limit.is_met(self.figures):
             return OUTCOMES["failed"].exit_code
         unsure = not self.figures.rows or (limit and self.figures.of("cannot tell"))
@@ -136,10 +132,17 @@ def find(what: What) -> Pair:
 
 
 def _measured_by(request: Request, other: Request, asked: Asked, timed: Sequence[str]) -> Request:
-    """The request with the bench files of the other's commit."""
+    """The request with the bench files of the other's commit; InputError where that has none."""
     theirs = planning.harness(other.runbook, timed, other.tree)
     own = planning.harness(request.runbook, timed, request.tree)
-    files = {path: other.contents.files.get(path) for path in theirs | own}
+    without = next((stage for stage, files in theirs.items() if not files), None)
+    if without:
+        raise InputError(
+            f"stage {without!r} names no file of {other.revision.commit[:7]} that measures both sides alike: say which "
+            "ones in its `harness`, or give --harness own to compare (docs/figures.md)"
+        )
+    measuring = set().union(*theirs.values(), *own.values())
+    files = {path: other.contents.files.get(path) for path in measuring}
     message = f"{request.revision.commit[:12]} with the bench files of {other.revision.commit[:12]}"
     made: Revision = overlaid(request.repo, request.revision, files, message)
     if made == request.revision:

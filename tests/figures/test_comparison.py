@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from orchestrator.figures import Clocks, Figure, Identity
-from orchestrator.figures.comparison import SIDES, Comparison, Row, Side, Trial, compare
+from orchestrator.figures.comparison import Comparison, Row, Trial, compare
+from orchestrator.plan.blocks import SIDES, Side, trials
 
 BLOCKS = 20
 # Of one run of a bench: what its median is taken for, by how long the session lasts already (0 to 1).
@@ -34,20 +34,15 @@ def identity(row: int) -> Identity:
 def session(
     machine: Machine, rng: random.Random, rows: int, slower: float = 0.0, blocks: int = BLOCKS
 ) -> Iterator[Trial]:
-    """As the plan orders it: a block in a random order of the sides, the next one back; of B, each row `slower`."""
-    total = blocks * 3
-    at = itertools.count()
-    order: list[Side] = []
-    for block in range(blocks):
-        order = order[::-1] if block % 2 else rng.sample(SIDES, 3)
-        for side in order:
-            t = next(at) / total
-            factor = 1 + slower if side == "b" else 1
-            figures = {
-                identity(row): Figure(identity(row), "ms", "lower", (factor * (row + 1) * max(0.01, machine(rng, t)),))
-                for row in range(rows)
-            }
-            yield Trial(block, side, figures)
+    """In the order of a plan; of B, each row is `slower`."""
+    for n, (trial, _) in enumerate(trials(["bench"], blocks, rng)):
+        t = n / (blocks * len(SIDES))
+        factor = 1 + slower if trial["side"] == "b" else 1
+        figures = {
+            identity(row): Figure(identity(row), "ms", "lower", (factor * (row + 1) * max(0.01, machine(rng, t)),))
+            for row in range(rows)
+        }
+        yield Trial(trial["block"], trial["side"], figures)
 
 
 def answers(found: Comparison) -> dict[str, int]:
@@ -138,6 +133,18 @@ def test_clocks_that_moved_make_all_rows_abstain() -> None:
     assert only_row(trials).why == "the clocks moved: a 1755 MHz, b 1980 MHz, control 1755 MHz"
     same = [Trial(t.block, t.side, t.figures, at("a")) for t in quiet(slower=0.05)]
     assert only_row(same).answer == "slower"
+
+
+@pytest.mark.parametrize(("unit", "flags"), [("ms", ("constant",)), ("tokens/s", ("constant",)), ("bytes", ())])
+def test_a_time_that_never_differs_is_told_to_be_a_constant(unit: str, flags: tuple[str, ...]) -> None:
+    def printed(figure: Figure) -> Figure:
+        return Figure(figure.identity, unit, "lower", (2.0,))
+
+    trials = quiet()
+    for side in SIDES:
+        trials = changed(trials, side, printed)
+    assert (only_row(trials).answer, only_row(trials).flags) == ("same", flags)
+    assert only_row(quiet()).flags == ()
 
 
 @pytest.mark.parametrize("flag", ["throttled", "shared_gpu", "impossible"])

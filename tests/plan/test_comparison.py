@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,8 +76,9 @@ def test_what_is_needed_and_built_goes_ahead_and_where_that_tests_nothing_all_te
 def test_files_that_measure_are_those_named_or_the_harness(runbook: Runbook) -> None:
     files = frozenset({"bench/a.py", "bench/b.py", "tool/bench.py", "tool/bench_x.py", "tool/core.py", "data/x"})
     tree = Tree("c" * 40, b"", "7" * 40, [], False, files)
-    assert harness(runbook, ["bench"], tree) == {"bench/a.py"}
-    assert harness(runbook, ["own"], tree) == {"tool/bench.py", "tool/bench_x.py", "data/x"}
+    own = {"tool/bench.py", "tool/bench_x.py", "data/x"}
+    assert harness(runbook, ["bench", "own"], tree) == {"bench": {"bench/a.py"}, "own": own}
+    assert harness(runbook, ["own"], replace(tree, files=frozenset())) == {"own": set()}
 
 
 def test_both_are_built_and_tested_before_anything_is_timed(runbook: Runbook) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.figures import Figure, Identity
-from orchestrator.figures.comparison import SIDES, Comparison, Side, Trial, compare
+from orchestrator.figures.comparison import Comparison, Trial, compare
 from orchestrator.git.repository import Repository
+from orchestrator.plan.blocks import trials
 from orchestrator.report.bisection import Answer, Probe
 from orchestrator.tasks.bisect import Search, _BySpeed, commits_between
 from tests.support.project import Project
@@ -43,18 +45,14 @@ def test_what_cannot_be_told_is_passed_over(first_bad: int) -> None:
     assert left == [13, 14, 15], "who cannot be told from the first bad one is named with it"
 
 
-def trials(rng: random.Random, slower: dict[str, float], noise: float = 0.002) -> list[Trial]:
-    found = []
-    for block in range(20):
-        order: list[Side] = rng.sample(SIDES, 3)
-        for side in order:
-            figures = {}
-            for row, part in slower.items():
-                name = Identity("bench", "a.csv", (("case", row),), "ms")
-                factor = 1 + part if side == "b" else 1
-                figures[name] = Figure(name, "ms", "lower", (factor * rng.gauss(1, noise),))
-            found.append(Trial(block, side, figures))
-    return found
+def session(rng: random.Random, slower: dict[str, float], noise: float = 0.002) -> Iterator[Trial]:
+    for trial, _ in trials(["bench"], 20, rng):
+        figures = {}
+        for row, part in slower.items():
+            name = Identity("bench", "a.csv", (("case", row),), "ms")
+            factor = 1 + part if trial["side"] == "b" else 1
+            figures[name] = Figure(name, "ms", "lower", (factor * rng.gauss(1, noise),))
+        yield Trial(trial["block"], trial["side"], figures)
 
 
 def judged(*comparisons: Comparison) -> list[str]:
@@ -64,13 +62,13 @@ def judged(*comparisons: Comparison) -> list[str]:
 
 def test_rows_that_the_bad_end_has_slower_tell_the_others() -> None:
     rng = random.Random(20)
-    ends = compare(trials(rng, {"x": 0.08, "y": 0.0}), 0.025)
-    fine = compare(trials(rng, {"x": 0.0, "y": 0.3}), 0.025)
-    slow = compare(trials(rng, {"x": 0.08, "y": 0.0}), 0.025)
-    noisy = compare(trials(rng, {"x": 0.03, "y": 0.0}, noise=0.2), 0.025)
+    ends = compare(session(rng, {"x": 0.08, "y": 0.0}), 0.025)
+    fine = compare(session(rng, {"x": 0.0, "y": 0.3}), 0.025)
+    slow = compare(session(rng, {"x": 0.08, "y": 0.0}), 0.025)
+    noisy = compare(session(rng, {"x": 0.03, "y": 0.0}, noise=0.2), 0.025)
     assert judged(ends, fine, slow, noisy) == ["bad", "good", "bad", "cannot tell"]
     assert judged(fine) == ["bad"], "whichever row it is"
-    assert judged(compare(trials(rng, {"x": 0.04}), 0.025)) == ["good"], "not so much slower"
+    assert judged(compare(session(rng, {"x": 0.04}), 0.025)) == ["good"], "not so much slower"
 
 
 def test_good_has_to_be_before_bad(project: Project) -> None:

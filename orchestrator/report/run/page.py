@@ -64,7 +64,7 @@ def _figures(
         yield pages.rows(compared)
         return
     yield artifacts.tables(result, directory)
-    yield measured.figures(result, figures.of_run(directory, plan, {s.name: s.status for s in result.stages}))
+    yield measured.figures(result, figures.of_run(directory, plan, result.statuses))
 
 
 def _lead(result: Result, compared: comparison.Document | None) -> Iterator[Block | None]:
