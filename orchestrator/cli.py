@@ -484,10 +484,11 @@ def report(o: options.Report) -> int:
     found = find_run(o.kept_in, o.repo, o.run)
     hidden = hosts.known_to(found.path, o.pods.pods.values()) if o.redact_hosts else hosts.Hosts(active=False)
     result = hidden.result(found.rejudge())
-    if form == "text" and not o.output:
-        return _show(result, False)
     told = report_task.Told(result, found.plan(), found.path, hidden, o.output)
-    _write(report_task.written(told, form), o.output)
+    if form == "text" and not o.output:
+        report_task.show(told, _stdout())
+    else:
+        _write(report_task.written(told, form), o.output)
     return result.exit_code
 
 

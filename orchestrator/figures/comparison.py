@@ -191,7 +191,7 @@ class _Seen:
         """Those of the runs, and `constant`."""
         said = dict.fromkeys(flag for found in self._found.values() for figure in found for flag in figure.flags)
         runs = [medians for medians in self._medians.values() if len(medians) > 1]
-        is_constant = _TIMES.search(self._figure.unit) and runs and all(len(set(medians)) == 1 for medians in runs)
+        is_constant = _TIMES.search(self._figure.unit) and any(len(set(medians)) == 1 for medians in runs)
         return (*said, *(("constant",) if is_constant else ()))
 
     def _is_bimodal(self, side: Side) -> bool:

@@ -50,7 +50,7 @@ class ToldRow(TypedDict):
 class Document(TypedDict):
     """comparison.json. `harness` is the commit whose bench files measured both; None: each its own. `false_alarms` of
     the `judged` rows were called different when A was compared with itself. `not_timed` says what did not pass, so that
-    nothing, or a bench of one side, was timed; `disturbed` which benches did not pass in some of their runs."""
+    nothing, or a bench of one side, was timed; `warnings` what else is to be known of the rows."""
 
     kind: Literal["comparison"]
     a: str
@@ -64,7 +64,7 @@ class Document(TypedDict):
     false_alarms: int
     judged: int
     not_timed: list[str]
-    disturbed: list[str]
+    warnings: list[str]
     rows: list[ToldRow]
 
 
@@ -86,9 +86,14 @@ def document(found: Comparison, plan: Plan, result: Result) -> Document:
         false_alarms=found.false_alarms,
         judged=found.judged,
         not_timed=[_short(one, stages) for one in short if one.is_whole],
-        disturbed=[_short(one, stages) for one in short if not one.is_whole],
+        warnings=[*(_short(one, stages) for one in short if not one.is_whole), *_untested(plan)],
         rows=[_told(row) for row in found.rows],
     )
+
+
+def _untested(plan: Plan) -> list[str]:
+    is_tested = any(stage["pytest"] for stage in plan["stages"] if "trial" not in stage)
+    return [] if is_tested else ["no tests went ahead: that both commits compute the same is not known"]
 
 
 def _short(one: Shortfall, stages: Mapping[str, StageResult]) -> str:
@@ -121,7 +126,7 @@ def page(found: Document) -> RenderableType:
         for row in found["rows"]:
             table.add_row(*_cells(row))
         parts.append(table)
-    parts += [escape(plain(line, 1000)) for line in (*found["disturbed"], summary(found), found["path"])]
+    parts += [escape(plain(line, 1000)) for line in (*found["warnings"], summary(found), found["path"])]
     return Group(*parts)
 
 

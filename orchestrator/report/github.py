@@ -43,11 +43,12 @@ def comment(document: Document, mark: str) -> str:
     return _MENTION.sub("@<!-- -->", "\n\n".join(filter(None, parts)))[:LIMIT] + "\n"
 
 
-def annotations(result: Result) -> str:
-    """Commands to GitHub's runner: the verdict, and each failure at its place in the code."""
+def annotations(result: Result, headline: str) -> str:
+    """Commands to GitHub's runner: the headline, in the verdict's colour, and each failure at its place in the code."""
     found = [("error" if _is_error(stage) else "warning", line) for stage in _not_passed(result) for line in _at(stage)]
-    verdict = "notice" if result.verdict == "passed" else "error"
-    lines = [_command(verdict, result.error or result.summary, title=f"nsa-pod: {result.verdict}")]
+    is_fine = result.verdict == "passed" or (result.verdict is None and not found and not result.error)
+    verdict = "notice" if is_fine else "error"
+    lines = [_command(verdict, headline, title=f"nsa-pod: {result.verdict}" if result.verdict else "nsa-pod")]
     for level in ("error", "warning"):
         of_level = [line for of, line in found if of == level]
         lines += [f"::{level} {line}" for line in of_level[: _ANNOTATIONS - (level == verdict)]]

@@ -24,7 +24,8 @@ _OUTCOMES = {
 def render(result: Result, plan: Plan, directory: Path) -> str:
     """Of the run in `directory`. Nothing in it is green that the verdict does not call passed."""
     root = ET.Element("testsuites", name=plain(f"{result.runbook.get('name')} on pod {result.pod}"))
-    _verdict(ET.SubElement(root, "testsuite", name="verdict"), result)
+    if result.verdict or result.error:
+        _verdict(ET.SubElement(root, "testsuite", name="verdict"), result)
     records = stage_record.by_stage(read_events(directory))
     stages = {stage["name"]: stage for stage in plan["stages"]}
     for stage in result.stages:

@@ -39,7 +39,7 @@ def of_comparison(found: comparison.Document) -> Document:
     lead: list[Block | None] = [
         Paragraph(Strong(comparison.summary(found))),
         called(found),
-        bullets(found["disturbed"]),
+        bullets(found["warnings"]),
     ]
     facts = Facts((
         ("A", Code(found["a"])),

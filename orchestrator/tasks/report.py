@@ -6,11 +6,12 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.report import github, html, junit, markdown, screen
+from orchestrator.report import comparison, github, html, junit, markdown, pages, screen
 from orchestrator.report.document import Document, with_text
 from orchestrator.report.hosts import Hosts
 from orchestrator.report.run import document
@@ -30,8 +31,24 @@ class Told:
     hidden: Hosts
     output: Path | None = None
 
+    @cached_property
+    def comparison(self) -> comparison.Document | None:
+        """What it says of two commits, if it compared them."""
+        if "comparison" not in self.plan:
+            return None
+        found: comparison.Document = self.hidden.clean(pages.of_run(self.result, self.plan, self.directory))
+        return found
+
     def document(self) -> Document:
         return with_text(document(self.result, self.plan, self.directory), self.hidden.text)
+
+
+def show(told: Told, console: Console) -> None:
+    """On a terminal: the stages, or of a comparison its rows."""
+    if told.comparison:
+        console.print(comparison.page(told.comparison))
+    else:
+        screen.show(told.result, console)
 
 
 def written(told: Told, form: str) -> str:
@@ -47,12 +64,18 @@ def page(told: Told) -> str:
 
 def _text(told: Told) -> str:
     out = io.StringIO()
-    screen.show(told.result, Console(file=out, width=_WIDTH, highlight=False))
+    show(told, Console(file=out, width=_WIDTH, highlight=False))
     return out.getvalue()
 
 
+def _annotations(told: Told) -> str:
+    said = comparison.summary(told.comparison) if told.comparison else told.result.summary
+    return github.annotations(told.result, told.result.error or said)
+
+
 def _comment(told: Told) -> str:
-    mark = github.marker("report", str(told.result.runbook.get("name")), "on", told.result.pod)
+    kind = "comparison" if told.comparison else "report"
+    mark = github.marker(kind, str(told.result.runbook.get("name")), "on", told.result.pod)
     return github.comment(told.document(), mark)
 
 
@@ -62,7 +85,7 @@ _FORMS: Mapping[str, Callable[[Told], str]] = {
     "markdown": lambda told: markdown.render(told.document()),
     "html": page,
     "github": _comment,
-    "annotations": lambda told: github.annotations(told.result),
+    "annotations": _annotations,
     "junit": lambda told: told.hidden.text(junit.render(told.result, told.plan, told.directory)),
 }
 FORMS = tuple(_FORMS)

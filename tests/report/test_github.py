@@ -25,7 +25,7 @@ def stage(name: str, status: str, **over: Any) -> StageResult:
     return StageResult.model_validate({**facts, **over})
 
 
-def result(*stages: StageResult, verdict: str = "failed", **over: Any) -> Result:
+def result(*stages: StageResult, verdict: str | None = "failed", **over: Any) -> Result:
     facts = {
         "verdict": verdict, "summary": f"{verdict} on CPU", "state": "ended", "commit": "c", "tree": "t",
         "dirty": False, "pod": "p", "run_id": "r", "path": "runs/r", "runbook": {"name": "r"}, "left_out": [],
@@ -78,10 +78,14 @@ def test_a_comment_calls_nobody_and_links_to_nothing_that_is_not_there() -> None
 # --- annotations ---
 
 
+def annotations(of: Result) -> str:
+    return github.annotations(of, of.error or of.summary)
+
+
 def test_a_failure_stands_at_its_place_in_the_code() -> None:
     failure = {"id": "t.py::test_a", "error": ["assert 6 == 4"], "place": "t.py:6", "line": "", "outcome": "failed"}
     tests = stage("tests", "failed", failures=[{**failure, "called_from": None}])
-    told = github.annotations(result(tests, stage("b", "blocked"), stage("o", "failed", required=False)))
+    told = annotations(result(tests, stage("b", "blocked"), stage("o", "failed", required=False)))
     assert told.splitlines() == [
         "::error title=nsa-pod%3A failed::failed on CPU",
         "::error file=t.py,line=6,title=tests failed::t.py::test_a; assert 6 == 4",
@@ -91,21 +95,26 @@ def test_a_failure_stands_at_its_place_in_the_code() -> None:
 
 
 def test_a_green_run_has_a_notice() -> None:
-    told = github.annotations(result(stage("a", "passed"), verdict="passed"))
+    told = annotations(result(stage("a", "passed"), verdict="passed"))
     assert told == "::notice title=nsa-pod%3A passed::passed on CPU\n"
+
+
+def test_what_has_no_verdict_is_no_error_unless_something_failed() -> None:
+    assert annotations(result(stage("a", "passed"), verdict=None)) == "::notice title=nsa-pod::None on CPU\n"
+    assert annotations(result(stage("a", "failed"), verdict=None)).startswith("::error title=nsa-pod::")
 
 
 def test_no_text_of_a_stage_is_a_command_to_the_runner() -> None:
     evil = "x\n::add-mask::a\r\n%0A::error::b,title=c"
     failure = {"id": evil, "error": [evil], "place": f"{evil}:6", "line": "", "outcome": "failed", "called_from": None}
-    told = github.annotations(result(stage(evil, "failed", reason=evil, failures=[failure]), error=evil))
+    told = annotations(result(stage(evil, "failed", reason=evil, failures=[failure]), error=evil))
     assert len(told.splitlines()) == 2 and all(line.startswith("::error ") for line in told.splitlines())
     properties = told.splitlines()[1].split("::", 2)[1]
     assert properties.count(",") == 2 and "%0A" not in properties.replace("%250A", "")
 
 
 def test_no_more_are_given_than_github_shows() -> None:
-    told = github.annotations(result(*(stage(f"s{n}", "failed") for n in range(40))))
+    told = annotations(result(*(stage(f"s{n}", "failed") for n in range(40))))
     assert told.count("::error ") == 10
 
 

@@ -25,7 +25,7 @@ def row(s: int, ratio: float, answer: str, why: str = "") -> comparison.ToldRow:
 def compared(*rows: comparison.ToldRow, **over: Any) -> comparison.Document:
     found: comparison.Document = {
         "kind": "comparison", "a": A, "b": B, "harness": A, "pod": "pi", "run_id": "r", "path": "runs/r",
-        "threshold": 0.01, "blocks": 10, "false_alarms": 0, "judged": len(rows), "not_timed": [], "disturbed": [],
+        "threshold": 0.01, "blocks": 10, "false_alarms": 0, "judged": len(rows), "not_timed": [], "warnings": [],
         "rows": list(rows),
     }  # fmt: skip
     return {**found, **over}  # type: ignore[typeddict-item]
@@ -65,9 +65,9 @@ def test_a_comparison_that_timed_nothing_says_why() -> None:
 
 
 def test_runs_of_a_bench_that_did_not_pass_are_told_beside_what_was_measured() -> None:
-    disturbed = "bench of b is failed in 3 of 10 runs: why"
-    page = read(html.render(pages.of_comparison(compared(row(1, 1.0, "same"), disturbed=[disturbed]))))
-    assert disturbed in page.all("header")[0].text and "1 same" in page.all("header")[0].text
+    told = "bench of b is failed in 3 of 10 runs: why"
+    page = read(html.render(pages.of_comparison(compared(row(1, 1.0, "same"), warnings=[told]))))
+    assert told in page.all("header")[0].text and "1 same" in page.all("header")[0].text
 
 
 def test_two_kept_runs_are_called_nothing() -> None:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import InputError
+from orchestrator.report.hosts import Hosts
+from orchestrator.store.run_directory import RunDirectory
 from orchestrator.tasks.compare import Limit, limit_of, part_of
+from orchestrator.tasks.report import Told, written
 from tests.support.project import Outcome, Project
 
 RUNBOOK = """
@@ -80,7 +83,12 @@ def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Pr
     (listed,) = json.loads(commits.run("runs", "--json").stdout)
     assert listed["runbook"] == f"compare: {names['fast'][:7]} with {names['slow'][:7]}" and listed["verdict"] is None
     told = "bench: built=4 ms: slower, +5 %"
-    comment = commits.run("report", done.json["run_id"], "--format", "github").stdout
+    kept = RunDirectory(run, done.json["path"])
+    forms = Told(kept.rejudge(), kept.plan(), run, Hosts(active=False))
+    comment, junit, notes, text = (written(forms, form) for form in ("github", "junit", "annotations", "text"))
+    assert comment.startswith("<!-- nsa-pod comparison r on local -->\n") and "<error" not in junit
+    assert notes.startswith("::notice title=nsa-pod::") and "1 slower; 0 of 1 row" in notes
+    assert "1 slower; 0 of 1 row" in text
     assert told in (commits.root / "page.html").read_text() and told in comment
     assert f"{3 * row['runs']} runs of benches passed." in comment and "| **slower** |" in comment
 
