@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orchestrator.figures.model import Context, Figures, Identity
+from orchestrator.figures.model import Figures, Identity
 from orchestrator.figures.trend import Step, steps
 from orchestrator.verdict.artifacts.reading import Better
 
@@ -17,7 +17,6 @@ _NOT_MEASURED = {"throttled", "shared_gpu", "impossible"}
 # What is recommended is of the newest runs, and of no row that was measured less often than this.
 _MOST_RUNS = 5
 _FEWEST = 3
-_PACKAGES = ("torch", "triton", "flash-attn")
 
 
 class Value(NamedTuple):
@@ -121,14 +120,15 @@ def measured(found: Figures, moment: float) -> Measured:
         if found.passed(figure) and not _NOT_MEASURED.intersection(figure.flags)
     )
     return Measured(
-        context.run_id, context.commit, moment, context.pod, context.device, context.runbook, _where(context), values
+        context.run_id,
+        context.commit,
+        moment,
+        context.pod,
+        context.device,
+        context.runbook,
+        {**context.versions, "pod": context.pod},
+        values,
     )
-
-
-def _where(context: Context) -> dict[str, str]:
-    told = {"driver": context.driver, "Python": context.python, "CUDA runtime": context.torch_cuda, "pod": context.pod}
-    packages = {name: context.packages.get(name) for name in _PACKAGES}
-    return {name: text for name, text in {**told, **packages}.items() if text}
 
 
 def to_json(run: Measured) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from orchestrator.verdict.artifacts.reading import Better
 from orchestrator.verdict.status import Status
 
+_PACKAGES = ("torch", "triton", "flash-attn")
 Row = tuple[tuple[str, str], ...]
 """The key columns of a row with their values."""
 
@@ -87,6 +88,12 @@ class Context:
     packages: Mapping[str, str]
     clocks: Mapping[str, Clocks] = field(default_factory=dict)
     statuses: Mapping[str, Status] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What else may move a figure, as far as it is known."""
+        told = {"driver": self.driver, "Python": self.python, "CUDA runtime": self.torch_cuda}
+        return {name: text for name, text in {**told, **{n: self.packages.get(n) for n in _PACKAGES}}.items() if text}
 
     @property
     def device(self) -> str:

@@ -6,6 +6,7 @@ import posixpath
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def of_run(directory: Path, plan: Plan, statuses: Mapping[str, Status]) -> Figur
     told = {stage["name"]: _clocks(directory, stage["name"]) for stage in plan["stages"]}
     clocks = {name: of_stage for name, of_stage in told.items() if of_stage}
     found = [figure for stage in plan["stages"] for figure in _of_stage(directory, plan, stage, clocks)]
-    return Figures(_context(plan, clocks, statuses), found)
+    return Figures(replace(context_of(plan), clocks=clocks, statuses=statuses), found)
 
 
 def _of_stage(directory: Path, plan: Plan, stage: Stage, clocks: Mapping[str, Clocks]) -> Iterator[Figure]:
@@ -81,7 +82,8 @@ def _clocks(directory: Path, stage: str) -> Clocks | None:
     return Clocks(statistics.median(clocks), min(clocks), max(clocks), throttled, capped)
 
 
-def _context(plan: Plan, clocks: Mapping[str, Clocks], statuses: Mapping[str, Status]) -> Context:
+def context_of(plan: Plan) -> Context:
+    """Where the run of `plan` measures, as far as its plan tells."""
     environment, facts = plan["environment"], plan["facts"]
     gpus: list[dict[str, Any]] = list(facts.get("gpus") or ())
     layer = environment.get("layer")
@@ -101,6 +103,4 @@ def _context(plan: Plan, clocks: Mapping[str, Clocks], statuses: Mapping[str, St
         python=environment.get("python_version"),
         torch_cuda=environment.get("torch_cuda"),
         packages={**environment.get("packages", {}), **(layer["packages"] if layer else {})},
-        clocks=clocks,
-        statuses=statuses,
     )

@@ -12,6 +12,7 @@ from rich.table import Table
 from orchestrator.figures import Comparison
 from orchestrator.figures.comparison import Answer, Interval, Row, percent
 from orchestrator.figures.kept import Kept
+from orchestrator.figures.run import context_of
 from orchestrator.figures.trials import Shortfall, shortfalls
 from orchestrator.results import Result, StageResult
 from orchestrator.shared.plan import Plan
@@ -57,6 +58,8 @@ class Document(TypedDict):
     b: str
     harness: str | None
     pod: str
+    device: str
+    versions: dict[str, str]
     run_id: str
     path: str
     threshold: float
@@ -70,7 +73,7 @@ class Document(TypedDict):
 
 def document(found: Comparison, plan: Plan, result: Result) -> Document:
     """Of the run of `plan`."""
-    asked = plan["comparison"]
+    asked, context = plan["comparison"], context_of(plan)
     short = shortfalls(plan, result.statuses)
     stages = {stage.name: stage for stage in result.stages}
     return Document(
@@ -79,6 +82,8 @@ def document(found: Comparison, plan: Plan, result: Result) -> Document:
         b=asked["b"],
         harness=asked["harness"],
         pod=plan["pod"],
+        device=context.device,
+        versions=context.versions,
         run_id=plan["run_id"],
         path=result.path,
         threshold=found.threshold,
@@ -117,7 +122,8 @@ def summary(found: Document) -> str:
 def page(found: Document) -> RenderableType:
     """A table of the rows, and the summary."""
     harness = f"bench files of {found['harness'][:7]}" if found["harness"] else "each with its own bench files"
-    head = f"A {found['a'][:7]}, B {found['b'][:7]}, pod {found['pod']}, {count(found['blocks'], 'block')}, {harness}"
+    where = f"pod {found['pod']} ({plain(found['device'], 80)})"
+    head = f"A {found['a'][:7]}, B {found['b'][:7]}, {where}, {count(found['blocks'], 'block')}, {harness}"
     parts: list[RenderableType] = [escape(head)]
     if found["rows"]:
         table = Table(box=None, pad_edge=False)

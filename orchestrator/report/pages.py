@@ -46,7 +46,8 @@ def of_comparison(found: comparison.Document) -> Document:
         ("B", Code(found["b"])),
         ("Bench files", Code(found["harness"]) if found["harness"] else "each commit's own"),
         ("Blocks", str(found["blocks"])),
-        ("Threshold", f"{found['threshold']:.1%}"),
+        ("Threshold", f"{found['threshold'] * 100:.3g} %"),
+        ("Machine", ", ".join([found["device"], *map(" ".join, found["versions"].items())])),
         ("Run", (Code(found["run_id"]), f", {found['path']}")),
     ))  # fmt: skip
     return Document(title, None, _there(lead), _there([rows(found), section("How it was measured", facts)]))

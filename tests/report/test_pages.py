@@ -24,7 +24,8 @@ def row(s: int, ratio: float, answer: str, why: str = "") -> comparison.ToldRow:
 
 def compared(*rows: comparison.ToldRow, **over: Any) -> comparison.Document:
     found: comparison.Document = {
-        "kind": "comparison", "a": A, "b": B, "harness": A, "pod": "pi", "run_id": "r", "path": "runs/r",
+        "kind": "comparison", "a": A, "b": B, "harness": A, "pod": "pi", "device": "RTX 4090",
+        "versions": {"driver": "550.1", "torch": "2.8.0"}, "run_id": "r", "path": "runs/r",
         "threshold": 0.01, "blocks": 10, "false_alarms": 0, "judged": len(rows), "not_timed": [], "warnings": [],
         "rows": list(rows),
     }  # fmt: skip
@@ -44,6 +45,8 @@ def test_a_comparison_shows_what_differs_first_and_every_row_in_a_picture() -> N
     assert (
         comparison.summary(found) in header.text and "0 of 4 rows called when A was compared with itself" in header.text
     )
+    facts = dict(zip([e.text for e in page.all("dt")], [e.text for e in page.all("dd")], strict=True))
+    assert (facts["Machine"], facts["Threshold"]) == ("RTX 4090, driver 550.1, torch 2.8.0", "1 %")
     (figure,) = page.all("figure")
     assert "interval of 95 %" in figure.text and len(figure.all("circle")) == 8
     assert not [p for g in series(figure) for p in g.all("path")], "rows are not joined by a line"
