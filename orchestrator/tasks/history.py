@@ -32,9 +32,9 @@ from orchestrator.figures.history import (
 )
 from orchestrator.figures.model import Identity
 from orchestrator.files import write_atomically
-from orchestrator.plan.plan import launched_at
 from orchestrator.shared.files import read_json
 from orchestrator.shared.plan import Plan, is_command
+from orchestrator.shared.run_ids import launched_at
 from orchestrator.store.run_directory import RunDirectory, kept
 from orchestrator.text import count, plain
 from orchestrator.verdict.status import Status, known

@@ -25,12 +25,13 @@ from orchestrator.shared.files import folders_of
 from orchestrator.shared.plan import Plan
 from orchestrator.store.run_directory import DERIVED, RunDirectory, ignore_results, locate
 from orchestrator.text import count, plain, size
+from orchestrator.told import values
 
 SUFFIX = ".nsa-pod.zip"
 _MANIFEST, _PLAN = "manifest.json", "plan.json"
 # Of a run's directory, beside what lies under stages/ and artifacts/.
 _HEADS = (_PLAN, "journal.jsonl", "environment.json")
-_MOST_OF_HEAD = 64 << 20
+_MOST_OF_HEAD, _MOST_VALUES = 64 << 20, 1_000_000
 _QUOTA = Quota()
 # Logs are packed to a hundredth and less, by the best to a thousandth: it is what is left that must not be a surprise.
 _RATIO, _ALWAYS = 100, 1 << 30
@@ -182,6 +183,8 @@ class _Packed:
                 raise self._wrong(f"{plain(path)!r} in its manifest: {e}") from e
 
     def _manifest(self) -> Mapping[str, Any]:
+        if values(self._manifest_text) > _MOST_VALUES:
+            raise self._wrong("its manifest holds more than a run can have")
         with suppress(ValueError, RecursionError):
             found = json.loads(self._manifest_text)
             if isinstance(found, dict) and isinstance(found.get("files"), list):

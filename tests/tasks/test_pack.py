@@ -110,6 +110,7 @@ def listed(path: str, content: bytes = b"x") -> Callable[[Entries], None]:
         (drop("stages/prefill/stdout"), "'stages/prefill/stdout' is in its manifest alone"),
         (drop("manifest.json"), "it has no manifest"),
         (swap("manifest.json", b"[" * 100_000), "its manifest is damaged"),
+        (swap("manifest.json", b"[" + b"[]," * 600_000 + b"0]"), "more than a run can have"),
         (lambda e: with_manifest(e, lambda m: m.update(run_id="another")), "another run than its plan"),
         (drop("plan.json"), "in its manifest alone"),
         (listed("../../outside.txt"), "outside the run's directory"),

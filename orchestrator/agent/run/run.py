@@ -216,9 +216,7 @@ def _ground(run: _Run, journal: Journal, manifest: tree.Manifest, python: interp
     return Ground(run.plan, run.places, python, manifest, fingerprint, run.secrets)
 
 
-def _run_and_record(
-    run: _Run, journal: Journal, prepare: Callable[[], _Ready], found: leftovers.Leftovers
-) -> None:
+def _run_and_record(run: _Run, journal: Journal, prepare: Callable[[], _Ready], found: leftovers.Leftovers) -> None:
     """Run with every ending written down: completed, cancelled, at its limit, or the agent's own error.
 
     After an error a stage may still be running: then the reaper is left to its work, as after the agent's death.
