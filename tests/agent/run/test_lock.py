@@ -188,7 +188,7 @@ def test_a_stranger_with_the_lock_blocks_nobody(pod: Pod) -> None:
         assert pod.ask("holder", str(pod.workdir)) == {"holder": None}
         run = pod.launch({}, [said("says", ["true"])])
         run.wait()
-        assert (pod.workdir / "lock").read_text() == ""
+        wait_for(lambda: (pod.workdir / "lock").read_text() == "", "the end of the hold")
     finally:
         stranger.kill()
         stranger.wait()
