@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.report.hosts import Hosts
 from orchestrator.store.run_directory import RunDirectory
-from orchestrator.tasks.compare import Limit, limit_of, part_of
+from orchestrator.tasks.compare import Limit, What, find, limit_of, part_of
 from orchestrator.tasks.report import Told, written
+from orchestrator.tasks.request import Asked
 from tests.support.project import Outcome, Project
 
 RUNBOOK = """
@@ -91,6 +93,20 @@ def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Pr
     assert "1 slower; 0 of 1 row" in text
     assert told in (commits.root / "page.html").read_text() and told in comment
     assert f"{3 * row['runs']} runs of benches passed." in comment and "| **slower** |" in comment
+
+
+def test_a_bench_of_which_no_file_is_known_is_refused_unless_each_has_its_own(commits: Project) -> None:
+    file = commits.root / "m.yaml"
+    asked = Asked(lambda: Pod(name="local", transport="local"), commits.root, "fast", str(file))
+    runbook = RUNBOOK.replace("[python, bench.py]", "[python, -m, bench]")
+    file.write_text(runbook)
+    with pytest.raises(InputError, match=r"names no file of .* that measures both sides alike: say which ones in its"):
+        find(What(asked, "slow", ["bench"]))
+    assert find(What(asked, "slow", ["bench"], harness="own")).told["harness"] is None
+    file.write_text(runbook.replace("    needs: [tests]", "    harness: [bench.py]"))
+    pair = find(What(asked, "slow", ["bench"]))
+    bench, code = (pair.b.contents.files[name].blob for name in ("bench.py", "code_of.py"))
+    assert bench == pair.a.contents.files["bench.py"].blob and code != pair.a.contents.files["code_of.py"].blob
 
 
 @pytest.mark.slow
