@@ -44,7 +44,7 @@ def _means(
         i_s = tl.program_id(0) // H * BM + i
         m_i = i_s < S
         i_first = tl.load(p_qlo + i_s, mask=m_i, other=L - 1) - (L - 1)
-        p_span = p_x + i_b * s_xb + i_first.to(tl.int64) * s_xt + i_h * s_xh
+        p_span = p_x + i_b * s_xb + i_first.to(tl.int64) * s_xt + i_h.to(tl.int64) * s_xh
         p_mean = p_out + ((i_b * S + i_s) * H + i_h) * D
         _mean_tile(p_span, p_mean, m_i, s_xt, L, LB, 0, D0, D)
         if D1 > 0:

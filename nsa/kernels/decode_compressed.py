@@ -101,8 +101,8 @@ def compressed_part(
     if APPEND:
         WK: tl.constexpr = DK0 if DK1 == 0 else 2 * DK0  # the power of two that holds a key
         WV: tl.constexpr = DV0 if DV1 == 0 else 2 * DV0
-        o_nk = i_b.to(tl.int64) * s_kb + i_h * s_kh
-        o_nv = i_b.to(tl.int64) * s_vb + i_h * s_vh
+        o_nk = i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh
+        o_nv = i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
         b_nkc, b_nks, b_nkw = _load_new(p_nkc, p_nks, p_nkw, o_nk, i_s == S - 1, WK, DK)
         b_nvc, b_nvs, b_nvw = _load_new(p_nvc, p_nvs, p_nvw, o_nv, i_s == S - 1, WV, DV)
     i_t, m_new = arrival(p_length, p_count, p_table, i_b, LIMIT, s_table, PAGE, APPEND, COUNTED)

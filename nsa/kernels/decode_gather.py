@@ -73,7 +73,7 @@ def _finish(
     o_row = (i_bh * N + o_s).to(tl.int64)[None, :] * GP + o_g[:, None]
     b_m = tl.load(p_m + o_row, mask=m_s[None, :], other=LOW)
     b_l = tl.load(p_l + o_row, mask=m_s[None, :], other=0.0)
-    o_gate = i_b.to(tl.int64) * s_gb + (i_h * G + o_g) * s_gh
+    o_gate = i_b.to(tl.int64) * s_gb + (i_h * G + o_g).to(tl.int64) * s_gh
     b_gate = tl.load(p_gates + o_gate, mask=m_g, other=0.0).to(tl.float32)
     b_gate_sel = tl.load(p_gates + o_gate + s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_gate_win = tl.load(p_gates + o_gate + 2 * s_gx, mask=m_g, other=0.0).to(tl.float32)

@@ -72,8 +72,8 @@ def _backward_qkv(
     b_qlo = tl.load(p_qlo + o_s, mask=m_s, other=T)
     b_qhi = tl.minimum(tl.load(p_qhi + o_s, mask=m_s, other=0), i_end)
     o_at = o_s.to(tl.int64)
-    b_k0, b_k1 = load_pair(p_k + i_b * s_kb + i_h * s_kh, o_at * s_ks, m_s, DK, DK0, DK1, True)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_v + i_b * s_vb + i_h * s_vh, o_at * s_vs, m_s, DV, DV0, DV1, True)  # [BN, DV]
+    b_k0, b_k1 = load_pair(p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh, o_at * s_ks, m_s, DK, DK0, DK1, True)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_b * s_vb + i_h.to(tl.int64) * s_vh, o_at * s_vs, m_s, DV, DV0, DV1, True)  # [BN, DV]
     b_dk0 = tl.zeros([BN, DK0], tl.float32)
     b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
     b_dv0 = tl.zeros([BN, DV0], tl.float32)
@@ -85,7 +85,7 @@ def _backward_qkv(
         m_row = (o_t < T) & (o_g < G)
         o_head = o_t.to(tl.int64) * (H * G) + i_h * G + o_g + i_b * T * (H * G)
         b_q0, b_q1 = load_pair(
-            p_q + i_b * s_qb, o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh, m_row, DK, DK0, DK1, True
+            p_q + i_b * s_qb, o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh, m_row, DK, DK0, DK1, True
         )
         b_do0, b_do1 = load_pair(p_do, o_head * DV, m_row, DV, DV0, DV1, True)
         o_number = o_t.to(tl.int64) * GP + o_g

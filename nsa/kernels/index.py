@@ -191,7 +191,7 @@ def _union_kernel(
     tok, slot = e // SLOTS, e % SLOTS
     n = tile * TB + tok
     live = (tok < TB) & (n < N)
-    block = tl.load(indices + n.to(tl.int64) * i_t + h * i_h + slot, mask=live, other=-1)
+    block = tl.load(indices + n.to(tl.int64) * i_t + h.to(tl.int64) * i_h + slot, mask=live, other=-1)
     start = tl.where(block >= 0, tl.load(queries + N + n, mask=live, other=0) + block * L_SEL, M)
     if REST:
         limit = tl.load(queries + 2 * N + n, mask=live, other=FAR)
@@ -298,7 +298,7 @@ def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOT
     h = tl.program_id(1)
     n, slot = e // SLOTS, e % SLOTS
     live = n < N
-    block = tl.load(indices + n.to(tl.int64) * i_t + h * i_h + slot, mask=live, other=-1)
+    block = tl.load(indices + n.to(tl.int64) * i_t + h.to(tl.int64) * i_h + slot, mask=live, other=-1)
     start = tl.load(queries + N + n, mask=live, other=0) + block * L_SEL
     key = h * BINS + _bin(queries, n, start, N, L_SEL, live)
     tl.store(keys + (n.to(tl.int64) * HKV + h) * SLOTS + slot, tl.where(block >= 0, key, past), mask=live)

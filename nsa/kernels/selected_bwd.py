@@ -89,7 +89,7 @@ def dq_rows(
     m_row = (o_tok < TB) & (o_n < N) & (o_g < G)
     o_n = tl.minimum(o_n, N - 1).to(tl.int64)
     o_row = o_n * (H * G) + i_h * G + o_g
-    b_q0, b_q1 = load_pair(p_q, o_n * s_qt + (i_h * G + o_g) * s_qh, m_row, DK, DK0, DK1, True)  # [BM, DK]
+    b_q0, b_q1 = load_pair(p_q, o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh, m_row, DK, DK0, DK1, True)  # [BM, DK]
     b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
     b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
     b_limit = tl.load(p_queries + 2 * N + o_n)
@@ -98,7 +98,7 @@ def dq_rows(
         p_members += o_union.to(tl.int64) * U
         first = 0
     else:
-        p_blocks += i_tile.to(tl.int64) * s_it + i_h * s_ih
+        p_blocks += i_tile.to(tl.int64) * s_it + i_h.to(tl.int64) * s_ih
         first = tl.load(p_queries + N + i_tile)
     SUB: tl.constexpr = (LB + BN - 1) // BN
     b_dq0 = tl.zeros([BM, DK0], tl.float32)
@@ -206,8 +206,8 @@ def dkv_kernel(
     i_h = i_key // BINS % H
     p_list, n_pairs = run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS)
     o_key, o_at = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, i_sub, BN, LB)
-    b_k0, b_k1 = load_pair(p_k + i_h * s_kh, o_at * s_kt, o_at >= 0, DK, DK0, DK1, False)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_at * s_vt, o_at >= 0, DV, DV0, DV1, False)  # [BN, DV]
+    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_at * s_kt, o_at >= 0, DK, DK0, DK1, False)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_at * s_vt, o_at >= 0, DV, DV0, DV1, False)  # [BN, DV]
     b_dk0 = tl.zeros([BN, DK0], tl.float32)
     b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
     b_dv0 = tl.zeros([BN, DV0], tl.float32)
@@ -223,7 +223,7 @@ def dkv_kernel(
         m_row = (o_pos < n_pairs) & (o_g < G)
         o_head = i_h * G + tl.minimum(o_g, G - 1)
         o_row = o_n * (H * G) + o_head
-        b_q0, b_q1 = load_pair(p_q, o_n * s_qt + o_head * s_qh, m_row, DK, DK0, DK1, False)  # [BM, DK]
+        b_q0, b_q1 = load_pair(p_q, o_n * s_qt + o_head.to(tl.int64) * s_qh, m_row, DK, DK0, DK1, False)  # [BM, DK]
         b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, False)  # [BM, DV]
         b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
         b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]

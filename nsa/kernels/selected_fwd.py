@@ -43,7 +43,9 @@ def load_block(
     p_x, d_0, d_1, start, o_row, i_h, s_t, s_h, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, TMA: tl.constexpr
 ):
     """Rows of keys or values of one KV head [BN,D]: by the copy engine from `start` (0 past the end), or from o_row."""
-    return load_keys(p_x + i_h * s_h, d_0, d_1, o_row * s_t, o_row >= 0, start, i_h * D, D, D0, D1, False, TMA)
+    return load_keys(
+        p_x + i_h.to(tl.int64) * s_h, d_0, d_1, o_row * s_t, o_row >= 0, start, i_h * D, D, D0, D1, False, TMA
+    )
 
 
 @triton.jit
@@ -147,7 +149,7 @@ def attend_rows(
     o_n = i_tile * TB + o_tok
     m_row = (o_tok < TB) & (o_n < N) & (o_g < G)
     o_n = tl.minimum(o_n, N - 1).to(tl.int64)
-    o_q = o_n * s_qt + (i_h * G + o_g) * s_qh
+    o_q = o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
     b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
     b_limit = tl.load(p_queries + 2 * N + o_n)  # [BM]
     if TILE:
@@ -155,7 +157,7 @@ def attend_rows(
         p_members += o_union.to(tl.int64) * U
         first = 0
     else:
-        p_blocks += i_tile.to(tl.int64) * s_it + i_h * s_ih
+        p_blocks += i_tile.to(tl.int64) * s_it + i_h.to(tl.int64) * s_ih
         first = tl.load(p_queries + N + i_tile)
     few, n_first = 0, n_blocks
     if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
@@ -287,8 +289,8 @@ def gather_kernel(
     i_h = i_key // BINS % H
     p_list, n_pairs = run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS)
     o_key, o_row = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, 0, BN, LB)
-    b_k0, b_k1 = load_pair(p_k + i_h * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_v + i_h * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
+    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
     o_next = load_pairs(p_list, o_r // GP, n_pairs)  # [BM], read one step ahead of its use
@@ -297,7 +299,7 @@ def gather_kernel(
         o_pair = o_next
         o_next = load_pairs(p_list, o_at + TB, n_pairs)
         m_row = (o_at < n_pairs) & (o_g < G)
-        o_q = query_of(o_pair, H, SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)) * s_qh
+        o_q = query_of(o_pair, H, SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)).to(tl.int64) * s_qh
         b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, False)  # [BM, DK]
         b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
         if LB % BN != 0:

@@ -109,7 +109,7 @@ def _forward(
     o_t = i_first + tl.arange(0, BM) // GP
     m_row = (o_t < T) & (o_g < G)
     o_t = tl.minimum(o_t, T - 1)
-    o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
+    o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
     b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
     p_lo += i_b * s_span
     p_hi += i_b * s_span
@@ -118,8 +118,8 @@ def _forward(
     i_lo = tl.load(p_lo + i_first)
     i_hi = tl.load(p_hi + i_last)
     left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
-    p_kh = p_k + i_b * s_kb + i_h * s_kh
-    p_vh = p_v + i_b * s_vb + i_h * s_vh
+    p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
+    p_vh = p_v + i_b * s_vb + i_h.to(tl.int64) * s_vh
     i_row = i_b.to(tl.int32) * S
 
     b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, False)
@@ -205,7 +205,7 @@ def _backward_q(
     m_row = (o_t < T) & (o_g < G)
     o_t = tl.minimum(o_t, T - 1)
     o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
-    o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
+    o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
     b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
     b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
     b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
@@ -216,8 +216,8 @@ def _backward_q(
     i_lo = tl.load(p_lo + i_first)
     i_hi = tl.load(p_hi + i_last)
     left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
-    p_kh = p_k + i_b * s_kb + i_h * s_kh
-    p_vh = p_v + i_b * s_vb + i_h * s_vh
+    p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
+    p_vh = p_v + i_b * s_vb + i_h.to(tl.int64) * s_vh
     i_row = i_b.to(tl.int32) * S
 
     b_dq0 = tl.zeros([BM, DK0], tl.float32)
@@ -259,7 +259,7 @@ def _dkv_step(
     m_row = (o_t < i_end) & (o_g < G)
     ROWS_MASKED: tl.constexpr = MASKED or G != GP
     o_row = o_t.to(tl.int64) * (H * G) + o_g
-    o_q = o_t.to(tl.int64) * s_qt + o_g * s_qh
+    o_q = o_t.to(tl.int64) * s_qt + o_g.to(tl.int64) * s_qh
     i_row += i_t
     b_q0, b_q1 = load_queries(p_q, d_q0, d_q1, o_q, m_row, i_row, i_head, BM, DK, DK0, DK1, ROWS_MASKED, TMA)
     b_do0, b_do1 = load_queries(
@@ -303,8 +303,8 @@ def _backward_kv(
     i_part = tl.program_id(1)
     o_s = i_first + tl.arange(0, BN)  # [BN]
     m_s = o_s < S
-    p_kh = p_k + i_b * s_kb + i_h * s_kh
-    p_vh = p_v + i_b * s_vb + i_h * s_vh
+    p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
+    p_vh = p_v + i_b * s_vb + i_h.to(tl.int64) * s_vh
     b_k0, b_k1 = load_pair(p_kh, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, True)  # [BN, DK]
     b_v0, b_v1 = load_pair(p_vh, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, True)  # [BN, DV]
     i_end = tl.minimum((i_part + 1) * PART, T)
@@ -319,7 +319,7 @@ def _backward_kv(
     left, right, n = mask_free(i_lo, i_full, tl.minimum(tl.load(p_qhi + i_first), i_end), i_hi, TB)
     i_row = i_b * T * (H * G) + i_h * G
     i_token = i_b.to(tl.int32) * T
-    p_qh = p_q + i_b * s_qb + i_h * G * s_qh
+    p_qh = p_q + i_b * s_qb + i_h.to(tl.int64) * G * s_qh
     p_doh = p_do + i_row * DV
 
     b_dk0 = tl.zeros([BN, DK0], tl.float32)

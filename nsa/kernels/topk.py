@@ -133,7 +133,7 @@ def _select(
         o_t = i_first + o_query  # [BM]
         m_row = (o_t < T) & (o_g < G)
         o_t = tl.minimum(o_t, T - 1)
-        o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g) * s_qh
+        o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
         b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
         o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
         b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
@@ -145,7 +145,7 @@ def _select(
         o_hi = tl.load(p_hi + o_own)
         i_hi = tl.load(p_hi + i_last)
         left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
-        p_kh = p_k + i_b * s_kb + i_h * s_kh
+        p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
         i_row = i_b.to(tl.int32) * S
         for i in range(left, right):
             _probabilities_step(
