@@ -11,7 +11,7 @@ from torch import Tensor
 from nsa import blocks
 from nsa.backends.chunks import Chunk
 from nsa.backends.scoring import choose_blocks, sum_over_blocks
-from nsa.backends.tiles import Gather, masked_logits, softmax_rows
+from nsa.backends.tiles import Gather, masked_logits, softmax_rows, unrounded
 from nsa.config import BRANCHES
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def step(
     return decode(q, gates, cache, scale=scale, branches=BRANCHES, block_indices=None)
 
 
+@unrounded
 def decode(
     q: Tensor,
     gates: Tensor,

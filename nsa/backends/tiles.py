@@ -10,13 +10,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.backends.chunks import Chunk
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def unrounded(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose products are of its own dtypes also where autocast would round their factors.
+
+    The gradient needs it too: autocast is as it is where `backward` is called.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        x = next(x for x in args if isinstance(x, Tensor))
+        with torch.autocast(x.device.type, enabled=False):
+            return function(*args, **kwargs)
+
+    return called
 
 
 class Tile(Protocol):
@@ -135,6 +154,7 @@ class TiledAttention(torch.autograd.Function):
     """
 
     @staticmethod
+    @unrounded
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, chunks: list[Chunk], tile_of: TileOf, scale: float
     ) -> tuple[Tensor, Tensor]:
@@ -155,6 +175,7 @@ class TiledAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @unrounded
     def backward(ctx: Any, grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse = ctx.saved_tensors
         wide = lse.dtype

@@ -24,6 +24,7 @@ from nsa.backends.tiles import (
     masked_logits,
     probabilities,
     softmax_rows,
+    unrounded,
 )
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
@@ -192,6 +193,7 @@ def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tenso
 
 
 @torch.no_grad()
+@unrounded
 def select(
     q: Tensor,
     k_cmp: Tensor,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from nsa import NSAConfig, blocks, nsa_attention, ops, reference
 from nsa.backends import chunks
+from nsa.backends import torch as backend
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.testing import Problem, assert_close, assert_outcome, assert_parity, assert_selection, expect_route, outcome
 from nsa.tests.strategies import problems
@@ -55,6 +56,27 @@ def test_own_selection_equals_the_oracles(problem: Problem) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_other_dtypes(dtype: torch.dtype) -> None:
     assert_parity(replace(PROBLEM, dtype=dtype))
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, PACKED], ids=["batch", "packed"])
+def test_autocast_rounds_no_product_inside(problem: Problem) -> None:
+    """What computes in fp32 does so wherever it and its gradient are called."""
+    where = {"scale": 0.3, "cu_seqlens": problem.cu_seqlens, "q_start": None}
+    config = problem.config
+
+    def branches(q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win):  # type: ignore[no-untyped-def]
+        o_cmp, lse = backend.compressed(q, k_cmp, v_cmp, config, **where, deterministic=False)
+        chosen = backend.select(q, k_cmp, config, **where, lse=lse)
+        o_sel = backend.selected(q, k_sel, v_sel, chosen, config, **where, deterministic=False)
+        return torch.cat([o_cmp, o_sel, backend.window(q, k_win, v_win, config.w, **where, deterministic=False)], -1)
+
+    x = problem.tensors()
+    given = {name: x[name] for name in ("q", "k_sel", "v_sel", "k_win", "v_win")}
+    given |= {f"{n}_cmp": reference.compress(x[f"{n}_cmp_in"], config, cu_seqlens=problem.cu_seqlens) for n in "kv"}
+    expected = outcome(branches, given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = outcome(branches, given)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_shared_keys_and_values_sum_their_gradients() -> None:
