@@ -105,6 +105,8 @@ class NSACache:
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
             were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
             step may overwrite it.
+        rewound: whether `undo` took the last step back, and with it the oldest position of some window: new tokens do
+            not see that one, the last token would.
         scratch: what backends keep with this cache.
     """
 
@@ -202,7 +204,7 @@ class NSACache:
 
     def _set_lengths(self, lengths: list[int], undone: list[int] | None = None) -> None:
         """`undone`: the lengths that `undo` goes back to, if it may."""
-        self._lengths, self._undone = lengths, undone
+        self._lengths, self._undone, self.rewound = lengths, undone, False
         device = self.selected.shaped[0].device
         fresh = to_device(torch.tensor(lengths, dtype=torch.int64), device)
         if fresh.shape == self.lengths.shape and fresh.device == self.lengths.device:
@@ -252,12 +254,12 @@ class NSACache:
         lengths = [length + count for length, count in zip(self._lengths, new, strict=True)]
         if not self._holds(lengths):
             raise ValueError(f"{NAME}: a captured step ran beyond the capacity of {self.capacity} tokens")
-        self._lengths, self._undone = lengths, None
+        self._lengths, self._undone, self.rewound = lengths, None, False
 
     def count_step(self, arrivals: Arrivals) -> None:
         """The host's part of a step of one token whose kernels append: `lengths` on the device is already right."""
         if not self.capturing:  # what is captured does not run now
-            self._lengths, self._undone = arrivals.ends, arrivals.starts
+            self._lengths, self._undone, self.rewound = arrivals.ends, arrivals.starts, False
 
     def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
@@ -378,10 +380,16 @@ class NSACache:
             raise
 
     def undo(self) -> None:
-        """Forget the last step: once, and only directly after a step of one token, which overwrites nothing needed."""
+        """Forget the last step: once, and only directly after a step of one token.
+
+        It overwrote nothing that later tokens need, but the oldest position that the last token saw: see `rewound`.
+        """
         if self._undone is None:
             raise ValueError(f"{NAME}: undo needs a step of one token directly before it")
+        kept = zip(self._undone, self._lengths, strict=True)
+        overwritten = any(before < after and before >= self.config.w for before, after in kept)
         self._set_lengths(self._undone)
+        self.rewound = overwritten
 
     def reset(self) -> None:
         """Forget everything; the buffers stay."""

@@ -168,7 +168,7 @@ def cached_attention(
     Args:
         q: [B,1,Hq,Dk].
         gates: [B,1,Hq,3], already activated.
-        cache: not empty.
+        cache: not empty, and not just undone.
         branches: those to compute; the others count as 0 (to time one alone).
         block_indices: int32 [B,1,Hkv,n], as returned, instead of the selection.
         scale, backend, strict: as in `nsa_decode`.
@@ -181,6 +181,8 @@ def cached_attention(
     checks.tensor(name, "q", q)
     if q.dim() != 4 or q.shape[1] != 1 or cache.empty:
         raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
+    if cache.rewound:
+        raise ValueError(f"{name}: after undo the window lacks a key of the last token; append a token first")
     if not branches or set(branches) - set(BRANCHES):
         raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
     held_k, held_v = cache.selected.shaped

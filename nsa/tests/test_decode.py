@@ -111,6 +111,40 @@ def test_an_undone_step_repeats_exactly() -> None:
     torch.testing.assert_close(fed(inputs, cache, [64, 65, 70]), inputs.whole(SMALL)[:, 64:], **EXACT)
 
 
+@pytest.mark.parametrize("config", [SMALL, ODD, NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=1)])
+@pytest.mark.parametrize("page_size", [None, 40])
+def test_an_undone_step_leaves_later_tokens_right(config: NSAConfig, page_size: int | None) -> None:
+    """Whatever the undone token was, for chunks of any length, of sequences that stand anywhere."""
+    inputs, size = Inputs.random(90), None if page_size is None else page_size * config.d
+    expected, lengths = inputs.whole(config), [0, 0]
+    cache = NSACache(config, 2, 2, 8, 6, capacity=5, dtype=torch.float64, page_size=size)
+    for counts in ([5, 0], [2, 17], [13, 1], [1, 1], [9, 9]):
+        other = inputs.rows([length + 30 for length in lengths], [1, 1])
+        other.decode(cache, [1, counts[1] % 2])
+        cache.undo()
+        o = inputs.rows(lengths, counts).decode(cache, counts)
+        for b, count in enumerate(counts):
+            torch.testing.assert_close(o[b, :count], expected[b, lengths[b] : lengths[b] + count], **EXACT)
+        lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
+
+
+def test_the_last_token_is_not_asked_for_what_an_undone_step_overwrote() -> None:
+    inputs = Inputs.random(SMALL.w + 2)
+    cache = inputs.cache(SMALL)
+    fed(inputs, cache, [0, SMALL.w - 1])
+    for t in (SMALL.w - 1, SMALL.w):
+        last = inputs.between(t - 1, t)
+        before, _ = ops.cached_attention(last.q, last.gates, cache)
+        inputs.between(t + 1, t + 2).decode(cache)
+        cache.undo()
+        if t < SMALL.w:  # the window had room
+            assert torch.equal(ops.cached_attention(last.q, last.gates, cache)[0], before)
+        else:
+            with pytest.raises(ValueError, match="after undo the window lacks a key"):
+                ops.cached_attention(last.q, last.gates, cache)
+        inputs.between(t, t + 1).decode(cache)
+
+
 def test_low_precision_stays_near_the_oracle() -> None:
     inputs = Inputs.random(120, dtype=torch.bfloat16)
     cache = inputs.cache(SMALL)
