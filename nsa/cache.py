@@ -45,6 +45,10 @@ class Rows:
         """R."""
         return self.k.shape[1]
 
+    def first(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [B,R,Hkv,D*] of at least the first `rows` rows."""
+        return self.stored
+
     def reserve(self, rows: int) -> None:
         """Room for that many rows; at least doubles when it grows."""
         if rows > self.k.shape[1]:
@@ -62,6 +66,10 @@ class Rows:
         row = row.clamp(max=self.rows - 1)
         for x, new in zip(self.stored, (k, v), strict=True):
             x[entry, row] = torch.where(real[:, None, None], new, x[entry, row])
+
+    def reorder(self, entries: Tensor, copies: Sequence[tuple[int, int]] = ()) -> None:
+        """Entry i becomes a copy of entry entries[i]."""
+        self.map(lambda x: x.index_select(0, entries))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
         """Replace both buffers."""
@@ -264,7 +272,8 @@ class NSACache:
     def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
         try:
-            real = [tokens] * self.batch if counts is None else [int(count) for count in counts]
+            given = counts.tolist() if isinstance(counts, Tensor) else counts  # one question to the device, if any
+            real = [tokens] * self.batch if given is None else [int(count) for count in given]
         except (TypeError, ValueError):
             raise TypeError(f"{NAME}: counts must be {self.batch} integers, got {counts!r}") from None
         if len(real) != self.batch or any(not 0 <= count <= tokens for count in real):
@@ -399,22 +408,27 @@ class NSACache:
 
     def reorder(self, index: Tensor | Sequence[int]) -> None:
         """Entry i becomes a copy of entry index[i] (beam search); the batch takes the length of `index`."""
-        chosen = [int(entry) for entry in index]
+        chosen = index.tolist() if isinstance(index, Tensor) else [int(entry) for entry in index]
         if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
             raise ValueError(f"{NAME}: reorder needs entries from 0 to {self.batch - 1}, got {chosen}")
-        places = to_device(torch.tensor(chosen), self.lengths.device)
-        self._map(lambda x: x.index_select(0, places))
+        entries, copies = to_device(torch.tensor(chosen), self.lengths.device), []
+        if self.pages is not None:
+            copies = self.pages.reorder(chosen, self._lengths, self.config.l - self.config.d)
+        for rows in self._all_rows:
+            rows.reorder(entries, copies)
+        self.scratch.clear()
         self._set_lengths([self._lengths[entry] for entry in chosen])
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> NSACache:
         """Move it in place, as a module moves; gives itself."""
-        self._map(lambda x: x.to(device=device, dtype=dtype))
+        for rows in self._all_rows:
+            rows.map(lambda x: x.to(device=device, dtype=dtype))
+        if self.pages is not None:
+            self.pages.to(device)
+        self.scratch.clear()
         self._set_lengths(self._lengths)
         return self
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> None:
-        for rows in (self.compressed, self.selected, self.window, self.pending):
-            rows.map(change)
-        self.scratch.clear()
-        if self.pages is not None:
-            self.pages.lay_out(len(self.window.k), self.window.k.device)
+    @property
+    def _all_rows(self) -> tuple[Rows | PagedRows, ...]:
+        return self.compressed, self.selected, self.window, self.pending

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from nsa.transfer import to_device
 
 
 class PageTable:
-    """Which pages hold the tokens of each sequence.
+    """Which pages hold the tokens of each sequence. Pages that nothing will change may be several sequences'.
 
     Attributes:
         size: tokens of a page.
@@ -27,6 +28,7 @@ class PageTable:
         self.size, self.count = size, 0
         self._owned: list[list[int]] = [[] for _ in range(batch)]
         self._free: list[int] = []
+        self._holders: list[int] = []
         self.table = torch.full((batch, -(-capacity // size)), -1, dtype=torch.int32, device=device)
 
     @property
@@ -41,41 +43,92 @@ class PageTable:
     def reserve(self, tokens: Sequence[int], capacity: int) -> None:
         """Give each sequence the pages for that many tokens, and the table room for `capacity` of each.
 
-        `count` and the table at least double when they grow.
+        `count` and the table at least double when they grow. What is written is what is new.
         """
-        wanted = [max(0, -(-count // self.size) - len(own)) for own, count in zip(self._owned, tokens, strict=True)]
-        fresh = sum(wanted) - len(self._free)
-        if fresh > 0:
-            grown = max(self.count + fresh, 2 * self.count)
-            self._free.extend(range(grown - 1, self.count - 1, -1))
-            self.count = grown
-        for own, more in zip(self._owned, wanted, strict=True):
-            own.extend(self._free.pop() for _ in range(more))
-        width, most = self.table.shape[1], -(-capacity // self.size)
-        self._write(width if most <= width else max(most, 2 * width))
+        wanted = [max(0, self._pages(count) - len(own)) for own, count in zip(self._owned, tokens, strict=True)]
+        fresh, new = iter(self._take(sum(wanted))), []
+        for entry, (own, more) in enumerate(zip(self._owned, wanted, strict=True)):
+            for page in islice(fresh, more):
+                new.append((entry, len(own), page))
+                own.append(page)
+        width, most = self.table.shape[1], self._pages(capacity)
+        if most > width:
+            self.table = F.pad(self.table, (0, max(most, 2 * width) - width), value=-1)
+        self._name(new)
 
     def clear(self) -> None:
         """Take all pages back."""
-        self._free.extend(page for own in self._owned for page in own)
+        for own in self._owned:
+            self._give_back(own)
         self._owned = [[] for _ in self._owned]
-        self._write(self.table.shape[1])
+        self.table.fill_(-1)
 
-    def lay_out(self, batch: int, device: torch.device) -> None:
-        """Begin anew: every sequence of a batch owns a full row of the table, in order."""
-        width = self.table.shape[1]
-        self._owned = [list(range(b * width, (b + 1) * width)) for b in range(batch)]
-        self._free, self.count = [], batch * width
-        self.table = self.table.new_empty((batch, width), device=device)
-        self._write(width)
+    def reorder(self, chosen: Sequence[int], lengths: Sequence[int], pending: int) -> list[tuple[int, int]]:
+        """Entry i becomes entry chosen[i]: its pages that nothing will change are shared, the others are to be copied.
 
-    def _write(self, width: int) -> None:
-        """Bring the device's table up to date, in place where its width stays."""
-        rows = torch.tensor([own + [-1] * (width - len(own)) for own in self._owned], dtype=torch.int32)
-        fresh = to_device(rows, self.table.device)
-        if fresh.shape == self.table.shape:
-            self.table.copy_(fresh)
-        else:
-            self.table = fresh
+        Args:
+            chosen: entries.
+            lengths: tokens of the entries now.
+            pending: a page still changes while that many tokens, at most, have come after it.
+
+        Returns:
+            (from, to), pages to copy.
+        """
+        for entry in set(range(len(self._owned))).difference(chosen):
+            self._give_back(self._owned[entry])
+        owned: list[list[int]] = []
+        taken, copies, new = set(), [], []
+        for entry in chosen:
+            own = self._owned[entry]
+            if entry not in taken:
+                taken.add(entry)
+                owned.append(own)
+                continue
+            held = self._pages(lengths[entry])
+            settled = min(held, max(0, lengths[entry] - pending) // self.size)
+            fresh = self._take(held - settled)
+            for page in own[:settled]:
+                self._holders[page] += 1
+            copies += zip(own[settled:held], fresh, strict=True)
+            named = fresh + [-1] * (len(own) - held)
+            new += [(len(owned), settled + i, page) for i, page in enumerate(named)]
+            owned.append(own[:settled] + fresh)
+        self._owned = owned
+        moved = self.table.index_select(0, to_device(torch.tensor(chosen), self.table.device))
+        self.table = self.table.copy_(moved) if moved.shape == self.table.shape else moved
+        self._name(new)
+        return copies
+
+    def to(self, device: torch.device | str | None) -> None:
+        """Move the table."""
+        self.table = self.table.to(device)
+
+    def _pages(self, tokens: int) -> int:
+        return -(-tokens // self.size)
+
+    def _take(self, pages: int) -> list[int]:
+        """So many pages that nobody holds; the pool at least doubles if it grows."""
+        lacking = pages - len(self._free)
+        if lacking > 0:
+            grown = max(self.count + lacking, 2 * self.count)
+            self._free.extend(range(grown - 1, self.count - 1, -1))
+            self._holders.extend([0] * (grown - self.count))
+            self.count = grown
+        taken = [self._free.pop() for _ in range(pages)]
+        for page in taken:
+            self._holders[page] = 1
+        return taken
+
+    def _give_back(self, pages: Sequence[int]) -> None:
+        for page in pages:
+            self._holders[page] -= 1
+        self._free.extend(page for page in pages if not self._holders[page])
+
+    def _name(self, new: Sequence[tuple[int, int, int]]) -> None:
+        """Write (entry, place, page) into the device's table."""
+        if new:
+            entry, place, page = to_device(torch.tensor(new).T.contiguous(), self.table.device)
+            self.table[entry, place] = page.to(torch.int32)
 
 
 @dataclass
@@ -85,16 +138,6 @@ class PagedRows:
     pool_k: Tensor
     pool_v: Tensor
     pages: PageTable
-
-    @property
-    def k(self) -> Tensor:
-        """The keys as one tensor [B,rows,Hkv,Dk], gathered; rows that no page holds are anything finite."""
-        return self._dense(self.pool_k)
-
-    @property
-    def v(self) -> Tensor:
-        """The values, as `k`."""
-        return self._dense(self.pool_v)
 
     @property
     def stored(self) -> tuple[Tensor, Tensor]:
@@ -112,8 +155,10 @@ class PagedRows:
         """Rows of each sequence that the table can name."""
         return self.pages.table.shape[1] * self.pool_k.shape[1]
 
-    def _dense(self, pool: Tensor) -> Tensor:
-        return pool[self.pages.table.clamp(min=0)].flatten(1, 2)
+    def first(self, rows: int) -> tuple[Tensor, Tensor]:
+        """As `nsa.cache.Rows.first`, gathered from the pages of so many rows; no page holds anything finite."""
+        pages = self.pages.table[:, : -(-rows // self.pool_k.shape[1])].clamp(min=0)
+        return self.pool_k[pages].flatten(1, 2), self.pool_v[pages].flatten(1, 2)
 
     def reserve(self, rows: int) -> None:
         """Make the pools as large as the table says, which has reserved the rows."""
@@ -136,12 +181,17 @@ class PagedRows:
         for pool, new in zip(self.stored, (k, v), strict=True):
             pool[page, row % per_page] = new
 
+    def reorder(self, entries: Tensor, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy the pages that `PageTable.reorder` names; `entries` are in its table already."""
+        self.reserve(0)
+        if copies:
+            old, new = to_device(torch.tensor(copies).T.contiguous(), self.pool_k.device)
+            for pool in self.stored:
+                pool[new] = pool[old]
+
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace the pools by those of the changed rows, as `PageTable.lay_out` will name them."""
-        per_page = self.pool_k.shape[1]
-        self.pool_k, self.pool_v = (
-            F.pad(change(x).unflatten(1, (-1, per_page)).flatten(0, 1), (0,) * 7 + (1,)) for x in (self.k, self.v)
-        )
+        """Replace both pools."""
+        self.pool_k, self.pool_v = change(self.pool_k), change(self.pool_v)
 
 
 def _grown(x: Tensor, count: int) -> Tensor:

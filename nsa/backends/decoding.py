@@ -74,10 +74,11 @@ class _Step:
 
     def compressed(self) -> Tensor:
         """The visible compressed tokens; gives their probabilities [B,Hkv,G,Tc]."""
-        store, count = self.cache.compressed, blocks.num_compressed(self.cache.longest, self.config)
+        count = blocks.num_compressed(self.cache.longest, self.config)
+        k, v = self.cache.compressed.first(count)
         last = torch.arange(count, device=self.t.device) * self.config.d + self.config.l - 1
         visible = (last <= self.t[:, None])[:, None]
-        return self._attend("cmp", store.k[:, :count].transpose(1, 2), store.v[:, :count].transpose(1, 2), visible)
+        return self._attend("cmp", k[:, :count].transpose(1, 2), v[:, :count].transpose(1, 2), visible)
 
     def select(self, p: Tensor) -> Tensor:
         """The blocks, int32 [B,1,Hkv,n_sel], from the probabilities of the compressed tokens."""
@@ -94,8 +95,8 @@ class _Step:
         visible = (position >= 0) & (position <= self.t[:, None, None, None])
         here = Chunk(slice(0, len(self.t)), slice(0, 1), 0, 0, 0)
         gather = Gather(here, position.masked_fill(~visible, 0), visible)
-        store = self.cache.selected
-        self._attend("sel", gather.keys(store.k)[:, 0], gather.keys(store.v)[:, 0], visible[:, 0])
+        k, v = self.cache.selected.first(self.cache.longest)
+        self._attend("sel", gather.keys(k)[:, 0], gather.keys(v)[:, 0], visible[:, 0])
 
     def window(self) -> None:
         """The last w positions: all that the ring holds."""

@@ -205,9 +205,9 @@ def cached_attention(
 def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
     """The oracle's output for the last token of each sequence, 0 for one without any."""
     config, t = cache.config, (cache.lengths - 1).clamp(min=0)
-    compressed, selected, window = (
-        (widened(rows.k), widened(rows.v)) for rows in (cache.compressed, cache.selected, cache.window)
-    )
+    count = max(1, num_compressed(cache.longest, config))
+    read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
+    compressed, selected, window = ((widened(k), widened(v)) for k, v in read)
     query = widened(q)
     where: Where = {"scale": scale, "cu_seqlens": None, "q_start": t}
     if block_indices is None:
@@ -223,7 +223,8 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
 def _first_compressed(cache: NSACache, tokens: int) -> tuple[Tensor, Tensor]:
     """The compressed tokens of sequences that have just begun with `tokens` tokens."""
     count = num_compressed(tokens, cache.config)
-    return cache.compressed.k[:, :count], cache.compressed.v[:, :count]
+    k, v = cache.compressed.first(count)
+    return k[:, :count], v[:, :count]
 
 
 def _chunk_attention(
@@ -236,11 +237,13 @@ def _chunk_attention(
     plain: Plain,
 ) -> Tensor:
     """Several tokens from position start[b] on, which the cache holds already; `recent` was taken before."""
-    config, compressed, selected = cache.config, cache.compressed, cache.selected
+    config = cache.config
+    k_cmp, v_cmp = cache.compressed.first(max(1, num_compressed(cache.longest, config)))
+    k_sel, v_sel = cache.selected.first(cache.longest)
     where: Where = {"scale": scale, "cu_seqlens": None, "q_start": start}
-    o_cmp, lse = compressed_attention(q, compressed.k, compressed.v, config, **where, **plain)
-    block_indices = select_blocks(q, compressed.k, config, lse=lse, **where, **plain)
-    o_sel = selected_attention(q, selected.k, selected.v, block_indices, config, validate=False, **where, **plain)
+    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain)
+    block_indices = select_blocks(q, k_cmp, config, lse=lse, **where, **plain)
+    o_sel = selected_attention(q, k_sel, v_sel, block_indices, config, validate=False, **where, **plain)
     where["q_start"] = recent.start
     o_win = sliding_window_attention(q, recent.k, recent.v, config.w, **where, **plain)
     return gated_combine(o_cmp, o_sel, o_win, gates, **plain)
