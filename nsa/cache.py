@@ -113,8 +113,8 @@ class NSACache:
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
             were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
             step may overwrite it.
-        rewound: whether `undo` took the last step back, and with it the oldest position of some window: new tokens do
-            not see that one, the last token would.
+        rewound: entries whose last step `undo` took back, and with it the oldest position of their window: new tokens
+            do not see that one, the last token would.
         scratch: what backends keep with this cache.
     """
 
@@ -210,9 +210,11 @@ class NSACache:
         """
         return None if self.branch_reads is None else self.branch_reads.sum(-1).amax(-1)
 
-    def _set_lengths(self, lengths: list[int], undone: list[int] | None = None) -> None:
+    def _set_lengths(
+        self, lengths: list[int], undone: list[int] | None = None, rewound: frozenset[int] = frozenset()
+    ) -> None:
         """`undone`: the lengths that `undo` goes back to, if it may."""
-        self._lengths, self._undone, self.rewound = lengths, undone, False
+        self._lengths, self._undone, self.rewound = lengths, undone, rewound
         device = self.selected.shaped[0].device
         fresh = to_device(torch.tensor(lengths, dtype=torch.int64), device)
         if fresh.shape == self.lengths.shape and fresh.device == self.lengths.device:
@@ -262,12 +264,13 @@ class NSACache:
         lengths = [length + count for length, count in zip(self._lengths, new, strict=True)]
         if not self._holds(lengths):
             raise ValueError(f"{NAME}: a captured step ran beyond the capacity of {self.capacity} tokens")
-        self._lengths, self._undone, self.rewound = lengths, None, False
+        self._lengths, self._undone, self.rewound = lengths, None, self._still_rewound(new)
 
     def count_step(self, arrivals: Arrivals) -> None:
         """The host's part of a step of one token whose kernels append: `lengths` on the device is already right."""
         if not self.capturing:  # what is captured does not run now
-            self._lengths, self._undone, self.rewound = arrivals.ends, arrivals.starts, False
+            self.rewound = self._still_rewound(arrivals.counts)
+            self._lengths, self._undone = arrivals.ends, arrivals.starts
 
     def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
@@ -302,7 +305,8 @@ class NSACache:
         self.pending.write(arrivals, keys[0], values[0])
         self.selected.write(arrivals, keys[1], values[1])
         self.window.write(arrivals, keys[2], values[2])
-        self._set_lengths(arrivals.ends, undone=arrivals.starts if arrivals.width == 1 else None)
+        undone = arrivals.starts if arrivals.width == 1 else None
+        self._set_lengths(arrivals.ends, undone, self._still_rewound(arrivals.counts))
 
     def branches(self, k: Branches, v: Branches) -> tuple[Triple, Triple]:
         """The triples (cmp, sel, win) of keys and values, checked."""
@@ -378,14 +382,15 @@ class NSACache:
     @contextmanager
     def whole_or_nothing(self) -> Iterator[None]:
         """Should the block raise, what it appended is forgotten, and what that overwrote in the rings comes back."""
-        lengths, rings = self._lengths, [x for rows in (self.window, self.pending) for x in rows.stored]
+        lengths, rewound = self._lengths, self.rewound
+        rings = [x for rows in (self.window, self.pending) for x in rows.stored]
         before = [x.clone() for x in rings]
         try:
             yield
         except BaseException:
             for x, old in zip(rings, before, strict=True):
                 x.copy_(old)
-            self._set_lengths(lengths)
+            self._set_lengths(lengths, rewound=rewound)
             raise
 
     def undo(self) -> None:
@@ -395,10 +400,13 @@ class NSACache:
         """
         if self._undone is None:
             raise ValueError(f"{NAME}: undo needs a step of one token directly before it")
-        kept = zip(self._undone, self._lengths, strict=True)
-        overwritten = any(before < after and before >= self.config.w for before, after in kept)
-        self._set_lengths(self._undone)
-        self.rewound = overwritten
+        steps = enumerate(zip(self._undone, self._lengths, strict=True))
+        overwritten = {entry for entry, (before, after) in steps if self.config.w <= before < after}
+        self._set_lengths(self._undone, rewound=self.rewound | overwritten)
+
+    def _still_rewound(self, counts: Sequence[int]) -> frozenset[int]:
+        """What is left of `rewound` after these new tokens."""
+        return frozenset(entry for entry in self.rewound if not counts[entry])
 
     def reset(self) -> None:
         """Forget everything; the buffers stay."""
@@ -417,7 +425,8 @@ class NSACache:
         for rows in self._all_rows:
             rows.reorder(entries, copies)
         self.scratch.clear()
-        self._set_lengths([self._lengths[entry] for entry in chosen])
+        rewound = frozenset(i for i, entry in enumerate(chosen) if entry in self.rewound)
+        self._set_lengths([self._lengths[entry] for entry in chosen], rewound=rewound)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> NSACache:
         """Move it in place, as a module moves; gives itself."""
@@ -426,7 +435,7 @@ class NSACache:
         if self.pages is not None:
             self.pages.to(device)
         self.scratch.clear()
-        self._set_lengths(self._lengths)
+        self._set_lengths(self._lengths, rewound=self.rewound)
         return self
 
     @property

@@ -139,9 +139,15 @@ def test_the_last_token_is_not_asked_for_what_an_undone_step_overwrote() -> None
         cache.undo()
         if t < SMALL.w:  # the window had room
             assert torch.equal(ops.cached_attention(last.q, last.gates, cache)[0], before)
-        else:
-            with pytest.raises(ValueError, match="after undo the window lacks a key"):
-                ops.cached_attention(last.q, last.gates, cache)
+        else:  # whatever happens to the cache, until each sequence has a new token
+            inputs.rows([t + 1, 0], [1, 0]).decode(cache, [1, 0])
+            for change in (lambda: None, lambda: cache.reorder([0, 1]), cache.to):
+                change()
+                with pytest.raises(ValueError, match="after undo the window lacks a key"):
+                    ops.cached_attention(last.q, last.gates, cache)
+            cache.reorder([0, 0])
+            ops.cached_attention(last.q, last.gates, cache)
+            break
         inputs.between(t, t + 1).decode(cache)
 
 
