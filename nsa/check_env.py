@@ -80,10 +80,12 @@ def report() -> dict[str, Any]:
 def _device() -> dict[str, Any]:
     import torch  # absent in an environment that this command judges
 
+    from nsa.device import device_name
+
     found: dict[str, Any] = {"torch_cuda": torch.version.cuda, "cuda_available": torch.cuda.is_available()}
     if found["cuda_available"]:
-        major, minor = torch.cuda.get_device_capability()
-        found |= {"device": torch.cuda.get_device_name(), "capability": f"sm_{major}{minor}"}
+        _, _, architecture = device_name(torch.device("cuda")).partition(":")
+        found |= {"device": torch.cuda.get_device_name(), "capability": architecture}
     return found
 
 

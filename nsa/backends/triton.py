@@ -61,6 +61,8 @@ def _version(request: Request) -> str | None:
 def _device(request: Request) -> str | None:
     if INTERPRETED:
         return None if request.device.type == "cpu" else "TRITON_INTERPRET=1 interprets kernels, on the CPU only"
+    if torch.version.hip is not None and request.device.type == "cuda":
+        return f"kernels are written for NVIDIA GPUs, and this PyTorch is built for AMD's (ROCm {torch.version.hip})"
     if request.capability is None:
         return f"kernels need a CUDA device, not {request.device.type} (or TRITON_INTERPRET=1 on the CPU)"
     major, minor = request.capability

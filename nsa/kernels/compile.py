@@ -109,9 +109,10 @@ def pretending(architecture: str) -> Iterator[None]:
 def _instead(launch: Callable[..., Any], architecture: str) -> Iterator[None]:
     """`launch` takes the place of every launch, on a machine that seems to have this architecture."""
     run, before = JITFunction.run, dict(vars(driver))
-    driver.set_active(_StandIn(GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)))
+    number = int(architecture.removeprefix("sm_"))
+    driver.set_active(_StandIn(GPUTarget("cuda", number, 32)))
     JITFunction.run = launch
-    token = configs.COMPILING_FOR.set(architecture)
+    token = configs.COMPILING_FOR.set(configs.tiles_of(*divmod(number, 10)))
     try:
         yield
     finally:

@@ -182,17 +182,21 @@ def most_heads(architecture: str, dk: int, dv: int, dtype: torch.dtype) -> int:
     return min(rows[architecture][key].tile.BM for rows in shared if architecture in rows)
 
 
+def tiles_of(major: int, minor: int) -> str:
+    """The entry of ARCHITECTURES whose limits hold for a compute capability: the shared memory of a block decides."""
+    if major == 8:
+        return "sm_80" if minor == 0 else "sm_89"
+    return "sm_90" if major in (9, 10) else "sm_89"
+
+
 @lru_cache
 def architecture_of(device: torch.device) -> str:
-    """The entry of ARCHITECTURES whose limits hold on a CUDA device: the shared memory of a block decides."""
-    properties = torch.cuda.get_device_properties(device)
-    if properties.major == 8:
-        return "sm_80" if properties.minor == 0 else "sm_89"
-    return "sm_90" if properties.major in (9, 10) else "sm_89"
+    """`tiles_of` a CUDA device."""
+    return tiles_of(*torch.cuda.get_device_capability(device))
 
 
 COMPILING_FOR: ContextVar[str | None] = ContextVar("nsa_kernels_compiling_for", default=None)
-"""The architecture that `nsa.kernels.compile` compiles for, whatever this machine has."""
+"""The architecture whose tiles `nsa.kernels.compile` compiles, whatever this machine has."""
 
 
 def architecture_for(x: Tensor) -> str | None:

@@ -244,7 +244,7 @@ def _launch_forward(
     forward_kernel[(cdiv(rows, together), p.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *to.pointers, *lists.blocks, p.where.queries,
         lists.keys, *(part or (to.o, to.lse)),
-        p.indices.shape[0], p.where.keys, first, lists.tiles, most, lists.rest_keys,
+        p.indices.shape[0], first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
         TILE=tile, MERGE=part is not None, ONLINE=online(p.q, tma), STAGES=sizes["num_stages"], TMA=tma,
@@ -351,7 +351,7 @@ def _launch_dq(
     dq_kernel[(cdiv(of.rows, together), of.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up, dq, *lists.blocks, p.where.queries,
         lists.keys, dq if part is None else part,
-        p.indices.shape[0], p.where.keys, of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
+        p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
         TILE=tile, MERGE=part is not None, ADD=add, TMA=tma, **sizes,

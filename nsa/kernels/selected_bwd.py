@@ -46,7 +46,7 @@ def _free_blocks(p_blocks, n_blocks, b_limit, LB: tl.constexpr, U: tl.constexpr)
 @triton.jit
 def _dq_block(
     b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
-    p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale,
+    p_blocks, p_members, i, first, b_limit, last_key, o_tok, i_h, s_kt, s_kh, s_vt, s_vh, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, CAUSAL: tl.constexpr, PREC: tl.constexpr,
     TMA: tl.constexpr,
@@ -54,16 +54,18 @@ def _dq_block(
     """BN keys of a block, as in `selected_fwd`; scale is for units of log2."""
     SUB: tl.constexpr = (LB + BN - 1) // BN
     start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
-    o_key, o_at = key_rows(start, M - 1, i % SUB, BN, LB)
+    o_key, o_at = key_rows(start, last_key, i % SUB, BN, LB)
     first_row = start + i % SUB * BN
     b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_at, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
     b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_at, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
     b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
     if CAUSAL:
-        b_p = tl.where(o_key[None, :] <= b_last[:, None], tl.exp2(b_s * scale - b_lse[:, None]), 0.0)
+        b_p = tl.exp2(b_s * scale - b_lse[:, None])
     else:
         b_p = tl.exp2(b_s * scale - tl.where(b_last < 0, float("inf"), b_lse)[:, None])
     b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])
+    if CAUSAL:
+        b_ds = tl.where(o_key[None, :] <= b_last[:, None], b_ds, 0.0)  # as in `spans._dq_step`
     b_ds = b_ds.to(b_k0.dtype)
     b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
     if DK1 > 0:
@@ -74,7 +76,7 @@ def _dq_block(
 @triton.jit
 def dq_rows(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-    p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, rest_keys,
+    p_queries, p_keys, p_part, N, i_first, first_head, part_heads, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
@@ -93,6 +95,7 @@ def dq_rows(
     b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
     b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
     b_limit = tl.load(p_queries + 2 * N + o_n)
+    last_key = tl.max(b_limit, 0)
     if TILE:
         p_blocks += o_union.to(tl.int64) * U
         p_members += o_union.to(tl.int64) * U
@@ -109,13 +112,13 @@ def dq_rows(
         for i in range(n_free * SUB):
             b_dq0, b_dq1 = _dq_block(
                 b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
-                p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
+                p_blocks, p_members, i, first, b_limit, last_key, o_tok, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
                 DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, False, PREC, TMA,
             )  # fmt: skip
     for i in range(n_free * SUB, n_blocks * SUB):
         b_dq0, b_dq1 = _dq_block(
             b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
-            p_blocks, p_members, i, first, b_limit, o_tok, M, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
+            p_blocks, p_members, i, first, b_limit, last_key, o_tok, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
             DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, True, PREC, TMA,
         )  # fmt: skip
     b_f = b_sign * scale
@@ -134,10 +137,10 @@ def dq_rows(
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "M", "i_first", "first_head", "part_heads", "n_tiles", "most", "rest_keys"])
+@triton.jit(do_not_specialize=["N", "i_first", "first_head", "part_heads", "n_tiles", "most", "rest_keys"])
 def dq_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members, p_count,
-    p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, n_tiles, most, rest_keys,
+    p_queries, p_keys, p_part, N, i_first, first_head, part_heads, n_tiles, most, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
@@ -159,7 +162,7 @@ def dq_kernel(
         i_tile = i_union
         dq_rows(
             p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-            p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, rest_keys,
+            p_queries, p_keys, p_part, N, i_first, first_head, part_heads, rest_keys,
             s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
             H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
         )  # fmt: skip
@@ -172,7 +175,7 @@ def dq_kernel(
             i_tile = i_union * UT + i
             dq_rows(
                 p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-                p_queries, p_keys, p_part, N, M, i_first, first_head, part_heads, rest_keys,
+                p_queries, p_keys, p_part, N, i_first, first_head, part_heads, rest_keys,
                 s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
                 H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
             )  # fmt: skip

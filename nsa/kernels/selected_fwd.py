@@ -21,7 +21,7 @@ from nsa.kernels.combine import gated_sum
 from nsa.kernels.common import LOADS_CHAIN, LOW, dot_rows, load_keys, load_pair, load_tile, store_tile
 from nsa.kernels.index import FAR, LEFT_OUT
 from nsa.kernels.launch import launched
-from nsa.kernels.softmax import add_keys, begin, end, out_of_range
+from nsa.kernels.softmax import add_keys, begin, end, not_a_number, only, out_of_range
 
 MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
@@ -29,7 +29,7 @@ MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 
 @triton.jit
 def key_rows(start, last_key, i_sub, BN: tl.constexpr, LB: tl.constexpr):
-    """Keys [BN] of part i_sub of the block at `start`, FAR outside the block; and rows that exist, to load from."""
+    """Keys [BN] of part i_sub of the block at `start`, FAR outside the block; and rows to load from, to last_key."""
     o_c = i_sub * BN + tl.arange(0, BN)
     o_key = start + o_c
     o_row = tl.minimum(o_key, last_key).to(tl.int64)
@@ -100,25 +100,27 @@ def add_partials(
 @triton.jit
 def _over_blocks(
     b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-    M, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
+    last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
     H: tl.constexpr, G: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
     TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr,
     STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """The sums of rows over n_blocks blocks, and over what was gathered if MERGE.
+    """The sums of rows over n_blocks blocks, and over what was gathered if MERGE; no row reads beyond last_key.
 
-    AGAIN: after sums were out of range, which is rare, and must not need the most registers.
+    AGAIN: the second time, which is rare, and must not need the most registers; without values that no row reads.
     """
     SUB: tl.constexpr = (LB + BN - 1) // BN
     b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, AGAIN)
     for i in tl.range(0, n_blocks * SUB, num_stages=STAGES):
         start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
-        o_key, o_row = key_rows(start, M - 1, i % SUB, BN, LB)
+        o_key, o_row = key_rows(start, last_key, i % SUB, BN, LB)
         first_row = start + i % SUB * BN
         b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
         b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
+        if AGAIN and TMA and TILE:
+            b_v0, b_v1 = only(b_v0, o_key <= last_key), only(b_v1, o_key <= last_key)
         b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
         m_s = o_key[None, :] <= b_last[:, None]
         b_m, b_l, b_o0, b_o1 = add_keys(b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1, DV1, True, ONLINE or AGAIN, PREC)
@@ -136,7 +138,7 @@ def _over_blocks(
 def attend_rows(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
     p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-    N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
+    N, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr,
@@ -152,6 +154,7 @@ def attend_rows(
     o_q = o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
     b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
     b_limit = tl.load(p_queries + 2 * N + o_n)  # [BM]
+    last_key = tl.max(b_limit, 0)
     if TILE:
         p_blocks += o_union.to(tl.int64) * U
         p_members += o_union.to(tl.int64) * U
@@ -167,14 +170,19 @@ def attend_rows(
             n_first = tl.where(few > 0, 0, n_blocks)
     b_m, b_l, b_o0, b_o1 = _over_blocks(
         b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-        M, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n, o_tok, o_g, m_row,
+        last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n, o_tok, o_g, m_row,
         H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, False, STAGES, PREC, TMA,
     )  # fmt: skip
+    again = few
     if not ONLINE:
-        for _ in range(tl.maximum(out_of_range(b_l, m_row), few)):
+        again = tl.maximum(again, out_of_range(b_l, m_row))
+    if TMA and TILE:  # one token reads but its own block beyond itself, and has no registers for this
+        again = tl.maximum(again, not_a_number(b_o0, b_o1, DV1))
+    if (TMA and TILE) or not ONLINE:
+        for _ in range(again):
             b_m, b_l, b_o0, b_o1 = _over_blocks(
                 b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-                M, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
+                last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
                 b_limit, o_n, o_tok, o_g, m_row,
                 H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, True, 1, PREC, TMA,
             )  # fmt: skip
@@ -194,10 +202,10 @@ def attend_rows(
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "M", "i_first", "n_tiles", "most", "rest_keys"])
+@triton.jit(do_not_specialize=["N", "i_first", "n_tiles", "most", "rest_keys"])
 def forward_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
-    p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse, N, M, i_first, n_tiles, most, rest_keys,
+    p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse, N, i_first, n_tiles, most, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
@@ -224,7 +232,7 @@ def forward_kernel(
         attend_rows(
             p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
             p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-            N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+            N, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
             i_tile, i_h, o_union, n_blocks,
             H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, ONLINE, PREC, TMA,
             SUM, KEEP, STAGES,
@@ -239,7 +247,7 @@ def forward_kernel(
             attend_rows(
                 p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
                 p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-                N, M, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
+                N, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
                 i_tile, i_h, o_union, n_blocks,
                 H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, ONLINE, PREC, TMA,
                 SUM, KEEP, STAGES,

@@ -7,6 +7,9 @@ sum out of range is computed again, online, and so are tiles of so few keys that
 then 1, without the rounding to bf16 that makes o another number than v. fp16 has no such range, and is online from the
 start.
 
+Keys that no row of a tile reads have p = 0, which keeps their values out unless these are infinite or NaN. Loads by
+address leave such values out; the copy engine cannot, so a tile whose sums are no numbers is computed again without.
+
 Without a maximum, sums over keys are held as PARTS partial sums of a row, which no other thread has to add to.
 """
 
@@ -84,6 +87,21 @@ def out_of_range(b_l, m_row):
     """1 if the sum of one of the rows m_row is out of range, or not a number, else 0."""
     b_sum = tl.sum(b_l, 1)
     return tl.max((m_row & (((b_sum >= LEAST) & (b_sum <= MOST)) == 0)).to(tl.int32), 0)
+
+
+@triton.jit
+def not_a_number(b_o0, b_o1, DV1: tl.constexpr):
+    """1 if a sum is not a number, else 0: some value was none, maybe one that p = 0 should have kept out."""
+    b_sum = tl.sum(b_o0, 1)
+    if DV1 > 0:
+        b_sum += tl.sum(b_o1, 1)
+    return tl.max((b_sum != b_sum).to(tl.int32), 0)
+
+
+@triton.jit
+def only(b_x, m_x):
+    """b_x [BN,D] where m_x [BN], elsewhere 0: a product with p = 0 would keep what is no number."""
+    return tl.where(m_x[:, None], b_x, tl.zeros_like(b_x))
 
 
 @triton.jit

@@ -36,7 +36,7 @@ from nsa.kernels.configs import config_for
 from nsa.kernels.descriptors import copy_engine, key_tiles, query_tiles
 from nsa.kernels.launch import launched
 from nsa.kernels.row_stats import load_stats
-from nsa.kernels.softmax import add_keys, begin, end, online, out_of_range
+from nsa.kernels.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,16 @@ def _forward_step(
     s_ks, s_vs, scale,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     BN: tl.constexpr, MASKED: tl.constexpr, ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+    AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys."""
+    """One tile of keys; AGAIN: the second time, without the values that no row reads."""
     o_s = i_key + tl.arange(0, BN)  # [BN]
     m_s = o_s < i_hi
     o_at = o_s.to(tl.int64)
     b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, DK0, DK1, MASKED, TMA)
     b_v0, b_v1 = load_keys(p_v, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, DV0, DV1, MASKED, TMA)
+    if AGAIN and TMA:
+        b_v0, b_v1 = only(b_v0, m_s), only(b_v1, m_s)
     b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
     m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
     return add_keys(b_m, b_l, b_o0, b_o1, b_s, m_tile, b_v0, b_v1, DV1, MASKED, ONLINE, PREC)
@@ -127,7 +130,7 @@ def _forward(
         b_m, b_l, b_o0, b_o1 = _forward_step(
             b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
             d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
-            DK, DK0, DK1, DV, DV0, DV1, BN, False, ONLINE, PREC, TMA,
+            DK, DK0, DK1, DV, DV0, DV1, BN, False, ONLINE, PREC, TMA, False,
         )  # fmt: skip
     masked = left + n - right
     if not ONLINE:
@@ -137,16 +140,21 @@ def _forward(
         b_m, b_l, b_o0, b_o1 = _forward_step(
             b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_key, i_hi, p_kh, p_vh,
             d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
-            DK, DK0, DK1, DV, DV0, DV1, BN, True, ONLINE, PREC, TMA,
+            DK, DK0, DK1, DV, DV0, DV1, BN, True, ONLINE, PREC, TMA, False,
         )  # fmt: skip
+    again = 0
     if not ONLINE:
-        for _ in range(out_of_range(b_l, m_row & (b_lo < b_hi))):
+        again = out_of_range(b_l, m_row & (b_lo < b_hi))
+    if TMA:
+        again = tl.maximum(again, not_a_number(b_o0, b_o1, DV1))
+    if TMA or not ONLINE:
+        for _ in range(again):
             b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, True)
             for i in tl.range(0, n, num_stages=1):  # this is rare: in few registers
                 b_m, b_l, b_o0, b_o1 = _forward_step(
                     b_q0, b_q1, b_m, b_l, b_o0, b_o1, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
                     d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
-                    DK, DK0, DK1, DV, DV0, DV1, BN, True, True, PREC, TMA,
+                    DK, DK0, DK1, DV, DV0, DV1, BN, True, True, PREC, TMA, True,
                 )  # fmt: skip
 
     o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g  # [BM]
@@ -173,10 +181,10 @@ def _dq_step(
     b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, DK0, DK1, MASKED, TMA)
     b_v0, b_v1 = load_keys(p_v, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, DV0, DV1, MASKED, TMA)
     b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale - b_lse[:, None])  # [BM, BN]
+    b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])  # [BM, BN]
     if MASKED:
         m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
-        b_p = tl.where(m_tile, b_p, 0.0)
-    b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])  # [BM, BN]
+        b_ds = tl.where(m_tile, b_ds, 0.0)  # after the product, which keeps values out that are no numbers
     b_ds = b_ds.to(b_k0.dtype)
     b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
     if DK1 > 0:

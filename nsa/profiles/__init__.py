@@ -10,9 +10,10 @@ from importlib import import_module
 
 import torch
 
+from nsa.device import capability
 from nsa.profiles.profile import Measured, Profile
 
-NAMES = ("cpu", "sm80", "sm89", "sm90")
+NAMES = ("cpu", "rocm", "sm80", "sm89", "sm90", "sm120")
 
 __all__ = ["NAMES", "Measured", "Profile", "for_device", "load"]
 
@@ -32,9 +33,10 @@ def load(name: str) -> Profile:
 
 def for_device(device: torch.device) -> Profile:
     """The profile of a device: its own, else that of the nearest older architecture, else the oldest."""
-    if device.type != "cuda":
-        return load("cpu")
-    major, minor = torch.cuda.get_device_capability(device)
+    found = capability(device)
+    if found is None:
+        return load("rocm" if device.type == "cuda" else "cpu")
+    major, minor = found
     known = sorted(int(name[2:]) for name in NAMES if name.startswith("sm"))
     older = [sm for sm in known if sm <= major * 10 + minor]
     return load(f"sm{older[-1] if older else known[0]}")

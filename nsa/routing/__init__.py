@@ -12,11 +12,12 @@ from typing import TypeVar
 import torch
 
 from nsa import backends, flags
+from nsa.device import device_name
 from nsa.routing import debug
 from nsa.routing.explain import explain_routing
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, below_crossover, decide, per_operation
 from nsa.routing.record import Recording, add, record, recording
-from nsa.routing.request import Decision, Request, Route, device_name
+from nsa.routing.request import Decision, Request, Route
 
 __all__ = [
     "BackendChoice",
@@ -55,7 +56,7 @@ def run(
         request: the facts of the call.
         call: calls the operation's function in a backend's module.
         backend: the caller's choice, before any flag; where it cannot run, that is a RoutingError.
-        strict: a fallback is a RoutingError (NSA_STRICT is the same for every call).
+        strict: a fallback is a RoutingError, and so is what a profile keeps off (NSA_STRICT: in every call).
         judge: the oracle on some query rows, used under NSA_DEBUG_COMPARE=1 only.
     """
     decision = _decision(request, backend)
@@ -109,7 +110,7 @@ def _execute(
             f"{request.operation}: backend={decision.requested!r} cannot run this call: {why}; without backend= it "
             f"would run on {decision.backend}"
         )
-    if decision.fallback and (strict or active.strict):
+    if (decision.fallback or decision.overruled) and (strict or active.strict):
         raise RoutingError(f"{request.operation} would run on {decision.backend}: {decision.reason}")
     start = _now(request.device) if active.debug_timing else 0.0
     result = call(backends.load(decision.backend))

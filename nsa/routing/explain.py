@@ -9,8 +9,9 @@ import torch
 
 from nsa import flags
 from nsa.config import NSAConfig
+from nsa.device import device_name
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, Settings, decide, per_operation, settings_for
-from nsa.routing.request import Decision, Request, device_name
+from nsa.routing.request import Decision, Request
 
 
 @dataclass(frozen=True)

@@ -59,37 +59,46 @@ def settings_for(request: Request, flags: Flags) -> Settings:
 # --- what flags and profiles say about each backend ---
 
 
-def _triton(request: Request, settings: Settings) -> str | None:
+@dataclass(frozen=True)
+class Off:
+    """Why a backend is not considered; `by_profile`: nobody but a profile says so."""
+
+    reason: str
+    by_profile: bool = False
+
+
+def _triton(request: Request, settings: Settings) -> Off | None:
     if request.operation not in ("select", "selected", "attention") or settings.flags.triton_sel_force:
         return None
-    flags, profile = settings.flags, settings.profile
+    flags, profile, least = settings.flags, settings.profile, settings.sel_triton_min_l
     if flags.use_triton_sel is False:
-        return "NSA_USE_TRITON_SEL=0"
+        return Off("NSA_USE_TRITON_SEL=0")
     if not profile.sel_triton.value:
-        return f"profile {profile.name} keeps Triton selection off ({profile.sel_triton.source})"
+        return Off(f"profile {profile.name} keeps Triton selection off ({profile.sel_triton.source})", by_profile=True)
     if request.needs_grad and flags.sel_triton_allow_grad is False:
-        return "NSA_SEL_TRITON_ALLOW_GRAD=0 and gradients are needed"
-    if request.tokens < settings.sel_triton_min_l:
-        return f"{request.tokens} tokens, fewer than sel_triton_min_L={settings.sel_triton_min_l}"
+        return Off("NSA_SEL_TRITON_ALLOW_GRAD=0 and gradients are needed")
+    if request.tokens < least:
+        few = f"{request.tokens} tokens, fewer than sel_triton_min_L={least}"
+        return Off(few, by_profile=flags.sel_triton_min_l is None)
     return None
 
 
-def _fa2(request: Request, settings: Settings) -> str | None:
+def _fa2(request: Request, settings: Settings) -> Off | None:
     if settings.flags.fa2_force:
         return None
     if not settings.flags.use_fa2:
-        return "NSA_USE_FA2=0" if settings.flags.use_fa2 is False else "not asked for (NSA_USE_FA2=1)"
+        return Off("NSA_USE_FA2=0" if settings.flags.use_fa2 is False else "not asked for (NSA_USE_FA2=1)")
     window = request.operation == "window"
     least = settings.fa2_min_len_win if window else settings.fa2_min_len_cmp
     name = "fa2_min_len_win" if window else "fa2_min_len_cmp"
-    return f"{request.tokens} tokens, fewer than {name}={least}" if request.tokens < least else None
+    return Off(f"{request.tokens} tokens, fewer than {name}={least}") if request.tokens < least else None
 
 
-def _cuda(request: Request, settings: Settings) -> str | None:
-    return None if settings.flags.use_cuda_sel else "not asked for (NSA_USE_CUDA_SEL=1)"
+def _cuda(request: Request, settings: Settings) -> Off | None:
+    return None if settings.flags.use_cuda_sel else Off("not asked for (NSA_USE_CUDA_SEL=1)")
 
 
-POLICIES: dict[str, Callable[[Request, Settings], str | None]] = {
+POLICIES: dict[str, Callable[[Request, Settings], Off | None]] = {
     "triton": _triton,
     "fa2": _fa2,
     "cuda": _cuda,
@@ -169,21 +178,22 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
     preference = PREFERENCE.get(request.device.type, PREFERENCE["cpu"])
     order = dict.fromkeys([*([requested] if requested else []), *preference])
     declined: list[tuple[str, str]] = []
-    fallback = False
+    fallback = overruled = False
     for name in order:
         asked = name == requested
         if not asked and not backends.implements(name, request.operation):
             continue
-        policy = _other_part(request, name, choice, flags)
-        if policy is None and not (asked and by_argument):
-            policy = POLICIES.get(name, _no_policy)(request, settings)
-        incapable = None if policy else _incapable(name, request)
-        if policy is None and incapable is None:
-            reason = _why(asked, by_argument, declined)
-            way = _gradient(name, request)
-            return Decision(request.operation, name, requested, fallback, reason, tuple(declined), way, by_argument)
-        declined.append((name, policy or incapable or ""))
+        off = _other_part(request, name, choice, flags)
+        if off is None and not (asked and by_argument):
+            off = POLICIES.get(name, _no_policy)(request, settings)
+        incapable = None if off else _incapable(name, request)
+        if off is None and incapable is None:
+            why, way = _why(asked, by_argument, declined), _gradient(name, request)
+            found = (request.operation, name, requested, fallback, why, tuple(declined), way)
+            return Decision(*found, explicit=by_argument, overruled=overruled)
+        declined.append((name, off.reason if off else str(incapable)))
         fallback = fallback or asked or incapable is not None
+        overruled = overruled or (off is not None and off.by_profile)
     return None
 
 
@@ -193,12 +203,12 @@ def _gradient(name: str, request: Request) -> str:
     return says(request) if says is not None and request.needs_grad else ""
 
 
-def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags) -> str | None:
+def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags) -> Off | None:
     """A fused backend gives way where one of its parts is asked of another."""
     if request.operation != WHOLE:
         return None
     asked = ((part, requested_backend(part, choice, flags)[0]) for part in PARTS)
-    return next((f"{part} is asked of {other}" for part, other in asked if other not in (None, name)), None)
+    return next((Off(f"{part} is asked of {other}") for part, other in asked if other not in (None, name)), None)
 
 
 def below_crossover(request: Request, flags: Flags) -> bool:
@@ -206,7 +216,7 @@ def below_crossover(request: Request, flags: Flags) -> bool:
     return flags.dense and request.tokens < settings_for(request, flags).dense_crossover(request.group_size)
 
 
-def _no_policy(request: Request, settings: Settings) -> str | None:
+def _no_policy(request: Request, settings: Settings) -> Off | None:
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from nsa.config import NSAConfig
+from nsa.device import capability
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Request:
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """Compute capability (major, minor) of a CUDA device."""
-        return torch.cuda.get_device_capability(self.device) if self.device.type == "cuda" else None
+        """As `nsa.device.capability`."""
+        return capability(self.device)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Decision:
     `requested` is the backend that an argument or a flag asked for. `fallback`: what was asked for, or what the
     device's order of preference puts first, cannot run. `declined` holds (backend, reason) in the order of
     consideration. `gradient` says how the backend computes the gradient where it has several ways; else it is empty.
-    `explicit`: an argument asked for `requested`.
+    `explicit`: an argument asked for `requested`. `overruled`: a profile, and no flag, keeps off what the device's
+    order puts first.
     """
 
     operation: str
@@ -62,6 +64,7 @@ class Decision:
     declined: tuple[tuple[str, str], ...] = ()
     gradient: str = ""
     explicit: bool = False
+    overruled: bool = False
 
     @property
     def refused(self) -> bool:
@@ -87,11 +90,3 @@ class Route:
     def __str__(self) -> str:
         """`triton@cuda:sm_90`, `triton@cpu:interpreted`."""
         return f"{self.backend}@{self.device}" + (":interpreted" if self.interpreted else "")
-
-
-def device_name(device: torch.device) -> str:
-    """`cpu`, or `cuda:sm_90` for any device of that architecture."""
-    if device.type != "cuda":
-        return device.type
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"cuda:sm_{major}{minor}"

@@ -1,4 +1,4 @@
-"""Pages cost what moves: tables are written where they change, reorders copy what will change, chunks read what is held."""
+"""Pages cost what moves: tables are written where they change, reorders copy what will change."""
 
 from __future__ import annotations
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from nsa import NSAConfig, backends, explain_routing, flags, nsa_attention, ops, profiles, routing
+from nsa.device import device_name
 from nsa.routing.policy import decide
 from nsa.testing import Problem, expect_route
 from nsa.tests.decoding import SMALL, Inputs
@@ -50,15 +52,70 @@ def test_hopper_prefers_triton(gpu: SimpleNamespace) -> None:
         assert (decision.backend, decision.fallback, decision.requested) == ("triton", False, None)
 
 
-def test_ada_keeps_triton_selection_off_unless_forced(gpu: SimpleNamespace) -> None:
+def test_ada_takes_triton_selection_where_it_fits(gpu: SimpleNamespace) -> None:
     gpu.capability = (8, 9)
+    for tokens in (1, 96, 8192):
+        assert chosen("selected", facts={"tokens": tokens}).backend == "triton"
+        assert chosen("attention", facts={"tokens": tokens}).backend == "triton"
+    assert chosen("selected", use_triton_sel=False).backend == "torch"
+    gpu.reason = {"triton": "64 query heads share a KV head, more than a tile's 32"}
+    wide = chosen("selected")
+    assert (wide.backend, wide.fallback) == ("torch", True) and "a tile's 32" in wide.reason
+
+
+def test_what_a_profile_keeps_off_is_off_unless_forced(gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = replace(profiles.load("sm90"), sel_triton=profiles.Measured(False, "a measurement"))
+    monkeypatch.setattr(profiles, "for_device", lambda device: measured)
     off = chosen("selected")
-    assert off.backend == "torch" and not off.fallback and "profile sm89" in off.reason
+    assert off.backend == "torch" and not off.fallback and off.overruled and "(a measurement)" in off.reason
     asked = chosen("selected", use_triton_sel=True)
     assert asked.backend == "torch" and asked.fallback and asked.requested == "triton"
     forced = chosen("selected", use_triton_sel=True, triton_sel_force=True)
-    assert (forced.backend, forced.fallback) == ("triton", False)
+    assert (forced.backend, forced.fallback, forced.overruled) == ("triton", False, False)
     assert chosen("selected", "triton").backend == "triton"
+
+
+def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace) -> None:
+    """The caller's own arguments and flags are no reason to refuse; that nothing has such a kernel is none either."""
+    gpu.capability = (8, 0)
+
+    def run(operation: str, backend: str | None = None, **flag: object) -> str:
+        with flags.using(**flag):
+            return routing.run(
+                request(operation, tokens=96), lambda module: module.__name__, backend=backend, strict=True
+            )
+
+    with pytest.raises(routing.RoutingError, match="would run on torch: triton: 96 tokens, fewer than sel_triton_min"):
+        run("selected")
+    for case in (
+        {"operation": "selected", "backend": "torch"},
+        {"operation": "selected", "use_triton_sel": False},
+        {"operation": "selected", "sel_triton_min_l": 100},
+        {"operation": "compress"},
+    ):
+        assert run(**case) == "nsa.backends.torch"
+
+
+def test_amd_s_gpus_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch calls them cuda, and one of them has the compute capability 9.4."""
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 4))
+    found = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: found)
+    backend, whole = backends.load("triton"), request("attention")
+    for interpreted in (False, True):
+        monkeypatch.setattr(backend, "INTERPRETED", interpreted)
+        assert backend.supports(request("selected")) is not None
+    monkeypatch.setattr(backend, "INTERPRETED", False)
+    assert whole.capability is None and profiles.for_device(whole.device).name == "rocm"
+    assert device_name(whole.device) == "rocm:gfx942"
+    decision = chosen("selected")
+    assert decision.backend == "torch" and decision.fallback
+    assert decision.reason.startswith(
+        "triton: kernels are written for NVIDIA GPUs, and this PyTorch is built for AMD's"
+    )
+    with pytest.raises(routing.RoutingError, match=r"cannot run this call: kernels are written for NVIDIA GPUs"):
+        routing.run(request("selected"), lambda module: None, backend="triton")
 
 
 def test_a_short_row_below_the_minimum_is_a_fallback_when_triton_was_asked_for(gpu: SimpleNamespace) -> None:
@@ -114,7 +171,7 @@ def test_profiles_name_their_measurements() -> None:
 
 
 def test_unknown_architectures_take_the_nearest_older_profile(gpu: SimpleNamespace) -> None:
-    for capability, name in (((8, 6), "sm80"), ((10, 0), "sm90"), ((7, 5), "sm80")):
+    for capability, name in (((8, 6), "sm80"), ((10, 0), "sm90"), ((12, 1), "sm120"), ((7, 5), "sm80")):
         gpu.capability = capability
         assert profiles.for_device(torch.device("cuda")).name == name
 
@@ -253,7 +310,16 @@ def test_explain_routing_answers_without_running() -> None:
     assert "selected" in str(found)
 
 
-@pytest.mark.parametrize(("name", "words"), [("sm80", "never timed"), ("sm89", "never timed"), ("sm90", "H200")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sm80", "never timed"),
+        ("sm89", "never timed"),
+        ("sm90", "H200"),
+        ("sm120", "never timed"),
+        ("rocm", "do not run"),
+    ],
+)
 def test_an_explanation_says_whether_the_kernels_were_timed(name: str, words: str) -> None:
     with flags.using(profile=name):
         said = str(explain_routing(CONFIG, tokens=4096, heads=8, kv_heads=2, dk=64, device="cpu"))
