@@ -6,6 +6,7 @@ AutoModelForCausalLM.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -100,11 +101,14 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = NSALanguageConfig
     base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ("Block",)
     _is_stateful = True  # its cache cannot go back several tokens, as assisted decoding would need
 
     def __init__(self, config: NSALanguageConfig) -> None:
         super().__init__(config)
         self.model = ByteLM(config.to_lm())
+        self.gradient_checkpointing = False
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -126,13 +130,18 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         input_ids: Tensor,
         past_key_values: Any = None,
         attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **_: Any,
     ) -> dict[str, Any]:
         """What `generate` gives to `forward`: the columns that the cache has not seen."""
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        fresh: dict[str, Any] = {"input_ids": input_ids[:, seen:]}
+        if inputs_embeds is not None:  # of the prompt, before whatever tokens were generated
+            columns = torch.cat([inputs_embeds, self.model.embed(input_ids)], dim=1)
+            fresh = {"inputs_embeds": columns[:, seen:]}
         return {
-            "input_ids": input_ids[:, seen:],
+            **fresh,
             "attention_mask": attention_mask,
             "past_key_values": past_key_values,
             "use_cache": use_cache,
@@ -141,29 +150,46 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
+        cu_seq_lens_q: Tensor | None = None,
         return_dict: bool | None = None,
+        **_: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits of each token's successor. Positions count the tokens that are not padding.
 
         Args:
             input_ids: [B,T]; with a filled cache, the tokens that follow.
             attention_mask: [B,>=T], 0 for padding, on either side; its last T columns are those of input_ids.
+            position_ids: [B,T] or [1,T]. Where they begin at 0 again, another sequence begins, as
+                `DataCollatorWithFlattening` packs them; other positions than these are refused.
             past_key_values: from an earlier output; an empty cache of another kind is replaced.
+            inputs_embeds: [B,T,hidden_size] instead of input_ids.
+            cu_seq_lens_q: the borders [N+1] of the sequences packed in a batch of one, which spare a look at
+                position_ids on the device.
             labels: [B,T], -100 where there is no loss; shifted here.
             use_cache: give a cache back; default: while no labels are given and no gradients are computed.
             logits_to_keep: the last so many positions only; 0 keeps all.
             return_dict: False gives a tuple.
         """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"{NAME}: give one of input_ids and inputs_embeds")
+        tokens: Tensor = input_ids if inputs_embeds is None else inputs_embeds  # type: ignore[assignment]
+        packed = cu_seq_lens_q
+        if packed is None and position_ids is not None:
+            packed = _borders(position_ids, tokens, attention_mask, past_key_values)
         if use_cache is None:
-            use_cache = labels is None and not torch.is_grad_enabled()
-        caches = self._caches(past_key_values, len(input_ids)) if use_cache else None
-        logits = self._logits(input_ids, attention_mask, caches)
+            use_cache = labels is None and packed is None and not torch.is_grad_enabled()
+        if use_cache and packed is not None:
+            raise ValueError(f"{NAME}: packed sequences have no cache; give use_cache=False")
+        caches = self._caches(past_key_values, len(tokens)) if use_cache else None
+        logits = self._logits(tokens, attention_mask, caches) if packed is None else self._packed(tokens, packed)
         loss = None if labels is None else _loss(logits, labels)
         output = CausalLMOutputWithPast(loss=loss, logits=logits[:, -logits_to_keep:], past_key_values=caches)
         return output if return_dict is not False else output.to_tuple()
@@ -175,20 +201,57 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(f"{NAME}: past_key_values must come from this model, got {type(given).__name__}")
         return LayerCaches(self.model.new_caches(batch))
 
-    def _logits(self, input_ids: Tensor, attention_mask: Tensor | None, caches: LayerCaches | None) -> Tensor:
+    @property
+    def _checkpoint(self) -> Callable[..., Tensor] | None:
+        """Calls a layer such that its inside is computed again for the gradient, where that is switched on."""
+        wanted = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+        return self._gradient_checkpointing_func if wanted else None
+
+    def _packed(self, tokens: Tensor, cu_seqlens: Tensor) -> Tensor:
+        """Logits [B,T,vocabulary] of rows that hold whole sequences, one after another."""
+        row = tokens.flatten(0, 1)[None]
+        return self.model(row, cu_seqlens=cu_seqlens, checkpoint=self._checkpoint).view(*tokens.shape[:2], -1)
+
+    def _logits(self, tokens: Tensor, attention_mask: Tensor | None, caches: LayerCaches | None) -> Tensor:
         """Logits [B,T,vocabulary]; tokens move before padding for the model, and back after it."""
-        columns = input_ids.shape[1]
+        columns = tokens.shape[1]
         layers = None if caches is None else caches.layers
         if caches is not None:
             caches.advance(columns)
         real = None if attention_mask is None else attention_mask[:, -columns:].bool()
         if real is None or bool(real.all()):
-            return self.model(input_ids, layers)
+            return self.model(tokens, layers, checkpoint=self._checkpoint)
         order = (~real).long().argsort(dim=1, stable=True)
-        counts = None if caches is None else real.sum(1)
-        logits = self.model(input_ids.gather(1, order), layers, counts=counts)
+        counts = None if caches is None else real.sum(1).tolist()  # asked of the device once for all layers
+        entry = torch.arange(len(order), device=order.device)[:, None]
+        logits = self.model(tokens[entry, order], layers, counts=counts, checkpoint=self._checkpoint)
         back = order.argsort(dim=1)[..., None].expand_as(logits)
         return logits.gather(1, back)
+
+
+def _borders(
+    position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None, past_key_values: Any
+) -> Tensor | None:
+    """Borders of the sequences in the rows of tokens, one after another; None where each row is one.
+
+    Raises:
+        ValueError: positions that mean something else.
+    """
+    batch, columns = tokens.shape[:2]
+    given = position_ids.expand(batch, columns)
+    if past_key_values is not None or (attention_mask is not None and not bool(attention_mask.all())):
+        mask = tokens.new_ones(batch, columns) if attention_mask is None else attention_mask
+        seen = 0 if attention_mask is not None or past_key_values is None else past_key_values.get_seq_length()
+        expected = (mask.long().cumsum(1) - 1 + seen)[:, -columns:]
+        if bool(((given == expected) | (mask[:, -columns:] == 0)).all()):
+            return None
+        raise ValueError(f"{NAME}: position_ids must count the tokens that are not padding, beside a mask or a cache")
+    follows = given[:, 1:] == given[:, :-1] + 1
+    begins = torch.cat([given[:, :1] == 0, given[:, 1:] == 0], dim=1)
+    if not bool(begins[:, 0].all() & (follows | begins[:, 1:]).all()):
+        raise ValueError(f"{NAME}: position_ids must count from 0 in each sequence")
+    borders = begins.flatten().nonzero().flatten()
+    return None if len(borders) == batch else torch.cat([borders, borders.new_tensor([batch * columns])])
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -100,18 +101,24 @@ class ByteLM(nn.Module):
         caches: Sequence[NSACache] | None = None,
         *,
         counts: Sequence[int] | Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        checkpoint: Callable[..., Tensor] | None = None,
     ) -> Tensor:
         """Logits of every token's successor.
 
         Args:
-            tokens: integers [B,T]; with caches, those that follow what they hold.
+            tokens: integers [B,T], or their embeddings [B,T,dim]; with caches, those that follow what they hold.
             caches: of `new_caches`, one for each layer.
             counts: with caches, integers [B]: of entry b only the first counts[b] tokens are real.
+            cu_seqlens: borders of packed sequences [N+1]; B is 1, and there are no caches.
+            checkpoint: calls a layer, given first, with its arguments, such as `torch.utils.checkpoint.checkpoint`.
         """
-        where = {} if counts is None else {"counts": counts}
-        x = self.embed(tokens)
+        given = {"counts": counts, "cu_seqlens": cu_seqlens}
+        where = {name: x for name, x in given.items() if x is not None}
+        x = tokens if tokens.is_floating_point() else self.embed(tokens)
         for index, block in enumerate(self.blocks):
-            x = block(x, None if caches is None else caches[index], **where)
+            layer = partial(block, cache=None if caches is None else caches[index], **where)
+            x = layer(x) if checkpoint is None else checkpoint(layer, x)
         return self.norm(x) @ self.embed.weight.T
 
     def new_caches(self, batch: int, capacity: int = 1024) -> list[NSACache]:

@@ -108,3 +108,80 @@ def test_a_foreign_cache_is_refused() -> None:
     foreign.update(torch.zeros(2, 2, 3, 8), torch.zeros(2, 2, 3, 8), 0)
     with torch.no_grad(), pytest.raises(ValueError, match="must come from this model, got DynamicCache"):
         lm(text, past_key_values=foreign, use_cache=True)
+
+
+@pytest.mark.parametrize("borders", [False, True])
+def test_packed_sequences_are_as_apart(borders: bool) -> None:
+    lm, text = model(), prompt()
+    lengths = (11, 1, 18)
+    apart = torch.cat([lm(piece).logits for piece in text[:1].split(lengths, 1)], 1)
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    where = {"cu_seq_lens_q": torch.tensor([0, 11, 12, 30])} if borders else {"position_ids": positions}
+    torch.testing.assert_close(lm(text[:1], **where).logits, apart, rtol=0, atol=1e-11)
+    if not borders:  # in rows of a batch, too
+        both = lm(text, position_ids=torch.cat([positions, torch.arange(30)[None]]))
+        torch.testing.assert_close(both.logits, torch.cat([apart, lm(text[1:]).logits]), rtol=0, atol=1e-11)
+
+
+def test_positions_that_count_the_tokens_change_nothing() -> None:
+    lm, text = model(), prompt()
+    mask = torch.ones_like(text)
+    mask[1, :17] = 0
+    counted = (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        found = lm(text, attention_mask=mask, position_ids=counted, use_cache=True)
+        assert torch.equal(found.logits, lm(text, attention_mask=mask).logits)
+        assert torch.equal(lm(text, position_ids=torch.arange(30)[None]).logits, lm(text).logits)
+        one = lm(text, use_cache=True)
+        step = lm(text[:, :1], past_key_values=one.past_key_values, position_ids=torch.full((2, 1), 30), use_cache=True)
+    torch.testing.assert_close(step.logits, lm(torch.cat([text, text[:, :1]], 1)).logits[:, -1:], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("positions", "others", "words"),
+    [
+        (torch.arange(30) * 2, {}, "must count from 0 in each sequence"),
+        (torch.arange(30) + 1, {}, "must count from 0 in each sequence"),
+        (torch.arange(30), {"attention_mask": torch.arange(30).expand(2, 30) > 8}, "that are not padding"),
+        (torch.arange(30) % 10, {"use_cache": True}, "packed sequences have no cache"),
+    ],
+)
+def test_other_positions_are_refused(positions: torch.Tensor, others: dict[str, object], words: str) -> None:
+    with torch.no_grad(), pytest.raises(ValueError, match=words):
+        model()(prompt(), position_ids=positions[None], **others)
+
+
+def test_embeddings_stand_for_tokens() -> None:
+    lm, text = model(), prompt()
+    x = lm.get_input_embeddings()(text)
+    assert torch.equal(lm(inputs_embeds=x).logits, lm(text).logits)
+    mask = torch.ones_like(text)
+    mask[1, :17] = 0
+    for use_cache in (True, False):
+        options = {"attention_mask": mask, "use_cache": use_cache, **GREEDY}
+        assert torch.equal(lm.generate(inputs_embeds=x, **options), lm.generate(text, **options)[:, 30:])
+    for wrong in ({}, {"input_ids": text, "inputs_embeds": x}):
+        with pytest.raises(ValueError, match="give one of input_ids and inputs_embeds"):
+            lm(**wrong)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_change_no_gradient(reentrant: bool) -> None:
+    lm, text = model().train(), prompt()
+    lm(text, labels=text).loss.backward()
+    expected = {name: p.grad.clone() for name, p in lm.named_parameters()}
+    lm.zero_grad()
+    lm.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    lm(text[:1], position_ids=torch.arange(30)[None] % 10, labels=text[:1]).loss.backward()
+    lm.zero_grad()
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
+        loss = lm(text, labels=text).loss
+    inside = sum(kept)
+    loss.backward()
+    assert all(torch.equal(p.grad, expected[name]) for name, p in lm.named_parameters())
+    lm.gradient_checkpointing_disable()
+    kept.clear()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
+        lm(text, labels=text)
+    assert inside < sum(kept) / 2
