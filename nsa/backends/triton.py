@@ -19,7 +19,6 @@ from nsa.kernels import fused, topk
 from nsa.kernels import window as window_kernels
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common import pad_group
-from nsa.kernels.configs import architecture_of, most_heads
 from nsa.kernels.selected import selected_attention
 from nsa.routing import Request
 from nsa.transfer import to_device
@@ -32,9 +31,8 @@ OLDEST = (3, 0)
 OLDEST_HOPPER_GRADIENT = (3, 3)  # before, selected gradients compile unpipelined, which later versions got wrong there
 LARGEST_HEAD = 256
 LARGEST_GROUP = 64
-WIDE_HEAD = 192
-WIDE_GRADIENT = {"sm_89": 32}
-"""Query heads of a KV head whose selected gradient fits the shared memory with heads wider than WIDE_HEAD."""
+LARGEST_GROUP_FP32 = 32
+"""One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
 Triple = tuple[Tensor, Tensor, Tensor]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -87,15 +85,8 @@ def _shape(request: Request) -> str | None:
 
 def _most_heads(request: Request) -> int:
     """Query heads of one KV head that the kernels' tiles hold."""
-    if request.device.type != "cuda" or request.operation in ("combine", "decode"):
-        return LARGEST_GROUP
-    architecture, widest = architecture_of(request.device), max(request.dk, request.dv)
-    found = LARGEST_GROUP
-    if request.operation != "selected":
-        found = most_heads(architecture, request.dk, widest, request.dtype)
-    if request.operation in ("selected", "attention") and request.needs_grad and widest > WIDE_HEAD:
-        found = min(found, WIDE_GRADIENT.get(architecture, found))
-    return found
+    small = request.device.type != "cuda" or request.operation in ("combine", "decode")
+    return LARGEST_GROUP if small or request.dtype != torch.float32 else LARGEST_GROUP_FP32
 
 
 def gradient(request: Request) -> str:

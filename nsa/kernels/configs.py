@@ -3,8 +3,9 @@
 They are data, `configs.json`, so that `python -m nsa.bench autotune` can write them; nothing is tuned at a user's
 first call. A row holds a tile for each width (the larger head dimension) in half precision, and one for fp32, whose
 IEEE products take no tensor cores and many registers. `128/4` beside `128` is the tile for 4 query heads to a KV head;
-a group size that has none takes the general one. A tile that was measured names the milliseconds, of what, and on
-what; one that was not is a choice by hand: on sm_90 from runs on an H200, elsewhere from what the compiler reports.
+a group size that has none takes that of its padded size, or else the general one. A tile that was measured names the
+milliseconds, of what, and on what; one that was not is a choice by hand: on sm_90 from runs on an H200, elsewhere (and
+for groups of 32 and 64) from what the compiler reports.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from nsa.kernels.common import pad_group
 
 WIDTHS = (64, 128, 192, 256)
 FP32 = "fp32"
@@ -172,14 +175,7 @@ def row_key(dk: int, dv: int, dtype: torch.dtype) -> str:
 def lookup(kernel: str, architecture: str, dk: int, dv: int, group: int, dtype: torch.dtype) -> Tile:
     """The configuration of `kernel` on one of ARCHITECTURES, for `group` query heads to a KV head."""
     rows, key = table()[kernel][architecture], row_key(dk, dv, dtype)
-    return (rows.get(f"{key}/{group}") or rows[key]).tile
-
-
-def most_heads(architecture: str, dk: int, dv: int, dtype: torch.dtype) -> int:
-    """The largest padded group that fits the tiles of window, compressed and select for these head dimensions."""
-    key = row_key(dk, dv, dtype)
-    shared = (rows for name, rows in table().items() if not name.startswith("selected_"))
-    return min(rows[architecture][key].tile.BM for rows in shared if architecture in rows)
+    return (rows.get(f"{key}/{group}") or rows.get(f"{key}/{pad_group(group)}") or rows[key]).tile
 
 
 def tiles_of(major: int, minor: int) -> str:

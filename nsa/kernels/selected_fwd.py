@@ -170,7 +170,8 @@ def attend_rows(
             n_first = tl.where(few > 0, 0, n_blocks)
     b_m, b_l, b_o0, b_o1 = _over_blocks(
         b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-        last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n, o_tok, o_g, m_row,
+        last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first,
+        b_limit, o_n, o_tok, o_g, m_row,
         H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, False, STAGES, PREC, TMA,
     )  # fmt: skip
     again = few

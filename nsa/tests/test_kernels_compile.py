@@ -22,7 +22,7 @@ SPILL = 256
 
 SAMPLE = ("128,128,16,bf16",)
 SIZES = ("64,64", "128,128", "192,128", "64,128", "256,256", "80,96", "40,40")
-GROUPS = (1, 4, 6, 12, 16)
+GROUPS = {"bf16": (1, 4, 6, 12, 16, 32, 64), "fp32": (1, 4, 6, 12, 16, 32)}
 OLD_TRITON = "triton==3.0.0"
 
 
@@ -46,7 +46,7 @@ def _judge(architecture: str, shapes: tuple[str, ...], environment: dict[str, st
 
 
 def _shapes(size: str, dtype: str) -> tuple[str, ...]:
-    return tuple(f"{size},{group},{dtype}" for group in GROUPS)
+    return tuple(f"{size},{group},{dtype}" for group in GROUPS[dtype])
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, pytest.param("sm_120", marks=pytest.mark.slow)])

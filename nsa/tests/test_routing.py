@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -35,7 +36,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 def request(operation: str, **facts: object) -> routing.Request:
     shape = {"batch": 1, "tokens": 8192, "keys": 8192, "heads": 64, "kv_heads": 4, "dk": 128, "dv": 128}
-    return routing.Request(operation, torch.device("cuda"), torch.bfloat16, **{**shape, "config": NSAConfig(), **facts})
+    facts = {"device": torch.device("cuda"), "dtype": torch.bfloat16, **shape, "config": NSAConfig(), **facts}
+    return routing.Request(operation, **facts)
 
 
 def chosen(
@@ -261,27 +263,30 @@ def test_debug_flags_record_error_and_time(caplog: pytest.LogCaptureFixture) -> 
     assert len(recording) == 14  # the oracle's own work is not recorded
 
 
-@pytest.mark.parametrize(
-    ("architecture", "width", "grad", "refused"),
-    [
-        ("sm_89", 256, True, True),
-        ("sm_89", 192, True, False),
-        ("sm_89", 256, False, False),
-        ("sm_90", 256, True, False),
-    ],
-)
-def test_a_gradient_that_does_not_fit_is_not_routed_to_triton(
-    monkeypatch: pytest.MonkeyPatch, architecture: str, width: int, grad: bool, refused: bool
+@pytest.mark.parametrize("operation", ["attention", "compressed", "select", "selected", "window", "combine", "decode"])
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (12, 0)])
+def test_groups_of_64_heads_run_on_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], operation: str
 ) -> None:
     backend = backends.load("triton")
-    monkeypatch.setattr(backend, "architecture_of", lambda device: architecture)
-    shape = (1, 8192, 8192, 64, 1, width, width)
-    request = routing.Request(
-        "selected", torch.device("cuda"), torch.bfloat16, *shape, CONFIG, False, False, grad, False
-    )
-    reason = backend._shape(request)
-    assert (reason is not None) == refused
-    assert reason is None or "64 query heads share a KV head, more than a tile's 32" in reason
+    monkeypatch.setattr(backend, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    for width in (64, 128, 192, 256):
+        for grad in (False, True):
+            facts = {"kv_heads": 1, "dk": width, "dv": width, "needs_grad": grad}
+            assert backend.supports(request(operation, **facts)) is None
+            too_many = backend.supports(request(operation, **facts | {"heads": 65}))
+            assert too_many == "65 query heads share a KV head, more than a tile's 64"
+
+
+def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, gpu: SimpleNamespace) -> None:
+    backend = importlib.import_module("nsa.backends.triton")
+    monkeypatch.setattr(backend, "INTERPRETED", False)
+    wide = {"kv_heads": 1, "dtype": torch.float32}
+    assert backend.supports(request("selected", heads=32, **wide)) is None
+    found = backend.supports(request("selected", heads=33, **wide))
+    assert found == "33 query heads share a KV head, more than a tile's 32"
+    assert backend.supports(request("decode", heads=64, **wide)) is None
 
 
 def test_dense_attention_is_a_choice() -> None:
