@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -96,6 +97,11 @@ def cu_seqlens_cmp(cu_seqlens: Tensor, config: NSAConfig) -> Tensor:
     lengths = cu_seqlens.diff().to(torch.int64)
     counts = torch.div(lengths - config.l, config.d, rounding_mode="floor").add(1).clamp(min=0)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
+
+
+def packed_compressed(borders: Sequence[int], config: NSAConfig) -> int:
+    """Compressed tokens of all packed sequences together, from the borders of their tokens."""
+    return sum(num_compressed(end - start, config) for start, end in pairwise(borders))
 
 
 def token_positions(

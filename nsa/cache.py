@@ -14,6 +14,7 @@ from nsa import blocks
 from nsa.arrivals import Arrivals
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
+from nsa.host import numbers
 from nsa.ops import checks
 from nsa.paging import PagedRows, PageTable
 from nsa.transfer import to_device
@@ -275,7 +276,7 @@ class NSACache:
     def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
         try:
-            given = counts.tolist() if isinstance(counts, Tensor) else counts  # one question to the device, if any
+            given = numbers(counts) if isinstance(counts, Tensor) else counts
             real = [tokens] * self.batch if given is None else [int(count) for count in given]
         except (TypeError, ValueError):
             raise TypeError(f"{NAME}: counts must be {self.batch} integers, got {counts!r}") from None
@@ -416,7 +417,7 @@ class NSACache:
 
     def reorder(self, index: Tensor | Sequence[int]) -> None:
         """Entry i becomes a copy of entry index[i] (beam search); the batch takes the length of `index`."""
-        chosen = index.tolist() if isinstance(index, Tensor) else [int(entry) for entry in index]
+        chosen = numbers(index) if isinstance(index, Tensor) else [int(entry) for entry in index]
         if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
             raise ValueError(f"{NAME}: reorder needs entries from 0 to {self.batch - 1}, got {chosen}")
         entries, copies = to_device(torch.tensor(chosen), self.lengths.device), []

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nsa.blocks import num_compressed
 from nsa.config import NSAConfig
+from nsa.host import numbers
 
 TILE_BYTES = 128 * 2**20
 """Aim for the largest temporary of one chunk."""
@@ -65,7 +66,7 @@ def sequences(
     `config` is needed for `cmp0` of packed sequences only.
     """
     if cu_seqlens is not None:
-        return _packed(cu_seqlens.tolist(), config)
+        return _packed(numbers(cu_seqlens), config)
     starts: list[int] = [0] if q_start is None else q_start.tolist()
     if len(set(starts)) <= 1:
         return [Sequence(slice(0, batch), 0, tokens, *starts[:1])]

@@ -27,6 +27,7 @@ from nsa.backends.tiles import (
     unrounded,
 )
 from nsa.config import NSAConfig
+from nsa.host import numbers
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 __all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "step", "window"]
@@ -38,7 +39,7 @@ def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tenso
     """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D]."""
     if cu_seqlens is None:
         return _compress(x, config, phi)
-    segments = [_compress(x[:, first:end], config, phi) for first, end in pairwise(cu_seqlens.tolist())]
+    segments = [_compress(x[:, first:end], config, phi) for first, end in pairwise(numbers(cu_seqlens))]
     return torch.cat(segments, dim=1) if segments else x[:, :0]
 
 
@@ -235,7 +236,7 @@ def dense(q: Tensor, k: Tensor, v: Tensor, *, scale: float, cu_seqlens: Tensor |
     """Causal attention to all keys, q, k, v of equal length: o [B,T,Hq,Dv]."""
     if cu_seqlens is None:
         return _dense(q, k, v, scale)
-    segments = [slice(first, end) for first, end in pairwise(cu_seqlens.tolist())]
+    segments = [slice(first, end) for first, end in pairwise(numbers(cu_seqlens))]
     return torch.cat([_dense(q[:, s], k[:, s], v[:, s], scale) for s in segments], dim=1)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
-from nsa.kernels.geometry import Spans, compressed_spans, packed_compressed, segments
+from nsa.kernels.geometry import Spans, compressed_spans, count_compressed, segments
 from nsa.kernels.launch import launched
 
 SPANS = 2
@@ -173,6 +173,6 @@ def backward(
 
 
 def spans_of(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> Spans:
-    """Which compressed tokens of k [B,T,Hkv,D] there are; this waits for the device where sequences are packed."""
+    """Which compressed tokens of k [B,T,Hkv,D] there are."""
     tokens = k.shape[1]
-    return compressed_spans(tokens, packed_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)
+    return compressed_spans(tokens, count_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)

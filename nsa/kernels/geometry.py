@@ -8,8 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from nsa.blocks import cu_seqlens_cmp, num_compressed
+from nsa.blocks import cu_seqlens_cmp, num_compressed, packed_compressed
 from nsa.config import NSAConfig
+from nsa.host import numbers
 from nsa.kernels.spans import Spans
 
 FEWEST_QUERIES = 512
@@ -146,6 +147,6 @@ def _parts(queries: int) -> int:
     return max(1, min(MOST_PARTS, queries // FEWEST_QUERIES))
 
 
-def packed_compressed(cu_seqlens: Tensor | None, tokens: int, config: NSAConfig) -> int:
-    """Compressed tokens of one sequence of `tokens` tokens, or of all packed sequences (this waits for the device)."""
-    return num_compressed(tokens, config) if cu_seqlens is None else int(cu_seqlens_cmp(cu_seqlens, config)[-1])
+def count_compressed(cu_seqlens: Tensor | None, tokens: int, config: NSAConfig) -> int:
+    """Compressed tokens of one sequence of `tokens` tokens, or of all packed sequences (see `nsa.host.numbers`)."""
+    return num_compressed(tokens, config) if cu_seqlens is None else packed_compressed(numbers(cu_seqlens), config)

@@ -7,8 +7,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from nsa.blocks import cu_seqlens_cmp, num_compressed
+from nsa.blocks import num_compressed, packed_compressed
 from nsa.config import NSAConfig
+from nsa.host import beside, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -91,14 +92,14 @@ def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor |
         raise ValueError(
             f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
         )
-    return cu_seqlens.to(like.device, torch.int32)
+    return beside(cu_seqlens, like.device)
 
 
 def packing(operation: str, tokens: int, batch: int, cu_seqlens: Tensor) -> None:
     """Refuse borders that are not from 0 to T, never falling, of a batch of one."""
     if batch != 1:
         raise ValueError(f"{operation}: packed sequences need B=1, got B={batch}")
-    ends = cu_seqlens.tolist()
+    ends = numbers(cu_seqlens)
     if ends[0] != 0 or ends[-1] != tokens or any(a > b for a, b in pairwise(ends)):
         raise ValueError(f"{operation}: cu_seqlens must rise from 0 to T={tokens}, got {ends}")
 
@@ -144,7 +145,7 @@ def compressed_positions(
         needed = num_compressed(tokens + max(q_start.tolist(), default=0), config)
     elif cu_seqlens is not None:
         packing(operation, tokens, batch, cu_seqlens)
-        needed = int(cu_seqlens_cmp(cu_seqlens, config)[-1])
+        needed = packed_compressed(numbers(cu_seqlens), config)
     else:
         needed = num_compressed(tokens, config)
     if count < needed or (q_start is None and count != needed):

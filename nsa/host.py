@@ -1,0 +1,58 @@
+"""Small integer tensors on the host, such as borders, counts or beams: the device is asked once for each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_KNOWN = WeakTensorKeyDictionary()
+"""By tensor: its version and its numbers."""
+
+_BESIDE = WeakTensorKeyDictionary()
+"""By tensor: its version and what it is elsewhere."""
+
+is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+"""torch 2.2 has it in another place only."""
+
+
+def numbers(x: Tensor) -> list[int]:
+    """The integers [N] of x, which waits for the device when x is new or was written to since.
+
+    Every layer of a model asks the same of the same tensor. What is written by other means than PyTorch's is not seen.
+    """
+    version = _version(x)
+    known = _KNOWN.get(x) if version is not None else None
+    if known is None or known[0] != version:
+        known = version, _asked(x)
+        if version is not None and all(type(number) is int for number in known[1]):  # not where the program is traced
+            _KNOWN[x] = known
+    return list(known[1])
+
+
+def beside(x: Tensor, device: torch.device) -> Tensor:
+    """x as int32 on this device, the same tensor each time; what begins on the host is known there."""
+    if x.dtype == torch.int32 and x.device == device:
+        return x
+    version = _version(x)
+    known = _BESIDE.get(x) if version is not None else None
+    if known is not None and known[0] == version and known[1].device == device:
+        return known[1]  # type: ignore[no-any-return]
+    found = x.to(device, torch.int32)
+    if version is not None and _version(found) is not None:
+        _BESIDE[x] = version, found
+        if x.device.type == "cpu":
+            _KNOWN[found] = _version(found), numbers(x)
+    return found
+
+
+def _asked(x: Tensor) -> list[int]:
+    found: list[int] = x.tolist()
+    return found
+
+
+def _version(x: Tensor) -> int | None:
+    """How often x was written to; None where PyTorch does not count, or x stands for another tensor."""
+    if is_compiling() or type(x) is not Tensor or x.is_inference():
+        return None
+    return x._version
