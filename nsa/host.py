@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -16,11 +19,18 @@ is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_
 """torch 2.2 has it in another place only."""
 
 
+USED: ContextVar[Callable[[], None] | None] = ContextVar("nsa_host_used", default=None)
+"""Is told that numbers were used: what follows is not decided by layouts alone."""
+
+
 def numbers(x: Tensor) -> list[int]:
     """The integers [N] of x, which waits for the device when x is new or was written to since.
 
     Every layer of a model asks the same of the same tensor. What is written by other means than PyTorch's is not seen.
     """
+    tell = USED.get()
+    if tell is not None:
+        tell()
     version = _version(x)
     known = _KNOWN.get(x) if version is not None else None
     if known is None or known[0] != version:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nsa import host
 from nsa.bounded import Bounded
 from nsa.kernels.configs import COMPILING_FOR, TRIAL
 from nsa.kernels.launch import ALIGNED, LISTENER, Launched
@@ -155,6 +156,10 @@ class _Recorder(TorchDispatchMode):
         for slot, x in sorted(present, key=lambda found: not found[1].numel()):  # what is empty has no address
             self._by_storage.setdefault(_storage(x), slot)
 
+    def used_numbers(self) -> None:
+        """A tensor's numbers decide, which the host may know already."""
+        self.refused = self.refused or "it depends on what a tensor holds"
+
     def recipe(self, results: Tensors) -> _Recipe:
         """What was recorded, for a function that returned `results`."""
         places = tuple(x if x is None else self._place(x) or x for x in results)
@@ -292,11 +297,12 @@ class Replayed:
     def _record(self, key: Any, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
         self._known[key] = _NEVER  # if it fails: what is recorded holds all its tensors at once
         with _Recorder(tensors) as recorder:
-            token = LISTENER.set(recorder.launched)
+            launches, uses = LISTENER.set(recorder.launched), host.USED.set(recorder.used_numbers)
             try:
                 results = self.function(*tensors, *settings)
             finally:
-                LISTENER.reset(token)
+                LISTENER.reset(launches)
+                host.USED.reset(uses)
         recipe = recorder.recipe(results)
         if not recorder.refused:
             self._known[key] = recipe

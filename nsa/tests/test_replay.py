@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsa import nsa_attention
+from nsa import host, nsa_attention
 from nsa.config import NSAConfig
 from nsa.kernels import attention, configs, replay
 from nsa.kernels.replay import Replayed
@@ -263,13 +263,17 @@ def test_what_is_empty_names_no_address() -> None:
     "function",
     [
         lambda a: (a * int(a.max()),),
+        lambda a: (a * host.numbers(a)[0],),
         lambda a: (torch.cat([a, a * 2]),),
         lambda a: ((a + 1).view(torch.int32),),
         lambda a: (a.nonzero().flatten().float()[1:],),
         lambda a: (TABLE.add_(0) * a,),
     ],
-    ids=["asks for a value", "list of tensors", "read as another dtype", "size by value", "changes a constant"],
-)
+    ids=[
+        "asks for a value", "knows a value", "list of tensors", "read as another dtype", "size by value",
+        "changes a constant",
+    ],
+)  # fmt: skip
 def test_what_cannot_be_repeated_is_called(function: Callable[..., Any]) -> None:
     assert _kinds(function, (A,), (B,)) == 6
 
