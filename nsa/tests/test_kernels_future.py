@@ -25,7 +25,7 @@ ROWS = 128 if DEVICE == "cuda" else 64
 """Of the largest tile: the interpreter's have 32, of selected attention 64."""
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20) if DEVICE == "cpu" else NSAConfig()
-TOKENS = 90 if DEVICE == "cpu" else 1500
+TOKENS = 90 if DEVICE == "cpu" else 600
 SIZES = {"batch": 2, "kv_heads": 1, "group_size": 2, "dk": 16, "dv": 16}
 DTYPES = (torch.float32, torch.float16) if DEVICE == "cpu" else (torch.bfloat16, torch.float16)
 
