@@ -15,6 +15,8 @@ from nsa.kernels import descriptors
 from nsa.testing import Outcome, Problem, assert_outcome, outcome
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SLOW = () if DEVICE == "cuda" else (pytest.mark.slow,)
+"""Marks of what the interpreter takes long over, and a GPU does not."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16) if DEVICE == "cuda" else (torch.float32, torch.float16)
 BRANCHES = ("compressed", "select", "selected", "window", "combine")
 """The operations that the whole one is routed as."""

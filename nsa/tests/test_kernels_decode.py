@@ -12,7 +12,7 @@ from nsa.kernels import block_scores, decode
 from nsa.routing.record import paused
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
 from nsa.tests.decoding import ODD, SMALL
-from nsa.tests.kernel_cases import DEVICE, DTYPES
+from nsa.tests.kernel_cases import DEVICE, DTYPES, SLOW
 
 TIES = NSAConfig(l=8, d=8, l_sel=8, n_sel=3, w=5, init_blocks=0, local_blocks=1)
 FINE = NSAConfig(l=10, d=1, l_sel=4, n_sel=6, w=30)
@@ -97,7 +97,7 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
             scratch.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # left by an earlier step: block 1, best
 
 
-@pytest.mark.parametrize("page_size", [None, 80])
+@pytest.mark.parametrize("page_size", [None, pytest.param(80, marks=SLOW)])
 @pytest.mark.parametrize("config", [replace(SMALL, n_sel=9), replace(FAR, n_sel=9)], ids=["blocks", "tokens"])
 @pytest.mark.parametrize("alike", [False, True], ids=["random", "ties"])
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsa import NSACache, NSAConfig, nsa_attention, nsa_decode, reference
 from nsa.testing import Problem, assert_close, assert_outcome, expect_route, outcome
-from nsa.tests.kernel_cases import DEVICE
+from nsa.tests.kernel_cases import DEVICE, SLOW
 from nsa.tests.strategies import CONFIGS, edge_lengths
 
 pytestmark = pytest.mark.triton
@@ -43,8 +43,6 @@ else:
     EXAMPLES, STEPS, LONGEST, MOST = 3, 3, 40, 2
 RUNS = [(kind, part) for kind in KINDS for part in range(2)] if DEVICE == "cuda" else [(kind, 0) for kind in KINDS]
 """Each a test of its own, for a process of its own."""
-SLOW = () if DEVICE == "cuda" else (pytest.mark.slow,)
-"""Most of the interpreter's examples are left to the slow part."""
 
 PROPERTY = settings(
     deadline=None,
