@@ -412,7 +412,7 @@ LIES = [
     refused(
         "rows_of_a_text",
         "min_rows of an artifact whose rows nothing counts, for it is text",
-        "beside columns, keys, min_rows, checks or allow",
+        "expected kind csv, json, jsonl.* beside min_rows",
         "bench_table",
         {"name": "s", "run": ["true"], "expect": {"artifacts": [{"path": "t.csv", "min_rows": 40}]}},
     ),
