@@ -113,7 +113,7 @@ def _chunk(
         return nsa_attention(q, keys, values, gates, cache.config, compressed=first, scale=scale, **plain)
     start, recent = cache.lengths.clone(), cache.recent(arrivals, keys[2], values[2])
     cache.append(keys, values, counts=arrivals.counts)
-    return _chunk_attention(q, gates, cache, start, recent, scale, plain)
+    return _chunk_attention(q, gates, cache, start, max(arrivals.starts) + arrivals.width, recent, scale, plain)
 
 
 def _step(
@@ -232,14 +232,18 @@ def _chunk_attention(
     gates: Tensor,
     cache: NSACache,
     start: Tensor,
+    end: int,
     recent: Recent,
     scale: float,
     plain: Plain,
 ) -> Tensor:
-    """Several tokens from position start[b] on, which the cache holds already; `recent` was taken before."""
+    """Several tokens from position start[b] on, which the cache holds already; `recent` was taken before.
+
+    The last of them, which may be padding, stands before position `end`.
+    """
     config = cache.config
-    k_cmp, v_cmp = cache.compressed.first(max(1, num_compressed(cache.longest, config)))
-    k_sel, v_sel = cache.selected.first(cache.longest)
+    k_cmp, v_cmp = cache.compressed.first(max(1, num_compressed(end, config)))
+    k_sel, v_sel = cache.selected.first(end)
     where: Where = {"scale": scale, "cu_seqlens": None, "q_start": start}
     o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain)
     block_indices = select_blocks(q, k_cmp, config, lse=lse, **where, **plain)

@@ -52,9 +52,10 @@ class Inputs:
         """The tokens [start, end)."""
         return self.rows([start] * len(self.q), [end - start] * len(self.q))
 
-    def cache(self, config: NSAConfig, *, capacity: int = 5) -> NSACache:
+    def cache(self, config: NSAConfig, *, capacity: int = 5, page_size: int | None = None) -> NSACache:
         """An empty cache of these shapes; so small that it must grow."""
-        return NSACache(config, len(self.q), 2, 8, 6, capacity=capacity, dtype=self.q.dtype, device=self.q.device)
+        how = {"capacity": capacity, "page_size": page_size, "dtype": self.q.dtype, "device": self.q.device}
+        return NSACache(config, len(self.q), 2, 8, 6, **how)
 
     def whole(self, config: NSAConfig) -> Tensor:
         """Their attention without a cache."""

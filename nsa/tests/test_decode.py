@@ -38,12 +38,13 @@ def test_any_chunks_equal_the_whole(sizes: list[int], config: NSAConfig) -> None
     torch.testing.assert_close(fed(inputs, inputs.cache(config), borders), inputs.whole(config), **EXACT)
 
 
+@pytest.mark.parametrize("page_size", [None, 16])
 @pytest.mark.parametrize("seed", range(4))
-def test_sequences_of_different_lengths(seed: int) -> None:
+def test_sequences_of_different_lengths(seed: int, page_size: int | None) -> None:
     """Each entry takes its own number of tokens each time; padding gives 0 and changes nothing."""
     source = random.Random(seed)
     inputs = Inputs.random(180, batch=3)
-    cache, expected = inputs.cache(SMALL), inputs.whole(SMALL)
+    cache, expected = inputs.cache(SMALL, page_size=page_size), inputs.whole(SMALL)
     lengths = [0, 0, 0]
     while min(lengths) < 150:
         width = source.choice([1, 1, 1, 5, 29])

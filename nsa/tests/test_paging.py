@@ -34,7 +34,7 @@ class Moved(TorchDispatchMode):
 
 
 def filled(inputs: Inputs, tokens: int, *, capacity: int = 5, page_size: int | None = PAGE) -> NSACache:
-    cache = NSACache(SMALL, len(inputs.q), 2, 8, 6, capacity=capacity, dtype=torch.float64, page_size=page_size)
+    cache = inputs.cache(SMALL, capacity=capacity, page_size=page_size)
     inputs.between(0, tokens).decode(cache)
     return cache
 
