@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nsa import NSAConfig, nsa_attention, reference
 from nsa.kernels import compressed, selected, spans, window
-from nsa.testing import Problem
+from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, by_descriptor
 
 pytestmark = pytest.mark.triton
@@ -74,7 +74,7 @@ def test_the_future_reaches_no_further_than_a_tile(
     reach = _reach(o, 1, first)
     assert reach < ROWS // 2  # half as many tokens, of two heads each
     kept = slice(0, first - reach)
-    torch.testing.assert_close(o[:, kept], clean[:, kept])
+    assert_close(o[:, kept], clean[:, kept], dtype)  # computed again, which rounds elsewhere
 
 
 @pytest.mark.parametrize("descriptors", [False, True])
