@@ -103,13 +103,13 @@ def relative_error(found: Tensor, exact: Tensor) -> float:
     return lack / (size or max(1, exact.numel()) ** 0.5)
 
 
-def judge(operation: Operation, rows: Tensor, seed: int = 0) -> Judgement:
+def judge(operation: Operation, rows: Tensor, seed: int = 0, rehearsals: int = REHEARSALS) -> Judgement:
     """Judge an operation at `rows` under a random upstream gradient."""
     exact = _outcome(operation, torch.float64, rows, seed)
     dtype = next(iter(operation.leaves.values())).dtype
     plain = _outcome(operation, dtype, rows, seed)
     errors = {name: relative_error(x, exact[name]) for name, x in plain.items()}
-    ours, finite = _ours(operation, rows, seed)
+    ours, finite = _ours(operation, rows, seed, rehearsals)
     empty = (exact["o"] == 0).all(-1)
     return Judgement(
         {name: relative_error(x, exact[name]) for name, x in ours.items()},
@@ -126,8 +126,8 @@ def _outcome(operation: Operation, dtype: torch.dtype, rows: Tensor, seed: int) 
     return _collect(operation, leaves, outputs, _upstream(operation, outputs[0], seed), outputs)
 
 
-def _ours(operation: Operation, rows: Tensor, seed: int) -> tuple[Outcome, bool]:
-    for rehearsal in range(REHEARSALS):
+def _ours(operation: Operation, rows: Tensor, seed: int, rehearsals: int) -> tuple[Outcome, bool]:
+    for rehearsal in range(rehearsals):
         leaves = {name: x.flip(1) for name, x in operation.leaves.items()}
         _called(replace(operation, leaves=leaves), rows, seed + 1 + rehearsal)
     return _called(operation, rows, seed)

@@ -434,7 +434,7 @@ class _KeySums:
 
     def _reduce(self, p: _Problem, first_key: int, of: _Chunk, begin: int, count: int, first: bool, last: bool) -> None:
         """Add what the launch left to the sums; the last one makes dk and dv of them."""
-        keys, sizes = min(64, self.rows), [x.shape[-1] for x in self.out]
+        keys, sizes = min(32, self.rows), [x.shape[-1] for x in self.out]
         columns = [min(64, next_power_of_2(width)) for width in sizes]
         pieces = [self.rows // keys * cdiv(width, at_once) for width, at_once in zip(sizes, columns, strict=True)]
         reduce_kernel[(p.where.bins, of.heads, sum(pieces))](

@@ -18,6 +18,9 @@ from nsa.kernels.launch import launched
 from nsa.kernels.row_stats import load_stats
 from nsa.kernels.selected_fwd import MERGE_STAGES, block_of, key_rows, load_block, load_pairs, query_of, rest_of, run_of
 
+RUNS_AHEAD = tl.constexpr(4)
+"""Partial sums of so many runs are on their way at once."""
+
 
 @triton.jit
 def add_dq(
@@ -289,9 +292,10 @@ def _reduce_piece(
     if not FIRST:
         b_sum += tl.load(p_sum + o_x, mask=m_tile, other=0.0)
     p_run = p_part + (i_run - window).to(tl.int64) * (ROWS * D)
-    for _ in range(n_runs):
-        b_sum += tl.load(p_run + o_tile, mask=m_tile, other=0.0)
-        p_run += ROWS * D
+    for i in range(0, n_runs, RUNS_AHEAD):
+        for j in tl.static_range(RUNS_AHEAD):  # loads that wait for each other's addition took most of the time
+            b_sum += tl.load(p_run + o_tile, mask=m_tile & (i + j < n_runs), other=0.0)
+            p_run += ROWS * D
     if LAST:
         tl.store(p_x + o_x, b_sum.to(p_x.dtype.element_ty), mask=m_tile)
     else:
