@@ -30,15 +30,17 @@ _WARM_WITHIN = 0.02  # two groups of calls whose medians are this near are warm
 _WARM_GROUP = 5
 _MOST_WARM_S = 10.0
 _INPUT_SETS = 3
+_AWAKE_S = 0.3
+_LAUNCHES_BEHIND = 2.0  # what a call's launches are queued behind takes so many times as long as they
 _L2_BYTES = 256 << 20  # of a flush, where the device does not tell: more than any L2 cache there is
 _LEAST_TURNS, _MOST_TURNS = 500, 200_000
-# A call whose launch takes so large a part of its time on the device may have been waiting for the host.
+# A call whose launch takes so large a part of its time on the device waits for the host wherever nothing is queued.
 _HOST_BOUND = 0.8
 
 
 class Sample(NamedTuple):
-    """One call in ms: on the device, by the wall clock until its end, until it returned, and of this process's CPU;
-    and in turns of a loop."""
+    """A call in ms: on the device, by the wall clock until its end, until it returned, and of this process's CPU; and
+    in turns of a loop."""
 
     device: float
     wall: float
@@ -154,32 +156,56 @@ class _WallClock:
 
 
 class _DeviceClock:
-    """CUDA events around a call that finds the L2 cache empty, and the wall clock beside them."""
+    """A call twice, each time with the L2 cache empty: alone, by the wall clock; then with CUDA events around it, its
+    launches queued behind other work, so that no launch shows in its time (unless it waits for the device itself).
+    """
 
     on_device = True
 
     def __init__(self, torch: Any) -> None:
-        self._torch = torch
+        self._cuda = torch.cuda
         size = 2 * int(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0))
-        self._flush = torch.empty(max(size, _L2_BYTES), dtype=torch.int8, device="cuda")
+        self._scratch = torch.empty(max(size, _L2_BYTES), dtype=torch.int8, device="cuda")
         with contextlib.suppress(OSError):
             self._driver: Any = ctypes.CDLL("libcuda.so.1")
+        self._flush_ms = self._awake()
 
     def sample(self, call: Callable[..., Any], inputs: Tuple[Any, ...]) -> Tuple[Sample, Any]:
-        cuda = self._torch.cuda
-        self._flush.zero_()
-        with contextlib.suppress(AttributeError):
-            self._driver.cuCtxResetPersistingL2Cache()
-        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        cuda.synchronize()
+        self._flush(1)
+        self._cuda.synchronize()
         cpu, began = time.process_time(), time.perf_counter()
+        result = call(*inputs)
+        launched = (time.perf_counter() - began) * 1e3
+        self._cuda.synchronize()
+        wall = (time.perf_counter() - began) * 1e3
+        spent = (time.process_time() - cpu) * 1e3
+        _poison(result)
+        result = None  # its memory is the next result's
+        begin, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        self._flush(1 + math.ceil(_LAUNCHES_BEHIND * launched / self._flush_ms))
         begin.record()
         result = call(*inputs)
         end.record()
-        launched = (time.perf_counter() - began) * 1e3
-        cuda.synchronize()
-        wall = (time.perf_counter() - began) * 1e3
-        return Sample(begin.elapsed_time(end), wall, launched, (time.process_time() - cpu) * 1e3), result
+        self._cuda.synchronize()
+        return Sample(begin.elapsed_time(end), wall, launched, spent), result
+
+    def _flush(self, times: int) -> None:
+        """Fill the L2 cache with something else; several times where that is to take so long."""
+        for _ in range(times):
+            self._scratch.zero_()
+        with contextlib.suppress(AttributeError):
+            self._driver.cuCtxResetPersistingL2Cache()
+
+    def _awake(self) -> float:
+        """How many ms a flush takes when the device has raised its clocks, which it does only under load."""
+        end, took = time.monotonic() + _AWAKE_S, 0.0
+        while time.monotonic() < end:
+            self._cuda.synchronize()
+            began = time.perf_counter()
+            self._flush(_WARM_GROUP)
+            self._cuda.synchronize()
+            took = (time.perf_counter() - began) * 1e3 / _WARM_GROUP
+        return took
 
 
 def _clock() -> Any:

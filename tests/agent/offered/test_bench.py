@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,3 +106,47 @@ def test_a_wrong_result_has_no_row(bench: Bench, tmp_path: Path) -> None:
 def test_faster_than_the_roofline_is_impossible(bench: Bench) -> None:
     assert bench.time({"n": 1}, lambda: (), lambda: None, floor_ms=1000.0)["flags"] == ["impossible"]
     assert bench.time({"n": 1}, lambda: (), lambda: None, floor_ms=0.0)["flags"] == []
+
+
+class Device:
+    """What the protocol asks of PyTorch on a GPU whose memory takes FILL_S to be filled, whenever it comes to that."""
+
+    FILL_S = 0.0002
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.cuda = SimpleNamespace(
+            is_available=lambda: True,
+            current_device=lambda: 0,
+            get_device_properties=lambda index: SimpleNamespace(L2_cache_size=1 << 20),
+            synchronize=self._wait,
+            Event=lambda enable_timing: SimpleNamespace(record=lambda: None, elapsed_time=lambda end: 0.5),
+        )
+
+    def empty(self, size: int, dtype: object, device: str) -> SimpleNamespace:
+        return SimpleNamespace(zero_=self._fill)
+
+    int8 = object()
+
+    def _fill(self) -> None:
+        self.queued += 1
+
+    def _wait(self) -> None:
+        time.sleep(self.queued * self.FILL_S)
+        self.queued = 0
+
+
+def test_launches_are_queued_behind_work_that_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    monkeypatch.setitem(sys.modules, "torch", device)
+    launch_s, queued = 0.002, []
+
+    def call() -> None:
+        queued.append(device.queued)
+        time.sleep(launch_s)
+
+    row = Bench(str(tmp_path / "a.jsonl"), seconds=0.01, least=20).time({"n": 1}, tuple, call)
+    timed = queued[3:]  # after those that are checked
+    assert not any(timed[0::2]), "alone, by the wall clock"
+    assert min(timed[1::2]) * device.FILL_S > launch_s
+    assert set(row["ms"]) == {0.5} and min(row["wall_ms"]) >= launch_s * 1e3 and row["flags"] == ["host_bound"]
