@@ -139,16 +139,23 @@ class Checks:
         self.facts[path] = mark(module, source, path)
 
     def _mark_rewritten(self, rewrite: Any) -> None:
-        """Mark what pytest rewrites, before it does; it must not keep that for others, nor take what has no marks."""
-        rewrite_asserts = rewrite.rewrite_asserts
+        """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
+        marks. What it rewrites of the environment (plugins, and all that their packages hold) it keeps as ever.
+        """
+        rewrite_asserts, read, write = rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc
 
         def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
             if module_path is not None and self._is_ours(module_path):
                 self._mark(mod, source, module_path)
             rewrite_asserts(mod, source, module_path, config)
 
-        rewrite.rewrite_asserts = marked
-        rewrite._read_pyc = rewrite._write_pyc = lambda *args, **kwargs: None
+        def read_pyc(source: Any, *args: Any, **options: Any) -> Any:
+            return None if self._is_ours(str(source)) else read(source, *args, **options)
+
+        def write_pyc(state: Any, code: Any, *args: Any, **options: Any) -> Any:
+            return None if self._is_ours(code.co_filename) else write(state, code, *args, **options)
+
+        rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc = marked, read_pyc, write_pyc
 
     def _mark_helpers(self) -> None:
         """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache."""
