@@ -34,6 +34,7 @@ STOREYS = (
     ("tasks",),
     ("completion",),
     ("options",),
+    ("commands",),
     ("cli",),
     ("__main__",),
 )
@@ -110,6 +111,25 @@ def test_what_is_shipped_subscripts_no_type_while_it_is_imported(module: str) ->
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
     }
     assert not subscripted & (abstract | {"dict", "list", "tuple", "set", "frozenset", "type"})
+
+
+def test_what_every_start_imports_is_little() -> None:
+    """A verb is loaded when it is called: `orchestrator.commands` names them, and `load` is the one way in."""
+    reached = {"cli.py"}
+    while more := {found for module in reached for parts in imports(module) for found in files_of(parts)} - reached:
+        reached |= more
+    assert {room(module) for module in reached} == {"cli", "commands", "errors", "text", "__init__", "shared"}
+    assert {module for module in reached if room(module) == "commands"} == {"commands/__init__.py"}
+    assert {parts[0] for module in reached for parts in imports(module)} & {"pydantic", "yaml", "packaging"} == set()
+
+
+def files_of(parts: tuple[str, ...]) -> list[str]:
+    """The tool's own modules that are loaded with that one."""
+    if parts[0] != "orchestrator":
+        return []
+    paths = ["/".join(parts[1:end]) for end in range(1, len(parts) + 1)]
+    names = [name for path in paths for name in (f"{path}.py", f"{path}/__init__.py".lstrip("/"))]
+    return [name for name in names if name in MODULES]
 
 
 def test_exactly_three_packages_are_shipped() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from orchestrator import cli
+from orchestrator.commands import VERBS, load
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.home import who
@@ -40,6 +44,21 @@ def test_an_interrupt_in_an_awkward_moment_is_said_in_a_word(tmp_path: Path, mor
     code = INTERRUPTED.replace("{more}", more)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, stdout, "error: interrupted\n")
+
+
+def test_the_help_names_every_verb_by_the_words_of_its_own() -> None:
+    told = CliRunner().invoke(cli.cli, ["--help"], terminal_width=200).output
+    for name, verb in VERBS.items():
+        command = load(name)
+        assert command.name == name and re.search(rf"^  {name} +{re.escape(verb.help)}$", told, re.M)
+        assert (command.help or "").startswith(verb.help.rstrip(".")), name
+
+
+@pytest.mark.parametrize("word", ["no-such", "_", "open_", "output"])
+def test_what_is_no_verb_is_called_so(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([word])
+    assert f"No such command '{word}'" in capsys.readouterr().err
 
 
 def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

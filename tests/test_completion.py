@@ -8,6 +8,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from orchestrator.cli import cli
+from orchestrator.commands import VERBS
 from orchestrator.results import Seen
 from tests.support.project import Project
 from tests.support.run_files import ended_run
@@ -32,6 +33,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laptop: Path) -> Path:
 def test_pods_and_runbooks(here: Path) -> None:
     assert complete("validate", "--pod", "pi") == ["pi-4090", "pi-2"] and complete("ssh", "lo") == ["local"]
     assert complete("validate", "--runbook", "m") == ["mine"] and "cpu-smoke" in complete("run", "--runbook", "")
+
+
+def test_verbs_and_their_options() -> None:
+    assert complete("pr") == ["prune"] and complete("validate", "--no-s") == ["--no-sabotage"]
+    assert complete("") == list(VERBS) and complete("--v") == ["--version"]
 
 
 def test_runs_and_their_stages(here: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from orchestrator.cli import cli
+from orchestrator.commands import VERBS, load
 from orchestrator.config.inventory import Pod, load_inventory
 from orchestrator.config.runbook import EnvironmentSpec, Limits, Runbook, Stage, find_runbook
 from orchestrator.results import Result, StageResult
@@ -134,7 +134,7 @@ def test_what_a_workflow_runs_are_verbs_with_their_options(path: Path) -> None:
     commands = [re.findall(r"nsa-pod (\w+) (.*)", line)[0] for line in lines if "install" not in line]
     assert len(commands) >= 2
     for verb, words in commands:
-        known = {name for option in cli.commands[verb].params for name in option.opts}
+        known = {name for option in load(verb).params for name in option.opts}
         assert set(re.findall(r"(?<!\S)--[\w-]+", words)) <= known, (verb, words)
 
 
@@ -157,8 +157,8 @@ def test_every_key_is_in_the_reference(model: type[BaseModel]) -> None:
 
 def test_every_verb_and_option_is_in_the_reference() -> None:
     named = words_in_code(ROOT / "docs/reference.md")
-    for verb, command in cli.commands.items():
-        options = [max(option.opts, key=len) for option in command.params if option.opts[0].startswith("-")]
+    for verb in VERBS:
+        options = [max(option.opts, key=len) for option in load(verb).params if option.opts[0].startswith("-")]
         assert not [name for name in (verb, *options) if name not in named], verb
 
 

@@ -11,9 +11,9 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from typing import Any, BinaryIO
 from urllib.parse import quote, quote_plus, unquote
-from xml.sax.saxutils import escape
 
 # Shorter ones stand in too many places by chance: replacing them would make logs and evidence unreadable.
 MIN_LENGTH = 6
@@ -204,7 +204,7 @@ def _written(text: str) -> Iterator[bytes]:
     """How programs write `text` down."""
     raw = text.encode("utf-8", "surrogateescape")
     shown = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], ascii(text)[1:-1])
-    marked_up = (escape(text), escape(text, {'"': "&quot;"}), escape(text, {'"': "&quot;", "'": "&#x27;"}))
+    marked_up = (escape(text, quote=False), escape(text, quote=False).replace('"', "&quot;"), escape(text))
     yield raw
     in_urls = (quote(raw), quote(raw, safe=""), quote_plus(raw))
     for form in (*shown, repr(raw)[2:-1], *marked_up, *in_urls):

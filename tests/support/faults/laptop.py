@@ -12,10 +12,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from orchestrator import commands
 from orchestrator.agent.host import processes
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["orchestrator.cli", "orchestrator.transports.ssh"])
+_VERBS = (f"{commands.__name__}.{verb.module}" for verb in commands.VERBS.values())
+_FORKS.set_forkserver_preload(["orchestrator.cli", *_VERBS, "orchestrator.transports.ssh"])
 
 
 @dataclass

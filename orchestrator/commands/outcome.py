@@ -1,0 +1,18 @@
+"""The end of a verb that judged a run."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.commands.output import stdout
+from orchestrator.report import screen
+from orchestrator.results import Result
+
+
+def show_result(result: Result, as_json: bool) -> int:
+    """Print it; the exit code."""
+    if as_json:
+        click.echo(result.to_json(), nl=False)
+    else:
+        screen.show(result, stdout())
+    return result.exit_code
