@@ -33,7 +33,7 @@ def _can_be_played(seed: int) -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("place", "number"), [("local", 2), ("ssh", 2), ("box", 2)])
+@pytest.mark.parametrize(("place", "number"), [("local", 1), ("ssh", 1), ("box", 1)])
 def test_a_few_schedules(place: str, number: int) -> None:
     play(place, MANY, number, 2)
 

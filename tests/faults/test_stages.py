@@ -53,7 +53,7 @@ def _size(files: Iterator[Path]) -> int:
     return max((file.stat().st_size for file in files if not file.parent.is_symlink()), default=0)
 
 
-@pytest.mark.parametrize("megabytes", [64, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("megabytes", [pytest.param(n, marks=pytest.mark.slow) for n in (64, 1000)])
 def test_a_flood_of_output(project: Project, tmp_path: Path, megabytes: int) -> None:
     """Memory of agent and laptop below 100 MB each, the log bounded with a note, the laptop's copy never far behind."""
     flood = f"echo begin; yes 'a line of output, one of very many' | head -c {megabytes}000000; echo; echo the end"
@@ -76,6 +76,7 @@ def test_a_flood_of_output(project: Project, tmp_path: Path, megabytes: int) -> 
     assert seen.behind < 5, seen
 
 
+@pytest.mark.slow
 def test_escape_codes_and_invalid_text_reach_no_terminal(project: Project, tmp_path: Path) -> None:
     """They stay in the stage's own log as they were written, and nowhere else."""
     nasty = r"\x1b]0;owned\x07\x1b[31m\xff\xfe\x9b2J \xe2\x80\xae | [bold]markup[/bold] `code` <b>\r\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 import tempfile
@@ -19,12 +20,14 @@ from orchestrator.config.inventory import Pod as InventoryPod
 from orchestrator.pod import bundle
 from orchestrator.shared.wheels.settings import Settings
 from tests.support.agent_pod import Pod, make_environment
+from tests.support.compiled import compiled
 from tests.support.env_pod import tiny_index
 from tests.support.project import Project, local_pod, new_project
 from tests.support.proxy import Proxy
 from tests.support.sshd import Sshd, new_sshd
 
-_TRANSPORTS = ["local", pytest.param("ssh", marks=pytest.mark.ssh)]
+_SSH = pytest.param("ssh", marks=pytest.mark.ssh)
+_TRANSPORTS = ["local", _SSH]
 
 # the laptop
 
@@ -50,7 +53,7 @@ def other(project: Project, tmp_path: Path) -> Project:
     return replace(project, root=tmp_path / "other" / "repo", home=tmp_path / "other" / "home")
 
 
-@pytest.fixture(params=_TRANSPORTS)
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.slow), _SSH])  # most tests are of `project`, local
 def any_project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
     """An empty repository with one pod, `p`: this machine, and the same behind SSH."""
     if request.param == "local":
@@ -73,9 +76,9 @@ def pod_of(request: pytest.FixtureRequest) -> Callable[..., InventoryPod]:
 
 @pytest.fixture(scope="session")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zipapp as it is shipped."""
-    data, digest = bundle.build()
-    path = tmp_path_factory.mktemp("agent") / f"agent-{digest[:16]}.pyz"
+    """The zipapp as it is shipped, with its modules compiled for this Python: a pod compiles them at each start."""
+    data = compiled(bundle.build()[0])
+    path = tmp_path_factory.mktemp("agent") / f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz"
     path.write_bytes(data)
     return path
 
