@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,10 @@ def written(told: Told, form: str) -> str:
     return _FORMS[form](told)
 
 
+def _json(told: Told) -> str:
+    return json.dumps(told.comparison, indent=1) + "\n" if told.comparison else told.result.to_json()
+
+
 def page(told: Told) -> str:
     """As HTML, whose links lead from the file that it is written to, else from here, to the run's files."""
     base = os.path.relpath(told.directory, (told.output or Path("x")).absolute().parent)
@@ -81,7 +86,7 @@ def _comment(told: Told) -> str:
 
 _FORMS: Mapping[str, Callable[[Told], str]] = {
     "text": _text,
-    "json": lambda told: told.result.to_json(),
+    "json": _json,
     "markdown": lambda told: markdown.render(told.document()),
     "html": page,
     "github": _comment,

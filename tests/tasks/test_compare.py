@@ -88,6 +88,7 @@ def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Pr
     kept = RunDirectory(run, done.json["path"])
     forms = Told(kept.rejudge(), kept.plan(), run, Hosts(active=False))
     comment, junit, notes, text = (written(forms, form) for form in ("github", "junit", "annotations", "text"))
+    assert json.loads(written(forms, "json")) == done.json
     assert comment.startswith("<!-- nsa-pod comparison r on local -->\n") and "<error" not in junit
     assert notes.startswith("::notice title=nsa-pod::") and "1 slower; 0 of 1 row" in notes
     assert "1 slower; 0 of 1 row" in text
