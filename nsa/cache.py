@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -20,6 +22,9 @@ from nsa.paging import PagedRows, PageTable
 from nsa.transfer import to_device
 
 NAME = "NSACache"
+CACHES: WeakValueDictionary[int, NSACache] = WeakValueDictionary()
+"""Those that exist, by `handle`."""
+_handles = count()
 Triple = checks.Triple
 Branches = Tensor | Triple
 
@@ -117,6 +122,7 @@ class NSACache:
         rewound: entries whose last step `undo` took back, and with it the oldest position of their window: new tokens
             do not see that one, the last token would.
         scratch: what backends keep with this cache.
+        handle: a number by which operators know it.
     """
 
     def __init__(
@@ -179,7 +185,17 @@ class NSACache:
         self.window = Rows(*pair(batch, config.w))
         self.pending = Rows(*pair(batch, config.l))
         self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
+        self._register()
         self._set_lengths([0] * batch)
+
+    def _register(self) -> None:
+        self.handle = next(_handles)
+        CACHES[self.handle] = self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, which is another cache."""
+        vars(self).update(state)
+        self._register()
 
     # --- what it holds ---
 

@@ -33,6 +33,8 @@ def supports(request: Request) -> str | None:
         return "the CUDA selection needs a CUDA device"
     if request.needs_grad:
         return "the CUDA selection has no backward"
+    if request.lse:
+        return "the CUDA selection gives no log-sum-exps"
     if request.dtype not in DTYPES:
         return f"the CUDA selection needs fp32, fp16 or bf16, not {request.dtype}"
     if max(request.dk, request.dv) > MOST_DIM:
@@ -57,10 +59,10 @@ def selected(
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     deterministic: bool,
-) -> Tensor:
-    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv]. Always deterministic."""
+) -> tuple[Tensor, None]:
+    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], and no lse. Always deterministic."""
     batch, tokens = q.shape[:2]
     at = blocks.token_positions(batch, tokens, cu_seqlens=cu_seqlens, q_start=q_start).to(q.device)
     first_key = torch.arange(tokens, device=q.device) - at if cu_seqlens is not None else torch.zeros_like(at)
     tensors = (x.contiguous() for x in (q, k, v, block_indices.to(torch.int32), at, first_key))
-    return _extension().selected(*tensors, config.l_sel, scale)
+    return _extension().selected(*tensors, config.l_sel, scale), None

@@ -66,8 +66,8 @@ def window(
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     deterministic: bool,
-) -> Tensor:
-    """Attention to the last `window` positions: o [B,T,Hq,Dv]."""
+) -> tuple[Tensor, Tensor]:
+    """Attention to the last `window` positions: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     flash = _provider()
     if flash.dense is not None and cu_seqlens is None and not flags.current().fa2_force_varlen:
         return flash.dense(q, k, v, scale, window - 1, deterministic)
@@ -75,8 +75,8 @@ def window(
     borders = cu_seqlens if cu_seqlens is not None else _equal_borders(batch, tokens, q.device)
     longest = int(borders.diff().max()) if borders.numel() > 1 else 0
     call = Varlen(borders, longest, scale, window - 1, deterministic)
-    o, _ = flash.varlen(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), call)
-    return o.unflatten(0, (batch, tokens))
+    o, lse = flash.varlen(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), call)
+    return o.unflatten(0, (batch, tokens)), lse.detach().unflatten(0, (batch, tokens))
 
 
 def compressed(

@@ -30,13 +30,14 @@ class Flash:
     """A provider of FlashAttention-2.
 
     `varlen(q, k, v, call)` with q [rows,Hq,D], k, v [rows,Hkv,D] -> o [rows,Hq,D], lse fp32 [rows,Hq];
-    `dense(q, k, v, scale, left, deterministic)` with [B,T,H,D] -> o, or None where there is no such entry point.
+    `dense(q, k, v, scale, left, deterministic)` with [B,T,H,D] -> o, lse fp32 [B,T,Hq], or None where there is no such
+    entry point.
     """
 
     name: str
     deterministic: bool
     varlen: Callable[[Tensor, Tensor, Tensor, Varlen], tuple[Tensor, Tensor]]
-    dense: Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor] | None
+    dense: Callable[[Tensor, Tensor, Tensor, float, int, bool], tuple[Tensor, Tensor]] | None
 
 
 @lru_cache
@@ -65,11 +66,12 @@ def _package() -> Flash | str:
         )  # fmt: skip
         return o, _rows_first(lse, call.borders)
 
-    def dense(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, deterministic: bool) -> Tensor:
-        found: Tensor = flash_attn.flash_attn_func(
-            q, k, v, softmax_scale=scale, causal=True, window_size=(left, 0), deterministic=deterministic
-        )
-        return found
+    def dense(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, deterministic: bool) -> tuple[Tensor, Tensor]:
+        o, lse, _ = flash_attn.flash_attn_func(
+            q, k, v, softmax_scale=scale, causal=True, window_size=(left, 0), deterministic=deterministic,
+            return_attn_probs=True,
+        )  # fmt: skip
+        return o, lse.detach().transpose(1, 2)
 
     return Flash(f"flash-attn {flash_attn.__version__}", True, varlen, dense)
 

@@ -153,14 +153,12 @@ def selected(
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     deterministic: bool,
-) -> Tensor:
-    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv]."""
+) -> tuple[Tensor, Tensor]:
+    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     keys = block_indices.shape[-1] * config.l_sel
     row = q.shape[0] * keys * (k.shape[2] * (k.shape[3] + v.shape[3]) + q.shape[2])
     found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
-    return TiledAttention.apply(q, k, v, _chunks(found, row * _item(q)), _selected_tiles(block_indices, config), scale)[
-        0
-    ]
+    return TiledAttention.apply(q, k, v, _chunks(found, row * _item(q)), _selected_tiles(block_indices, config), scale)
 
 
 def window(
@@ -173,13 +171,13 @@ def window(
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     deterministic: bool,
-) -> Tensor:
-    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
+) -> tuple[Tensor, Tensor]:
+    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     most = max(64, window // 2)  # a chunk of c queries reads c + window - 1 keys: keep the unused part small
     found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
     chunks = _chunks(found, q.shape[0] * q.shape[2] * (window + most) * _item(q), most)
     tiles = _window_tiles(window, q.shape[2] // k.shape[2], q.device)
-    return TiledAttention.apply(q, k, v, chunks, tiles, scale)[0]
+    return TiledAttention.apply(q, k, v, chunks, tiles, scale)
 
 
 def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:

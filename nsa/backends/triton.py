@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,20 +12,22 @@ import torch
 import triton
 from torch import Tensor
 
+from nsa import library
 from nsa.config import NSAConfig
 from nsa.kernels import attention as whole
 from nsa.kernels import compressed as compressed_kernels
 from nsa.kernels import decode as decode_kernels
 from nsa.kernels import fused, topk
+from nsa.kernels import selected as selected_kernels
 from nsa.kernels import window as window_kernels
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common import pad_group
-from nsa.kernels.selected import selected_attention
 from nsa.routing import Request
 from nsa.transfer import to_device
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache
+    from nsa.ops.attention import Call
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OLDEST = (3, 0)
@@ -108,12 +111,18 @@ def _on_its_device(function: Function) -> Function:
 
     @wraps(function)
     def guarded(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not x.is_cuda or x.device.index == torch.cuda.current_device():
-            return function(x, *args, **kwargs)
-        with torch.cuda.device(x.device):
+        with _on(x):
             return function(x, *args, **kwargs)
 
     return guarded  # type: ignore[return-value]
+
+
+_HERE = nullcontext()
+
+
+def _on(x: Tensor) -> AbstractContextManager[Any]:
+    """Launch on the device of x inside the block."""
+    return torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else _HERE
 
 
 @_on_its_device
@@ -161,9 +170,9 @@ def selected(
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     deterministic: bool,
-) -> Tensor:
-    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv]."""
-    return selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+) -> tuple[Tensor, Tensor]:
+    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
+    return selected_kernels.selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
 
 
 @_on_its_device
@@ -177,9 +186,38 @@ def window(
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
     deterministic: bool,
-) -> Tensor:
-    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
+) -> tuple[Tensor, Tensor]:
+    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens, q_start, deterministic)
+
+
+@_on_its_device
+def compressed_gradient(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *,
+    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k_cmp and v_cmp, from results of `compressed`."""
+    where = compressed_kernels.spans_of(q, k_cmp, config, cu_seqlens, q_start)
+    return fused.gradients(do, q, k_cmp, v_cmp, o, lse, where, scale, deterministic)
+
+
+@_on_its_device
+def selected_gradient(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *,
+    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v, from results of `selected`; always deterministic."""
+    return selected_kernels.gradients(do, o, lse, q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+
+
+@_on_its_device
+def window_gradient(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, window: int, *,
+    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v, from results of `window`."""
+    where = window_kernels.spans_of(q, k, window, cu_seqlens, q_start)
+    return fused.gradients(do, q, k, v, o, lse, where, scale, deterministic)
 
 
 @_on_its_device
@@ -188,28 +226,16 @@ def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tenso
     return GatedCombine.apply(o_cmp, o_sel, o_win, gates)
 
 
-@_on_its_device
-def attention(
-    q: Tensor,
-    k: Triple,
-    v: Triple,
-    gates: Tensor,
-    config: NSAConfig,
-    *,
-    compressed: tuple[Tensor, Tensor] | None,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    block_indices: Tensor | None,
-    deterministic: bool,
-) -> Tensor:
-    """The whole operation in one autograd function; k and v are (cmp, sel, win)."""
-    if compressed is not None:
-        k, v = (compressed[0], *k[1:]), (compressed[1], *v[1:])
-    return whole.attention(
-        q, k, v, gates, block_indices, config, scale, cu_seqlens, q_start,
-        compress=compressed is None, deterministic=deterministic,
-    )  # fmt: skip
+def attention(call: Call, lse: bool) -> list[Tensor]:
+    """The whole operation: o; with `lse` those of the branches; then what a gradient needs, where it is kept."""
+    with _on(call.q):
+        return whole.attention(call, lse=lse, keep=library.keeping() is not None)
+
+
+def attention_gradient(grad: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
+    """Gradients of q, of the given k, of the given v (one or three each), of the gates, of the given means."""
+    with _on(call.q):
+        return whole.gradient(grad, results, call)
 
 
 @_on_its_device

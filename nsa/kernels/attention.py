@@ -8,7 +8,7 @@ only dq itself. Of keys and values that all branches share it makes one sum, too
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,56 +19,87 @@ from nsa.kernels import combine, compressed, compression, fused, selected, spans
 from nsa.kernels.geometry import compressed_spans
 from nsa.kernels.replay import Replayed, Tensors
 
+if TYPE_CHECKING:
+    from nsa.ops.attention import Call, Triple
+
 HOST_BOUND = 16384
 """Up to so many queries the GPU may wait for the host: calls are replayed, and large kernels go first."""
 
-Triple = tuple[Tensor, Tensor, Tensor]
+Pair = tuple[Tensor, Tensor]
 
 
-def attention(
-    q: Tensor,
-    k: Triple,
-    v: Triple,
-    gates: Tensor,
-    block_indices: Tensor | None,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    compress: bool,
-    deterministic: bool = False,
-) -> Tensor:
+def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tensor]:
     """Compressed, selected and window attention under gates, differentiable.
 
-    Args:
-        q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
-        k, v: of the branches (cmp, sel, win), [B,Tk,Hkv,D*].
-        block_indices: int32 [B,T,Hkv,n] instead of the selection.
-        config, scale, cu_seqlens, q_start: as in `compressed.forward`.
-        compress: take the means of the cmp keys and values here; else they are [B,Tc,Hkv,D*].
-        deterministic: gradients are the same bit for bit in every run; without it they may take fewer products.
+    Without `compressed` it takes the means of the cmp keys and values. Gradients are the same bit for bit in every run
+    where the request says `deterministic`; else they may take fewer products.
 
     Returns:
-        o [B,T,Hq,Dv].
+        o [B,T,Hq,Dv]; with `lse` or `keep` also lse of each branch [B,T,Hq]; with `keep`, which is for no_grad, o of
+        each branch, and the blocks if the call does not give them.
     """
-    shared = compress and all(x is k[0] for x in k) and all(x is v[0] for x in v)
-    others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
-    settings = config, scale, compress
+    shared, k, v = _operands(call)
+    settings = call.config, call.scale, call.compressed is None
+    where = call.gates, call.block_indices, call.cu_seqlens, call.q_start
     if torch.is_grad_enabled():
-        found: Tensor = _Attention.apply(
-            (settings, deterministic), q, k[0], v[0], *others, gates, block_indices, cu_seqlens, q_start
-        )
-        return found
-    tensors = q, k[0], v[0], k[1], v[1], k[2], v[2], gates, block_indices, cu_seqlens, q_start
-    return _run(_forward, tensors, (*settings, False))[0]  # type: ignore[return-value]
+        others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
+        asked = settings, call.request.deterministic, lse
+        return list(_Attention.apply(asked, call.q, k[0], v[0], *others, *where))
+    tensors = call.q, k[0], v[0], k[1], v[1], k[2], v[2], *where
+    found = _run(_forward, tensors, (*settings, lse or keep))
+    if not keep:
+        return [found[0], *found[7:]]  # type: ignore[list-item]
+    o, _, _, chosen, *branches = found
+    return [o, *branches[3:], *branches[:3], *([] if call.block_indices is not None else [chosen])]  # type: ignore[list-item]
+
+
+def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
+    """The gradients of q, of the distinct k and v (one or three each), of the gates, and of the given means.
+
+    results: of `attention` with `keep`.
+    """
+    shared, k, v = _operands(call)
+    _, lse_cmp, lse_sel, lse_win, *branches = results[:7]
+    means = call.compressed or compression.forward(
+        k[0], v[0], call.config, compression.spans_of(k[0], call.config, call.cu_seqlens)
+    )
+    chosen = results[7] if call.block_indices is None else call.block_indices
+    tensors = (
+        do, call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means, chosen, *branches,
+        lse_cmp, lse_sel, lse_win,
+    )  # fmt: skip
+    settings = call.config, call.scale, call.compressed is None, shared, call.request.deterministic
+    dq, dk_cmp, dv_cmp, dk_sel, dv_sel, dk_win, dv_win, dgates = _run(_backward, tensors, settings)
+    given = [dk_cmp, dv_cmp] if call.compressed is not None else []
+    own = (None, None) if given else (dk_cmp, dv_cmp)
+    dk = _of_given(call.k, (own[0], dk_sel, dk_win))
+    return [dq, *dk, *_of_given(call.v, (own[1], dv_sel, dv_win)), dgates, *given]  # type: ignore[list-item]
+
+
+def _operands(call: Call) -> tuple[bool, Triple, Triple]:
+    """Whether all branches share their keys and values; and these, means where they are given."""
+    k, v = call.k, call.v
+    if call.compressed is None:
+        return all(x is k[0] for x in k) and all(x is v[0] for x in v), k, v
+    return False, (call.compressed[0], *k[1:]), (call.compressed[1], *v[1:])
+
+
+def _of_given(branches: Triple, gradients: tuple[Tensor | None, ...]) -> list[Tensor]:
+    """One gradient for a tensor that is all branches', else one for each; None counts as 0."""
+    if any(x is not branches[0] for x in branches):
+        return [torch.zeros_like(x) if d is None else d for x, d in zip(branches, gradients, strict=True)]
+    first, *others = [d for d in gradients if d is not None]
+    return [sum(others, first)]
 
 
 class _Attention(torch.autograd.Function):
     """Keys and values of the selected and the window branch are None where all branches share theirs: one gradient."""
 
     @staticmethod
-    def forward(ctx: Any, chosen: tuple[tuple[NSAConfig, float, bool], bool], *tensors: Tensor | None) -> Tensor | None:
-        settings, deterministic = chosen
+    def forward(
+        ctx: Any, asked: tuple[tuple[NSAConfig, float, bool], bool, bool], *tensors: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        settings, deterministic, lse = asked
         q, k, v, *others, gates, block_indices, cu_seqlens, q_start = tensors
         shared = others[0] is None
         others = [k, v, k, v] if shared else others
@@ -76,11 +107,14 @@ class _Attention(torch.autograd.Function):
         o, *kept = _run(_forward, (q, k, v, *others, *where), (*settings, True))
         ctx.save_for_backward(q, *others, gates, cu_seqlens, q_start, *kept)
         ctx.settings = *settings, shared, deterministic
-        return o
+        if not lse:
+            return (o,)
+        ctx.mark_non_differentiable(*kept[6:])
+        return o, *kept[6:]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, do: Tensor) -> Tensors:
+    def backward(ctx: Any, do: Tensor, *_: Tensor) -> Tensors:
         return None, *_run(_backward, (do, *ctx.saved_tensors), ctx.settings), None, None, None
 
 
@@ -136,9 +170,6 @@ def _backward(
         d_cmp = compression.backward(*d_cmp, tokens, config, at, cu_seqlens, (d_sel, d_win) if shared else None)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
     return dq, *d_cmp, *d_others, dgates
-
-
-Pair = tuple[Tensor, Tensor]
 
 
 def _of_spans(

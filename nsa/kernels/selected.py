@@ -2,7 +2,7 @@
 
     forward(q, k, v, block_indices, config, scale, ...) -> o, lse
     backward(do, q, k, v, stats, block_indices, config, scale, ...) -> dq, dk, dv
-    selected_attention(...) -> o, with gradients
+    selected_attention(...) -> o, lse, with gradients of o
 
 The kernels are in `selected_fwd` and `selected_bwd`, the index structures in `index`, the ways of sharing the work in
 `schedules`. The host never waits for the device.
@@ -490,13 +490,21 @@ class _SelectedAttention(torch.autograd.Function):
         o, lse = forward(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
         ctx.save_for_backward(q, k, v, o, lse, block_indices, cu_seqlens, q_start)
         ctx.config, ctx.scale = config, scale
-        return o
+        ctx.mark_non_differentiable(lse)
+        return o, lse
 
     @staticmethod
-    def backward(ctx, do):  # type: ignore[no-untyped-def]
+    def backward(ctx, do, _):  # type: ignore[no-untyped-def]
         q, k, v, o, lse, block_indices, cu_seqlens, q_start = ctx.saved_tensors
-        grads = backward(do, q, k, v, row_stats(do, o, lse), block_indices, ctx.config, ctx.scale, cu_seqlens, q_start)
+        grads = gradients(do, o, lse, q, k, v, block_indices, ctx.config, ctx.scale, cu_seqlens, q_start)
         return *grads, None, None, None, None, None
+
+
+def gradients(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, *where: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`backward` for these results of `forward`."""
+    return backward(do, q, k, v, row_stats(do, o, lse), block_indices, *where)
 
 
 def selected_attention(
@@ -508,6 +516,6 @@ def selected_attention(
     scale: float,
     cu_seqlens: Tensor | None = None,
     q_start: Tensor | None = None,
-) -> Tensor:
-    """`forward` with gradients of q, k and v: o [B,T,Hq,Dv]."""
+) -> tuple[Tensor, Tensor]:
+    """`forward` with gradients of q, k and v: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     return _SelectedAttention.apply(q, k, v, block_indices, config, scale, cu_seqlens, q_start)

@@ -54,7 +54,7 @@ def backward(
 
 
 class WindowAttention(torch.autograd.Function):
-    """`forward` without lse, differentiable; see `CompressedAttention` of the gradients."""
+    """`forward`, differentiable in o; see `CompressedAttention` of the gradients."""
 
     @staticmethod
     def forward(
@@ -67,15 +67,16 @@ class WindowAttention(torch.autograd.Function):
         cu_seqlens: Tensor | None,
         q_start: Tensor | None = None,
         deterministic: bool = False,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         o, lse = forward(q, k, v, window, scale, cu_seqlens, q_start)
         ctx.save_for_backward(q, k, v, o, lse, cu_seqlens, q_start)
         ctx.window, ctx.scale, ctx.deterministic = window, scale, deterministic
-        return o
+        ctx.mark_non_differentiable(lse)
+        return o, lse
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse, *at = ctx.saved_tensors
         where = spans_of(q, k, ctx.window, *at)
         gradients = fused.gradients(do, q, k, v, o, lse, where, ctx.scale, ctx.deterministic)

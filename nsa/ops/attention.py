@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
-from nsa import blocks, reference, routing
+from nsa import blocks, library, reference, routing
 from nsa.bounded import Bounded
 from nsa.config import NSAConfig
-from nsa.ops import checks
+from nsa.ops import checks, selected, window
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.compression import compress
-from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
-from nsa.ops.selected import selected_attention
+from nsa.ops.requests import Where, attention_request, attention_shapes, default_scale, widened
 from nsa.ops.selection import select_blocks
-from nsa.ops.window import sliding_window_attention
 
 NAME = "nsa_attention"
 Triple = checks.Triple
+Output = Tensor | tuple[Tensor, Triple]
+"""o, or o and the lse of each branch."""
 
 
 class Plain(TypedDict):
@@ -32,7 +32,39 @@ class Plain(TypedDict):
     strict: bool
 
 
-@eager
+# --- what the operator has beside the function ---
+
+
+def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
+    q, k, v = (y if isinstance(y, Tensor) else y[-1] for y in (x["q"], x["k"], x["v"]))
+    o, lse = attention_shapes(q, v)
+    found = [o]
+    if keep or x["return_lse"]:
+        found += [lse, lse.new_empty(lse.shape), lse.new_empty(lse.shape)]
+    return [*found, *_kept_besides(o, k, x["config"], x["block_indices"])] if keep else found
+
+
+def _kept_besides(o: Tensor, k: Tensor, config: NSAConfig, given: Tensor | None) -> list[Tensor]:
+    """New tensors for what is kept beside the lse: o of each branch, and the blocks where they are chosen here."""
+    branches = [o.new_empty(o.shape) for _ in range(3)]
+    chosen = o.new_empty(*o.shape[:2], k.shape[2], config.n_sel, dtype=torch.int32)
+    return branches if given is not None else [*branches, chosen]
+
+
+def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
+    """By the gradient of the backend that computed the whole; results as `_shapes` has them, lse included."""
+    call = _prepared(**{name: x[name] for name in x if name not in ("backend", "strict", "return_lse")})
+    if _dense_instead(call, x["backend"], x["return_lse"]):
+        return None
+    module = routing.module(call.request, routing.per_operation(x["backend"]))
+    return module and module.attention_gradient(grad, results, call)  # type: ignore[no-any-return]
+
+
+def _returns(results: list[Tensor], x: library.Arguments) -> Output:
+    return (results[0], (results[1], results[2], results[3])) if x["return_lse"] else results[0]
+
+
+@library.operator(_shapes, _gradient, _returns)
 def nsa_attention(
     q: Tensor,
     k: Tensor | Triple,
@@ -48,7 +80,8 @@ def nsa_attention(
     backend: routing.BackendChoice = None,
     strict: bool = False,
     deterministic: bool = False,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Output:
     """Compressed, selected and window attention, summed under the gates (Eq. 5).
 
     Args:
@@ -67,77 +100,126 @@ def nsa_attention(
         strict: so is what cannot run of a flag's request, or of the device's own order.
         deterministic: gradients are bitwise repeatable, as `torch.use_deterministic_algorithms` asks for too. On
             sm_90 that takes longer (docs/kernels.md).
+        return_lse: give the branches' log-sum-exps too.
 
     Returns:
-        o [B,T,Hq,Dv].
+        o [B,T,Hq,Dv]; with return_lse also (lse_cmp, lse_sel, lse_win), each [B,T,Hq], at least fp32, natural log,
+        -inf where nothing is visible; not differentiable.
 
     Raises:
         ValueError: arguments that do not go together; the sentence says which.
         TypeError: an argument of another type.
     """
-    keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
-    cu_seqlens, deterministic = checks.borders(NAME, cu_seqlens, q), repeatable(deterministic)
-    request = _request(q, keys, values, gates, config, compressed, block_indices, cu_seqlens, q_start, deterministic)
-    where: Where = {"scale": default_scale(q, scale), "cu_seqlens": cu_seqlens, "q_start": q_start}
+    call = _prepared(q, k, v, gates, config, compressed, scale, cu_seqlens, q_start, block_indices, deterministic)
+    if _dense_instead(call, backend, return_lse):
+        return _dense(call, strict)
     choice = routing.per_operation(backend)
-    if backend is None and _dense_instead(request, k, v, compressed, block_indices):  # an argument is stronger
-        return routing.run(
-            replace(request, operation="dense"),
-            lambda module: module.dense(q, keys[1], values[1], scale=scale, cu_seqlens=cu_seqlens),
-            strict=strict,
-        )
-    whole = routing.run_whole(
-        request,
-        lambda module: module.attention(
-            q, keys, values, gates, config, compressed=compressed, block_indices=block_indices, **where,
-            deterministic=deterministic,
-        ),
+    found = routing.run_whole(
+        call.request,
+        lambda module: module.attention(call, return_lse),
         backend=choice,
         strict=strict,
-        judge=lambda rows: reference.nsa_attention(
-            widened(q), _widened(keys), _widened(values), widened(gates), config, **where,
-            compressed=compressed and (widened(compressed[0]), widened(compressed[1])),
-            block_indices=block_indices, rows=rows,
-        ),
-    )  # fmt: skip
-    if whole is not None:
-        return whole
-    return _composed(q, keys, values, gates, config, compressed, block_indices, where, choice, strict, deterministic)
+        judge=call.judge,
+    )
+    o, *others = _composed(call, choice, strict, return_lse) if found is None else found
+    library.keep(*others[3 if return_lse else 0 :])
+    return (o, (others[0], others[1], others[2])) if return_lse else o
 
 
-def _composed(
+class Call(NamedTuple):
+    """A call whose arguments go together.
+
+    Attributes:
+        request: its facts.
+        q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
+        k, v: of the branches (cmp, sel, win).
+        config, compressed, scale, cu_seqlens, q_start, block_indices: as given, the borders int32 beside q.
+    """
+
+    request: routing.Request
+    q: Tensor
+    k: Triple
+    v: Triple
+    gates: Tensor
+    config: NSAConfig
+    compressed: tuple[Tensor, Tensor] | None
+    scale: float
+    cu_seqlens: Tensor | None
+    q_start: Tensor | None
+    block_indices: Tensor | None
+
+    @property
+    def where(self) -> Where:
+        return {"scale": self.scale, "cu_seqlens": self.cu_seqlens, "q_start": self.q_start}
+
+    def judge(self, rows: list[int]) -> Tensor:
+        """The oracle's output for some query rows."""
+        k, v, given = (tuple(map(widened, x)) for x in (self.k, self.v, self.compressed or ()))
+        return reference.nsa_attention(
+            widened(self.q), k, v, widened(self.gates), self.config, **self.where, compressed=given or None,
+            block_indices=self.block_indices, rows=rows,
+        )  # fmt: skip
+
+
+def _composed(call: Call, choice: dict[str, str], strict: bool, lse: bool) -> list[Tensor]:
+    """The operations one after another: the results as `_shapes` has them, with all that is kept."""
+    plain: Plain = {"backend": choice, "strict": strict}
+    q, config, where, deterministic = call.q, call.config, call.where, call.request.deterministic
+    k_cmp, v_cmp = call.compressed or (
+        compress(x, config, cu_seqlens=call.cu_seqlens, **plain) for x in (call.k[0], call.v[0])
+    )
+    o_cmp, lse_cmp = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain, deterministic=deterministic)
+    chosen = call.block_indices
+    if chosen is None:
+        chosen = select_blocks(q, k_cmp, config, lse=lse_cmp, **where, **plain)
+    o_sel, lse_sel = selected.attend(
+        q, call.k[1], call.v[1], chosen, config, where, **plain, deterministic=deterministic, lse=lse
+    )
+    o_win, lse_win = window.attend(q, call.k[2], call.v[2], config.w, where, **plain, deterministic=deterministic)
+    o = gated_combine(o_cmp, o_sel, o_win, call.gates, **plain)
+    return [o, lse_cmp, lse_sel, lse_win, o_cmp, o_sel, o_win, *([chosen] if call.block_indices is None else [])]
+
+
+def _dense_instead(call: Call, backend: routing.BackendChoice, lse: bool) -> bool:
+    """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""
+    shared = all(x is call.k[0] for x in call.k) and all(x is call.v[0] for x in call.v)
+    given = backend is not None or call.compressed is not None or call.block_indices is not None or call.request.offset
+    return shared and not given and not lse and routing.prefers_dense(call.request)
+
+
+def _dense(call: Call, strict: bool) -> Tensor:
+    """Causal attention to all keys instead."""
+    o: Tensor = routing.run(
+        replace(call.request, operation="dense"),
+        lambda module: module.dense(call.q, call.k[1], call.v[1], scale=call.scale, cu_seqlens=call.cu_seqlens),
+        strict=strict,
+    )
+    if library.keeping() is not None:  # which has its shape, whatever computed
+        lse = attention_shapes(call.q, call.v[1])[1]
+        library.keep(lse, lse, lse, *_kept_besides(o, call.k[1], call.config, None))
+    return o
+
+
+def _prepared(
     q: Tensor,
-    keys: Triple,
-    values: Triple,
+    k: Tensor | Triple,
+    v: Tensor | Triple,
     gates: Tensor,
     config: NSAConfig,
     compressed: tuple[Tensor, Tensor] | None,
+    scale: float | None,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
     block_indices: Tensor | None,
-    where: Where,
-    choice: dict[str, str],
-    strict: bool,
     deterministic: bool,
-) -> Tensor:
-    """The public operations one after another."""
-    plain: Plain = {"backend": choice, "strict": strict}
-    if compressed is None:
-        k_cmp = compress(keys[0], config, cu_seqlens=where["cu_seqlens"], **plain)
-        v_cmp = compress(values[0], config, cu_seqlens=where["cu_seqlens"], **plain)
-    else:
-        k_cmp, v_cmp = compressed
-    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain, deterministic=deterministic)
-    if block_indices is None:
-        block_indices = select_blocks(q, k_cmp, config, lse=lse, **where, **plain)
-    o_sel = selected_attention(
-        q, keys[1], values[1], block_indices, config, validate=False, **where, **plain, deterministic=deterministic
+) -> Call:
+    """The call, refused if its arguments do not go together."""
+    keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
+    borders = checks.borders(NAME, cu_seqlens, q)
+    request = _request(q, keys, values, gates, config, compressed, block_indices, borders, q_start, deterministic)
+    return Call(
+        request, q, keys, values, gates, config, compressed, default_scale(q, scale), borders, q_start, block_indices
     )
-    o_win = sliding_window_attention(q, keys[2], values[2], config.w, **where, **plain, deterministic=deterministic)
-    return gated_combine(o_cmp, o_sel, o_win, gates, **plain)
-
-
-def _widened(branches: Triple) -> Triple:
-    cmp, sel, win = branches
-    return widened(cmp), widened(sel), widened(win)
 
 
 _agreed: Bounded[tuple[object, ...], routing.Request] = Bounded(1024)
@@ -163,7 +245,16 @@ def _request(
         names = tuple(map(id, inputs))  # the same tensor is often given again
         layouts = tuple((x.shape, x.dtype, x.device, x.requires_grad) for x in dict.fromkeys(inputs))
         shared = tuple(map(names.index, names))
-        key = config, deterministic, torch.is_grad_enabled(), compressed is None, shared, layouts
+        key = (
+            config,
+            deterministic,
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_grad_enabled(),
+            library.keeping() is None,
+            compressed is None,
+            shared,
+            layouts,
+        )
         found = None if values_matter else _agreed.get(key)
     except (AttributeError, TypeError):  # something is of another type: it is said which
         _check(q, keys, values, gates, config, compressed, cu_seqlens, q_start, block_indices)
@@ -172,7 +263,7 @@ def _request(
         return found
     _check(q, keys, values, gates, config, compressed, cu_seqlens, q_start, block_indices)
     found = attention_request(
-        "attention", q, keys[1], values[1], config, cu_seqlens=cu_seqlens, q_start=q_start,
+        "attention", q, keys[1], values[1], config, {"scale": 0.0, "cu_seqlens": cu_seqlens, "q_start": q_start},
         deterministic=deterministic, others=(*keys, *values, gates, *given),
     )  # fmt: skip
     if not values_matter:
@@ -210,16 +301,3 @@ def _check(
         blocks.check_block_indices(block_indices, at, config)
     if compressed is not None:
         checks.compressed(NAME, q, keys[0], values[0], compressed, config, cu_seqlens, q_start)
-
-
-def _dense_instead(
-    request: routing.Request,
-    k: Tensor | Triple,
-    v: Tensor | Triple,
-    compressed: tuple[Tensor, Tensor] | None,
-    block_indices: Tensor | None,
-) -> bool:
-    """Dense attention is a choice where all branches share K and V and nothing about them is given."""
-    shared = isinstance(k, Tensor) and isinstance(v, Tensor)
-    plain = shared and compressed is None and block_indices is None and not request.offset
-    return plain and routing.prefers_dense(request)

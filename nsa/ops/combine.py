@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from nsa import routing
+from nsa import library, routing
 from nsa.ops import checks
-from nsa.ops.eager import eager
 
 NAME = "gated_combine"
 
 
-@eager
+def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
+    return [x["o_cmp"].new_empty(x["o_cmp"].shape)]
+
+
+@library.operator(_shapes)
 def gated_combine(
     o_cmp: Tensor,
     o_sel: Tensor,
@@ -40,8 +42,8 @@ def gated_combine(
     checks.gates(NAME, gates, o_cmp)
     batch, tokens, heads, dv = o_cmp.shape
     inputs = (o_cmp, o_sel, o_win, gates)
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     request = routing.Request(
-        "combine", o_cmp.device, o_cmp.dtype, batch, tokens, 0, heads, heads, 0, dv, needs_grad=needs_grad
-    )
+        "combine", o_cmp.device, o_cmp.dtype, batch, tokens, 0, heads, heads, 0, dv,
+        needs_grad=library.needs_grad(inputs),
+    )  # fmt: skip
     return routing.run(request, lambda module: module.combine(*inputs), backend=backend, strict=strict)

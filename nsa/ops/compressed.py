@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from nsa import reference, routing
+from nsa import library, reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
-from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
+from nsa.ops.requests import attention_request, attention_shapes, gradient, located, widened
+
+NAME = "compressed_attention"
 
 
-@eager
+def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
+    return attention_shapes(x["q"], x["v_cmp"])
+
+
+def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
+    inputs = x["q"], x["k_cmp"], x["v_cmp"], x["config"]
+    where = located(NAME, x["q"], x["scale"], x["cu_seqlens"], x["q_start"])
+    request = attention_request("compressed", *inputs, where, deterministic=x["deterministic"])
+    return gradient(request, x["backend"], grad, results, inputs, where)
+
+
+@library.operator(_shapes, _gradient, returns=lambda results, _: tuple(results[:2]))
 def compressed_attention(
     q: Tensor,
     k_cmp: Tensor,
@@ -40,20 +54,14 @@ def compressed_attention(
         o [B,T,Hq,Dv], exactly 0 with zero gradient where nothing is visible, and
         lse [B,T,Hq], at least fp32, natural log, -inf there; not differentiable.
     """
-    name = "compressed_attention"
-    checks.attention(name, q, k_cmp, v_cmp)
-    checks.sizes(name, config)
-    cu_seqlens = checks.borders(name, cu_seqlens, q)
-    checks.compressed_positions(name, q, k_cmp.shape[1], config, cu_seqlens, q_start)
-    deterministic = repeatable(deterministic)
-    request = attention_request(
-        "compressed", q, k_cmp, v_cmp, config,
-        cu_seqlens=cu_seqlens, q_start=q_start, deterministic=deterministic,
-    )  # fmt: skip
-    where: Where = {"scale": default_scale(q, scale), "cu_seqlens": cu_seqlens, "q_start": q_start}
+    checks.attention(NAME, q, k_cmp, v_cmp)
+    checks.sizes(NAME, config)
+    where = located(NAME, q, scale, cu_seqlens, q_start)
+    checks.compressed_positions(NAME, q, k_cmp.shape[1], config, where["cu_seqlens"], q_start)
+    request = attention_request("compressed", q, k_cmp, v_cmp, config, where, deterministic=deterministic)
     return routing.run(
         request,
-        lambda module: module.compressed(q, k_cmp, v_cmp, config, **where, deterministic=deterministic),
+        lambda module: module.compressed(q, k_cmp, v_cmp, config, **where, deterministic=request.deterministic),
         backend=backend,
         strict=strict,
         judge=lambda rows: reference.compressed_attention(

@@ -5,16 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nsa import routing
+from nsa import library, routing
+from nsa.blocks import num_compressed
 from nsa.config import NSAConfig
 from nsa.ops import checks
-from nsa.ops.eager import eager
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "compress"
 
 
-@eager
+def _shapes(given: library.Arguments, keep: bool) -> list[Tensor]:
+    x: Tensor = given["x"]
+    packed = given["cu_seqlens"] is not None
+    count = torch.library.get_ctx().new_dynamic_size() if packed else num_compressed(x.shape[1], given["config"])
+    return [x.new_empty(x.shape[0], count, *x.shape[2:])]
+
+
+@library.operator(_shapes)
 def compress(
     x: Tensor,
     config: NSAConfig = NSAConfig(),
@@ -44,10 +51,9 @@ def compress(
     if cu_seqlens is not None:
         checks.packing(NAME, x.shape[1], x.shape[0], cu_seqlens)
     batch, tokens, heads, dim = x.shape
-    needs_grad = torch.is_grad_enabled() and x.requires_grad
     request = routing.Request(
         NAME, x.device, x.dtype, batch, tokens, tokens, heads, heads, dim, dim, config,
-        cu_seqlens is not None, needs_grad=needs_grad,
+        cu_seqlens is not None, needs_grad=library.needs_grad([x]),
     )  # fmt: skip
     return routing.run(
         request,

@@ -7,16 +7,15 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from nsa import reference, routing
+from nsa import library, reference, routing
 from nsa.arrivals import Arrivals
 from nsa.blocks import num_compressed
-from nsa.cache import Branches, NSACache, Recent, Triple
+from nsa.cache import CACHES, Branches, NSACache, Recent, Triple
 from nsa.config import BRANCHES
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
-from nsa.ops.eager import eager
 from nsa.ops.gradient import no_gradient
 from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
@@ -27,7 +26,6 @@ from nsa.transfer import to_device
 NAME = "nsa_decode"
 
 
-@eager
 def nsa_decode(
     q: Tensor,
     k: Branches,
@@ -63,9 +61,67 @@ def nsa_decode(
         TypeError: an argument of another type.
     """
     _check_cache(NAME, cache)
+    if library.intercepted((q, k, v, gates)):
+        numbers, tensor = (None, counts) if isinstance(counts, Tensor) else (counts and list(counts), None)
+        branches, choice = library.KINDS["Tensor | Triple"].encode, library.KINDS["routing.BackendChoice"].encode
+        return torch.ops.nsa.decode(  # type: ignore[no-any-return]
+            q, branches(k), branches(v), gates, cache.lengths, cache.handle, numbers, tensor, scale, choice(backend),
+            strict,
+        )  # fmt: skip
+    if library.autocast_dtype(q.device) is not None:
+        q, k, v, gates = library.cast((q, k, v, gates), cache.selected.shaped[0].dtype)
     with torch.no_grad():
         o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
     return no_gradient(o, q, k, v, gates)
+
+
+# --- the operator ---
+
+SCHEMA = """decode(
+    Tensor q, Tensor[] k, Tensor[] v, Tensor gates, Tensor(a!) lengths, int cache, int[]? counts, Tensor? counts_tensor,
+    float? scale, str[] backend, bool strict
+) -> Tensor"""
+"""A cache is no tensor: the operator knows it by `NSACache.handle`, and writes to its `lengths`, among others."""
+
+
+def _operator(
+    q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, lengths: Tensor, handle: int, counts: list[int] | None,
+    counts_tensor: Tensor | None, scale: float | None, backend: list[str], strict: bool,
+) -> Tensor:  # fmt: skip
+    cache, branches = CACHES[handle], library.KINDS["Tensor | Triple"].decode
+    choice = library.KINDS["routing.BackendChoice"].decode(backend)
+    given = counts if counts_tensor is None else counts_tensor
+    o = _decode(q, branches(k), branches(v), gates, cache, given, scale, choice, strict)
+    if lengths.data_ptr() != cache.lengths.data_ptr():  # a copy, which is written back to the cache's own
+        lengths.copy_(cache.lengths)
+    return o
+
+
+def _shapes(q: Tensor, k: list[Tensor], v: list[Tensor], *others: object) -> Tensor:
+    return q.new_empty(*q.shape[:3], v[0].shape[-1])
+
+
+def _without_gradient(q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, *others: object) -> Tensor:
+    with library.below_autograd():
+        o = torch.ops.nsa.decode(q, k, v, gates, *others)
+    return no_gradient(o, q, *k, *v, gates)
+
+
+def _in_autocast(
+    q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, lengths: Tensor, handle: int, *others: object
+) -> Tensor:
+    """In the cache's dtype."""
+    inputs = library.cast((q, k, v, gates), CACHES[handle].selected.shaped[0].dtype)
+    with torch.autocast(q.device.type, enabled=False):
+        return torch.ops.nsa.decode(*inputs, lengths, handle, *others)  # type: ignore[no-any-return]
+
+
+library.define(
+    SCHEMA, _operator, _shapes, [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+)
+library.LIBRARY.impl("decode", _without_gradient, "Autograd")
+for _device in ("CPU", "CUDA"):
+    library.LIBRARY.impl("decode", _in_autocast, f"Autocast{_device}")
 
 
 def _decode(
@@ -143,7 +199,8 @@ def _step(
 
 
 def _request(q: Tensor, cache: NSACache) -> routing.Request:
-    return attention_request("decode", q, *cache.selected.shaped, cache.config, cu_seqlens=None, q_start=cache.lengths)
+    where: Where = {"scale": 0.0, "cu_seqlens": None, "q_start": cache.lengths}
+    return attention_request("decode", q, *cache.selected.shaped, cache.config, where)
 
 
 def _check_cache(operation: str, cache: object) -> None:
@@ -151,7 +208,7 @@ def _check_cache(operation: str, cache: object) -> None:
         raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")
 
 
-@eager
+@library.apart
 def cached_attention(
     q: Tensor,
     gates: Tensor,

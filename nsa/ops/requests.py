@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
+from nsa import library, routing
 from nsa.config import NSAConfig
+from nsa.ops import checks
 from nsa.routing import Request
 
 
@@ -19,17 +22,25 @@ class Where(TypedDict):
     q_start: Tensor | None
 
 
+def located(
+    operation: str, q: Tensor, scale: float | None, cu_seqlens: Tensor | None, q_start: Tensor | None = None
+) -> Where:
+    """Where the queries stand: as the call says, the borders int32 beside q."""
+    borders = checks.borders(operation, cu_seqlens, q)
+    return {"scale": default_scale(q, scale), "cu_seqlens": borders, "q_start": q_start}
+
+
 def attention_request(
     operation: str,
     q: Tensor,
     k: Tensor,
     v: Tensor | None,
     config: NSAConfig | None,
+    where: Where,
     *,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None = None,
     deterministic: bool = False,
     others: tuple[Tensor, ...] = (),
+    lse: bool = False,
 ) -> Request:
     """The request for q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv]; `others` may need gradients too."""
     inputs = (q, k, *others) if v is None else (q, k, v, *others)
@@ -47,11 +58,31 @@ def attention_request(
         dk,
         0 if v is None else v.shape[3],
         config,
-        cu_seqlens is not None,
-        q_start is not None,
-        torch.is_grad_enabled() and any(x.requires_grad for x in inputs),
-        deterministic,
+        where["cu_seqlens"] is not None,
+        where["q_start"] is not None,
+        library.needs_grad(inputs),
+        repeatable(deterministic),
+        lse or library.keeping() is not None,
     )
+
+
+def gradient(
+    request: Request,
+    backend: routing.BackendChoice,
+    grad: Tensor,
+    results: Sequence[Tensor],
+    inputs: tuple[object, ...],
+    where: Where,
+) -> Sequence[Tensor] | None:
+    """The gradients of q, k and v of an attention with these results (o, lse); None if its backend does not say."""
+    compute = getattr(routing.module(request, backend), f"{request.operation}_gradient", None)
+    return compute and compute(grad, *results[:2], *inputs, **where, deterministic=request.deterministic)
+
+
+def attention_shapes(q: Tensor, v: Tensor) -> list[Tensor]:
+    """New tensors for o [B,T,Hq,Dv] and lse [B,T,Hq] of q [B,T,Hq,Dk] and v [B,Tk,Hkv,Dv]."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return [q.new_empty(*q.shape[:3], v.shape[-1]), q.new_empty(q.shape[:3], dtype=wide)]
 
 
 def repeatable(deterministic: bool) -> bool:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from nsa import blocks, reference, routing
+from nsa import blocks, library, reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
-from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
+from nsa.ops.requests import Where, attention_request, attention_shapes, gradient, located, widened
+
+NAME = "selected_attention"
 
 
-@eager
+def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
+    return attention_shapes(x["q"], x["v"])[: 2 if keep else 1]
+
+
+def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
+    q, k, v, config = x["q"], x["k"], x["v"], x["config"]
+    where = located(NAME, q, x["scale"], x["cu_seqlens"], x["q_start"])
+    request = attention_request("selected", q, k, v, config, where, deterministic=x["deterministic"])
+    return gradient(request, x["backend"], grad, results, (q, k, v, x["block_indices"], config), where)
+
+
+@library.operator(_shapes, _gradient)
 def selected_attention(
     q: Tensor,
     k: Tensor,
@@ -41,23 +55,28 @@ def selected_attention(
     Returns:
         o [B,T,Hq,Dv]; a row of -1 gives exactly 0 with zero gradient.
     """
-    name = "selected_attention"
-    checks.attention(name, q, k, v)
-    checks.sizes(name, config)
-    cu_seqlens = checks.borders(name, cu_seqlens, q)
-    checks.positions(name, q, k.shape[1], cu_seqlens, q_start)
-    checks.block_indices(name, block_indices, q, k.shape[2])
+    checks.attention(NAME, q, k, v)
+    checks.sizes(NAME, config)
+    where = located(NAME, q, scale, cu_seqlens, q_start)
+    checks.positions(NAME, q, k.shape[1], where["cu_seqlens"], q_start)
+    checks.block_indices(NAME, block_indices, q, k.shape[2])
     if validate:
-        at = blocks.token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, q_start=q_start)
+        at = blocks.token_positions(*q.shape[:2], cu_seqlens=where["cu_seqlens"], q_start=q_start)
         blocks.check_block_indices(block_indices, at, config)
-    deterministic = repeatable(deterministic)
-    request = attention_request(
-        "selected", q, k, v, config, cu_seqlens=cu_seqlens, q_start=q_start, deterministic=deterministic
-    )
-    where: Where = {"scale": default_scale(q, scale), "cu_seqlens": cu_seqlens, "q_start": q_start}
+    o, lse = attend(q, k, v, block_indices, config, where, backend, strict, deterministic)
+    library.keep(lse)
+    return o
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, where: Where,
+    backend: routing.BackendChoice, strict: bool, deterministic: bool, lse: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o [B,T,Hq,Dv] and lse [B,T,Hq] of arguments that go together; lse may be missing unless it is asked for."""
+    request = attention_request("selected", q, k, v, config, where, deterministic=deterministic, lse=lse)
     return routing.run(
         request,
-        lambda module: module.selected(q, k, v, block_indices, config, **where, deterministic=deterministic),
+        lambda module: module.selected(q, k, v, block_indices, config, **where, deterministic=request.deterministic),
         backend=backend,
         strict=strict,
         judge=lambda rows: reference.selected_attention(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from nsa import routing
+from nsa import library, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
-from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale
+from nsa.ops.requests import attention_request, located
+
+NAME = "select_blocks"
 
 
-@eager
+def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
+    q, k_cmp = x["q"], x["k_cmp"]
+    return [q.new_empty(*q.shape[:2], k_cmp.shape[2], x["config"].n_sel, dtype=torch.int32)]
+
+
+@library.operator(_shapes, differentiable=False)
 def select_blocks(
     q: Tensor,
     k_cmp: Tensor,
@@ -35,20 +42,18 @@ def select_blocks(
         int32 [B,T,Hkv,n_sel], relative to the query's own sequence, ascending, -1 padded at the end. Not
         differentiable.
     """
-    name = "select_blocks"
-    checks.shape(name, "q", q, "[B,T,Hq,Dk]")
-    checks.shape(name, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
-    checks.alike(name, q=q, k_cmp=k_cmp)
-    checks.heads(name, q, k_cmp)
-    checks.sizes(name, config)
-    cu_seqlens = checks.borders(name, cu_seqlens, q)
-    checks.compressed_positions(name, q, k_cmp.shape[1], config, cu_seqlens, q_start)
+    checks.shape(NAME, "q", q, "[B,T,Hq,Dk]")
+    checks.shape(NAME, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
+    checks.alike(NAME, q=q, k_cmp=k_cmp)
+    checks.heads(NAME, q, k_cmp)
+    checks.sizes(NAME, config)
+    where = located(NAME, q, scale, cu_seqlens, q_start)
+    checks.compressed_positions(NAME, q, k_cmp.shape[1], config, where["cu_seqlens"], q_start)
     if lse is not None and lse.shape != q.shape[:3]:
-        raise ValueError(f"{name}: lse must have the shape {list(q.shape[:3])}, got {list(lse.shape)}")
+        raise ValueError(f"{NAME}: lse must have the shape {list(q.shape[:3])}, got {list(lse.shape)}")
     q, k_cmp = q.detach(), k_cmp.detach()
-    where: Where = {"scale": default_scale(q, scale), "cu_seqlens": cu_seqlens, "q_start": q_start}
     return routing.run(
-        attention_request("select", q, k_cmp, None, config, cu_seqlens=cu_seqlens, q_start=q_start),
+        attention_request("select", q, k_cmp, None, config, where),
         lambda module: module.select(q, k_cmp, config, **where, lse=lse),
         backend=backend,
         strict=strict,

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from nsa import reference, routing
+from nsa import library, reference, routing
 from nsa.ops import checks
-from nsa.ops.eager import eager
-from nsa.ops.requests import Where, attention_request, default_scale, repeatable, widened
+from nsa.ops.requests import Where, attention_request, attention_shapes, gradient, located, widened
+
+NAME = "sliding_window_attention"
 
 
-@eager
+def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
+    return attention_shapes(x["q"], x["v"])[: 2 if keep else 1]
+
+
+def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
+    q, k, v = x["q"], x["k"], x["v"]
+    where = located(NAME, q, x["scale"], x["cu_seqlens"], x["q_start"])
+    request = attention_request("window", q, k, v, None, where, deterministic=x["deterministic"])
+    return gradient(request, x["backend"], grad, results, (q, k, v, x["window"]), where)
+
+
+@library.operator(_shapes, _gradient)
 def sliding_window_attention(
     q: Tensor,
     k: Tensor,
@@ -35,22 +49,27 @@ def sliding_window_attention(
     Returns:
         o [B,T,Hq,Dv].
     """
-    name = "sliding_window_attention"
     if isinstance(window, bool) or not isinstance(window, int):
-        raise TypeError(f"{name}: window must be an integer, got {type(window).__name__}")
+        raise TypeError(f"{NAME}: window must be an integer, got {type(window).__name__}")
     if window < 1:
-        raise ValueError(f"{name}: window must be at least 1, got {window}")
-    checks.attention(name, q, k, v)
-    cu_seqlens = checks.borders(name, cu_seqlens, q)
-    checks.positions(name, q, k.shape[1], cu_seqlens, q_start)
-    deterministic = repeatable(deterministic)
-    request = attention_request(
-        "window", q, k, v, None, cu_seqlens=cu_seqlens, q_start=q_start, deterministic=deterministic
-    )
-    where: Where = {"scale": default_scale(q, scale), "cu_seqlens": cu_seqlens, "q_start": q_start}
+        raise ValueError(f"{NAME}: window must be at least 1, got {window}")
+    checks.attention(NAME, q, k, v)
+    where = located(NAME, q, scale, cu_seqlens, q_start)
+    checks.positions(NAME, q, k.shape[1], where["cu_seqlens"], q_start)
+    o, lse = attend(q, k, v, window, where, backend, strict, deterministic)
+    library.keep(lse)
+    return o
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, window: int, where: Where, backend: routing.BackendChoice, strict: bool,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o [B,T,Hq,Dv] and lse [B,T,Hq] of arguments that go together."""
+    request = attention_request("window", q, k, v, None, where, deterministic=deterministic)
     return routing.run(
         request,
-        lambda module: module.window(q, k, v, window, **where, deterministic=deterministic),
+        lambda module: module.window(q, k, v, window, **where, deterministic=request.deterministic),
         backend=backend,
         strict=strict,
         judge=lambda rows: reference.sliding_window_attention(

@@ -28,6 +28,7 @@ __all__ = [
     "RoutingError",
     "decide",
     "explain_routing",
+    "module",
     "per_operation",
     "prefers_dense",
     "record",
@@ -76,6 +77,12 @@ def run_whole(
     """Run the fused operation where a backend has it and may; None leaves it to the separate operations."""
     decision = _decision(request, backend)
     return None if decision is None else _execute(request, decision, call, strict, judge)
+
+
+def module(request: Request, backend: BackendChoice) -> ModuleType | None:
+    """The module that `run` would call, without a record of it."""
+    decision = _decision(request, backend)
+    return None if decision is None else backends.load(decision.backend)
 
 
 def _decision(request: Request, choice: BackendChoice) -> Decision | None:

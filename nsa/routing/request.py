@@ -16,6 +16,7 @@ class Request:
 
     `tokens` are query tokens, `keys` the length of the key axis, `dk` and `dv` the head dimensions (0 where the
     operation has none). `packed`: cu_seqlens was given; `offset`: q_start was given.
+    `lse`: the log-sum-exps are wanted too.
     """
 
     operation: str
@@ -33,6 +34,7 @@ class Request:
     offset: bool = False
     needs_grad: bool = False
     deterministic: bool = False
+    lse: bool = False
 
     @property
     def group_size(self) -> int:
