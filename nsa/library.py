@@ -36,6 +36,9 @@ OPERATORS: dict[str, Operator] = {}
 below_autograd = torch._C._AutoDispatchBelowAutograd
 is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 """Whether `torch.compile` traces this call. torch 2.2 has it in another place only."""
+any_autocast: Callable[[], bool] = getattr(
+    torch._C, "_is_any_autocast_enabled", lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
+)
 register_fake = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract
 
 
@@ -148,7 +151,7 @@ def intercepted(arguments: Iterable[Any]) -> bool:
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """What tensors on this device are computed in under autocast; None without it."""
     if hasattr(torch, "get_autocast_dtype"):
-        return torch.getautocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+        return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     if device.type == "cuda":
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
@@ -230,7 +233,7 @@ def operator(
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             if intercepted(args) or intercepted(kwargs.values()):
                 return known.dispatched(args, kwargs)  # type: ignore[no-any-return]
-            if torch._C._is_any_autocast_enabled():
+            if any_autocast():
                 return known.autocasted(args, kwargs)  # type: ignore[no-any-return]
             return function(*args, **kwargs)
 
