@@ -243,7 +243,7 @@ def operator(
 
 
 def apart(function: Callable[P, R]) -> Callable[P, R]:
-    """Leave a function that is no operator out of `torch.compile`: a graph ends before its call, another one follows."""
+    """Leave a function that is no operator out of `torch.compile`: a graph ends before its call, another follows."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -277,6 +277,7 @@ class Operator:
             backward = f"{self.name}_backward(Tensor grad, Tensor[] results, {schema}) -> Tensor[]"
             define(backward, self._backward, self._backward_shapes)
             self.backward = getattr(torch.ops.nsa, f"{self.name}_backward").default
+            LIBRARY.impl(f"{self.name}_backward", torch.library.fallthrough_kernel, "Autograd")  # it may use autograd
             LIBRARY.impl(self.name, self._differentiable, "Autograd")
         for device in ("cpu", "cuda"):
             LIBRARY.impl(self.name, partial(self._in_autocast, device), f"Autocast{device.upper()}")
@@ -356,9 +357,9 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, results = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        with below_autograd():
-            found = iter(ctx.of.backward(grad, list(results), *_filled(ctx.arguments, iter(tensors))))
+        saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again for each
+        tensors, results = saved[: ctx.count], saved[ctx.count :]
+        found = iter(ctx.of.backward(grad, list(results), *_filled(ctx.arguments, iter(tensors))))
         return None, None, *(next(found) if x.is_floating_point() else None for x in tensors)
 
 

@@ -85,6 +85,11 @@ def attention_shapes(q: Tensor, v: Tensor) -> list[Tensor]:
     return [q.new_empty(*q.shape[:3], v.shape[-1]), q.new_empty(q.shape[:3], dtype=wide)]
 
 
+def returns_with_lse(results: list[Tensor], x: library.Arguments) -> Tensor | tuple[Tensor, Tensor]:
+    """What an operation with `return_lse` returns of these results."""
+    return (results[0], results[1]) if x["return_lse"] else results[0]
+
+
 def repeatable(deterministic: bool) -> bool:
     """Whether gradients are to be the same bit for bit in every run: as the call or PyTorch's own switch says."""
     return deterministic or torch.are_deterministic_algorithms_enabled()

@@ -9,13 +9,13 @@ from torch import Tensor
 from nsa import blocks, library, reference, routing
 from nsa.config import NSAConfig
 from nsa.ops import checks
-from nsa.ops.requests import Where, attention_request, attention_shapes, gradient, located, widened
+from nsa.ops.requests import Where, attention_request, attention_shapes, gradient, located, returns_with_lse, widened
 
 NAME = "selected_attention"
 
 
 def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
-    return attention_shapes(x["q"], x["v"])[: 2 if keep else 1]
+    return attention_shapes(x["q"], x["v"])[: 2 if keep or x["return_lse"] else 1]
 
 
 def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
@@ -25,7 +25,7 @@ def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequ
     return gradient(request, x["backend"], grad, results, (q, k, v, x["block_indices"], config), where)
 
 
-@library.operator(_shapes, _gradient)
+@library.operator(_shapes, _gradient, returns_with_lse)
 def selected_attention(
     q: Tensor,
     k: Tensor,
@@ -40,7 +40,8 @@ def selected_attention(
     backend: routing.BackendChoice = None,
     strict: bool = False,
     deterministic: bool = False,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of each query to the positions <= t of its blocks.
 
     Args:
@@ -50,10 +51,11 @@ def selected_attention(
         scale, cu_seqlens, q_start: as in `compressed_attention`.
         validate: refuse duplicate, future or out-of-range blocks; this waits for the device. False only for
             indices that come from `select_blocks`.
-        backend, strict, deterministic: see `nsa.nsa_attention`.
+        backend, strict, deterministic, return_lse: see `nsa.nsa_attention`.
 
     Returns:
-        o [B,T,Hq,Dv]; a row of -1 gives exactly 0 with zero gradient.
+        o [B,T,Hq,Dv]; a row of -1 gives exactly 0 with zero gradient. With return_lse also lse [B,T,Hq], at least
+        fp32, natural log, -inf for such a row; not differentiable.
     """
     checks.attention(NAME, q, k, v)
     checks.sizes(NAME, config)
@@ -63,7 +65,9 @@ def selected_attention(
     if validate:
         at = blocks.token_positions(*q.shape[:2], cu_seqlens=where["cu_seqlens"], q_start=q_start)
         blocks.check_block_indices(block_indices, at, config)
-    o, lse = attend(q, k, v, block_indices, config, where, backend, strict, deterministic)
+    o, lse = attend(q, k, v, block_indices, config, where, backend, strict, deterministic, return_lse)
+    if return_lse:
+        return o, lse
     library.keep(lse)
     return o
 

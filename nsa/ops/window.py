@@ -8,13 +8,13 @@ from torch import Tensor
 
 from nsa import library, reference, routing
 from nsa.ops import checks
-from nsa.ops.requests import Where, attention_request, attention_shapes, gradient, located, widened
+from nsa.ops.requests import Where, attention_request, attention_shapes, gradient, located, returns_with_lse, widened
 
 NAME = "sliding_window_attention"
 
 
 def _shapes(x: library.Arguments, keep: bool) -> list[Tensor]:
-    return attention_shapes(x["q"], x["v"])[: 2 if keep else 1]
+    return attention_shapes(x["q"], x["v"])[: 2 if keep or x["return_lse"] else 1]
 
 
 def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
@@ -24,7 +24,7 @@ def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequ
     return gradient(request, x["backend"], grad, results, (q, k, v, x["window"]), where)
 
 
-@library.operator(_shapes, _gradient)
+@library.operator(_shapes, _gradient, returns_with_lse)
 def sliding_window_attention(
     q: Tensor,
     k: Tensor,
@@ -37,17 +37,18 @@ def sliding_window_attention(
     backend: routing.BackendChoice = None,
     strict: bool = False,
     deterministic: bool = False,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of each query to the positions (t - window, t]: `window` keys, its own included.
 
     Args:
         q, k, v: [B,T,Hq,Dk], [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv].
         window: at least 1.
         scale, cu_seqlens, q_start: as in `compressed_attention`.
-        backend, strict, deterministic: see `nsa.nsa_attention`.
+        backend, strict, deterministic, return_lse: see `nsa.nsa_attention`.
 
     Returns:
-        o [B,T,Hq,Dv].
+        o [B,T,Hq,Dv]; with return_lse also lse [B,T,Hq], at least fp32, natural log; not differentiable.
     """
     if isinstance(window, bool) or not isinstance(window, int):
         raise TypeError(f"{NAME}: window must be an integer, got {type(window).__name__}")
@@ -57,6 +58,8 @@ def sliding_window_attention(
     where = located(NAME, q, scale, cu_seqlens, q_start)
     checks.positions(NAME, q, k.shape[1], where["cu_seqlens"], q_start)
     o, lse = attend(q, k, v, window, where, backend, strict, deterministic)
+    if return_lse:
+        return o, lse
     library.keep(lse)
     return o
 

@@ -1,0 +1,258 @@
+"""Operations under what follows or transforms programs: as operators `nsa::NAME`, with the results of plain calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import checkpoint
+
+from nsa import NativeSparseAttention, NSACache, library, nsa_attention, ops, routing
+from nsa.testing import expect_route, need_cuda
+from nsa.tests.kernel_cases import BRANCHES, DEVICE, SMALL
+
+BACKENDS = ("torch", pytest.param("triton", marks=pytest.mark.triton))
+DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+
+
+def inputs(*, tokens: int = 20, grad: bool = True) -> list[Tensor]:
+    """q, k, v and gates."""
+    shapes = (1, tokens, 4, 16), (1, tokens, 2, 16), (1, tokens, 2, 16), (1, tokens, 4, 3)
+    return [torch.rand(shape, device=DEVICE, dtype=DTYPE, requires_grad=grad) for shape in shapes]
+
+
+def around(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, backend: str = "torch") -> Tensor:
+    """Something before the operation and after it."""
+    o = nsa_attention(q * 2, k, v, gates, SMALL, backend=backend, deterministic=True)
+    assert isinstance(o, Tensor)
+    return o.sin()
+
+
+def first(q: Tensor) -> Tensor:
+    """The first block for every query."""
+    return torch.zeros(*q.shape[:2], 2, 1, dtype=torch.int32, device=q.device)
+
+
+def single(name: str) -> Callable[..., Any]:
+    """One operation of q, k, v and gates."""
+    calls: dict[str, Callable[..., Any]] = {
+        "compress": lambda q, k, v, gates: ops.compress(k, SMALL),
+        "compressed_attention": lambda q, k, v, gates: ops.compressed_attention(q, k[:, :4], v[:, :4], SMALL),
+        "select_blocks": lambda q, k, v, gates: ops.select_blocks(q, k[:, :4], SMALL),
+        "selected_attention": lambda q, k, v, gates: ops.selected_attention(q, k, v, first(q), SMALL, return_lse=True),
+        "sliding_window_attention": lambda q, k, v, gates: ops.sliding_window_attention(q, k, v, 5, return_lse=True),
+        "gated_combine": lambda q, k, v, gates: ops.gated_combine(q, q * 2, q * 3, gates),
+        "nsa_attention": lambda q, k, v, gates: nsa_attention(q, k, v, gates, SMALL, return_lse=True),
+    }
+    return calls[name]
+
+
+NAMES = sorted(set(library.OPERATORS))
+
+
+def flat(x: Any) -> list[Tensor]:
+    return [x] if isinstance(x, Tensor) else [z for y in x for z in flat(y)]
+
+
+def gradients(function: Callable[..., Any], tensors: list[Tensor]) -> list[Tensor]:
+    """Results, then gradients; those that are missing left out."""
+    results = flat(function(*tensors))
+    if not results[0].requires_grad:
+        return results
+    up = torch.linspace(-1, 1, results[0].numel(), device=DEVICE).to(results[0].dtype).view_as(results[0])
+    found = torch.autograd.grad(results[0], tensors, up, allow_unused=True)
+    return [x.detach() for x in results] + [x for x in found if x is not None and x.any()]
+
+
+def same(found: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(found) == len(expected)
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_graph_of_each(name: str) -> None:
+    tensors, function = inputs(), single(name)
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    same(gradients(compiled, tensors), gradients(function, tensors))
+
+
+@pytest.mark.triton
+def test_one_graph_of_the_kernels() -> None:
+    function = partial(around, backend="triton")
+    tensors, compiled = inputs(), torch.compile(function, backend="aot_eager", fullgraph=True)
+    with expect_route(**dict.fromkeys(BRANCHES, "triton")):
+        found = gradients(compiled, tensors)
+    same(found, gradients(function, tensors))
+
+
+def test_one_graph_of_a_layer() -> None:
+    layer = NativeSparseAttention(64, 4, 2, SMALL).to(DEVICE)
+    x = torch.rand(1, 20, 64, device=DEVICE)
+    torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_opcheck(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, called = library.OPERATORS[name], []
+    forward = known.forward
+    monkeypatch.setattr(known, "forward", lambda *x: (called.append(x), forward(*x))[1])
+    monkeypatch.setattr(library, "is_compiling", lambda: True)
+    single(name)(*inputs())
+    monkeypatch.undo()
+    torch.library.opcheck(
+        forward, called[0], test_utils=("test_schema", "test_faketensor", "test_autograd_registration")
+    )
+
+
+class Around(torch.nn.Module):
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return around(*tensors)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict: bool) -> None:
+    tensors = inputs(grad=False)
+    program = torch.export.export(Around(), tuple(tensors), strict=strict)
+    assert any(node.target is torch.ops.nsa.attention.default for node in program.graph.nodes)
+    torch.testing.assert_close(program.module()(*tensors), around(*tensors))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fake_then_real(name: str) -> None:
+    with FakeTensorMode():
+        faked = flat(single(name)(*inputs(grad=False)))
+    real = flat(single(name)(*inputs(grad=False)))
+    layouts = [[(x.shape, x.dtype, x.stride(), x.device) for x in results] for results in (faked, real)]
+    assert layouts[0] == layouts[1]
+    assert all(type(x) is Tensor and x.isfinite().any() for x in real)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_checkpoints(backend: str) -> None:
+    """Full, and by operator: then it is computed once."""
+
+    def policy(context: Any, operator: Any, *args: object, **kwargs: object) -> checkpoint.CheckpointPolicy:
+        ours = operator is torch.ops.nsa.attention.default
+        return checkpoint.CheckpointPolicy.MUST_SAVE if ours else checkpoint.CheckpointPolicy.PREFER_RECOMPUTE
+
+    tensors, function = inputs(), partial(around, backend=backend)
+    chosen = partial(checkpoint.create_selective_checkpoint_contexts, policy)
+    expected = gradients(function, tensors)
+    full = partial(checkpoint.checkpoint, function, use_reentrant=False)
+    same(gradients(full, tensors), expected)
+    with routing.record() as once:
+        o = full(*tensors, context_fn=chosen)
+        assert (count := len(once))
+        found = torch.autograd.grad(o, tensors, torch.ones_like(o))
+        assert backend == "torch" or len(once) == count
+    same(list(found), list(torch.autograd.grad(function(*tensors), tensors, torch.ones_like(o))))
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"select_blocks"}))
+def test_autocast(name: str) -> None:
+    """Computed in the autocast dtype, plainly and by the operator; gradients come back in the inputs' own."""
+    tensors = [x.detach().float().requires_grad_() for x in inputs()]
+    with torch.autocast(DEVICE, torch.bfloat16):
+        o = flat(single(name)(*tensors))[0]
+        again = flat(torch.compile(single(name), backend="aot_eager", fullgraph=True)(*tensors))[0]
+    assert o.dtype == again.dtype == torch.bfloat16
+    torch.testing.assert_close(o, again)
+    found = [x for x in torch.autograd.grad(o.float().sum(), tensors, allow_unused=True) if x is not None]
+    assert found and all(x.dtype == torch.float32 for x in found)
+
+
+def test_a_decode_step_in_one_graph() -> None:
+    def steps(function: Callable[..., Tensor]) -> list[Tensor]:
+        torch.manual_seed(1)
+        cache = NSACache(SMALL, 1, 2, 16, 16, capacity=32, dtype=DTYPE, device=DEVICE)
+        with torch.no_grad():
+            return [function(*inputs(tokens=n, grad=False), cache) for n in (8, 1, 1)]
+
+    def step(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, cache: NSACache) -> Tensor:
+        return ops.nsa_decode(q, k, v, gates, cache) * 2
+
+    same(steps(torch.compile(step, backend="aot_eager", fullgraph=True)), steps(step))
+
+
+def test_lse_of_the_whole_is_that_of_its_operations() -> None:
+    q, k, v, gates = inputs(grad=False)
+    _, (cmp, sel, win) = nsa_attention(q, k, v, gates, SMALL, return_lse=True)
+    k_cmp, v_cmp = ops.compress(k, SMALL), ops.compress(v, SMALL)
+    chosen = ops.select_blocks(q, k_cmp, SMALL)
+    torch.testing.assert_close(cmp, ops.compressed_attention(q, k_cmp, v_cmp, SMALL)[1])
+    torch.testing.assert_close(sel, ops.selected_attention(q, k, v, chosen, SMALL, return_lse=True)[1])
+    torch.testing.assert_close(win, ops.sliding_window_attention(q, k, v, SMALL.w, return_lse=True)[1])
+    logits = torch.einsum("bthd,bshd->bths", q.float(), k.repeat_interleave(2, 2).float()) / 4
+    at = torch.arange(20, device=DEVICE)
+    seen = (at <= at[:, None]) & (at > at[:, None] - SMALL.w)
+    torch.testing.assert_close(win, logits.masked_fill(~seen[:, None], -torch.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.cuda
+def test_a_captured_gradient() -> None:
+    need_cuda(None, "")
+    tensors, function = inputs(), partial(around, backend="triton")
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            gradients(compiled, tensors)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph, up = torch.cuda.CUDAGraph(), torch.ones(1, 20, 4, 16, device=DEVICE, dtype=DTYPE)
+    with torch.cuda.graph(graph):
+        found = torch.autograd.grad(compiled(*tensors), tensors, up)
+    fresh = inputs()
+    for x, y in zip(tensors, fresh, strict=True):
+        x.data.copy_(y.data)
+    graph.replay()
+    same(list(found), list(torch.autograd.grad(function(*fresh), fresh, up)))
+
+
+def _train(rank: int, kind: str, address: str, found: Any) -> None:
+    """The gradient of a layer's input projection over two processes, of which each has one of two sequences."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    layer: Any = NativeSparseAttention(64, 4, 2, SMALL)
+    x = torch.rand(2, 20, 64)
+    if kind == "whole":
+        layer(x).square().mean().backward()
+    elif kind == "ddp":
+        layer = torch.nn.parallel.DistributedDataParallel(layer)
+    else:
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(layer, mesh=dist.init_device_mesh("cpu", (2,)))
+    if kind != "whole":
+        layer(x[rank : rank + 1]).square().mean().backward()
+    grads = [p.grad for p in layer.parameters()]
+    grads = [g.full_tensor() if hasattr(g, "full_tensor") else g for g in grads]
+    if rank == 0:
+        torch.save(grads, found)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_two_processes(kind: str, tmp_path: Path) -> None:
+    both = []
+    for each in ("whole", kind):
+        found = tmp_path / f"{each}.pt"
+        torch.multiprocessing.spawn(_train, (each, str(tmp_path / f"{each}.store"), str(found)), nprocs=2)
+        both.append(torch.load(found))
+    same(*both)
+    assert all(x is not None for x in both[0])
