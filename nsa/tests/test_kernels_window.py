@@ -40,7 +40,7 @@ def _judge(problem: Problem, window: int, scale: float) -> None:
     judge(
         problem,
         _tensors(problem),
-        lambda q, k, v: WindowAttention.apply(q, k, v, window, scale, cu_seqlens),
+        lambda q, k, v: WindowAttention.apply(q, k, v, window, scale, cu_seqlens)[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, cu_seqlens=cu_seqlens),
     )
 
@@ -91,7 +91,7 @@ def test_chunks_of_a_prefill(name: str, window: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
-        lambda q, k, v: WindowAttention.apply(q, k, v, window, 0.2, None, q_start),
+        lambda q, k, v: WindowAttention.apply(q, k, v, window, 0.2, None, q_start)[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=0.2, q_start=q_start),
     )
 
