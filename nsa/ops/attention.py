@@ -53,7 +53,7 @@ def _kept_besides(o: Tensor, k: Tensor, config: NSAConfig, given: Tensor | None)
 
 def _gradient(grad: Tensor, results: list[Tensor], x: library.Arguments) -> Sequence[Tensor] | None:
     """By the gradient of the backend that computed the whole; results as `_shapes` has them, lse included."""
-    call = _prepared(**{name: x[name] for name in x if name not in ("backend", "strict", "return_lse")})
+    call = prepared(**{name: x[name] for name in x if name not in ("backend", "strict", "return_lse")})
     if _dense_instead(call, x["backend"], x["return_lse"]):
         return None
     module = routing.module(call.request, routing.per_operation(x["backend"]))
@@ -110,7 +110,7 @@ def nsa_attention(
         ValueError: arguments that do not go together; the sentence says which.
         TypeError: an argument of another type.
     """
-    call = _prepared(q, k, v, gates, config, compressed, scale, cu_seqlens, q_start, block_indices, deterministic)
+    call = prepared(q, k, v, gates, config, compressed, scale, cu_seqlens, q_start, block_indices, deterministic)
     if _dense_instead(call, backend, return_lse):
         return _dense(call, strict)
     choice = routing.per_operation(backend)
@@ -200,7 +200,7 @@ def _dense(call: Call, strict: bool) -> Tensor:
     return o
 
 
-def _prepared(
+def prepared(
     q: Tensor,
     k: Tensor | Triple,
     v: Tensor | Triple,

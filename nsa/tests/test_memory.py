@@ -19,6 +19,7 @@ from nsa import NSAConfig
 from nsa.kernels.attention import attention
 from nsa.kernels.configs import COMPILING_FOR
 from nsa.kernels.launch import LISTENER
+from nsa.ops.attention import prepared
 
 
 class Allocated(TorchDispatchMode):
@@ -55,7 +56,8 @@ def test_peak_of_forward_and_backward(heads: int, kv_heads: int, tokens: int, mo
     listener = LISTENER.set(lambda *launch, **constants: None)
     try:
         with Allocated() as allocated:
-            o = attention(q, (k, k, k), (v, v, v), gates, None, NSAConfig(), 128**-0.5, None, None, True)
+            call = prepared(q, k, v, gates, NSAConfig(), None, None, None, None, None, False)
+            (o,) = attention(call)
             torch.autograd.grad(o, leaves, do)
     finally:
         LISTENER.reset(listener)
