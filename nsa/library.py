@@ -132,17 +132,22 @@ class _Hole:
 # --- when the operator is called instead of the function ---
 
 
-def intercepted(arguments: Iterable[Any]) -> bool:
+def intercepted(*arguments: Any) -> bool:
     """Whether something else than plain execution goes on: then it must see an operator."""
     if is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
-    for x in arguments:
-        kind = type(x)
-        if kind is Tensor or kind is torch.nn.Parameter:
-            continue
-        if isinstance(x, Tensor) or (kind in (tuple, list) and intercepted(x)):
-            return True
-    return False
+    return not PLAIN.issuperset(map(type, arguments)) and any(map(_stands_for_another, arguments))
+
+
+def _stands_for_another(x: Any) -> bool:
+    """Whether x is, or holds, a tensor of a subclass that may follow operations."""
+    if isinstance(x, Tensor):
+        return type(x) not in PLAIN
+    return isinstance(x, (list, tuple)) and any(map(_stands_for_another, x))
+
+
+PLAIN = frozenset((Tensor, torch.nn.Parameter, NSAConfig, type(None), bool, int, float, str))
+"""Types of arguments that follow nothing: told at once, as every call asks."""
 
 
 # --- autocast, as scaled_dot_product_attention does it ---
@@ -231,7 +236,7 @@ def operator(
 
         @wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            if intercepted(args) or intercepted(kwargs.values()):
+            if intercepted(*args, *kwargs.values()):
                 return known.dispatched(args, kwargs)  # type: ignore[no-any-return]
             if any_autocast():
                 return known.autocasted(args, kwargs)  # type: ignore[no-any-return]

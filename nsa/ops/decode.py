@@ -61,7 +61,7 @@ def nsa_decode(
         TypeError: an argument of another type.
     """
     _check_cache(NAME, cache)
-    if library.intercepted((q, k, v, gates)):
+    if library.intercepted(q, k, v, gates):
         numbers, tensor = (None, counts) if isinstance(counts, Tensor) else (counts and list(counts), None)
         branches, choice = library.KINDS["Tensor | Triple"].encode, library.KINDS["routing.BackendChoice"].encode
         return torch.ops.nsa.decode(  # type: ignore[no-any-return]
@@ -78,7 +78,7 @@ def nsa_decode(
 # --- the operator ---
 
 SCHEMA = """decode(
-    Tensor q, Tensor[] k, Tensor[] v, Tensor gates, Tensor(a!) lengths, int cache, int[]? counts, Tensor? counts_tensor,
+    Tensor q, Tensor[] k, Tensor[] v, Tensor gates, Tensor(a!) lengths, SymInt cache, int[]? counts, Tensor? counts_tensor,
     float? scale, str[] backend, bool strict
 ) -> Tensor"""
 """A cache is no tensor: the operator knows it by `NSACache.handle`, and writes to its `lengths`, among others."""

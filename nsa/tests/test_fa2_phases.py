@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nsa import NSAConfig, flags, reference, routing
 from nsa.backends import fa2
+from nsa.backends import torch as torch_backend
 from nsa.backends.flash import Flash, Varlen
 from nsa.testing import Problem, assert_close, assert_outcome, outcome
 
@@ -67,8 +68,9 @@ def test_the_window_has_exactly_its_keys(problem: Problem, window: int) -> None:
     x = problem.tensors()
     q, k, v = x["q"], x["k_win"], x["v_win"]
     where = {"scale": 0.3, "cu_seqlens": problem.cu_seqlens, "q_start": None}
-    found = fa2.window(q, k, v, window, **where, deterministic=False)
+    found, lse = fa2.window(q, k, v, window, **where, deterministic=False)
     assert_close(found, reference.sliding_window_attention(q, k, v, window, **where), torch.float32)
+    assert_close(lse, torch_backend.window(q, k, v, window, **where, deterministic=False)[1], torch.float32)
 
 
 REQUEST = routing.Request("window", torch.device("cuda"), torch.bfloat16, 1, 99, 99, 8, 2, 64, 64, CONFIG)

@@ -67,8 +67,9 @@ def test_autocast_rounds_no_product_inside(problem: Problem) -> None:
     def branches(q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win):  # type: ignore[no-untyped-def]
         o_cmp, lse = backend.compressed(q, k_cmp, v_cmp, config, **where, deterministic=False)
         chosen = backend.select(q, k_cmp, config, **where, lse=lse)
-        o_sel = backend.selected(q, k_sel, v_sel, chosen, config, **where, deterministic=False)
-        return torch.cat([o_cmp, o_sel, backend.window(q, k_win, v_win, config.w, **where, deterministic=False)], -1)
+        o_sel, _ = backend.selected(q, k_sel, v_sel, chosen, config, **where, deterministic=False)
+        o_win, _ = backend.window(q, k_win, v_win, config.w, **where, deterministic=False)
+        return torch.cat([o_cmp, o_sel, o_win], -1)
 
     x = problem.tensors()
     given = {name: x[name] for name in ("q", "k_sel", "v_sel", "k_win", "v_win")}
