@@ -15,10 +15,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
@@ -132,22 +134,23 @@ class _Hole:
 # --- when the operator is called instead of the function ---
 
 
-def intercepted(*arguments: Any) -> bool:
-    """Whether something else than plain execution goes on: then it must see an operator."""
-    if is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        return True
-    return not PLAIN.issuperset(map(type, arguments)) and any(map(_stands_for_another, arguments))
+def intercepted(arguments: Iterable[Any], named: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    """Whether something else than plain execution goes on: then it must see an operator. Every call asks."""
+    return is_compiling() or modes() > 0 or transforms() or _follow(arguments) or _follow(named.values())
 
 
-def _stands_for_another(x: Any) -> bool:
-    """Whether x is, or holds, a tensor of a subclass that may follow operations."""
-    if isinstance(x, Tensor):
-        return type(x) not in PLAIN
-    return isinstance(x, (list, tuple)) and any(map(_stands_for_another, x))
+def _follow(arguments: Iterable[Any]) -> bool:
+    """Whether one of these is, or holds, a tensor of a subclass, which may follow operations."""
+    for x in arguments:
+        if type(x) not in PLAIN and (isinstance(x, Tensor) or (isinstance(x, (tuple, list)) and _follow(x))):
+            return True
+    return False
 
 
-PLAIN = frozenset((Tensor, torch.nn.Parameter, NSAConfig, type(None), bool, int, float, str))
-"""Types of arguments that follow nothing: told at once, as every call asks."""
+modes = torch._C._len_torch_dispatch_stack
+transforms = torch._C._are_functorch_transforms_active
+PLAIN = frozenset((Tensor, torch.nn.Parameter, NSAConfig, type(None), bool, int, float, str, dict))
+"""Types of arguments that follow nothing: told at once."""
 
 
 # --- autocast, as scaled_dot_product_attention does it ---
@@ -236,7 +239,7 @@ def operator(
 
         @wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            if intercepted(*args, *kwargs.values()):
+            if intercepted(args, kwargs):
                 return known.dispatched(args, kwargs)  # type: ignore[no-any-return]
             if any_autocast():
                 return known.autocasted(args, kwargs)  # type: ignore[no-any-return]
@@ -341,7 +344,7 @@ class Operator:
 
     def _differentiable(self, *arguments: Any) -> list[Tensor]:
         tensors = _flat(arguments)
-        if not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        if not (needs_grad(tensors) or forward_ad._current_level >= 0):  # which is refused
             with below_autograd():
                 return self.forward(*arguments)  # type: ignore[no-any-return]
         return list(_Differentiable.apply(self, _filled(arguments, iter([_Hole()] * len(tensors))), *tensors))

@@ -44,7 +44,8 @@ def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tens
     if torch.is_grad_enabled():
         others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
         asked = settings, call.request.deterministic, lse
-        return list(_Attention.apply(asked, call.q, k[0], v[0], *others, *where))
+        given = _Attention.apply(asked, call.q, k[0], v[0], *others, *where)
+        return list(given) if lse else [given]
     tensors = call.q, k[0], v[0], k[1], v[1], k[2], v[2], *where
     found = _run(_forward, tensors, (*settings, lse or keep))
     if not keep:
@@ -98,7 +99,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, asked: tuple[tuple[NSAConfig, float, bool], bool, bool], *tensors: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    ) -> Tensor | None | Tensors:
         settings, deterministic, lse = asked
         q, k, v, *others, gates, block_indices, cu_seqlens, q_start = tensors
         shared = others[0] is None
@@ -108,7 +109,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(q, *others, gates, cu_seqlens, q_start, *kept)
         ctx.settings = *settings, shared, deterministic
         if not lse:
-            return (o,)
+            return o
         ctx.mark_non_differentiable(*kept[6:])
         return o, *kept[6:]
 

@@ -182,9 +182,10 @@ def _composed(call: Call, choice: dict[str, str], strict: bool, lse: bool) -> li
 
 def _dense_instead(call: Call, backend: routing.BackendChoice, lse: bool) -> bool:
     """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""
+    if lse or backend is not None or not routing.prefers_dense(call.request):
+        return False
     shared = all(x is call.k[0] for x in call.k) and all(x is call.v[0] for x in call.v)
-    given = backend is not None or call.compressed is not None or call.block_indices is not None or call.request.offset
-    return shared and not given and not lse and routing.prefers_dense(call.request)
+    return shared and call.compressed is None and call.block_indices is None and not call.request.offset
 
 
 def _dense(call: Call, strict: bool) -> Tensor:

@@ -61,7 +61,7 @@ def nsa_decode(
         TypeError: an argument of another type.
     """
     _check_cache(NAME, cache)
-    if library.intercepted(q, k, v, gates):
+    if library.intercepted((q, k, v, gates)):
         numbers, tensor = (None, counts) if isinstance(counts, Tensor) else (counts and list(counts), None)
         branches, choice = library.KINDS["Tensor | Triple"].encode, library.KINDS["routing.BackendChoice"].encode
         return torch.ops.nsa.decode(  # type: ignore[no-any-return]
