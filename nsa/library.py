@@ -24,6 +24,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
+from nsa.host import is_compiling
 from nsa.phi import MlpPhi, WeightedPhi
 
 P = ParamSpec("P")
@@ -36,11 +37,11 @@ OPERATORS: dict[str, Operator] = {}
 """By name."""
 
 below_autograd = torch._C._AutoDispatchBelowAutograd
-is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
-"""Whether `torch.compile` traces this call. torch 2.2 has it in another place only."""
 any_autocast: Callable[[], bool] = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
 )
+IN_GRAPHS = hasattr(torch.library, "register_vmap")
+"""Whether graphs hold the operators: torch 2.5 or later. Before, `torch.compile` leaves them out (`apart`)."""
 register_fake = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract
 
 
@@ -245,9 +246,14 @@ def operator(
                 return known.autocasted(args, kwargs)  # type: ignore[no-any-return]
             return function(*args, **kwargs)
 
-        return called
+        return in_graphs(called)
 
     return made
+
+
+def in_graphs(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which calls an operator where it is traced; kept out of graphs where torch is too old for that."""
+    return function if IN_GRAPHS else apart(function)
 
 
 def apart(function: Callable[P, R]) -> Callable[P, R]:
@@ -292,7 +298,7 @@ class Operator:
 
     def dispatched(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The function's results, by the operator."""
-        x: Arguments = {**self.defaults, **dict(zip(self.kinds, args, strict=False)), **kwargs}
+        x: Arguments = {**self.defaults, **dict(zip(tuple(self.kinds)[: len(args)], args, strict=True)), **kwargs}
         results = self.forward(*(kind.encode(x[name]) for name, kind in self.kinds.items()), False)
         return self.returns(results, x)
 

@@ -29,7 +29,7 @@ def angles(positions: Tensor, dim: int, base: float, device: torch.device) -> An
 def turn(x: Tensor, by: Angles) -> Tensor:
     """Turn each head of x [B,T,H,D]; products are at least fp32."""
     cos, sin = by
-    return (x * cos + torch.cat(x.chunk(2, -1)[::-1], -1) * sin).to(x.dtype)
+    return (x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin).to(x.dtype)
 
 
 def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:

@@ -5,11 +5,10 @@ A backend is a module that defines a function for each operation it implements, 
     compress(x, config, *, phi, cu_seqlens) -> x_cmp
     compressed(q, k_cmp, v_cmp, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     select(q, k_cmp, config, *, scale, cu_seqlens, q_start, lse) -> block_indices
-    selected(q, k, v, block_indices, config, *, scale, cu_seqlens, q_start, deterministic) -> o
-    window(q, k, v, window, *, scale, cu_seqlens, q_start, deterministic) -> o
+    selected(q, k, v, block_indices, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
+    window(q, k, v, window, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     combine(o_cmp, o_sel, o_win, gates) -> o
-    attention(q, k, v, gates, config, *, compressed, scale, cu_seqlens, q_start, block_indices,
-              deterministic) -> o
+    attention(call, lse) -> [o, and what `nsa.kernels.attention.attention` says for `lse` or a kept gradient]
     dense(q, k, v, *, scale, cu_seqlens) -> o     (causal attention to all keys)
     decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
                                                   (the last token of each sequence in an `nsa.NSACache`)
@@ -20,8 +19,11 @@ A backend is a module that defines a function for each operation it implements, 
 
 with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `lse` None or that of
 `compressed`; every function is differentiable by autograd (`select` and `lse` are not). `attention` is the whole
-operation in one autograd function; k and v are triples (cmp, sel, win) whose entries may be the same tensor, and
-`compressed` and `block_indices` are None or given.
+operation of an `nsa.ops.attention.Call` in one autograd function. The lse of `selected` is None where `supports` refuses
+a request that asks for it.
+
+It may define NAME_gradient for compressed, selected, window and attention: the gradients, given that of o and results,
+for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd follow.
 
 The module also defines `supports(request) -> str | None`: None, or the sentence that says why this request (an
 `nsa.routing.Request`) cannot run here. It must not launch anything. A module that computes gradients in several ways

@@ -25,6 +25,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 def supports(request: Request) -> str | None:
     """Why the CUDA selection cannot run this request."""
+    if request.lse:
+        return "the CUDA selection gives no log-sum-exps"
     if not flags.current().build_cuda:
         return "the CUDA selection is not built (NSA_BUILD_CUDA=1 compiles it with nvcc)"
     if cpp_extension.CUDA_HOME is None:
@@ -33,8 +35,6 @@ def supports(request: Request) -> str | None:
         return "the CUDA selection needs a CUDA device"
     if request.needs_grad:
         return "the CUDA selection has no backward"
-    if request.lse:
-        return "the CUDA selection gives no log-sum-exps"
     if request.dtype not in DTYPES:
         return f"the CUDA selection needs fp32, fp16 or bf16, not {request.dtype}"
     if max(request.dk, request.dv) > MOST_DIM:

@@ -99,7 +99,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, asked: tuple[tuple[NSAConfig, float, bool], bool, bool], *tensors: Tensor | None
-    ) -> Tensor | None | Tensors:
+    ) -> Tensors | Tensor | None:
         settings, deterministic, lse = asked
         q, k, v, *others, gates, block_indices, cu_seqlens, q_start = tensors
         shared = others[0] is None

@@ -26,6 +26,7 @@ from nsa.kernels.common import (
     widths,
 )
 from nsa.kernels.configs import Tile
+from nsa.kernels.constants import capturing
 from nsa.kernels.decode_choose import choose_part
 from nsa.kernels.decode_compressed import compressed_part
 from nsa.kernels.decode_gather import gather_part
@@ -314,6 +315,6 @@ def _kept_scratch(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.devic
     kept = cache.scratch.get((sizes, plan))
     if kept is None:
         kept = make_scratch(sizes, plan, device)
-        if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        if not capturing(device):
             cache.scratch[sizes, plan] = kept  # never replaced: a graph may use it as long as the cache's buffers stay
     return kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from nsa.blocks import cu_seqlens_cmp, num_compressed, packed_compressed
 from nsa.config import NSAConfig
 from nsa.host import numbers
+from nsa.kernels.constants import constant
 from nsa.kernels.spans import Spans
 
 FEWEST_QUERIES = 512
@@ -39,7 +39,7 @@ def segments(tokens: int, cu_seqlens: Tensor | None, device: torch.device, q_sta
     return Segments(cu_seqlens[number], cu_seqlens[number + 1])
 
 
-@lru_cache(maxsize=16)
+@constant
 def _whole_segment(tokens: int, device: torch.device) -> Segments:
     """Depends on sizes alone, as `_whole_window` does, so a layer that is called again finds it made."""
     start = torch.zeros(tokens, dtype=torch.int32, device=device)
@@ -73,7 +73,7 @@ def window_spans(
     return _window(tokens, window, segments(tokens, cu_seqlens, device))
 
 
-@lru_cache(maxsize=16)
+@constant
 def _whole_window(tokens: int, window: int, device: torch.device) -> Spans:
     return _window(tokens, window, segments(tokens, None, device))
 
@@ -119,7 +119,7 @@ def compressed_spans(
     return Spans("compressed", first, first + _visible(owner, config), q_lo, cu_seqlens[segment + 1], _parts(tokens))
 
 
-@lru_cache(maxsize=16)
+@constant
 def _whole_compressed(tokens: int, keys: int, config: NSAConfig, device: torch.device) -> Spans:
     owner = segments(tokens, None, device)
     i = torch.arange(keys, device=device, dtype=torch.int32)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 import triton
@@ -28,6 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common import cdiv, next_power_of_2
+from nsa.kernels.constants import constant
 from nsa.kernels.launch import launched
 
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
@@ -117,7 +117,7 @@ def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Tensor | None = None, q
     return _places(packed, packed, q.shape[1], k.shape[1], l_sel, None)
 
 
-@lru_cache(maxsize=16)
+@constant
 def _dense_places(batch: int, tokens: int, keys: int, l_sel: int, device: torch.device) -> Places:
     """Depends on sizes alone, so a layer that is called again finds it made."""
     return _places(*_dense_borders(batch, tokens, keys, device), batch * tokens, batch * keys, l_sel, None)
@@ -363,6 +363,6 @@ def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
     return Runs(order, edges, run_edges, run_key, pairs)
 
 
-@lru_cache(maxsize=16)
+@constant
 def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, dtype=torch.int32, device=device)

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nsa import host
 from nsa.bounded import Bounded
 from nsa.kernels.configs import COMPILING_FOR, TRIAL
+from nsa.kernels.constants import capturing
 from nsa.kernels.launch import ALIGNED, LISTENER, Launched
 
 MOST = 64
@@ -310,10 +311,12 @@ class Replayed:
 
 
 def _is_special(tensors: Tensors) -> bool:
-    """Whether something else than plain calls is going on: tuning, compiling, tracing, another recording."""
+    """Whether something else than plain calls is going on: tuning, compiling, tracing, a CUDA graph, a recording."""
     if COMPILING_FOR.get() is not None or TRIAL.get() is not None or LISTENER.get() is not None:
         return True
-    return any(type(x) not in (Tensor, torch.nn.Parameter) for x in tensors if x is not None)
+    return capturing(tensors[0].device) or any(
+        type(x) not in (Tensor, torch.nn.Parameter) for x in tensors if x is not None
+    )
 
 
 def _facts(tensors: Tensors) -> list[Any]:

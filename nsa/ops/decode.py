@@ -26,6 +26,7 @@ from nsa.transfer import to_device
 NAME = "nsa_decode"
 
 
+@library.in_graphs
 def nsa_decode(
     q: Tensor,
     k: Branches,
@@ -68,7 +69,7 @@ def nsa_decode(
             q, branches(k), branches(v), gates, cache.lengths, cache.handle, numbers, tensor, scale, choice(backend),
             strict,
         )  # fmt: skip
-    if library.autocast_dtype(q.device) is not None:
+    if library.any_autocast() and library.autocast_dtype(q.device) is not None:
         q, k, v, gates = library.cast((q, k, v, gates), cache.selected.shaped[0].dtype)
     with torch.no_grad():
         o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
@@ -78,8 +79,8 @@ def nsa_decode(
 # --- the operator ---
 
 SCHEMA = """decode(
-    Tensor q, Tensor[] k, Tensor[] v, Tensor gates, Tensor(a!) lengths, SymInt cache, int[]? counts, Tensor? counts_tensor,
-    float? scale, str[] backend, bool strict
+    Tensor q, Tensor[] k, Tensor[] v, Tensor gates, Tensor(a!) lengths, SymInt cache, int[]? counts,
+    Tensor? counts_tensor, float? scale, str[] backend, bool strict
 ) -> Tensor"""
 """A cache is no tensor: the operator knows it by `NSACache.handle`, and writes to its `lengths`, among others."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -15,9 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import checkpoint
 
 from nsa import NativeSparseAttention, NSACache, library, nsa_attention, ops, routing
+from nsa.backends import cuda
+from nsa.kernels import constants
 from nsa.testing import expect_route, need_cuda
 from nsa.tests.kernel_cases import BRANCHES, DEVICE, SMALL
 
+needs_graphs = pytest.mark.skipif(not library.IN_GRAPHS, reason="operators in graphs need torch 2.5")
 BACKENDS = ("torch", pytest.param("triton", marks=pytest.mark.triton))
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 
@@ -82,6 +86,7 @@ def forgotten() -> None:
     torch.compiler.reset()
 
 
+@needs_graphs
 @pytest.mark.parametrize("name", NAMES)
 def test_one_graph_of_each(name: str) -> None:
     tensors, function = inputs(), single(name)
@@ -89,6 +94,7 @@ def test_one_graph_of_each(name: str) -> None:
     same(gradients(compiled, tensors), gradients(function, tensors))
 
 
+@needs_graphs
 @pytest.mark.triton
 def test_one_graph_of_the_kernels() -> None:
     function = partial(around, backend="triton")
@@ -98,12 +104,14 @@ def test_one_graph_of_the_kernels() -> None:
     same(found, gradients(function, tensors))
 
 
+@needs_graphs
 def test_one_graph_of_a_layer() -> None:
     layer = NativeSparseAttention(64, 4, 2, SMALL).to(DEVICE)
     x = torch.rand(1, 20, 64, device=DEVICE)
     torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
 
 
+@needs_graphs
 @pytest.mark.parametrize("name", NAMES)
 def test_opcheck(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known, called = library.OPERATORS[name], []
@@ -122,12 +130,32 @@ class Around(torch.nn.Module):
         return around(*tensors)
 
 
+@needs_graphs
 @pytest.mark.parametrize("strict", [True, False])
 def test_export(strict: bool) -> None:
     tensors = inputs(grad=False)
     program = torch.export.export(Around(), tuple(tensors), strict=strict)
     assert any(node.target is torch.ops.nsa.attention.default for node in program.graph.nodes)
     torch.testing.assert_close(program.module()(*tensors), around(*tensors))
+
+
+@needs_graphs
+def test_export_of_packed_sequences() -> None:
+    class Packed(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor, borders: Tensor) -> Tensor:
+            return nsa_attention(q, k, v, gates, SMALL, cu_seqlens=borders) * 2  # type: ignore[operator]
+
+    tensors = *inputs(grad=False), torch.tensor([0, 7, 20], device=DEVICE)
+    program = torch.export.export(Packed(), tensors, strict=True)
+    others = *inputs(grad=False), torch.tensor([0, 13, 20], device=DEVICE)
+    torch.testing.assert_close(program.module()(*others), Packed()(*others))
+
+
+def test_a_layer_of_fakes_then_a_real_one() -> None:
+    made = partial(NativeSparseAttention, 64, 4, 2, SMALL)
+    with FakeTensorMode():
+        faked = made()(torch.rand(1, 20, 64))
+    assert made()(torch.rand(1, 20, 64)).shape == faked.shape
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,6 +168,7 @@ def test_fake_then_real(name: str) -> None:
     assert all(type(x) is Tensor and x.isfinite().any() for x in real)
 
 
+@needs_graphs
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_checkpoints(backend: str) -> None:
     """Full, and by operator: then it is computed once."""
@@ -161,6 +190,7 @@ def test_checkpoints(backend: str) -> None:
     same(list(found), list(torch.autograd.grad(function(*tensors), tensors, torch.ones_like(o))))
 
 
+@needs_graphs
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"select_blocks"}))
 def test_autocast(name: str) -> None:
     """Computed in the autocast dtype, plainly and by the operator; gradients come back in the inputs' own."""
@@ -174,6 +204,7 @@ def test_autocast(name: str) -> None:
     assert found and all(x.dtype == torch.float32 for x in found)
 
 
+@needs_graphs
 def test_a_decode_step_in_one_graph() -> None:
     def steps(function: Callable[..., Tensor]) -> list[Tensor]:
         torch.manual_seed(1)
@@ -201,24 +232,77 @@ def test_lse_of_the_whole_is_that_of_its_operations() -> None:
     torch.testing.assert_close(win, logits.masked_fill(~seen[:, None], -torch.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("transform", ["grad", "vmap", "jvp"])
+def test_a_functorch_transform_is_refused(transform: str) -> None:
+    """As forward-mode gradients are: no number comes out that misses a part."""
+    q, *others = inputs(grad=False)
+    calls = {
+        "grad": lambda f: torch.func.grad(f)(q),
+        "vmap": lambda f: torch.func.vmap(f)(q[None]),
+        "jvp": lambda f: torch.func.jvp(f, (q,), (q,)),
+    }
+    with pytest.raises(RuntimeError, match=r"functorch|Batching rule"):
+        calls[transform](lambda q: nsa_attention(q, *others, SMALL).sum())
+
+
+def test_what_gives_no_lse_says_so() -> None:
+    facts = torch.device("cuda"), torch.float16, 1, 20, 20, 4, 2, 16, 16, SMALL
+    assert "no log-sum-exps" in str(cuda.supports(routing.Request("selected", *facts, lse=True)))
+    assert "no log-sum-exps" not in str(cuda.supports(routing.Request("selected", *facts)))
+
+
+# --- CUDA graphs ---
+
+LAYOUTS = range(21, 101)
+"""Tokens of other calls: more kinds than anything remembers that a captured one would use."""
+
+
+def test_what_a_graph_reads_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    @constants.constant
+    def made(size: int, device: torch.device) -> Tensor:
+        return torch.full((1,), size, device=device)
+
+    device = torch.device("cpu")
+    captured, other = made(20, device), ref(made(19, device))
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "capturing", lambda device: True)
+        assert made(20, device) is captured
+        in_graph = made(18, device)
+    held = ref(captured)
+    del captured
+    for size in LAYOUTS:
+        made(size, device)
+    assert held() is made(20, device) and other() is None
+    assert made(18, device) is not in_graph
+
+
 @pytest.mark.cuda
-def test_a_captured_gradient() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_captured_gradient(compiled: bool) -> None:
+    """Forward and backward in a CUDA graph, replayed after calls of 80 other layouts."""
     need_cuda(None, "")
-    tensors, function = inputs(), partial(around, backend="triton")
-    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    function = partial(around, backend="triton")
+    tensors = inputs()
+    run = torch.compile(function, backend="aot_eager", fullgraph=True) if compiled else function
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
-            gradients(compiled, tensors)
+            gradients(run, tensors)
     torch.cuda.current_stream().wait_stream(stream)
     graph, up = torch.cuda.CUDAGraph(), torch.ones(1, 20, 4, 16, device=DEVICE, dtype=DTYPE)
     with torch.cuda.graph(graph):
-        found = torch.autograd.grad(compiled(*tensors), tensors, up)
+        found = torch.autograd.grad(run(*tensors), tensors, up)
+    for tokens in LAYOUTS:
+        gradients(function, inputs(tokens=tokens))
+    torch.full((1 << 20,), 7, dtype=torch.int32, device=DEVICE)  # what was freed is written over
     fresh = inputs()
     for x, y in zip(tensors, fresh, strict=True):
         x.data.copy_(y.data)
     graph.replay()
     same(list(found), list(torch.autograd.grad(function(*fresh), fresh, up)))
+
+
+# --- several processes ---
 
 
 def _train(rank: int, kind: str, address: str, found: Any) -> None:
