@@ -19,8 +19,8 @@ A backend is a module that defines a function for each operation it implements, 
 
 with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `lse` None or that of
 `compressed`; every function is differentiable by autograd (`select` and `lse` are not). `attention` is the whole
-operation of an `nsa.ops.attention.Call` in one autograd function. The lse of `selected` is None where `supports` refuses
-a request that asks for it.
+operation of an `nsa.ops.attention.Call` in one autograd function. The lse of `selected` is None where `supports`
+refuses a request that asks for it.
 
 It may define NAME_gradient for compressed, selected, window and attention: the gradients, given that of o and results,
 for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd follow.
