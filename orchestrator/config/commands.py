@@ -98,6 +98,8 @@ def _pytest_positionals(arguments: Sequence[str]) -> list[str]:
             value_may_follow = _value_may_follow(argument)
         elif value_may_follow:
             value_may_follow = False
+        elif argument.startswith("@"):  # a file of arguments, one a line
+            found.append(argument[1:])
         else:
             found.append(argument.split("::", 1)[0])
     return found

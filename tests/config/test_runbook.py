@@ -140,6 +140,7 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
     [
         ("-q a.py b.py::test_b", ["a.py", "b.py"]),
         ("--reruns 2 --count 3 --numprocesses 2 --durations-min 0.1 --cov-report html a.py", ["a.py"]),
+        ("-q @args.txt a.py", ["args.txt", "a.py"]),
         ("a.py --reruns 2", ["a.py"]),
         ("--reruns=2 a.py -x b.py --lf c.py", ["a.py", "b.py", "c.py"]),
         ("-k name -n 4 a.py -n4 b.py -qk name c.py -rA d.py", ["a.py", "b.py", "c.py", "d.py"]),

@@ -38,6 +38,7 @@ _CARRIERS: Mapping[str, str] = {
     "command": "", "builtin": "", "exec": "a", "env": "uC", "nohup": "", "time": "fo", "timeout": "ks", "nice": "n",
     "ionice": "cn", "stdbuf": "ioe", "setsid": "", "sudo": "ug", "taskset": "", "numactl": "NmC", "xvfb-run": "s",
 }  # fmt: skip
+_XARGS = "adEILnPs"  # its options that take a value; its own status is 123 where what it ran has failed
 _RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accelerate|torchrun|deepspeed|py\.?test.*")
 _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
@@ -287,7 +288,8 @@ def _entries(text: str, where: Where) -> Iterator[LostExitCode]:
 def _is_ours(command: str, program: str, where: Where) -> bool:
     """Whether it is a Python, a program of the environment or the tree, what a Makefile makes, or a runner of tests."""
     name = os.path.basename(program)
-    inner = _run_by_find(name, _WORD.findall(command))
+    words = _WORD.findall(command)
+    inner = _carried(words, _XARGS) if name == "xargs" else _run_by_find(name, words)
     if inner:
         return _is_ours(inner, program_of(inner), where)
     if name in _MAKES and "clean" not in command:

@@ -76,6 +76,7 @@ LIES: Mapping[str, tuple[str, str]] = {
     "a_script": ("bash loses.sh", "false returned 1.*loses.sh line 2"),
     "a_posix_script": ("sh loses.sh; echo on", "false returned 1"),
     "in_make": ("make -s pipes", "fails.sh returned 4"),
+    "xargs_dropped": ("echo fails.py | xargs -n 1 python || true; echo on", "python returned 123.* dropped it"),
     "in_xargs": ("echo x | xargs -I{} sh -c 'false; echo {}'", "^false returned 1"),
 }  # fmt: skip
 
@@ -85,6 +86,7 @@ HONEST: Mapping[str, str] = {
     "negated": "! false; if ! grep -q x /dev/null; then echo none; fi",
     "lists": "[ -f none ] && echo there; [ -f none ] || echo not there; grep -q x /dev/null || echo none",
     "or_true": "grep x /dev/null || true; rm none 2>/dev/null || :; kill 999999 2>/dev/null || true",
+    "xargs_or_true": "echo none | xargs -n1 rm 2>/dev/null || true",
     "or_true_with_a_file": "echo a > made; grep x made || true; cmp made none 2>/dev/null || true",
     "head": "yes | head -1; seq 100000 | head -2 | tail -1",
     "head_of_three": "yes | cat | cat | head -1",
