@@ -6,6 +6,11 @@ import importlib.util
 import io
 import marshal
 import zipfile
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from orchestrator.pod import bundle
 
 _UNCHECKED = (1).to_bytes(4, "little")  # PEP 552: by the source's hash, and nobody compares it
 
@@ -20,3 +25,14 @@ def compiled(agent: bytes) -> bytes:
                 head = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
                 archive.writestr(f"{name}c", head + marshal.dumps(compile(source, name, "exec", dont_inherit=True)))
     return out.getvalue()
+
+
+@cache
+def compiled_agent() -> Path:
+    """The agent as it is shipped, compiled for this Python: a file that this process keeps to its end."""
+    path = Path(_folder.name, "agent.pyz")
+    path.write_bytes(compiled(bundle.build()[0]))
+    return path
+
+
+_folder = TemporaryDirectory()

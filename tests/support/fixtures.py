@@ -17,10 +17,9 @@ from orchestrator.agent.env.progress import Progress
 from orchestrator.agent.env.store import Store
 from orchestrator.agent.env.uv import find_uv
 from orchestrator.config.inventory import Pod as InventoryPod
-from orchestrator.pod import bundle
 from orchestrator.shared.wheels.settings import Settings
 from tests.support.agent_pod import Pod, make_environment
-from tests.support.compiled import compiled
+from tests.support.compiled import compiled_agent
 from tests.support.env_pod import tiny_index
 from tests.support.project import Project, local_pod, new_project
 from tests.support.proxy import Proxy
@@ -77,7 +76,7 @@ def pod_of(request: pytest.FixtureRequest) -> Callable[..., InventoryPod]:
 @pytest.fixture(scope="session")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The zipapp as it is shipped, with its modules compiled for this Python: a pod compiles them at each start."""
-    data = compiled(bundle.build()[0])
+    data = compiled_agent().read_bytes()
     path = tmp_path_factory.mktemp("agent") / f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz"
     path.write_bytes(data)
     return path

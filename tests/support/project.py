@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
+from tests.support.compiled import compiled_agent
 
 _GIT_ENV = {
     "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "A",
@@ -78,7 +79,7 @@ class Project:
     def popen(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         """Start the command line; the caller ends it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments],
+            [sys.executable, "-m", "tests.support.command_line", str(compiled_agent()), *arguments],
             cwd=self.root,
             env=self.environment(PYTHONPATH=str(ROOT), **extra),
             stdin=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -76,12 +77,18 @@ def test_what_a_dead_run_left_is_ended_before_the_next_begins(pod: Pod) -> None:
     assert {found["run"] for found in told["ended"]} == {run.run_id} and told["left"] == []
 
 
-def test_processes_of_other_workdirs_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-    marked = {name: {**os.environ, processes.MARK: name} for name in ("mine", "theirs")}
+@pytest.fixture
+def left_by(tmp_path: Path) -> dict[str, str]:
+    """The surroundings of a process that a run of this workdir left, whose name no test beside this one has."""
+    name = uuid.uuid4().hex
+    (tmp_path / "runs" / name).mkdir(parents=True)
+    return {**os.environ, processes.MARK: name}
+
+
+def test_processes_of_other_workdirs_are_left_alone(tmp_path: Path, left_by: dict[str, str]) -> None:
     with (
-        subprocess.Popen(["sleep", "60"], env=marked["mine"]) as mine,
-        subprocess.Popen(["sleep", "60"], env=marked["theirs"]) as theirs,
+        subprocess.Popen(["sleep", "60"], env=left_by) as mine,
+        subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "theirs"}) as theirs,
     ):
         wait_for(lambda: {mine.pid, theirs.pid} <= processes.all_marked().keys())
         found = leftovers.end(tmp_path)
@@ -90,11 +97,12 @@ def test_processes_of_other_workdirs_are_left_alone(tmp_path: Path) -> None:
         theirs.kill()
 
 
-def test_one_that_cannot_be_ended_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
+def test_one_that_cannot_be_ended_is_told_of(
+    tmp_path: Path, left_by: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leftovers, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(processes, "send", lambda signum, pids: None)
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "mine"}) as process:
+    with subprocess.Popen(["sleep", "60"], env=left_by) as process:
         wait_for(lambda: process.pid in processes.all_marked())
         found = leftovers.end(tmp_path)
         process.kill()
