@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from nsa import blocks
-from nsa.arrivals import Arrivals
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.host import numbers
+from nsa.host import numbers, to_device
 from nsa.ops import checks
-from nsa.paging import PagedRows, PageTable
-from nsa.transfer import to_device
+from nsa.serving.page_table import PagedRows, PageTable
+from nsa.serving.slot_mapping import Arrivals
 
 NAME = "NSACache"
 CACHES: WeakValueDictionary[int, NSACache] = WeakValueDictionary()

@@ -32,12 +32,16 @@ from nsa.bench.kernels_cases import Case, case_of, inputs
 from nsa.bench.options import DTYPES, parser
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
-from nsa.kernels import compressed, configs, decode, selected, topk, window
-from nsa.kernels.common import pad_group
-from nsa.kernels.compile import pretending
-from nsa.kernels.configs import Entry, Measured, Table, Tile
-from nsa.kernels.row_stats import row_stats
-from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather
+from nsa.kernels.common.backward_preprocess import row_stats
+from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.decode import step as decode
+from nsa.kernels.ranges import compressed, window
+from nsa.kernels.selected import attention as selected
+from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather
+from nsa.kernels.selection import select as topk
+from nsa.kernels.tuning import lookup as configs
+from nsa.kernels.tuning.ahead_of_time import pretending
+from nsa.kernels.tuning.lookup import Entry, Measured, Table, Tile
 
 BETTER = 0.98
 """A neighbour replaces a tile when its time is at most this part of it."""

@@ -15,9 +15,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, compression, fused, selected, spans, topk, window
-from nsa.kernels.geometry import compressed_spans
+from nsa.kernels import combine
+from nsa.kernels.compression import mean as compression
+from nsa.kernels.ranges import compressed, fused, window
+from nsa.kernels.ranges import forward as spans
+from nsa.kernels.ranges.key_ranges import compressed_spans
 from nsa.kernels.replay import Replayed, Tensors
+from nsa.kernels.selected import attention as selected
+from nsa.kernels.selection import select as topk
 
 if TYPE_CHECKING:
     from nsa.ops.attention import Call, Triple

@@ -10,9 +10,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
-from nsa.kernels.launch import launched
-from nsa.kernels.row_stats import ROWS, places, room_by_head, store_stats
+from nsa.kernels.common.backward_preprocess import ROWS, places, room_by_head, store_stats
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import cdiv, load_tile, split_dim, store_tile
 
 
 @triton.jit

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from nsa import library, reference, routing
-from nsa.arrivals import Arrivals
 from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Recent, Triple
 from nsa.config import BRANCHES
+from nsa.host import to_device
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
@@ -21,7 +21,7 @@ from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
-from nsa.transfer import to_device
+from nsa.serving.slot_mapping import Arrivals
 
 NAME = "nsa_decode"
 

@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels import descriptors
+from nsa.kernels.common import tma as descriptors
 from nsa.testing import Outcome, Problem, assert_outcome, outcome
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

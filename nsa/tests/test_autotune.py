@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nsa.bench.__main__ import main as bench
 from nsa.bench.autotune import Job, climb, jobs, neighbours, stopwatch
-from nsa.kernels import configs
-from nsa.kernels.configs import Tile
+from nsa.kernels.tuning import lookup as configs
+from nsa.kernels.tuning.lookup import Tile
 
 START = Tile(64, 64, 4, 2)
 BEST = Tile(128, 32, 8, 3)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from nsa import flags, nsa_attention, ops, reference, routing
-from nsa.backends import triton as backend
-from nsa.kernels import attention, compression
+from nsa.kernels import attention, backend
+from nsa.kernels.compression import mean as compression
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
 from nsa.tests.kernel_cases import BRANCHES, CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems

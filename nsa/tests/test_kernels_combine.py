@@ -7,7 +7,7 @@ import torch
 
 from nsa import reference
 from nsa.kernels.combine import GatedCombine, stats
-from nsa.kernels.row_stats import row_stats
+from nsa.kernels.common.backward_preprocess import row_stats
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SMALL, judge
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, testing
-from nsa.kernels import block_scores, decode
+from nsa.kernels.decode import step as decode
+from nsa.kernels.selection import scores as block_scores
 from nsa.routing.record import paused
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
 from nsa.tests.decoding import ODD, SMALL

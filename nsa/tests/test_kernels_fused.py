@@ -12,9 +12,10 @@ from torch import Tensor
 
 from nsa import explain_routing, nsa_attention, ops, reference, routing
 from nsa.config import NSAConfig
-from nsa.kernels import attention, fused
-from nsa.kernels.common import pad_group
-from nsa.kernels.spans import Spans
+from nsa.kernels import attention
+from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.forward import Spans
 from nsa.testing import Problem
 from nsa.tests.kernel_cases import CHUNKS, DEVICE, SMALL, judge
 

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from nsa import NSAConfig, nsa_attention, reference
-from nsa.kernels import compressed, selected, spans, window
+from nsa.kernels.ranges import compressed, window
+from nsa.kernels.ranges import forward as spans
+from nsa.kernels.selected import attention as selected
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, by_descriptor
 

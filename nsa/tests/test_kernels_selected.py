@@ -10,9 +10,11 @@ import torch
 from nsa import reference
 from nsa.blocks import token_positions
 from nsa.config import NSAConfig
-from nsa.kernels import combine, index, selected
-from nsa.kernels.row_stats import row_stats
-from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
+from nsa.kernels import combine
+from nsa.kernels.common.backward_preprocess import row_stats
+from nsa.kernels.selected import attention as selected
+from nsa.kernels.selected import inverted_index as index
+from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
 from nsa.tests.kernel_cases import SLOW, by_descriptor, far_apart
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

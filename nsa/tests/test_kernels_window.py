@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from nsa import reference
-from nsa.kernels import combine, spans
-from nsa.kernels.geometry import window_spans
-from nsa.kernels.row_stats import row_stats
-from nsa.kernels.window import WindowAttention, backward, forward
+from nsa.kernels import combine
+from nsa.kernels.common.backward_preprocess import row_stats
+from nsa.kernels.ranges import forward as spans
+from nsa.kernels.ranges.key_ranges import window_spans
+from nsa.kernels.ranges.window import WindowAttention, backward, forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import (
     CASES,

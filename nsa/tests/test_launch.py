@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from nsa.kernels import configs, launch
-from nsa.kernels.descriptors import TensorDescriptor
+from nsa.kernels.common import launch
+from nsa.kernels.common.tma import TensorDescriptor
+from nsa.kernels.tuning import lookup as configs
 
 
 class Compiled:

@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from nsa import NSAConfig
 from nsa.kernels.attention import attention
-from nsa.kernels.configs import COMPILING_FOR
-from nsa.kernels.launch import LISTENER
+from nsa.kernels.common.launch import LISTENER
+from nsa.kernels.tuning.lookup import COMPILING_FOR
 from nsa.ops.attention import prepared
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from nsa import host, nsa_attention
 from nsa.config import NSAConfig
-from nsa.kernels import attention, configs, replay
+from nsa.kernels import attention, replay
 from nsa.kernels.replay import Replayed
+from nsa.kernels.tuning import lookup as configs
 from nsa.tests.kernel_cases import DEVICE, SMALL
 
 pytestmark = pytest.mark.triton

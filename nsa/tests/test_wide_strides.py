@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nsa import NSACache, nsa_attention, ops, reference
-from nsa.kernels import selected
+from nsa.kernels.selected import attention as selected
 from nsa.testing import Outcome, Problem, assert_close, assert_outcome, outcome
 from nsa.tests.kernel_cases import DEVICE, SMALL
 from nsa.tests.test_kernels_selected import SCHEDULES
