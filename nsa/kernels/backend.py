@@ -18,12 +18,12 @@ from nsa.host import to_device
 from nsa.kernels import attention as whole
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common.tiles import pad_group
-from nsa.kernels.decode import step as decode_kernels
+from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges import compressed as compressed_kernels
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges import window as window_kernels
-from nsa.kernels.selected import attention as selected_kernels
-from nsa.kernels.selection import select as topk
+from nsa.kernels.selected.attention import gradients, selected_attention
+from nsa.kernels.selection.select import select_blocks
 from nsa.routing import Request
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def select(
     lse: Tensor | None,
 ) -> Tensor:
     """Chosen blocks, int32 [B,T,Hkv,n_sel]."""
-    return topk.select(q, k_cmp, config, scale, cu_seqlens, lse, q_start)
+    return select_blocks(q, k_cmp, config, scale, cu_seqlens, lse, q_start)
 
 
 @_on_its_device
@@ -173,7 +173,7 @@ def selected(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return selected_kernels.selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+    return selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
 
 
 @_on_its_device
@@ -198,7 +198,7 @@ def compressed_gradient(
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k_cmp and v_cmp, from results of `compressed`."""
-    where = compressed_kernels.spans_of(q, k_cmp, config, cu_seqlens, q_start)
+    where = compressed_kernels.ranges_of(q, k_cmp, config, cu_seqlens, q_start)
     return fused.gradients(do, q, k_cmp, v_cmp, o, lse, where, scale, deterministic)
 
 
@@ -208,7 +208,7 @@ def selected_gradient(
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, from results of `selected`; always deterministic."""
-    return selected_kernels.gradients(do, o, lse, q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+    return gradients(do, o, lse, q, k, v, block_indices, config, scale, cu_seqlens, q_start)
 
 
 @_on_its_device
@@ -217,7 +217,7 @@ def window_gradient(
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, from results of `window`."""
-    where = window_kernels.spans_of(q, k, window, cu_seqlens, q_start)
+    where = window_kernels.ranges_of(q, k, window, cu_seqlens, q_start)
     return fused.gradients(do, q, k, v, o, lse, where, scale, deterministic)
 
 
@@ -250,7 +250,7 @@ def decode(
     block_indices: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of the last token of each sequence: o [B,1,Hq,Dv], reads [B,Hkv,3], blocks [B,1,Hkv,n_sel]."""
-    return decode_kernels.attend(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices)
+    return cached_attention(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices)
 
 
 @_on_its_device
@@ -265,14 +265,14 @@ def step(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Append a token of each sequence and attend, in three kernels; a learned map makes compressed tokens before."""
-    arrivals, new = None, counts
+    mapping, new = None, counts
     if not isinstance(counts, Tensor):  # else a graph is captured
-        arrivals = cache.arrivals(1, counts)
-        cache.reserve(arrivals.ends)
+        mapping = cache.slot_mapping(1, counts)
+        cache.reserve(mapping.ends)
         new = None if all(counts) else to_device(torch.tensor(counts, dtype=torch.int32), q.device)
     if cache.mean is None:
         cache.emit(k[0], v[0], new)
-    result = decode_kernels.step(q, k, v, gates, cache, scale=scale, counts=new)
-    if arrivals is not None:
-        cache.count_step(arrivals)
+    result = decode_step(q, k, v, gates, cache, scale=scale, counts=new)
+    if mapping is not None:
+        cache.count_step(mapping)
     return result

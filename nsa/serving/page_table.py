@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsa.host import to_device
-from nsa.serving.slot_mapping import Arrivals
+from nsa.serving.slot_mapping import SlotMapping
 
 
 class PageTable:
@@ -165,9 +165,9 @@ class PagedRows:
         if self.pages.count >= len(self.pool_k):
             self.pool_k, self.pool_v = (_grown(x, self.pages.count + 1) for x in self.stored)
 
-    def write(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
+    def write(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store new rows [B,T,Hkv,D*]; their pages exist."""
-        entry, step, row = (to_device(x, k.device) for x in arrivals.places(self.rows))
+        entry, step, row = (to_device(x, k.device) for x in mapping.places(self.rows))
         page = self.pages.table[entry, row // self.pool_k.shape[1]]
         for pool, new in zip(self.stored, (k, v), strict=True):
             pool[page, row % pool.shape[1]] = new[entry, step]

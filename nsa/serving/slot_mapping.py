@@ -11,7 +11,7 @@ from nsa.host import to_device
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class SlotMapping:
     """New rows on an axis of length `width`: of entry b the first counts[b], from position starts[b] on."""
 
     starts: list[int]

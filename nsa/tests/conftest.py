@@ -32,7 +32,7 @@ _LONG = (
     "test_ahead_of_time.py::test_products_of_the_fused_gradient_are_under_way_together[192]",
     "test_ahead_of_time.py::test_sample_fits[sm_80]",
     "test_kernels_fused.py::test_chunks_of_a_prefill[alike]",
-    "test_kernels_fused.py::test_in_parts_of_the_queries_and_of_the_heads[batch]",
+    "test_kernels_fused.py::test_in_splits_of_the_queries_and_of_the_heads[batch]",
     "test_kernels_fused.py::test_the_whole_matches_the_oracle[batch-",
     "test_kernels_selected.py::test_loads_by_descriptor[mixed]",
     "test_kernels_selected.py::test_logits_out_of_range[-1-token]",

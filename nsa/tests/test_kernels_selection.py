@@ -11,8 +11,8 @@ from torch import Tensor
 from nsa import blocks, reference
 from nsa.config import NSAConfig
 from nsa.kernels.ranges import compressed
-from nsa.kernels.selection import select as topk
-from nsa.kernels.selection.select import select
+from nsa.kernels.selection import select
+from nsa.kernels.selection.select import select_blocks
 from nsa.testing import Problem, assert_selection
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, problems
 
@@ -37,7 +37,7 @@ def _inputs(problem: Problem) -> tuple[Tensor, Tensor]:
 def _judge(problem: Problem) -> None:
     q, k_cmp = _inputs(problem)
     where = {"scale": problem.dk**-0.5, "cu_seqlens": problem.cu_seqlens}
-    chosen = select(q, k_cmp, problem.config, **where)
+    chosen = select_blocks(q, k_cmp, problem.config, **where)
     scores = reference.block_scores(q.double(), k_cmp.double(), problem.config, **where)
     at = blocks.token_positions(*q.shape[:2], cu_seqlens=problem.cu_seqlens)
     assert_selection(chosen, scores, at, problem.config, regret=1e-5)
@@ -57,14 +57,14 @@ def test_any_geometry(config: NSAConfig) -> None:
 def test_chunks_of_a_prefill(name: str) -> None:
     found, q_start = chunk(name)
     q, k_cmp = found["q"], reference.compress(found["k_cmp_in"], SMALL)
-    chosen = select(q, k_cmp, SMALL, 0.2, None, q_start=q_start)
+    chosen = select_blocks(q, k_cmp, SMALL, 0.2, None, q_start=q_start)
     scores = reference.block_scores(q.double(), k_cmp.double(), SMALL, scale=0.2, q_start=q_start)
     assert_selection(chosen, scores, blocks.token_positions(*q.shape[:2], q_start=q_start), SMALL, regret=1e-5)
 
 
 @pytest.mark.parametrize("name", ["batch", "packed", "wide-group"])
 def test_loads_by_descriptor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_descriptor(monkeypatch, compressed.spans, topk)
+    by_descriptor(monkeypatch)
     _judge(replace(CASES[name], dtype=torch.float16, device=DEVICE))
 
 
@@ -74,10 +74,10 @@ FINE = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topk, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
-    monkeypatch.setattr(topk, "SCORES_AT_ONCE", 128)  # two queries choose together
-    monkeypatch.setattr(topk, "SPLIT", 1 << 30)
-    monkeypatch.setattr(topk, "_shares", topk._shares.__wrapped__)  # which remembers
+    monkeypatch.setattr(select, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
+    monkeypatch.setattr(select, "SCORES_AT_ONCE", 128)  # two queries choose together
+    monkeypatch.setattr(select, "SPLIT", 1 << 30)
+    monkeypatch.setattr(select, "_shares", select._shares.__wrapped__)  # which remembers
 
 
 @pytest.mark.parametrize("local", [0, 3])
@@ -87,9 +87,9 @@ def test_more_blocks_than_one_chunk(local: int, small_chunks: None) -> None:
 
 @pytest.mark.parametrize("lengths", [None, (180, 1, 9)])
 def test_queries_with_fewer_candidates_apart(lengths: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topk, "ROWS", (1, 2))  # of 100 blocks: in chunks of 32, in one of 64, in one of 32
-    monkeypatch.setattr(topk, "SPLIT", 2)
-    monkeypatch.setattr(topk, "_shares", topk._shares.__wrapped__)
+    monkeypatch.setattr(select, "ROWS", (1, 2))  # of 100 blocks: in chunks of 32, in one of 64, in one of 32
+    monkeypatch.setattr(select, "SPLIT", 2)
+    monkeypatch.setattr(select, "_shares", select._shares.__wrapped__)
     _judge(Problem(FINE, lengths=lengths, tokens=200, group_size=2, device=DEVICE))
 
 
@@ -99,13 +99,13 @@ def test_a_block_of_its_own_is_scored_by_the_token_that_reaches_into_it(packed: 
     q, k_cmp = torch.zeros(1, 28, 1, 16, device=DEVICE), torch.zeros(1, 6, 1, 16, device=DEVICE)
     q[..., 0], k_cmp[0, 5, 0, 0] = 4.0, 10.0  # token 5 covers the positions 20 to 27, half of them in block 3
     borders = torch.tensor([0, 28], dtype=torch.int32, device=DEVICE) if packed else None
-    assert select(q, k_cmp, config, 1.0, borders)[0, 27, 0].tolist() == [1, 2, 3]
+    assert select_blocks(q, k_cmp, config, 1.0, borders)[0, 27, 0].tolist() == [1, 2, 3]
 
 
 def test_ties_across_chunks(small_chunks: None) -> None:
     q = torch.zeros(1, 100, 1, 16, device=DEVICE)
     k_cmp = torch.zeros(1, blocks.num_compressed(100, FINE), 1, 16, device=DEVICE)
-    chosen = select(q, k_cmp, FINE, 1.0, None)
+    chosen = select_blocks(q, k_cmp, FINE, 1.0, None)
     assert chosen[0, 99, 0].tolist() == [0, 1, 2, 3, 48, 49]
     assert chosen[0, 20, 0].tolist() == [0, 1, 2, 3, 9, 10]
 
@@ -115,7 +115,7 @@ def test_ties_go_to_the_lower_index() -> None:
     k_cmp = torch.zeros(1, blocks.num_compressed(80, SMALL), 1, 16, device=DEVICE)
     config = replace(SMALL, d=8)
     k_cmp = k_cmp[:, : blocks.num_compressed(80, config)]
-    chosen = select(q, k_cmp, config, 1.0, None)
+    chosen = select_blocks(q, k_cmp, config, 1.0, None)
     assert chosen[0, -1, 0].tolist() == [0, 1, 3, 4]  # blocks 1 and 2 score alike
 
 
@@ -123,5 +123,5 @@ def test_the_lse_of_the_forward_gives_the_same() -> None:
     problem = replace(CASES["packed"], device=DEVICE)
     q, k_cmp = _inputs(problem)
     lse = compressed.forward(q, k_cmp, k_cmp, SMALL, 0.25, problem.cu_seqlens)[1]
-    again = select(q, k_cmp, SMALL, 0.25, problem.cu_seqlens, lse)
-    assert torch.equal(again, select(q, k_cmp, SMALL, 0.25, problem.cu_seqlens))
+    again = select_blocks(q, k_cmp, SMALL, 0.25, problem.cu_seqlens, lse)
+    assert torch.equal(again, select_blocks(q, k_cmp, SMALL, 0.25, problem.cu_seqlens))

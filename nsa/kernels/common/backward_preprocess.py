@@ -6,8 +6,8 @@
 
 The gradient of k and v loads them anew for the rows of each step, and one load costs it less than three.
 
-The fused gradient (`fused.py`) has the copy engine load them, which wants what a tile needs in one piece that begins
-at a multiple of 16 bytes: fp32 [2,B,Hkv,TP,GP], the upper halves, then the lower ones, the GP rows of a token side by
+The fused gradient (`ranges.fused`) has TMA load them, which wants what a tile needs in one piece that begins at a
+multiple of 16 bytes: fp32 [2,B,Hkv,TP,GP], the upper halves, then the lower ones, the GP rows of a token side by
 side, and so many tokens that TP * GP is a multiple of 4. Rows that do not exist have p = 0 and delta = 0.
 """
 
@@ -25,7 +25,7 @@ ROWS = 32
 """Rows of one program."""
 
 NUMBERS_ALIGNED = 4
-"""The copy engine begins at multiples of so many fp32 numbers."""
+"""TMA begins at multiples of so many fp32 numbers."""
 
 NOTHING = tl.constexpr(0x7F800000 << 32)
 """Of a row that does not exist: p = 0, delta = 0."""
@@ -66,7 +66,7 @@ def load_stats(p_stats, o_row, m_row):
 
 @launched
 @triton.jit(do_not_specialize=["R", "T", "H", "S", "N"])
-def _row_stats(
+def _backward_preprocess(
     p_do, p_o, p_lse, p_stats, R, T, H, S, N, G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
     D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
@@ -102,7 +102,7 @@ def places(rows: Tensor, kv_heads: int | None, room: Tensor) -> dict[str, int]:
     return {**sizes, "G": rows.shape[2] // kv_heads, "GP": room.shape[-1]}
 
 
-def row_stats(do: Tensor, o: Tensor, lse: Tensor, kv_heads: int | None = None) -> Tensor:
+def backward_preprocess(do: Tensor, o: Tensor, lse: Tensor, kv_heads: int | None = None) -> Tensor:
     """Of an output o [B,T,Hq,Dv] without a gate, its gradient do and its natural lse fp32 [B,T,Hq].
 
     Returns:
@@ -115,7 +115,7 @@ def row_stats(do: Tensor, o: Tensor, lse: Tensor, kv_heads: int | None = None) -
     if rows:
         first, second = split_dim(size)
         at = places(lse, kv_heads, stats)
-        _row_stats[(cdiv(rows, ROWS),)](
+        _backward_preprocess[(cdiv(rows, ROWS),)](
             do, o, lse, stats, rows, at["T"], at["H"], at["S"], at["N"], G=at["G"], GP=at["GP"], BY_HEAD=by_head,
             D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
         )  # fmt: skip

@@ -8,7 +8,7 @@ then 1, without the rounding to bf16 that makes o another number than v. fp16 ha
 start.
 
 Keys that no row of a tile reads have p = 0, which keeps their values out unless these are infinite or NaN. Loads by
-address leave such values out; the copy engine cannot, so a tile whose sums are no numbers is computed again without.
+address leave such values out; TMA cannot, so a tile whose sums are no numbers is computed again without.
 
 Without a maximum, sums over keys are held as PARTS partial sums of a row, which no other thread has to add to.
 """
@@ -30,13 +30,13 @@ MOST = tl.constexpr(2.0**100)
 """The largest: with values below 2^20, their products with p are finite."""
 
 
-def online(q: Tensor, copied: bool) -> bool:
-    """Whether the softmax is online from the start; `copied`: keys and values come by the copy engine.
+def online(q: Tensor, tma: bool) -> bool:
+    """Whether the softmax is online from the start; `tma`: keys and values come by TMA.
 
     Without it, registers also hold addresses and masks, and the way back to the online softmax would spill. Where
     kernels are interpreted both are tested.
     """
-    return q.dtype == torch.float16 or not (copied or architecture_for(q) is None)
+    return q.dtype == torch.float16 or not (tma or architecture_for(q) is None)
 
 
 @triton.jit

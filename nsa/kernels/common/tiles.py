@@ -98,7 +98,7 @@ def load_keys(
     p_x, d_0, d_1, o_row, m_row, i_row, i_column, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
     MASKED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Rows of keys or values as two tiles: by the copy engine from (i_row, i_column) on, or by `load_pair`."""
+    """Rows of keys or values as two tiles: by TMA from (i_row, i_column) on, or by `load_pair`."""
     if TMA:
         b_0 = d_0.load([i_row, i_column])
         b_1 = b_0
@@ -114,7 +114,7 @@ def load_queries(
     p_x, d_0, d_1, o_row, m_row, i_row, i_head, BM: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
     MASKED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Rows (token, head) as two tiles [BM, D0], [BM, D1]: by the copy engine from token i_row and head i_head on."""
+    """Rows (token, head) as two tiles [BM, D0], [BM, D1]: by TMA from token i_row and head i_head on."""
     if TMA:
         b_0 = tl.reshape(d_0.load([i_row, i_head, 0]), [BM, D0])
         b_1 = b_0

@@ -1,4 +1,4 @@
-"""Tensor descriptors: tiles that the copy engine of sm_90 loads, where the installed Triton can describe them."""
+"""TMA: tiles that sm_90 loads by a tensor descriptor, where the installed Triton can describe them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError:  # Triton before 3.4: pointer loads only
 NONE = (None, None)
 
 
-def copy_engine(*tensors: Tensor) -> bool:
+def use_tma(*tensors: Tensor) -> bool:
     """Whether this Triton and this card can load tiles of all of these [B,T,H,D] by descriptor."""
     if TensorDescriptor is None or architecture_for(tensors[0]) != "sm_90":
         return False

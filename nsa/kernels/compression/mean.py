@@ -9,7 +9,7 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
-from nsa.kernels.ranges.key_ranges import Spans, compressed_spans, count_compressed, segments
+from nsa.kernels.ranges.key_ranges import KeyRanges, compressed_ranges, count_compressed, sequence_bounds
 
 SPANS = 2
 """Compressed tokens of one program: few, so that there are many programs, but two find their overlap in the cache."""
@@ -124,17 +124,17 @@ def _backward(
         )
 
 
-def forward(k: Tensor, v: Tensor, config: NSAConfig, spans: Spans) -> tuple[Tensor, Tensor]:
+def forward(k: Tensor, v: Tensor, config: NSAConfig, ranges: KeyRanges) -> tuple[Tensor, Tensor]:
     """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv]: [B,S,Hkv,Dk], [B,S,Hkv,Dv]."""
     k, v = rows_last(k), rows_last(v)
     batch, _, heads, _ = k.shape
-    count = spans.q_lo.numel()
+    count = ranges.q_lo.numel()
     k_cmp, v_cmp = k.new_empty(batch, count, heads, k.shape[-1]), v.new_empty(batch, count, heads, v.shape[-1])
     if k_cmp.numel():
         dims = widths(k.shape[-1], v.shape[-1])
         fitting = LOADED // (max(dims["DK0"], dims["DV0"]) * k.element_size())
         _forward[(cdiv(count, SPANS) * heads, batch, 2)](
-            k, v, k_cmp, v_cmp, spans.q_lo, count, heads, *k.stride()[:3], *v.stride()[:3],
+            k, v, k_cmp, v_cmp, ranges.q_lo, count, heads, *k.stride()[:3], *v.stride()[:3],
             L=config.l, LB=min(next_power_of_2(config.l), fitting), **dims, BM=SPANS, num_warps=1,
         )  # fmt: skip
     return k_cmp, v_cmp
@@ -148,7 +148,7 @@ def backward(
     dv_cmp: Tensor,
     tokens: int,
     config: NSAConfig,
-    spans: Spans,
+    ranges: KeyRanges,
     cu_seqlens: Tensor | None,
     others: tuple[Pair, Pair] | None = None,
 ) -> Pair:
@@ -162,17 +162,17 @@ def backward(
         dk, dv = (x.new_empty(batch, tokens, heads, x.shape[-1]) for x in (dk_cmp, dv_cmp))
     else:
         dk, dv = others[0]
-    owner = segments(tokens, cu_seqlens, dk.device)
+    owner = sequence_bounds(tokens, cu_seqlens, dk.device)
     if dk.numel():
         _backward[(cdiv(tokens, ROWS) * heads, batch, 2)](
-            dk_cmp, dv_cmp, dk, dv, *(others[1] if others else (dk, dv)), dk, dv, spans.lo, owner.start, owner.end,
+            dk_cmp, dv_cmp, dk, dv, *(others[1] if others else (dk, dv)), dk, dv, ranges.lo, owner.start, owner.end,
             tokens, count, heads, L=config.l, STRIDE=config.d, **widths(dk.shape[-1], dv.shape[-1]), BM=ROWS,
             ADD=others is not None, num_warps=4,
         )  # fmt: skip
     return dk, dv
 
 
-def spans_of(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> Spans:
+def ranges_of(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> KeyRanges:
     """Which compressed tokens of k [B,T,Hkv,D] there are."""
     tokens = k.shape[1]
-    return compressed_spans(tokens, count_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)
+    return compressed_ranges(tokens, count_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)

@@ -1,6 +1,6 @@
 """The first decode kernel: append a token, emit the compressed token that it completes, attend to compressed tokens.
 
-Each program takes one part of a sequence's compressed tokens for one KV head (split-K) and leaves its partial output,
+Each program takes one split of a sequence's compressed tokens for one KV head (split-K) and leaves its partial output,
 and of its probabilities what the second kernel needs for the scores of blocks.
 """
 
@@ -12,10 +12,10 @@ import triton.language as tl
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import LOADS_CHAIN
 from nsa.kernels.decode.rows import (
-    arrival,
     begin,
     load_queries,
     logits_of,
+    new_token,
     pages_of,
     rows_in,
     softmax_step,
@@ -81,7 +81,7 @@ def _emitted(
 
 @launched
 @triton.jit(do_not_specialize=["ROWS_SEL", "ROWS_CMP", "LIMIT", "s_table"])
-def compressed_part(
+def append_compressed_kernel(
     p_q, p_length, p_count, p_now, p_table,
     p_nkc, p_nks, p_nkw, p_nvc, p_nvs, p_nvw, p_frequency,
     p_ck, p_cv, p_sk, p_sv, p_wk, p_wv, p_rk, p_rv,
@@ -93,7 +93,7 @@ def compressed_part(
     APPEND: tl.constexpr, COUNTED: tl.constexpr, EMIT: tl.constexpr, ROTATED: tl.constexpr,
     BLOCKS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Part i_s of S of the compressed tokens that the query of (sequence, KV head) sees."""
+    """Split i_s of S of the compressed tokens that the query of (sequence, KV head) sees."""
     i_h = tl.program_id(0)
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
@@ -105,11 +105,11 @@ def compressed_part(
         o_nv = i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
         b_nkc, b_nks, b_nkw = _load_new(p_nkc, p_nks, p_nkw, o_nk, i_s == S - 1, WK, DK)
         b_nvc, b_nvs, b_nvw = _load_new(p_nvc, p_nvs, p_nvw, o_nv, i_s == S - 1, WV, DV)
-    i_t, m_new = arrival(p_length, p_count, p_table, i_b, LIMIT, s_table, PAGE, APPEND, COUNTED)
+    i_t, m_new = new_token(p_length, p_count, p_table, i_b, LIMIT, s_table, PAGE, APPEND, COUNTED)
     n = tl.maximum(i_t + 1 - L + D, 0) // D  # visible compressed tokens
-    i_part = tl.cdiv(tl.cdiv(n, BN), S) * BN
-    i_lo = i_s * i_part
-    i_hi = tl.minimum(i_lo + i_part, n)
+    i_split = tl.cdiv(tl.cdiv(n, BN), S) * BN
+    i_lo = i_s * i_split
+    i_hi = tl.minimum(i_lo + i_split, n)
 
     if APPEND:
         if (i_s == S - 1) & m_new:
@@ -123,7 +123,7 @@ def compressed_part(
             _store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
             _store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
         if EMIT:
-            m_last = (i_lo < n) & (i_hi == n)  # this part ends with the token that is new
+            m_last = (i_lo < n) & (i_hi == n)  # this split ends with the token that is new
             if m_new & m_last & ((i_t + 1) % D == 0):  # D divides L
                 i_row = rows_in(pages_of(p_table, i_b, n - 1, True, s_table, CMP_PAGE), i_b, n - 1, ROWS_CMP, CMP_PAGE)
                 b_k = _emitted(p_rk, p_nkc, p_frequency, o_nk, i_b, i_h, i_t, H, L, WK, DK, ROTATED)

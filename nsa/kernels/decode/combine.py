@@ -1,6 +1,6 @@
 """The third decode kernel: attention to the selected blocks, and the gated sum of the branches.
 
-Each program takes `KEYS` keys of one (sequence, KV head); the one that finishes last adds everything up, the parts of
+Each program takes `KEYS` keys of one (sequence, KV head); the one that finishes last adds everything up, the splits of
 the window that the second kernel left included.
 """
 
@@ -35,21 +35,21 @@ def _places(p_chosen, p_table, i, i_b, i_t, SLOTS, s_table, BN: tl.constexpr, LS
 
 
 @triton.jit
-def _weights(b_m, b_l, b_gate, m_part):
-    """What the parts in m_part [PARTS] count for: gate * exp(largest logit) over all their sums [GP, PARTS]."""
-    b_m = tl.where(m_part[None, :], b_m, LOW)
-    b_w = tl.where(m_part[None, :], tl.math.exp2(b_m - tl.max(b_m, 1)[:, None]), 0.0)
+def _weights(b_m, b_l, b_gate, m_split):
+    """What the splits in m_split [SPLITS] count for: gate * exp(largest logit) over all their sums [GP, SPLITS]."""
+    b_m = tl.where(m_split[None, :], b_m, LOW)
+    b_w = tl.where(m_split[None, :], tl.math.exp2(b_m - tl.max(b_m, 1)[:, None]), 0.0)
     b_sum = tl.sum(b_w * b_l, 1)
     return b_w * tl.where(b_sum > 0.0, b_gate / tl.maximum(b_sum, 1e-30), 0.0)[:, None]
 
 
 @triton.jit
 def _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, i, DV: tl.constexpr, COLUMNS: tl.constexpr, CMP: tl.constexpr):
-    """Columns [i, i + COLUMNS) of all parts [GP, PARTS, COLUMNS] and, with CMP, of compressed attention."""
+    """Columns [i, i + COLUMNS) of all splits [GP, SPLITS, COLUMNS] and, with CMP, of compressed attention."""
     o_col = i + tl.arange(0, COLUMNS)
-    p_part = p_a + o_row[:, :, None] * DV + o_col[None, None, :]
-    p_part = tl.max_contiguous(p_part, [2, 1, 4])  # of axes 0 and 1, the first is to be spread over threads
-    b_a = tl.load(p_part, mask=m_row[:, :, None] & (o_col < DV)[None, None, :], other=0.0)
+    p_split = p_a + o_row[:, :, None] * DV + o_col[None, None, :]
+    p_split = tl.max_contiguous(p_split, [2, 1, 4])  # of axes 0 and 1, the first is to be spread over threads
+    b_a = tl.load(p_split, mask=m_row[:, :, None] & (o_col < DV)[None, None, :], other=0.0)
     b_cmp = tl.zeros([m_g.shape[0], COLUMNS], tl.float32)
     if CMP:
         m_o = m_g[:, None] & (o_col < DV)[None, :]
@@ -60,15 +60,15 @@ def _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, i, DV: tl.constexpr, COLUMNS:
 @triton.jit
 def _finish(
     p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads, i_b, i_h, i_bh, S, N_SEL, N, s_gb, s_gh, s_gx,
-    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, PARTS: tl.constexpr, CMP_PARTS: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr,
 ):  # fmt: skip
     """The gated sum of the branches of one (sequence, KV head), and the keys that each read.
 
-    Parts are the middle axis, so that each thread holds all parts of its columns and adds them without the others.
+    Splits are the middle axis, so that each thread holds all splits of its columns and adds them without the others.
     Loads come before what waits for others: the next columns are on their way while some are added up.
     """
-    o_s, o_g = tl.arange(0, PARTS), tl.arange(0, GP)
+    o_s, o_g = tl.arange(0, SPLITS), tl.arange(0, GP)
     m_s, m_g, m_sel = o_s < N, o_g < G, o_s < N_SEL
     o_row = (i_bh * N + o_s).to(tl.int64)[None, :] * GP + o_g[:, None]
     b_m = tl.load(p_m + o_row, mask=m_s[None, :], other=LOW)
@@ -78,9 +78,9 @@ def _finish(
     b_gate_sel = tl.load(p_gates + o_gate + s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_gate_win = tl.load(p_gates + o_gate + 2 * s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_seen = tl.load(p_seen + i_bh * N + o_s, mask=m_s, other=0)
-    b_seen_cmp = tl.zeros([CMP_PARTS], tl.int32)
+    b_seen_cmp = tl.zeros([CMP_SPLITS], tl.int32)
     if CMP_READ:
-        o_c = tl.arange(0, CMP_PARTS)
+        o_c = tl.arange(0, CMP_SPLITS)
         b_seen_cmp = tl.load(p_seen_cmp + i_bh * S + o_c, mask=o_c < S, other=0)
     m_row = m_s[None, :] & m_g[:, None]
     o_out = (i_bh * G + o_g).to(tl.int64)
@@ -105,17 +105,17 @@ def _finish(
 
 @launched
 @triton.jit(do_not_specialize=["ROWS_SEL", "s_table", "SLOTS"])
-def gather_part(
+def combine_kernel(
     p_q, p_length, p_now, p_table, p_sk, p_sv, p_chosen, p_gates, p_cmp, p_seen_cmp,
     p_m, p_l, p_a, p_seen, p_ticket, p_o, p_reads,
     H, S, N_SEL, N, SLOTS, ROWS_SEL, s_table, s_qb, s_qh, s_gb, s_gh, s_gx, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LS: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr, CMP_PARTS: tl.constexpr,
+    LS: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr, APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr,
     PREC: tl.constexpr,
 ):  # fmt: skip
-    """Part i_s of N, of which the first N_SEL are of the selected blocks. The output is the sum of all branches."""
+    """Split i_s of N, of which the first N_SEL are of the selected blocks. The output is the sum of all branches."""
     i_h = tl.program_id(0)
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
@@ -142,6 +142,6 @@ def gather_part(
         _finish(
             p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads,
             i_b, i_h, i_bh, S, N_SEL, N, s_gb, s_gh, s_gx,
-            G, GP, DV, PARTS, CMP_PARTS, COLUMNS, CMP, CMP_READ,
+            G, GP, DV, SPLITS, CMP_SPLITS, COLUMNS, CMP, CMP_READ,
         )  # fmt: skip
         tl.store(p_ticket + i_bh, 0)

@@ -13,7 +13,7 @@ from nsa.config import NSAConfig
 from nsa.kernels.common.tiles import SMALLEST_DOT, cdiv, next_power_of_2, pad_group
 from nsa.kernels.tuning.lookup import Tile, architecture_for, config_for
 
-MOST_PARTS = 64
+MOST_SPLITS = 64
 LANES = (32, 64, 128, 256)
 """Blocks that a program of the second kernel may score."""
 MOST_SUMS = 4096
@@ -25,7 +25,7 @@ SCORERS = 3
 FEW = 128
 """If all lists together hold no more keys, it compares all of them instead of looking for the best lists first."""
 MERGED = 64
-"""Parts of compressed attention, of all its heads, that a program of the second kernel adds up."""
+"""Splits of compressed attention, of all its heads, that a program of the second kernel adds up."""
 GATHERERS = 3
 """Programs of the third kernel on each multiprocessor."""
 SUMMED = 8192
@@ -90,7 +90,7 @@ class Programs:
         return self.scorers + self.heads + self.window
 
     @property
-    def parts(self) -> int:
+    def splits(self) -> int:
         """Partial results that the third kernel adds up: first of the selected blocks, then of the window."""
         return self.selected + self.window
 
@@ -110,7 +110,7 @@ class Plan:
     """Into how many programs each pair is split.
 
     Attributes:
-        parts: of the compressed tokens.
+        splits: of the compressed tokens.
         lanes, among: blocks that a program of the second kernel scores, and how many of these make a list of the best.
         few: keys in all lists of a pair up to which these are compared without looking for the best lists first.
         keys: that one program takes of the selected blocks or of the window.
@@ -118,7 +118,7 @@ class Plan:
         first, third: tiles of the first and third kernel.
     """
 
-    parts: int
+    splits: int
     lanes: int
     among: int
     few: int
@@ -141,7 +141,7 @@ class Plan:
 
     def heads(self, sizes: Sizes) -> int:
         """Heads that a program of the second kernel finishes, a power of two."""
-        return min(sizes.rows, max(1, MERGED // at_least_two(self.parts)))
+        return min(sizes.rows, max(1, MERGED // at_least_two(self.splits)))
 
     def programs(self, sizes: Sizes, branches: Collection[str], slots: int, select: bool) -> Programs:
         """The programs of a step with `slots` blocks, which it chooses itself with `select`."""
@@ -156,13 +156,13 @@ class Plan:
 
 def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
     """Enough programs to fill the device, and no more."""
-    first, third = config_for("decode_compressed", q, v), config_for("decode_gather", q, v)
+    first, third = config_for("decode_compressed", q, v), config_for("decode_combine", q, v)
     if architecture_for(q) is None:
         # several of everything, even for the small shapes of a test
         return Plan(3, 8, 4, few=16, keys=2 * third.BN, summed=SUMMED, first=first, third=third)
     multiprocessors, config = _multiprocessors(q.device), sizes.config
-    parts = first.resident * multiprocessors // sizes.pairs
-    parts = max(1, min(MOST_PARTS, parts, cdiv(sizes.compressed, first.BN)))
+    splits = first.resident * multiprocessors // sizes.pairs
+    splits = max(1, min(MOST_SPLITS, splits, cdiv(sizes.compressed, first.BN)))
     read = sizes.pairs * sizes.slots * config.l_sel
     keys = next_power_of_2(cdiv(read, GATHERERS * multiprocessors))
     keys = max(2 * third.BN, min(MOST_KEYS, keys))
@@ -170,7 +170,7 @@ def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
     summed = SUMMED if roomy else SUMMED // 2
     fit = (lanes for lanes in LANES if sizes.pairs * cdiv(sizes.candidates, lanes) <= SCORERS * multiprocessors)
     lanes = max(min(LANES), min(next(fit, max(LANES)), MOST_SUMS // sizes.rows))
-    return Plan(parts, lanes, AMONG, FEW, keys, summed, first, third)
+    return Plan(splits, lanes, AMONG, FEW, keys, summed, first, third)
 
 
 @lru_cache

@@ -1,7 +1,7 @@
 """What the decode kernels share: where a sequence stands, where its rows are, and one step of online softmax.
 
 A cache's row of position p is row b * ROWS + p of a contiguous buffer [B * ROWS, H, D], or lies in the page that a
-table names. All kernels have the grid (KV heads, parts, sequences): the programs of one row's heads run side by side,
+table names. All kernels have the grid (KV heads, splits, sequences): the programs of one row's heads run side by side,
 so that they read whole rows together.
 """
 
@@ -14,7 +14,7 @@ from nsa.kernels.common.tiles import LOW, dot_rows, load_pair
 
 
 @triton.jit
-def arrival(
+def new_token(
     p_length, p_count, p_table, i_b, LIMIT, s_table,
     PAGE: tl.constexpr, APPEND: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
@@ -116,12 +116,12 @@ def store_columns(p_x, o_row, m_row, b_x, START: tl.constexpr, WIDTH: tl.constex
 
 @triton.jit
 def store_partial(
-    p_m, p_l, p_a, i_part, b_m, b_l, b_a0, b_a1,
+    p_m, p_l, p_a, i_split, b_m, b_l, b_a0, b_a1,
     G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
 ):  # fmt: skip
-    """Leave what one part of the keys gave: p_m, p_l [parts, GP] and p_a [parts, GP, DV]."""
+    """Leave what one split of the keys gave: p_m, p_l [splits, GP] and p_a [splits, GP, DV]."""
     o_g = tl.arange(0, GP)
-    o_row = i_part.to(tl.int64) * GP + o_g
+    o_row = i_split.to(tl.int64) * GP + o_g
     tl.store(p_m + o_row, b_m)
     tl.store(p_l + o_row, b_l)
     store_columns(p_a, o_row, o_g < G, b_a0, 0, DV0, DV)

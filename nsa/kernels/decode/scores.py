@@ -1,8 +1,8 @@
 """Scores of blocks in a decode step: what the first kernel leaves of them, and what the second makes of it.
 
 Every tile of compressed tokens leaves sums of p = exp2(logit - zero) for each head, and that zero, a logit. Only when
-all parts are done is a head's sum of exponentials known, by which its p are divided. What is left is either two numbers
-of each block, as in `block_scores`, or p of each compressed token.
+all splits are done is a head's sum of exponentials known, by which its p are divided. What is left is either two
+numbers of each block, as in `selection.scores`, or p of each compressed token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 from nsa.kernels.selection.scores import shared
 
 RANGE = tl.constexpr(64.0)
-"""Up to this size of a part's largest logit, in units of log 2, its tiles count from 0: equal tokens then have equal p
+"""Up to this size of a split's largest logit, in units of log 2, its tiles count from 0: equal tokens then have equal p
 in all tiles, and blocks of equal scores tie. Beyond, p might leave fp32's range, and tiles count from that logit."""
 
 
@@ -50,9 +50,9 @@ def leave_sums(
 
 
 @triton.jit
-def log_sums(p_m, p_l, i_bh, S, GP: tl.constexpr, PARTS: tl.constexpr):
-    """Log2 of each head's sum of exponentials over the S parts [GP]; 0 where there are no keys."""
-    o_s = tl.arange(0, PARTS)
+def log_sums(p_m, p_l, i_bh, S, GP: tl.constexpr, SPLITS: tl.constexpr):
+    """Log2 of each head's sum of exponentials over the S splits [GP]; 0 where there are no keys."""
+    o_s = tl.arange(0, SPLITS)
     o_row = (i_bh * S + o_s).to(tl.int64)[:, None] * GP + tl.arange(0, GP)[None, :]
     b_m = tl.load(p_m + o_row, mask=(o_s < S)[:, None], other=float("-inf"))
     b_l = tl.load(p_l + o_row, mask=(o_s < S)[:, None], other=0.0)
@@ -81,7 +81,7 @@ def _over_heads(b_sum, b_zero, b_lse):
 def scores_of_blocks(
     p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S,
     G: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
-    PARTS: tl.constexpr, TILE: tl.constexpr,
+    SPLITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Scores [N] of the blocks o_b from their two numbers, where n compressed tokens are seen."""
     BEGIN: tl.constexpr = LS // D
@@ -90,7 +90,7 @@ def scores_of_blocks(
     if L > D:
         m_before = m_b & (o_b > 0) & (o_i <= n)
         b_sum_before, b_zero_before = _load(p_sums + HALF, p_zero, o_b, m_before, o_i - 1, G, GP, TILE)
-    b_lse = log_sums(p_m, p_l, i_bh, S, GP, PARTS)
+    b_lse = log_sums(p_m, p_l, i_bh, S, GP, SPLITS)
     b_score = _over_heads(b_sum, b_zero, b_lse)
     if L > D:
         b_score += _over_heads(b_sum_before, b_zero_before, b_lse)
@@ -100,7 +100,7 @@ def scores_of_blocks(
 @triton.jit
 def scores_of_tokens(
     p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
-    G: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, PARTS: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, SPLITS: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """As `scores_of_blocks`, from p of each token: sums over the heads go to p_summed, then overlaps are added up.
@@ -109,7 +109,7 @@ def scores_of_tokens(
     """
     i_lo = tl.maximum(tl.min(o_b, 0) * LS - L + D, 0) // D
     i_hi = tl.minimum(tl.cdiv((tl.max(tl.where(m_b, o_b, -1), 0) + 1) * LS, D), n)
-    b_lse = log_sums(p_m, p_l, i_bh, S, GP, PARTS)
+    b_lse = log_sums(p_m, p_l, i_bh, S, GP, SPLITS)
     for i in range(i_lo, i_hi, BT):
         o_i = i + tl.arange(0, BT)
         b_sum, b_zero = _load(p_sums, p_zero, o_i, o_i < i_hi, o_i, G, GP, TILE)

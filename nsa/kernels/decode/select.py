@@ -1,6 +1,6 @@
 """The second decode kernel: finish compressed attention, score the blocks, choose the best, attend to the window.
 
-Of the programs of one (sequence, KV head) some finish the output of a few heads each, some attend to a part of the
+Of the programs of one (sequence, KV head) some finish the output of a few heads each, some attend to a split of the
 window; the others score `BJ` blocks each and leave the best of each `AMONG` in falling order; the one that comes last
 merges these lists.
 
@@ -17,7 +17,7 @@ from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import LOW, load_pair
 from nsa.kernels.decode.rows import query_position, store_columns
 from nsa.kernels.decode.scores import scores_of_blocks, scores_of_tokens
-from nsa.kernels.decode.window import window_part
+from nsa.kernels.decode.window import window_split
 
 # --- the output of compressed attention ---
 
@@ -25,9 +25,9 @@ from nsa.kernels.decode.window import window_part
 @triton.jit
 def _store_merged(
     p_out, b_a, b_w, o_out, m_out,
-    HEADS: tl.constexpr, PARTS: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    b_o = tl.sum(tl.reshape(b_a * b_w[:, None], [PARTS, HEADS, WIDTH]), 0)
+    b_o = tl.sum(tl.reshape(b_a * b_w[:, None], [SPLITS, HEADS, WIDTH]), 0)
     store_columns(p_out, o_out, m_out, b_o, START, WIDTH, D)
 
 
@@ -35,27 +35,27 @@ def _store_merged(
 def _merge_heads(
     p_m, p_l, p_a, p_out, i_bh, i_first, S,
     G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    HEADS: tl.constexpr, PARTS: tl.constexpr,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of HEADS heads from i_first on: their S parts, weighted by exp(largest logit), over all sums.
+    """The outputs of HEADS heads from i_first on: their S splits, weighted by exp(largest logit), over all sums.
 
-    Parts are the slowest axis, so that each warp adds up heads of its own.
+    Splits are the slowest axis, so that each warp adds up heads of its own.
     """
-    o_x = tl.arange(0, PARTS * HEADS)
+    o_x = tl.arange(0, SPLITS * HEADS)
     o_s, o_g = o_x // HEADS, i_first + o_x % HEADS
     m_x = (o_s < S) & (o_g < G)
     o_row = (i_bh * S + o_s).to(tl.int64) * GP + o_g
-    b_m = tl.reshape(tl.load(p_m + o_row, mask=m_x, other=LOW), [PARTS, HEADS])
-    b_l = tl.reshape(tl.load(p_l + o_row, mask=m_x, other=0.0), [PARTS, HEADS])
+    b_m = tl.reshape(tl.load(p_m + o_row, mask=m_x, other=LOW), [SPLITS, HEADS])
+    b_l = tl.reshape(tl.load(p_l + o_row, mask=m_x, other=0.0), [SPLITS, HEADS])
     b_a0, b_a1 = load_pair(p_a, o_row * DV, m_x, DV, DV0, DV1, True)
     b_w = tl.math.exp2(b_m - tl.max(b_m, 0)[None, :])
     b_w = b_w / tl.maximum(tl.sum(b_w * b_l, 0), 1e-30)[None, :]
-    b_w = tl.reshape(b_w, [PARTS * HEADS])
+    b_w = tl.reshape(b_w, [SPLITS * HEADS])
     o_head = i_first + tl.arange(0, HEADS)
     o_out = (i_bh * G + o_head).to(tl.int64)
-    _store_merged(p_out, b_a0, b_w, o_out, o_head < G, HEADS, PARTS, 0, DV0, DV)
+    _store_merged(p_out, b_a0, b_w, o_out, o_head < G, HEADS, SPLITS, 0, DV0, DV)
     if DV1 > 0:
-        _store_merged(p_out, b_a1, b_w, o_out, o_head < G, HEADS, PARTS, DV0, DV1, DV)
+        _store_merged(p_out, b_a1, b_w, o_out, o_head < G, HEADS, SPLITS, DV0, DV1, DV)
 
 
 # --- the best of all ---
@@ -153,7 +153,7 @@ def _store_chosen(
 
 @launched
 @triton.jit(do_not_specialize=["C", "C_WIN"])
-def choose_part(
+def select_kernel(
     p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
     p_m3, p_l3, p_a3, p_seen3,
     H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_zero, HALF, s_summed, scale,
@@ -161,7 +161,7 @@ def choose_part(
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, FP: tl.constexpr,
-    HEADS: tl.constexpr, PARTS: tl.constexpr, BJ: tl.constexpr, AMONG: tl.constexpr,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr, BJ: tl.constexpr, AMONG: tl.constexpr,
     CP: tl.constexpr, LISTED: tl.constexpr, CANDIDATES: tl.constexpr, AT_ONCE: tl.constexpr, FEW: tl.constexpr,
     BLOCKS: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, BT: tl.constexpr, APPEND: tl.constexpr,
     KEYS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
@@ -169,7 +169,7 @@ def choose_part(
     """Programs i_c < C score BJ blocks each and choose, the next C_WIN attend to KEYS keys of the window each, the
     others finish heads.
 
-    PARTS and CP are S and the number of lists rounded up to a power of two. What the window gives are parts N_SEL and
+    SPLITS and CP are S and the number of lists rounded up to a power of two. What the window gives are splits N_SEL and
     on of the third kernel's N.
     """
     FREE: tl.constexpr = SLOTS - INIT - LOCAL
@@ -180,9 +180,9 @@ def choose_part(
     i_bh = i_b * H + i_h
     i_t = query_position(p_length, p_now, i_b, APPEND)
     if i_c >= C + C_WIN:
-        _merge_heads(p_m, p_l, p_a, p_out, i_bh, (i_c - C - C_WIN) * HEADS, S, G, GP, DV, DV0, DV1, HEADS, PARTS)
+        _merge_heads(p_m, p_l, p_a, p_out, i_bh, (i_c - C - C_WIN) * HEADS, S, G, GP, DV, DV0, DV1, HEADS, SPLITS)
     elif i_c >= C:
-        window_part(
+        window_split(
             p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_b, i_h, i_t, i_c - C, i_bh * N + N_SEL, H, s_qb, s_qh, scale,
             G, GP, DK, DK0, DK1, DV, DV0, DV1, W, KEYS, BN, PREC,
         )  # fmt: skip
@@ -198,13 +198,13 @@ def choose_part(
             m_b = (o_b >= INIT) & (o_b < i_end)
             if BLOCKS:
                 b_score = scores_of_blocks(
-                    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S, G, GP, L, D, LS, PARTS, TILE
+                    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S, G, GP, L, D, LS, SPLITS, TILE
                 )
             else:
                 p_summed += i_bh.to(tl.int64) * s_summed
                 b_score = scores_of_tokens(
                     p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
-                    G, GP, L, D, LS, PARTS, TILE, WIDTH, STEP, BT,
+                    G, GP, L, D, LS, SPLITS, TILE, WIDTH, STEP, BT,
                 )  # fmt: skip
             o_list = i_c * LISTS + tl.arange(0, LISTS)[:, None]
             b_key = tl.reshape(_keys(b_score, o_b, m_b), [LISTS, AMONG])

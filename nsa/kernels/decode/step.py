@@ -1,4 +1,4 @@
-"""One decode step in three kernels: `decode_compressed`, `decode_choose`, `decode_gather`.
+"""One decode step in three kernels: `append_compressed`, `select`, `combine`.
 
 Nothing here asks the device anything, and the grids depend on capacities only, so a step can be captured in a CUDA
 graph: lengths are read, and counted on, by the kernels.
@@ -17,19 +17,12 @@ from torch import Tensor
 from nsa import blocks
 from nsa.config import BRANCHES, NSAConfig
 from nsa.kernels.common.constants import capturing
-from nsa.kernels.common.tiles import (
-    LOG2E,
-    SMALLEST_DOT,
-    dot_precision,
-    next_power_of_2,
-    rows_last,
-    widths,
-)
-from nsa.kernels.decode.append_compressed import compressed_part
-from nsa.kernels.decode.combine import gather_part
+from nsa.kernels.common.tiles import LOG2E, SMALLEST_DOT, dot_precision, next_power_of_2, rows_last, widths
+from nsa.kernels.decode.append_compressed import append_compressed_kernel
+from nsa.kernels.decode.combine import combine_kernel
 from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
-from nsa.kernels.decode.select import choose_part
-from nsa.kernels.decode.workspace import Scratch, make_scratch
+from nsa.kernels.decode.select import select_kernel
+from nsa.kernels.decode.workspace import Workspace, make_workspace
 from nsa.kernels.selection.scores import sums_blocks
 from nsa.kernels.tuning.lookup import Tile
 
@@ -74,7 +67,7 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Arriving:
+class NewTokens:
     """A new token of each sequence.
 
     Attributes:
@@ -97,9 +90,9 @@ class _Step:
 
     Attributes:
         q, gates: [B,1,Hq,Dk] with a contiguous last dimension, [B,1,Hq,3].
-        held, sizes, plan, scratch: of the cache; after the step `scratch.reads` holds what was read.
+        held, sizes, plan, workspace: of the cache; after the step `workspace.reads` holds what was read.
         scale: of the logits.
-        arriving: tokens to append first; None attends to the last token that is there.
+        new: tokens to append first; None attends to the last token that is there.
     """
 
     q: Tensor
@@ -107,15 +100,15 @@ class _Step:
     held: Buffers
     sizes: Sizes
     plan: Plan
-    scratch: Scratch
+    workspace: Workspace
     scale: float
-    arriving: Arriving | None = None
+    new: NewTokens | None = None
 
     def run(self, branches: Collection[str], block_indices: Tensor | None) -> tuple[Tensor, Tensor]:
         """o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots].
 
         Args:
-            branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `arriving`.
+            branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `new`.
         """
         sizes, chosen, select = self.sizes, block_indices, block_indices is None
         if chosen is None:
@@ -125,8 +118,8 @@ class _Step:
         if programs.heads:
             self._compressed()
         if programs.second:
-            self._choose(chosen, programs)
-        return self._gather(chosen, "cmp" in branches, programs), chosen
+            self._select(chosen, programs)
+        return self._combine(chosen, "cmp" in branches, programs), chosen
 
     @property
     def _dimensions(self) -> dict[str, int]:
@@ -142,25 +135,25 @@ class _Step:
     @property
     def _left(self) -> tuple[int, int, int]:
         """Strides of what the first kernel leaves for the scores, and where its second half begins."""
-        sums, zero = self.scratch.sums, self.scratch.zero
+        sums, zero = self.workspace.sums, self.workspace.zero
         return sums.stride(0), zero.stride(0), sums.stride(0) // 2
 
-    def _grid(self, parts: int) -> tuple[int, int, int]:
-        return self.sizes.kv_heads, parts, self.sizes.batch
+    def _grid(self, splits: int) -> tuple[int, int, int]:
+        return self.sizes.kv_heads, splits, self.sizes.batch
 
     def _compressed(self) -> None:
-        """Append, emit, and attend to the compressed tokens in parts."""
-        held, scratch, config, new = self.held, self.scratch, self.sizes.config, self.arriving
+        """Append, emit, and attend to the compressed tokens in splits."""
+        held, workspace, config, new = self.held, self.workspace, self.sizes.config, self.new
         keys, values = ((self.q,) * 3, (self.q,) * 3) if new is None else (_alike(new.k), _alike(new.v))
         counts = None if new is None else new.counts
         frequency = None if new is None else new.frequency
         table, pages, page = self._pages
-        compressed_part[self._grid(self.plan.parts)](
-            self.q, held.lengths, held.lengths if counts is None else counts, scratch.now, table,
-            *keys, *values, scratch.m if frequency is None else frequency,
+        append_compressed_kernel[self._grid(self.plan.splits)](
+            self.q, held.lengths, held.lengths if counts is None else counts, workspace.now, table,
+            *keys, *values, workspace.m if frequency is None else frequency,
             *held.compressed, *held.selected, *held.window, *held.ring,
-            scratch.sums, scratch.zero, scratch.m, scratch.l, scratch.a, scratch.seen,
-            self.sizes.kv_heads, self.plan.parts, held.selected_rows, held.compressed_rows, held.limit, pages,
+            workspace.sums, workspace.zero, workspace.m, workspace.l, workspace.a, workspace.seen,
+            self.sizes.kv_heads, self.plan.splits, held.selected_rows, held.compressed_rows, held.limit, pages,
             *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), *self._left, self.scale * LOG2E.value,
             **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, PAGE=page,
             CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
@@ -168,45 +161,45 @@ class _Step:
             **_tile(self.plan.first, self.sizes.rows, self.q),
         )  # fmt: skip
 
-    def _choose(self, chosen: Tensor, programs: Programs) -> None:
+    def _select(self, chosen: Tensor, programs: Programs) -> None:
         """Finish compressed attention; the best blocks go to `chosen`; the window."""
-        held, scratch, sizes, config, plan = self.held, self.scratch, self.sizes, self.sizes.config, self.plan
+        held, workspace, sizes, config, plan = self.held, self.workspace, self.sizes, self.sizes.config, self.plan
         width, free = _overlap_width(config), max(1, sizes.free)
         lists, listed = plan.lists(sizes), plan.listed(sizes)
         few = lists * listed <= plan.few
         candidates = lists * listed if few else free * (free + 1) // 2
-        choose_part[sizes.kv_heads, sizes.batch, programs.second](
-            self.q, held.lengths, scratch.now, *held.window, scratch.sums, scratch.zero, scratch.summed,
-            scratch.m, scratch.l, scratch.a, scratch.o_cmp, scratch.lists, scratch.tickets[0], chosen,
-            scratch.m3, scratch.l3, scratch.a3, scratch.seen3,
-            sizes.kv_heads, plan.parts, programs.scorers, programs.window, programs.selected, programs.parts,
-            *_heads(self.q), *self._left, scratch.summed.shape[1], self.scale * LOG2E.value,
+        select_kernel[sizes.kv_heads, sizes.batch, programs.second](
+            self.q, held.lengths, workspace.now, *held.window, workspace.sums, workspace.zero, workspace.summed,
+            workspace.m, workspace.l, workspace.a, workspace.o_cmp, workspace.lists, workspace.tickets[0], chosen,
+            workspace.m3, workspace.l3, workspace.a3, workspace.seen3,
+            sizes.kv_heads, plan.splits, programs.scorers, programs.window, programs.selected, programs.splits,
+            *_heads(self.q), *self._left, workspace.summed.shape[1], self.scale * LOG2E.value,
             **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, WIDTH=width,
             INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=at_least_two(config.n_sel),
-            FP=at_least_two(free), HEADS=plan.heads(sizes), PARTS=at_least_two(plan.parts), BJ=plan.lanes,
+            FP=at_least_two(free), HEADS=plan.heads(sizes), SPLITS=at_least_two(plan.splits), BJ=plan.lanes,
             AMONG=plan.among, CP=at_least_two(lists), LISTED=listed, CANDIDATES=candidates,
             AT_ONCE=at_least_two(candidates) if few else RANKED, FEW=few, BLOCKS=sums_blocks(config),
             TILE=keys_of(plan.first, sizes.rows), STEP=min(width, UNROLLED), BT=TOKENS * SMALLEST_DOT // sizes.rows,
-            APPEND=self.arriving is not None, KEYS=plan.keys, **_tile(plan.third, sizes.rows, self.q),
+            APPEND=self.new is not None, KEYS=plan.keys, **_tile(plan.third, sizes.rows, self.q),
         )  # fmt: skip
 
-    def _gather(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
+    def _combine(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
         """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
-        held, scratch, sizes, config, plan = self.held, self.scratch, self.sizes, self.sizes.config, self.plan
+        held, workspace, sizes, config, plan = self.held, self.workspace, self.sizes, self.sizes.config, self.plan
         o = torch.empty(
             sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
         )
-        parts, (table, pages, page) = at_least_two(programs.parts), self._pages
-        columns = min(next_power_of_2(sizes.dv), plan.summed // (parts * sizes.rows))
-        gather_part[self._grid(max(1, programs.selected))](
-            self.q, held.lengths, scratch.now, table, *held.selected, chosen, self.gates,
-            scratch.o_cmp, scratch.seen, scratch.m3, scratch.l3, scratch.a3, scratch.seen3, scratch.tickets[1], o,
-            scratch.reads,
-            sizes.kv_heads, plan.parts, programs.selected, programs.parts, chosen.shape[-1], held.selected_rows, pages,
+        splits, (table, pages, page) = at_least_two(programs.splits), self._pages
+        columns = min(next_power_of_2(sizes.dv), plan.summed // (splits * sizes.rows))
+        combine_kernel[self._grid(max(1, programs.selected))](
+            self.q, held.lengths, workspace.now, table, *held.selected, chosen, self.gates,
+            workspace.o_cmp, workspace.seen, workspace.m3, workspace.l3, workspace.a3, workspace.seen3,
+            workspace.tickets[1], o, workspace.reads, sizes.kv_heads, plan.splits, programs.selected, programs.splits,
+            chosen.shape[-1], held.selected_rows, pages,
             *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale * LOG2E.value,
-            **self._dimensions, LS=config.l_sel, PAGE=page, KEYS=plan.keys, PARTS=parts,
-            CMP_PARTS=at_least_two(plan.parts), COLUMNS=max(FEWEST_COLUMNS, columns),
-            APPEND=self.arriving is not None, CMP=cmp, CMP_READ=programs.heads > 0,
+            **self._dimensions, LS=config.l_sel, PAGE=page, KEYS=plan.keys, SPLITS=splits,
+            CMP_SPLITS=at_least_two(plan.splits), COLUMNS=max(FEWEST_COLUMNS, columns),
+            APPEND=self.new is not None, CMP=cmp, CMP_READ=programs.heads > 0,
             **_tile(plan.third, sizes.rows, self.q),
         )  # fmt: skip
         return o
@@ -243,7 +236,7 @@ def _overlap_width(config: NSAConfig) -> int:
 # --- with a cache ---
 
 
-def step(
+def decode_step(
     q: Tensor,
     keys: Triple,
     values: Triple,
@@ -266,13 +259,13 @@ def step(
     """
     mean = cache.mean
     frequency = None if mean is None else mean.frequency(q.shape[-1], q.device)
-    arriving = Arriving(keys, values, counts, mean is not None, frequency)
-    launches = _step(q, gates, cache, scale, cache.config.n_sel, arriving)
+    new = NewTokens(keys, values, counts, mean is not None, frequency)
+    launches = _step(q, gates, cache, scale, cache.config.n_sel, new)
     o, chosen = launches.run(BRANCHES, None)
-    return o, launches.scratch.reads, chosen
+    return o, launches.workspace.reads, chosen
 
 
-def attend(
+def cached_attention(
     q: Tensor,
     gates: Tensor,
     cache: NSACache,
@@ -285,10 +278,10 @@ def attend(
     slots = cache.config.n_sel if block_indices is None else block_indices.shape[-1]
     launches = _step(q, gates, cache, scale, slots, None)
     o, chosen = launches.run(branches, block_indices)
-    return o, launches.scratch.reads, chosen
+    return o, launches.workspace.reads, chosen
 
 
-def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, arriving: Arriving | None) -> _Step:
+def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, new: NewTokens | None) -> _Step:
     held = _buffers(cache)
     kv_heads, config = held.selected[0].shape[-2], cache.config
     most = blocks.num_compressed(held.limit, config)
@@ -297,8 +290,8 @@ def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, a
         blocks.num_blocks(held.limit, config), slots, config, q.dtype,
     )  # fmt: skip
     plan = plan_for(sizes, q, held.selected[1])
-    scratch = _kept_scratch(cache, sizes, plan, q.device)
-    return _Step(rows_last(q), gates, held, sizes, plan, scratch, scale, arriving)
+    workspace = _kept_workspace(cache, sizes, plan, q.device)
+    return _Step(rows_last(q), gates, held, sizes, plan, workspace, scale, new)
 
 
 def _buffers(cache: NSACache) -> Buffers:
@@ -310,11 +303,11 @@ def _buffers(cache: NSACache) -> Buffers:
     )  # fmt: skip
 
 
-def _kept_scratch(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
-    """The cache's scratch for these sizes. A capture that makes its own keeps it inside its graph."""
-    kept = cache.scratch.get((sizes, plan))
+def _kept_workspace(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
+    """The cache's workspace for these sizes. A capture that makes its own keeps it inside its graph."""
+    kept = cache.workspaces.get((sizes, plan))
     if kept is None:
-        kept = make_scratch(sizes, plan, device)
-        if not capturing(device):
-            cache.scratch[sizes, plan] = kept  # never replaced: a graph may use it as long as the cache's buffers stay
+        kept = make_workspace(sizes, plan, device)
+        if not capturing(device):  # never replaced: a graph may use it as long as the cache's buffers stay
+            cache.workspaces[sizes, plan] = kept
     return kept

@@ -1,4 +1,4 @@
-"""Attention of a decode step to a part of the window."""
+"""Attention of a decode step to a split of the window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsa.kernels.decode.rows import begin, load_queries, logits_of, softmax_step
 
 
 @triton.jit
-def window_part(
+def window_split(
     p_q, p_wk, p_wv, p_m, p_l, p_a, p_seen, i_b, i_h, i_t, i_w, i_partial, H, s_qb, s_qh, scale,
     G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,

@@ -14,15 +14,15 @@ from nsa.kernels.selection.scores import sums_blocks
 
 
 @dataclass(frozen=True)
-class Scratch:
+class Workspace:
     """What the kernels leave for each other, of each pair (sequence, KV head).
 
     Attributes:
         now: int32 [B], positions of the queries.
-        sums, zero: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`decode_scores`).
+        sums, zero: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`scores`).
         summed: fp32 [pairs,Tc], probabilities summed over heads, where scores are made of these.
-        m, l, a, seen: [pairs,parts,rows] (a [..,Dv]), largest logits, sums, weighted values and int32 counts of keys
-            that the parts of compressed attention leave; m3, l3, a3, seen3: those of selected blocks and window.
+        m, l, a, seen: [pairs,splits,rows] (a [..,Dv]), largest logits, sums, weighted values and int32 counts of keys
+            that the splits of compressed attention leave; m3, l3, a3, seen3: those of selected blocks and window.
         o_cmp: fp32 [pairs * G,Dv], compressed attention.
         lists: int64 [pairs,lists,listed], the best blocks.
         tickets: int32 [2,pairs], programs of the second and third kernel that are done; 0 between steps.
@@ -47,7 +47,7 @@ class Scratch:
     reads: Tensor
 
 
-def make_scratch(sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
+def make_workspace(sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
     """Buffers for one cache on the device."""
 
     def floats(*shape: int) -> Tensor:
@@ -57,14 +57,14 @@ def make_scratch(sizes: Sizes, plan: Plan, device: torch.device) -> Scratch:
         return torch.zeros(shape, dtype=torch.int32, device=device)
 
     pairs, gp = sizes.pairs, sizes.rows
-    third = plan.programs(sizes, BRANCHES, sizes.slots, select=True).parts
+    third = plan.programs(sizes, BRANCHES, sizes.slots, select=True).splits
     numbers, summed = _numbers(sizes)
     tiles = max(1, cdiv(sizes.compressed, keys_of(plan.first, gp)))
-    return Scratch(
+    return Workspace(
         integers(sizes.batch), floats(pairs, numbers, sizes.group), floats(pairs, tiles, sizes.group),
         floats(pairs, summed),
-        floats(pairs, plan.parts, gp), floats(pairs, plan.parts, gp), floats(pairs, plan.parts, gp, sizes.dv),
-        integers(pairs, plan.parts),
+        floats(pairs, plan.splits, gp), floats(pairs, plan.splits, gp), floats(pairs, plan.splits, gp, sizes.dv),
+        integers(pairs, plan.splits),
         floats(pairs, third, gp), floats(pairs, third, gp), floats(pairs, third, gp, sizes.dv), integers(pairs, third),
         floats(pairs * sizes.group, sizes.dv),
         torch.empty(pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),

@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels.ranges import forward as spans
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges.key_ranges import compressed_spans
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import KeyRanges, compressed_ranges
 
 
 def forward(
@@ -27,14 +28,14 @@ def forward(
 
     q_start: int [B], position of each batch entry's first query, default 0.
     """
-    return spans.forward(q, k_cmp, v_cmp, spans_of(q, k_cmp, config, cu_seqlens, q_start), scale)
+    return ranges_forward(q, k_cmp, v_cmp, ranges_of(q, k_cmp, config, cu_seqlens, q_start), scale)
 
 
-def spans_of(
+def ranges_of(
     q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Tensor | None, q_start: Tensor | None = None
-) -> spans.Spans:
+) -> KeyRanges:
     """Which compressed tokens each query reads."""
-    return compressed_spans(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
+    return compressed_ranges(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
 
 
 def backward(
@@ -50,9 +51,9 @@ def backward(
     *,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk_cmp, dv_cmp in two kernels, the same bits in every run; stats and dq as in `spans.backward`."""
-    where = spans_of(q, k_cmp, config, cu_seqlens, q_start)
-    return spans.backward(do, q, k_cmp, v_cmp, stats, where, scale, dq)
+    """dq, dk_cmp, dv_cmp in two kernels, the same bits in every run; stats and dq as in `ranges_backward`."""
+    where = ranges_of(q, k_cmp, config, cu_seqlens, q_start)
+    return ranges_backward(do, q, k_cmp, v_cmp, stats, where, scale, dq)
 
 
 class CompressedAttention(torch.autograd.Function):
@@ -80,6 +81,6 @@ class CompressedAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k_cmp, v_cmp, o, lse, *at = ctx.saved_tensors
-        where = spans_of(q, k_cmp, ctx.config, *at)
+        where = ranges_of(q, k_cmp, ctx.config, *at)
         gradients = fused.gradients(do, q, k_cmp, v_cmp, o, lse, where, ctx.scale, ctx.deterministic)
         return *gradients, None, None, None, None, None

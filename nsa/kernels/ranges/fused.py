@@ -1,8 +1,8 @@
-"""The gradient of attention to spans in one kernel: dq, dk and dv from five products instead of seven.
+"""The gradient of attention to ranges of keys in one kernel: dq, dk and dv from five products instead of seven.
 
-A program takes a tile of keys, which gives their dk and dv as in `spans`, and adds its share of dq to memory in fp32,
-where all key tiles that a query reads add up. So no logits are computed twice; but the order of the additions is that
-of the moment: results differ in their last bits from run to run. `deterministic=True` asks for the two kernels.
+A program takes a tile of keys, which gives their dk and dv as in `backward`, and adds its share of dq to memory in
+fp32, where all key tiles that a query reads add up. So no logits are computed twice; but the order of the additions is
+that of the moment: results differ in their last bits from run to run. `deterministic=True` asks for the two kernels.
 
 The fp32 sums of dq take twice the room of dq. For many queries they are made for a quarter of the KV heads after the
 other, both branches of the whole operation into the same.
@@ -21,14 +21,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.common import split_reduce as part_sums
-from nsa.kernels.common.backward_preprocess import row_stats
+from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.launch import launched
+from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import cdiv, pad_group
 from nsa.kernels.common.tma import describable
-from nsa.kernels.ranges import forward as spans
 from nsa.kernels.ranges import fused_plain
-from nsa.kernels.ranges.forward import Spans
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.key_ranges import KeyRanges
 from nsa.kernels.tuning.lookup import COMPILING_FOR
 
 
@@ -66,12 +66,12 @@ same queries, whose sums then are in the level-2 cache."""
 
 @dataclass(frozen=True)
 class Branch:
-    """What one branch attends to: k [B,S,Hkv,Dk], v [B,S,Hkv,Dv], the stats of its rows by head, and its spans."""
+    """What one branch attends to: k [B,S,Hkv,Dk], v [B,S,Hkv,Dv], the stats of its rows by head, and its key ranges."""
 
     k: Tensor
     v: Tensor
     stats: Tensor
-    where: Spans
+    where: KeyRanges
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Piece:
         q, k, v, do: [B,T,Hq,Dk], [B,S,Hkv,Dk], [B,S,Hkv,Dv], [B,T,Hq,Dv].
         stats, where, tile, scale: of the branch.
         dq: fp32 [B,T,heads * G,Dk], which is added to.
-        dk, dv: [B,S,Hkv,D*], added to in fp32 where there are several `parts`, else written.
+        dk, dv: [B,S,Hkv,D*], added to in fp32 where there are several `splits`, else written.
         first, heads: the KV heads [first, first + heads).
-        parts, part: of the queries, which are programs of their own; tokens of one.
+        splits, split: of the queries, which are programs of their own; tokens of one.
     """
 
     q: Tensor
@@ -92,7 +92,7 @@ class Piece:
     v: Tensor
     do: Tensor
     stats: Tensor
-    where: Spans
+    where: KeyRanges
     tile: Tile
     scale: float
     dq: Tensor
@@ -100,12 +100,12 @@ class Piece:
     dv: Tensor
     first: int
     heads: int
-    parts: int
-    part: int
+    splits: int
+    split: int
 
     @property
     def adds(self) -> bool:
-        return self.parts > 1
+        return self.splits > 1
 
 
 # --- where it can run ---
@@ -175,14 +175,14 @@ def gradients(
     v: Tensor,
     o: Tensor,
     lse: Tensor,
-    where: Spans,
+    where: KeyRanges,
     scale: float,
     deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v of one branch alone, in one kernel or in two; tensors as in `spans.backward`."""
+    """Gradients of q, k and v of one branch alone, in one kernel or in two; tensors as in `ranges_backward`."""
     if not chosen(q, v, deterministic):
-        return spans.backward(do, q, k, v, row_stats(do, o, lse), where, scale)
-    dq, ((dk, dv),) = backward(do, q, [Branch(k, v, row_stats(do, o, lse, k.shape[2]), where)], scale)
+        return ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), where, scale)
+    dq, ((dk, dv),) = backward(do, q, [Branch(k, v, backward_preprocess(do, o, lse, k.shape[2]), where)], scale)
     return dq, dk, dv
 
 
@@ -193,7 +193,7 @@ def backward(
 
     Args:
         do: gradient of the branches' sum, [B,T,Hq,Dv].
-        q, scale: as in `spans.forward`.
+        q, scale: as in `ranges_forward`.
         dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
     """
     q, do = _described(q), _described(do)
@@ -221,7 +221,7 @@ def _at_once(queries: int, kv_heads: int) -> int:
 
 
 def _described(x: Tensor) -> Tensor:
-    """x, copied where the copy engine could not load tiles of it."""
+    """x, copied where TMA could not load tiles of it."""
     return x if describable(x) else x.clone(memory_format=torch.contiguous_format)
 
 
@@ -231,8 +231,8 @@ class _Run:
 
     branch: Branch
     tile: Tile
-    parts: int
-    part: int
+    splits: int
+    split: int
     dk: Tensor
     dv: Tensor
 
@@ -240,14 +240,14 @@ class _Run:
     def of(cls, q: Tensor, branch: Branch, heads: int) -> _Run:
         k, v = _described(branch.k), _described(branch.v)
         tile = INTERPRETED if q.device.type == "cpu" else TILES[q.shape[-1]]
-        part = _part(q, k, branch.where, tile, heads)
-        parts = max(1, cdiv(q.shape[1], part))
-        if parts > 1 or not q.numel():
+        split = _split(q, k, branch.where, tile, heads)
+        splits = max(1, cdiv(q.shape[1], split))
+        if splits > 1 or not q.numel():
             sums = torch.zeros(k.numel() + v.numel(), dtype=torch.float32, device=k.device)
             dk, dv = sums[: k.numel()].view(k.shape), sums[k.numel() :].view(v.shape)
         else:
             dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))
-        return cls(Branch(k, v, branch.stats, branch.where), tile, parts, part, dk, dv)
+        return cls(Branch(k, v, branch.stats, branch.where), tile, splits, split, dk, dv)
 
     def launch(self, q: Tensor, do: Tensor, dq: Tensor, scale: float, first: int, heads: int) -> None:
         branch = self.branch
@@ -255,7 +255,7 @@ class _Run:
             _launcher(q)(
                 Piece(
                     q, branch.k, branch.v, do, branch.stats, branch.where, self.tile, scale, dq, self.dk, self.dv,
-                    first, heads, self.parts, self.part,
+                    first, heads, self.splits, self.split,
                 )
             )  # fmt: skip
 
@@ -263,13 +263,13 @@ class _Run:
         """dk and dv, in the dtype of k."""
         if self.dk.dtype == self.branch.k.dtype:
             return self.dk, self.dv
-        return part_sums.added_up(self.dk[None], self.dv[None], self.branch.k.dtype)
+        return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
 
 
-def _part(q: Tensor, k: Tensor, where: Spans, tile: Tile, heads: int) -> int:
+def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> int:
     """How many tokens' queries one program takes of those that read its keys."""
     tokens = tile.BM // pad_group(q.shape[2] // k.shape[2])
-    if where.parts == 1:
+    if where.splits == 1:
         return max(1, cdiv(q.shape[1], tokens)) * tokens
     tiles = cdiv(q.shape[1], tokens)
     programs = heads * k.shape[0] * cdiv(k.shape[1], tile.BN)

@@ -1,10 +1,10 @@
-"""The fused gradient of attention to spans for sm_90, in Gluon: what `fused_plain` computes, specialised by warps.
+"""The fused gradient of attention to key ranges for sm_90, in Gluon: what `fused_plain` computes, specialised by warps.
 
 A program holds BN keys and values in shared memory and takes the query tiles that read them in turn. One partition
 copies: q, do and the rows' numbers of the next tiles come through a ring of NB slots while the other partition, two
 warpgroups of 64 keys each, multiplies. Keys are rows: P^T stays in registers as the left operand of the product that
-makes dv, dS^T goes to shared memory for dk and for dq^T = K^T dS, which leaves by a reduce-add of the copy engine into
-fp32 memory. While P is computed V dO^T is under way, while dS is that of dv, and from tile to tile those of dk.
+makes dv, dS^T goes to shared memory for dk and for dq^T = K^T dS, which leaves by a reduce-add of TMA into fp32
+memory. While P is computed V dO^T is under way, while dS is that of dv, and from tile to tile those of dk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOG2E = gl.constexpr(1.4426950408889634)
 
 @builtin
 def _add_tile(descriptor, coordinates, tile, _semantic=None):
-    """memory[box at coordinates] += tile, by the copy engine; Gluon has no name for it before Triton 3.8."""
+    """memory[box at coordinates] += tile, by TMA; Gluon has no name for it before Triton 3.8."""
     at = _semantic._convert_to_ir_values(coordinates, require_i64=False)
     _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, descriptor.handle, at, tile.handle)
 
@@ -107,7 +107,7 @@ def _product(rows, columns, warps):
 
 @gluon.jit
 def _add_dq(d_dq, dq, tile, i_row, i_head, i_column: gl.constexpr, BM: gl.constexpr, D: gl.constexpr):
-    """Add dq^T [D, BM] to memory through `tile`, which the copy engine may read until the next `tma.store_wait`."""
+    """Add dq^T [D, BM] to memory through `tile`, which TMA may read until the next `tma.store_wait`."""
     tile.reshape((BM, D)).permute((1, 0)).store(dq)
     fence_async_shared()
     _add_tile(d_dq, [i_row, i_head, i_column], tile)
@@ -237,10 +237,10 @@ def _compute(
 
 
 @launched
-@gluon.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "PART", "PARTS", "s_span", "s_stats"])
+@gluon.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "SPLIT", "SPLITS", "s_range", "s_stats"])
 def _backward_qkv(
-    d_k0, d_k1, d_v, d_q0, d_q1, d_do, d_stats, d_dq0, d_dq1, p_dk, p_dv, p_qlo, p_qhi, s_span, s_stats,
-    T, S, H, H0, NH, B, PART, PARTS, scale,
+    d_k0, d_k1, d_v, d_q0, d_q1, d_do, d_stats, d_dq0, d_dq1, p_dk, p_dv, p_qlo, p_qhi, s_range, s_stats,
+    T, S, H, H0, NH, B, SPLIT, SPLITS, scale,
     G: gl.constexpr, GP: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, NB: gl.constexpr, WARPS: gl.constexpr, REGISTERS: gl.constexpr, ADD: gl.constexpr,
 ):  # fmt: skip
@@ -251,11 +251,11 @@ def _backward_qkv(
     i_first = i_item % tiles * BN
     i_local = i_item // tiles % NH
     i_b = i_item // (tiles * NH) % B
-    i_begin = (PARTS - 1 - i_item // (tiles * NH * B)) * PART
-    i_end = gl.minimum(i_begin + PART, T)
+    i_begin = (SPLITS - 1 - i_item // (tiles * NH * B)) * SPLIT
+    i_end = gl.minimum(i_begin + SPLIT, T)
     i_h = H0 + i_local
-    p_qlo += i_b.to(gl.int64) * s_span
-    p_qhi += i_b.to(gl.int64) * s_span
+    p_qlo += i_b.to(gl.int64) * s_range
+    p_qhi += i_b.to(gl.int64) * s_range
     i_lo, n, i_tile = _tiles(p_qlo, p_qhi, i_first, i_begin, i_end, S, BN, TB, ADD)
     if n > 0:
         dtype: gl.constexpr = d_v.dtype
@@ -359,11 +359,11 @@ def launch(piece: Piece) -> None:
         else (None, None, None)
     )
     numbers = _described(piece.stats, (piece.stats.numel(),), (1,), (tile.BM,))
-    _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.parts,)](
+    _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.splits,)](
         _keys(piece.k, tile.BN, first), of_second[0], _keys(piece.v, tile.BN, dv), _queries(piece.q, *box, first),
         of_second[1], _queries(piece.do, *box, dv), numbers, _queries(piece.dq, *box, first), of_second[2], piece.dk,
         piece.dv, piece.where.q_lo, piece.where.q_hi, piece.where.s_key, piece.stats.stride(2), tokens, keys, heads,
-        piece.first, piece.heads, batch, piece.part, piece.parts, piece.scale,
+        piece.first, piece.heads, batch, piece.split, piece.splits, piece.scale,
         G=group, GP=padded, DK0=first, DK1=second, DV=dv, BM=tile.BM, BN=tile.BN, NB=tile.slots, WARPS=WARPS,
         REGISTERS=REGISTERS, ADD=piece.adds, num_warps=4,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The fused gradient of attention to spans in plain Triton: what `fused_gluon` computes, as the same work.
+"""The fused gradient of attention to ranges of keys in plain Triton: what `fused_gluon` computes, as the same work.
 
 It is what the interpreter runs in its place. On a GPU it would gain nothing over two kernels, which do two products
 more: what makes the fused gradient fast is how its warps share the work.
@@ -30,20 +30,20 @@ def _add_tile(p_x, o_row, m_row, b_x, START: tl.constexpr, WIDTH: tl.constexpr, 
 
 
 @launched
-@triton.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "PART", "PARTS", "s_span", "s_stats"])
+@triton.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "SPLIT", "SPLITS", "s_range", "s_stats"])
 def _backward_qkv(
-    p_q, p_k, p_v, p_do, p_stats, p_dq, p_dk, p_dv, p_qlo, p_qhi, s_span, s_stats, T, S, H, H0, NH, B, PART, PARTS,
+    p_q, p_k, p_v, p_do, p_stats, p_dq, p_dk, p_dv, p_qlo, p_qhi, s_range, s_stats, T, S, H, H0, NH, B, SPLIT, SPLITS,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ADD: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
 ):  # fmt: skip
-    """One program: BN keys of one of the NH KV heads from H0 on, and one part, PART tokens, of the queries.
+    """One program: BN keys of one of the NH KV heads from H0 on, and one split, SPLIT tokens, of the queries.
 
-    The last part comes first, because its queries read the most compressed keys; the key tiles of a part come one
+    The last split comes first, because its queries read the most compressed keys; the key tiles of a split come one
     after another, so that all of them add to the same rows of dq at the same time.
 
     Args:
-        p_stats: fp32 [2,B,H,s_stats], see `row_stats`.
+        p_stats: fp32 [2,B,H,s_stats], see `backward_preprocess`.
         p_dq: fp32 [B,T,NH*G,DK]; scale * dq is the gradient. It is added to.
         p_dk, p_dv: [B,S,H,D*]; with ADD fp32, and added to; else every key is written.
     """
@@ -54,10 +54,10 @@ def _backward_qkv(
     i_local = i_item // tiles % NH
     i_h = H0 + i_local
     i_b = (i_item // (tiles * NH) % B).to(tl.int64)
-    i_begin = (PARTS - 1 - i_item // (tiles * NH * B)) * PART
-    i_end = tl.minimum(i_begin + PART, T)
-    p_qlo += i_b * s_span
-    p_qhi += i_b * s_span
+    i_begin = (SPLITS - 1 - i_item // (tiles * NH * B)) * SPLIT
+    i_end = tl.minimum(i_begin + SPLIT, T)
+    p_qlo += i_b * s_range
+    p_qhi += i_b * s_range
     i_last = tl.minimum(i_first + BN, S) - 1
     i_lo = tl.maximum(tl.load(p_qlo + i_first), i_begin) // TB * TB
     n = tl.cdiv(tl.maximum(tl.minimum(tl.load(p_qhi + i_last), i_end) - i_lo, 0), TB)
@@ -122,9 +122,9 @@ def launch(piece: Piece) -> None:
     q, k, v, tile = piece.q, piece.k, piece.v, piece.tile
     batch, keys, heads, dk = k.shape
     group = q.shape[2] // heads
-    _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.parts,)](
+    _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.splits,)](
         q, k, v, piece.do, piece.stats, piece.dq, piece.dk, piece.dv, piece.where.q_lo, piece.where.q_hi,
-        piece.where.s_key, piece.stats.stride(2), q.shape[1], keys, heads, piece.first, piece.heads, batch, piece.part,
-        piece.parts, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], piece.scale,
+        piece.where.s_key, piece.stats.stride(2), q.shape[1], keys, heads, piece.first, piece.heads, batch, piece.split,
+        piece.splits, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], piece.scale,
         G=group, GP=pad_group(group), BM=tile.BM, BN=tile.BN, ADD=piece.adds, **widths(dk, v.shape[-1]), num_warps=4,
     )  # fmt: skip

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nsa.kernels.ranges import forward as spans
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges.key_ranges import window_spans
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import KeyRanges, window_ranges
 
 
 def forward(
@@ -26,14 +27,12 @@ def forward(
 
     q_start: int [B], position of each batch entry's first query; without it T = Tk.
     """
-    return spans.forward(q, k, v, spans_of(q, k, window, cu_seqlens, q_start), scale)
+    return ranges_forward(q, k, v, ranges_of(q, k, window, cu_seqlens, q_start), scale)
 
 
-def spans_of(
-    q: Tensor, k: Tensor, window: int, cu_seqlens: Tensor | None, q_start: Tensor | None = None
-) -> spans.Spans:
+def ranges_of(q: Tensor, k: Tensor, window: int, cu_seqlens: Tensor | None, q_start: Tensor | None = None) -> KeyRanges:
     """Which keys each query reads."""
-    return window_spans(q.shape[1], window, cu_seqlens, q.device, q_start, k.shape[1])
+    return window_ranges(q.shape[1], window, cu_seqlens, q.device, q_start, k.shape[1])
 
 
 def backward(
@@ -49,9 +48,9 @@ def backward(
     *,
     dq: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv in two kernels, the same bits in every run; stats and dq as in `spans.backward`."""
-    where = spans_of(q, k, window, cu_seqlens, q_start)
-    return spans.backward(do, q, k, v, stats, where, scale, dq)
+    """dq, dk, dv in two kernels, the same bits in every run; stats and dq as in `ranges_backward`."""
+    where = ranges_of(q, k, window, cu_seqlens, q_start)
+    return ranges_backward(do, q, k, v, stats, where, scale, dq)
 
 
 class WindowAttention(torch.autograd.Function):
@@ -79,6 +78,6 @@ class WindowAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse, *at = ctx.saved_tensors
-        where = spans_of(q, k, ctx.window, *at)
+        where = ranges_of(q, k, ctx.window, *at)
         gradients = fused.gradients(do, q, k, v, o, lse, where, ctx.scale, ctx.deterministic)
         return *gradients, None, None, None, None, None

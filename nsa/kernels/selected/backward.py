@@ -1,34 +1,28 @@
-"""Backward kernels of selected attention; the vocabulary and the schedules are those of `selected_fwd`.
+"""The gradient of selected attention; the vocabulary and the schedules are those of `forward`.
 
-dk and dv go block by block over the runs of `index.Runs`: each run gathers its queries and writes fp32 partial sums,
-which a second kernel adds in the order of the runs, window by window, so that only one window's are held. dq goes query
-by query or tile by tile, as the forward does; in the schedule `gather` the pairs that are not in the tile's union get
-their part of dq from the run that computes their dk and dv, which saves a third of the products. Nothing is added
-atomically, so every call gives the same bits.
+dq goes query by query or tile by tile, as the forward does, dk and dv by `backward_kv`; in the schedule `gather` the
+pairs that are not in the tile's union get their part of dq from the segment that computes their dk and dv, which saves
+a third of the products. Nothing is added atomically, so every call gives the same bits.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOADS_CHAIN, LOG2E, dot_rows, load_pair, load_tile, store_tile
-from nsa.kernels.selected.forward import (
-    MERGE_STAGES,
-    block_of,
-    key_rows,
-    load_block,
-    load_pairs,
-    query_of,
-    rest_of,
-    run_of,
-)
-from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
-
-RUNS_AHEAD = tl.constexpr(4)
-"""Partial sums of so many runs are on their way at once."""
+from nsa.kernels.common.tiles import LOG2E, cdiv, dot_rows, load_pair, load_tile, next_power_of_2, store_tile
+from nsa.kernels.selected import inverted_index
+from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs
+from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, load_block, rest_of
+from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT, Union
+from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, WHOLE, Lists, Problem, Schedule, problem_of
 
 
 @triton.jit
@@ -63,7 +57,7 @@ def _dq_block(
     LB: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, CAUSAL: tl.constexpr, PREC: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
-    """BN keys of a block, as in `selected_fwd`; scale is for units of log2."""
+    """BN keys of a block, as in `forward`; scale is for units of log2."""
     SUB: tl.constexpr = (LB + BN - 1) // BN
     start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
     o_key, o_at = key_rows(start, last_key, i % SUB, BN, LB)
@@ -77,7 +71,7 @@ def _dq_block(
         b_p = tl.exp2(b_s * scale - tl.where(b_last < 0, float("inf"), b_lse)[:, None])
     b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])
     if CAUSAL:
-        b_ds = tl.where(o_key[None, :] <= b_last[:, None], b_ds, 0.0)  # as in `spans._dq_step`
+        b_ds = tl.where(o_key[None, :] <= b_last[:, None], b_ds, 0.0)  # as in `ranges.backward._dq_step`
     b_ds = b_ds.to(b_k0.dtype)
     b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
     if DK1 > 0:
@@ -161,7 +155,7 @@ def dq_kernel(
     TMA: tl.constexpr,
 ):  # fmt: skip
     """dq of UT queries of one KV head, from query i_first and `first_head` on; who computes what is decided as in
-    `selected_fwd.forward_kernel`. With MERGE p_part holds the parts of these queries and of `part_heads` heads.
+    `forward.forward_kernel`. With MERGE p_part holds the parts of these queries and of `part_heads` heads.
     """
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1) + first_head
     o_union = i_h * n_tiles + i_union
@@ -193,144 +187,105 @@ def dq_kernel(
             )  # fmt: skip
 
 
-@launched
-@triton.jit(
-    do_not_specialize=["N", "M", "i_first", "first_head", "part_heads", "first_key", "last_key", "begin", "BINS"]
-)
-def dkv_kernel(
-    p_q, p_k, p_v, p_do, p_stats, p_dk, p_dv, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
-    p_queries, p_part, N, M, i_first, first_head, part_heads, first_key, last_key, begin, BINS,
-    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
-    ROWS: tl.constexpr, DQ: tl.constexpr,
-):  # fmt: skip
-    """A run of the keys [first_key, last_key) from their run `begin` on, BN keys of its block: fp32 sums p_dk, p_dv
-    [R,ROWS,D*] of the R runs of the launch.
+# --- launching ---
 
-    Keys are the rows of the tiles, so that p and ds stay in registers as left operands. With DQ the queries belong to
-    the chunk that begins at i_first, of `part_heads` KV heads from `first_head` on, and see the whole block, BN covers
-    it, and each pair's dq goes to p_part.
+
+def selected_backward(
+    do: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    stats: Tensor,
+    block_indices: Tensor,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    dq: Tensor | None = None,
+    schedule: Schedule | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v, bitwise the same in every run.
+
+    Args:
+        do: gradient of `o`, or of what a gate makes of it, [B,T,Hq,Dv].
+        q, k, v, block_indices, config, scale, cu_seqlens, q_start: as in `selected_forward`.
+        stats: what `backward_preprocess` gives of the forward's output, or `combine.stats` of that under a gate,
+            contiguous [B,T,Hq].
+        dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
+        schedule: None for the one that `choose_schedule` names.
     """
-    TB: tl.constexpr = BM // GP
-    i_run, i_sub = tl.load(p_run_edges + first_key) + begin + tl.program_id(0), tl.program_id(1)
-    if i_run >= tl.load(p_run_edges + last_key):
-        return
-    i_key = tl.load(p_run_key + i_run)
-    i_h = i_key // BINS % H
-    p_list, n_pairs = run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS)
-    o_key, o_at = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, i_sub, BN, LB)
-    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_at * s_kt, o_at >= 0, DK, DK0, DK1, False)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_at * s_vt, o_at >= 0, DV, DV0, DV1, False)  # [BN, DV]
-    b_dk0 = tl.zeros([BN, DK0], tl.float32)
-    b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
-    b_dv0 = tl.zeros([BN, DV0], tl.float32)
-    b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
-    o_r = tl.arange(0, BM)
-    o_g = o_r % GP
-    o_next = load_pairs(p_list, o_r // GP, n_pairs)  # [BM], read one step ahead of its use
-    for i in tl.range(0, tl.cdiv(n_pairs, TB), num_stages=None if LOADS_CHAIN else 1):
-        o_pos = i * TB + o_r // GP
-        o_pair = o_next
-        o_next = load_pairs(p_list, o_pos + TB, n_pairs)
-        o_n = query_of(o_pair, H, SLOTS)
-        m_row = (o_pos < n_pairs) & (o_g < G)
-        o_head = i_h * G + tl.minimum(o_g, G - 1)
-        o_row = o_n * (H * G) + o_head
-        b_q0, b_q1 = load_pair(p_q, o_n * s_qt + o_head.to(tl.int64) * s_qh, m_row, DK, DK0, DK1, False)  # [BM, DK]
-        b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, False)  # [BM, DV]
-        b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
-        b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
-        if not DQ:
-            b_limit = tl.load(p_queries + 2 * N + o_n)
-            b_p = tl.where(o_key[:, None] <= b_limit[None, :], b_p, 0.0)
-        elif LB % BN != 0:
-            b_p = tl.where(o_key[:, None] < FAR, b_p, 0.0)
-        b_p *= b_sign[None, :]
-        b_pt = b_p.to(b_do0.dtype)
-        b_dv0 = tl.dot(b_pt, b_do0, b_dv0, input_precision=PREC)
-        if DV1 > 0:
-            b_dv1 = tl.dot(b_pt, b_do1, b_dv1, input_precision=PREC)
-        b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV1, PREC) - b_delta[None, :])
-        b_ds = b_ds.to(b_q0.dtype)
-        b_dk0 = tl.dot(b_ds, b_q0, b_dk0, input_precision=PREC)
-        if DK1 > 0:
-            b_dk1 = tl.dot(b_ds, b_q1, b_dk1, input_precision=PREC)
-        if DQ:  # transposed, because BM is smaller than the 64 rows that the matrix units take
-            o_part = (o_n - i_first) * part_heads + i_h - first_head
-            o_part = ((o_part * SLOTS + o_pair % SLOTS) * G + o_g) * DK
-            b_dq = tl.trans(tl.dot(tl.trans(b_k0), b_ds, input_precision=PREC)) * scale  # [BM, DK0]
-            store_tile(p_part, o_part, m_row, b_dq, 0, DK0, DK, False)
-            if DK1 > 0:
-                b_dq = tl.trans(tl.dot(tl.trans(b_k1), b_ds, input_precision=PREC)) * scale
-                store_tile(p_part, o_part, m_row, b_dq, DK0, DK1, DK, False)
-    o_out = tl.program_id(0).to(tl.int64) * ROWS + i_sub * BN + tl.arange(0, BN)
-    store_tile(p_dk, o_out * DK, o_key >= 0, b_dk0 * scale, 0, DK0, DK, False)
-    store_tile(p_dv, o_out * DV, o_key >= 0, b_dv0, 0, DV0, DV, False)
-    if DK1 > 0:
-        store_tile(p_dk, o_out * DK, o_key >= 0, b_dk1 * scale, DK0, DK1, DK, False)
-    if DV1 > 0:
-        store_tile(p_dv, o_out * DV, o_key >= 0, b_dv1, DV0, DV1, DV, False)
-
-
-@triton.jit
-def _reduce_piece(
-    p_part, p_sum, p_x, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count, i_piece,
-    H: tl.constexpr, D: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    FIRST: tl.constexpr, LAST: tl.constexpr,
-):  # fmt: skip
-    """Add BN keys by BD columns of the partials p_part [count,ROWS,D] of one block and KV head to those of the windows
-    before in p_sum [M,H,D]; the last window writes the whole to p_x [M,H,D] instead.
-    """
-    i_bin, i_h = tl.program_id(0), first_head + tl.program_id(1)
-    first, end = tl.load(p_blocks + i_bin), tl.load(p_blocks + BINS + i_bin)
-    i_key = first_key + tl.program_id(1) * BINS + i_bin
-    window = tl.load(p_run_edges + first_key) + begin
-    i_run = tl.maximum(tl.load(p_run_edges + i_key), window)
-    n_runs = tl.minimum(tl.load(p_run_edges + i_key + 1), window + count) - i_run
-    o_key = i_piece // tl.cdiv(D, BD) * BN + tl.arange(0, BN)  # [BN]
-    o_col = i_piece % tl.cdiv(D, BD) * BD + tl.arange(0, BD)
-    m_key = (o_key < LB) & (first + o_key < end)
-    if not (FIRST or LAST):  # a sum that nothing is added to stays
-        m_key = m_key & (n_runs > 0)
-    m_tile = m_key[:, None] & (o_col < D)[None, :]
-    o_tile = o_key[:, None] * D + o_col[None, :]
-    o_x = (((first + o_key).to(tl.int64) * H + i_h) * D)[:, None] + o_col[None, :]
-    b_sum = tl.zeros([BN, BD], tl.float32)
-    if not FIRST:
-        b_sum += tl.load(p_sum + o_x, mask=m_tile, other=0.0)
-    p_run = p_part + (i_run - window).to(tl.int64) * (ROWS * D)
-    for i in range(0, n_runs, RUNS_AHEAD):
-        for j in tl.static_range(RUNS_AHEAD):  # loads that wait for each other's addition took most of the time
-            b_sum += tl.load(p_run + o_tile, mask=m_tile & (i + j < n_runs), other=0.0)
-            p_run += ROWS * D
-    if LAST:
-        tl.store(p_x + o_x, b_sum.to(p_x.dtype.element_ty), mask=m_tile)
+    added = dq is not None
+    dq = q.new_zeros(q.shape) if dq is None and not block_indices.numel() else dq
+    dk, dv = k.new_empty(k.shape), v.new_empty(v.shape)
+    if not q.numel() or not block_indices.numel():
+        return (torch.zeros_like(q) if dq is None else dq), dk.zero_(), dv.zero_()
+    dq = q.new_empty(q.shape) if dq is None else dq
+    problem = problem_of(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+    schedule = schedule or problem.schedule("selected_tile_dq", backward=True)
+    upstream = do.contiguous(), stats
+    if schedule.dense_from:
+        _backward_gather(problem, schedule, upstream, dq, dk, dv, added)
     else:
-        tl.store(p_sum + o_x, b_sum, mask=m_tile)
+        _backward_q(problem, schedule, upstream, dq, added)
+        backward_kv(problem, upstream, dk, dv)
+    return dq, dk, dv
 
 
-@launched
-@triton.jit(do_not_specialize=["BINS", "first_head", "first_key", "begin", "count"])
-def reduce_kernel(
-    p_dks, p_dvs, p_dk_sum, p_dv_sum, p_dk, p_dv, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count,
-    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr,
-    BDK: tl.constexpr, BDV: tl.constexpr, PIECES: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
-):  # fmt: skip
-    """Add up what one launch of `dkv_kernel` left of one block and KV head, which are from `first_key` and `first_head`
-    on, a piece a program: the first PIECES are of dk, the others of dv.
+def _backward_q(p: Problem, schedule: Schedule, up: Upstream, dq: Tensor, add: bool) -> None:
+    """dq by the tile kernel where unions are small, else by the token kernel."""
+    tma = p.use_tma()
+    sizes = p.launch("selected_tile_dq", tma)
+    tokens, union = sizes["BM"] // sizes["GP"], None
+    if schedule.most != NEVER:
+        union = inverted_index.union(p.indices, p.where, tokens)
+        _launch_dq(p, sizes, union, tokens, up, dq, add=add, most=schedule.most, tma=tma)
+    if schedule.most != ALWAYS:
+        sizes = p.launch("selected_token_dq", tma)
+        _launch_dq(p, sizes, union, tokens, up, dq, add=add, most=schedule.most, tile=False, tma=tma)
 
-    A block that no query selected gets zeros. Keys of no block do not exist: every key belongs to one.
+
+def _launch_dq(
+    p: Problem, sizes: dict[str, Any], union: Union | None, union_tokens: int, up: Upstream, dq: Tensor, *,
+    add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None, of: Chunk | None = None,
+) -> None:  # fmt: skip
+    """The dq kernel over the queries and heads `of` a chunk, all unless given, tile by tile or one by one."""
+    of = of or Chunk(0, p.indices.shape[0], 0, p.heads)
+    together = union_tokens if union else 1
+    lists = Lists.of(p, union, tile, merge=part is not None)
+    dq_kernel[(cdiv(of.rows, together), of.heads)](
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up, dq, *lists.blocks, p.where.queries,
+        lists.keys, dq if part is None else part,
+        p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
+        *p.strides, *lists.strides, p.scale,
+        TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
+        TILE=tile, MERGE=part is not None, ADD=add, TMA=tma, **sizes,
+    )  # fmt: skip
+
+
+def _backward_gather(
+    p: Problem, schedule: Schedule, up: Upstream, dq: Tensor, dk: Tensor, dv: Tensor, add: bool
+) -> None:
+    """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks of
+    queries and heads.
     """
-    i_piece = tl.program_id(2)
-    if i_piece < PIECES:
-        _reduce_piece(
-            p_dks, p_dk_sum, p_dk, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count, i_piece,
-            H, DK, LB, ROWS, BN, BDK, FIRST, LAST,
-        )  # fmt: skip
-    else:
-        _reduce_piece(
-            p_dvs, p_dv_sum, p_dv, p_run_edges, p_blocks, BINS, first_head, first_key, begin, count, i_piece - PIECES,
-            H, DV, LB, ROWS, BN, BDV, FIRST, LAST,
-        )  # fmt: skip
+    tma = p.use_tma()
+    tile, rows, bins = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.where.bins
+    tokens = tile["BM"] // tile["GP"]
+    chunk, heads = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens, min(schedule.heads, p.heads)
+    union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
+    pairs, keys = segment_pairs(p, p.launch("selected_dkv")["BM"]), p.heads * bins
+    segments = inverted_index.segments(
+        union.keys, union.rest_keys + keys, pairs, p.heads * p.where.reachable(chunk) + keys
+    )
+    held, all_pairs = chunk * heads * p.indices.shape[-1], p.indices.numel()
+    part = p.q.new_empty(held * p.group, p.q.shape[-1])
+    of_chunk, of_unions = held // pairs + min(held, heads * bins), all_pairs // pairs + min(all_pairs, keys)
+    at_once = held_at_once(max(of_chunk, cdiv(of_unions, 2)))  # half: whichever has many, the other has few
+    sums = KeySums.of(p, segments, at_once, False, (dk, dv))
+    _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, most=WHOLE)
+    for i, first in enumerate(range(0, rows, chunk)):
+        for head in range(0, p.heads, heads):
+            of = Chunk(first, min(chunk, rows - first), head, min(heads, p.heads - head))
+            sums.add(p, up, i * keys + head * bins, of, of_chunk, part)
+            _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, part=part, of=of)
+    sums.add(p, up, union.rest_keys, Chunk(0, rows, 0, p.heads), of_unions)

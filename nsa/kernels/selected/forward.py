@@ -5,7 +5,7 @@ Three ways to share the work, which give the same result:
     token   one program for each query and KV head, over the query's own blocks. Bound by the loads of K and V.
     tile    one program for a tile of neighbouring queries, over the union of their blocks; a row is masked where
             its query did not choose the block. One load of a block serves all who share it.
-    gather  one program for a run of the queries that chose one block: K and V stay, Q is gathered, and a partial
+    gather  one program for a segment of the queries that chose one block: K and V stay, Q is gathered, and a partial
             result goes to a scratch. The tile kernel, whose union then holds only the widely shared blocks, adds
             the partials up. Its cost does not depend on the number of KV heads, so it serves small groups.
 
@@ -14,14 +14,34 @@ Row r of a tile is head r % GP of its query r // GP. Logits are in units of log2
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from nsa.config import NSAConfig
+from nsa.kernels import combine
 from nsa.kernels.combine import gated_sum
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, only, out_of_range
-from nsa.kernels.common.tiles import LOADS_CHAIN, LOW, dot_rows, load_keys, load_pair, load_tile, store_tile
+from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
+from nsa.kernels.common.tiles import (
+    LOADS_CHAIN,
+    LOG2E,
+    LOW,
+    cdiv,
+    dot_rows,
+    load_keys,
+    load_pair,
+    load_tile,
+    next_power_of_2,
+    store_tile,
+)
+from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
+from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, WHOLE, Lists, Problem, Schedule, problem_of
 
 MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
@@ -42,7 +62,7 @@ def key_rows(start, last_key, i_sub, BN: tl.constexpr, LB: tl.constexpr):
 def load_block(
     p_x, d_0, d_1, start, o_row, i_h, s_t, s_h, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, TMA: tl.constexpr
 ):
-    """Rows of keys or values of one KV head [BN,D]: by the copy engine from `start` (0 past the end), or from o_row."""
+    """Rows of keys or values of one KV head [BN,D]: by TMA from `start` (0 past the end), or from o_row."""
     return load_keys(
         p_x + i_h.to(tl.int64) * s_h, d_0, d_1, o_row * s_t, o_row >= 0, start, i_h * D, D, D0, D1, False, TMA
     )
@@ -63,7 +83,7 @@ def block_of(p_blocks, p_members, i, first, b_limit, o_tok, LB: tl.constexpr, TI
 
 @triton.jit
 def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.constexpr):
-    """Which slots of each row were left to runs, [BM,SP]; and SLOTS, or 0 if none was (to skip their loop)."""
+    """Which slots of each row were left to segments, [BM,SP]; and SLOTS, or 0 if none was (to skip their loop)."""
     o_slot = tl.arange(0, SP)
     m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
     m_slot = tl.load(p_keys + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=rest_keys) < rest_keys
@@ -256,15 +276,15 @@ def forward_kernel(
 
 
 @triton.jit
-def run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS: tl.constexpr):
-    """Where run i_run of key i_key begins in the order, and how many pairs it holds."""
-    begin = tl.load(p_edges + i_key) + (i_run - tl.load(p_run_edges + i_key)) * PAIRS
+def segment_of(p_order, p_edges, p_segment_edges, i_segment, i_key, PAIRS: tl.constexpr):
+    """Where segment i_segment of key i_key begins in the order, and how many pairs it holds."""
+    begin = tl.load(p_edges + i_key) + (i_segment - tl.load(p_segment_edges + i_key)) * PAIRS
     return p_order + begin, tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
 
 
 @triton.jit
 def load_pairs(p_list, o_at, n_pairs):
-    """The pair numbers at o_at of a run, the last one's after its end."""
+    """The pair numbers at o_at of a segment, the last one's after its end."""
     o_pair = tl.load(p_list + tl.minimum(o_at, n_pairs - 1))
     if LOADS_CHAIN:  # what goes from step to step is narrow; Triton 3.0 crashes on that
         o_pair = o_pair.to(tl.int32)
@@ -280,23 +300,23 @@ def query_of(o_pair, H: tl.constexpr, SLOTS: tl.constexpr):
 @launched
 @triton.jit(do_not_specialize=["M", "i_first", "first_key", "last_key", "BINS"])
 def gather_kernel(
-    p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_run_edges, p_run_key, p_blocks,
+    p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_segment_edges, p_segment_key, p_blocks,
     M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """One run of the keys [first_key, last_key), which belong to the chunk of queries that begins at i_first.
+    """One segment of the keys [first_key, last_key), which belong to the chunk of queries that begins at i_first.
 
     All its queries see the whole block, so nothing is causal here. BN covers the block.
     """
     TB: tl.constexpr = BM // GP
-    i_run = tl.load(p_run_edges + first_key) + tl.program_id(0)
-    if i_run >= tl.load(p_run_edges + last_key):
+    i_segment = tl.load(p_segment_edges + first_key) + tl.program_id(0)
+    if i_segment >= tl.load(p_segment_edges + last_key):
         return
-    i_key = tl.load(p_run_key + i_run)
+    i_key = tl.load(p_segment_key + i_segment)
     i_h = i_key // BINS % H
-    p_list, n_pairs = run_of(p_order, p_edges, p_run_edges, i_run, i_key, PAIRS)
+    p_list, n_pairs = segment_of(p_order, p_edges, p_segment_edges, i_segment, i_key, PAIRS)
     o_key, o_row = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, 0, BN, LB)
     b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)  # [BN, DK]
     b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
@@ -324,3 +344,148 @@ def gather_kernel(
             b_o1 = tl.dot(b_p, b_v1, input_precision=PREC) / b_l[:, None]
             store_tile(p_part, o_part * DV, m_row, b_o1, DV0, DV1, DV, False)
         tl.store(p_part_lse + o_part, b_m + tl.log2(b_l), mask=m_row)
+
+
+# --- launching ---
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The gated sum of the three branches, made where the selected branch is.
+
+    Attributes:
+        o_cmp, o_win: [B,T,Hq,Dv], contiguous.
+        gates: [B,T,Hq,3], contiguous.
+        out: where the sum is written, [B,T,Hq,Dv], contiguous.
+        keep: whether the selected branch's own output is stored too.
+    """
+
+    o_cmp: Tensor
+    o_win: Tensor
+    gates: Tensor
+    out: Tensor
+    keep: bool
+
+
+def selected_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    block_indices: Tensor,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None,
+    schedule: Schedule | None = None,
+    into: Sum | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention of q [B,T,Hq,Dk] to the blocks of k [B,S,Hkv,Dk], v [B,S,Hkv,Dv].
+
+    Args:
+        block_indices: int [B,T,Hkv,slots], blocks of the query's own sequence; -1 anywhere is padding.
+        cu_seqlens: borders of packed sequences, int32 [N+1]; B must be 1.
+        q_start: int [B], position of each batch entry's first query; excludes `cu_seqlens`.
+        schedule: None for the one that `choose_schedule` names.
+        into: also write the gated sum of all branches.
+
+    Returns:
+        o [B,T,Hq,Dv], unless `into` says not to keep it; lse fp32 [B,T,Hq], natural logarithm.
+        A query without blocks has o = 0 and lse = -inf.
+    """
+    o = q.new_empty(*q.shape[:3], v.shape[-1]) if into is None or into.keep else into.out
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    if not o.numel():
+        return o, lse
+    if not block_indices.shape[-1]:
+        o, lse = torch.zeros_like(o), lse.fill_(float("-inf"))
+        if into is not None:
+            combine.forward(into.o_cmp, o, into.o_win, into.gates, into.out)
+        return o, lse
+    problem = problem_of(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+    schedule = schedule or problem.schedule("selected_tile_forward", backward=False)
+    results = _Results(o, lse, into)
+    if schedule.dense_from:
+        _forward_gather(problem, schedule, results)
+    else:
+        _forward_mixed(problem, schedule, results)
+    return o, lse
+
+
+@dataclass(frozen=True)
+class _Results:
+    """Where the forward kernels write."""
+
+    o: Tensor
+    lse: Tensor
+    into: Sum | None
+
+    @property
+    def pointers(self) -> tuple[Tensor, ...]:
+        """o, lse and what the gated sum takes and gives; what is not wanted stands in."""
+        more = (self.o,) * 4 if (x := self.into) is None else (x.o_cmp, x.o_win, x.gates, x.out)
+        return self.o, self.lse, *more
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        return {"SUM": self.into is not None, "KEEP": self.into is None or self.into.keep}
+
+
+def _forward_mixed(p: Problem, schedule: Schedule, to: _Results) -> None:
+    """Tiles with small unions by the tile kernel, the queries of the others by the token kernel."""
+    tma = p.use_tma()
+    tile = p.launch("selected_tile_forward", tma)
+    tokens, union = tile["BM"] // tile["GP"], None
+    if schedule.most != NEVER:
+        union = inverted_index.union(p.indices, p.where, tokens)
+        _launch_forward(p, tile, union, tokens, to, most=schedule.most, tma=tma)
+    if schedule.most != ALWAYS:
+        token = p.launch("selected_token_forward", tma)
+        _launch_forward(p, token, union, tokens, to, most=schedule.most, tile=False, tma=tma)
+
+
+def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
+    """Tiles with small unions by the tile kernel; of the others, widely shared blocks by the tile kernel too, and the
+    rest by the gather kernel, chunk of queries by chunk.
+    """
+    tma = p.use_tma()
+    tile, gather = p.launch("selected_merge_forward", tma), p.launch("selected_gather_forward")
+    gather["BN"] = max(16, next_power_of_2(p.where.l_sel))
+    rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
+    chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
+    union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
+    _launch_forward(p, tile, union, tokens, to, most=WHOLE, tma=tma)
+    segments = inverted_index.segments(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
+    held = chunk * p.heads * slots
+    part = p.v.new_empty(held * p.group, p.v.shape[-1])
+    part_lse = torch.empty(held * p.group, dtype=torch.float32, device=part.device)
+    most_segments = held // schedule.pairs + min(held, p.heads * p.where.bins)
+    keys = p.heads * p.where.bins
+    for i, first in enumerate(range(0, rows, chunk)):
+        gather_kernel[(most_segments,)](
+            p.q, p.k, p.v, part, part_lse, segments.order, segments.edges, segments.segment_edges,
+            segments.segment_key, p.where.blocks, p.where.keys, first, i * keys, (i + 1) * keys, p.where.bins,
+            *p.strides, p.scale * LOG2E.value,
+            PAIRS=schedule.pairs, **gather,
+        )  # fmt: skip
+        span = (first, min(chunk, rows - first))
+        _launch_forward(p, tile, union, tokens, to, part=(part, part_lse), span=span, tma=tma)
+
+
+def _launch_forward(
+    p: Problem, sizes: dict[str, Any], union: inverted_index.Union | None, union_tokens: int, to: _Results, *,
+    tma: bool, most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
+    span: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
+    """The tile kernel or the token kernel over the queries `span` = (first, count), all unless given."""
+    first, rows = span or (0, p.indices.shape[0])
+    together = union_tokens if union else 1
+    lists = Lists.of(p, union, tile, merge=part is not None)
+    forward_kernel[(cdiv(rows, together), p.heads)](
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *to.pointers, *lists.blocks, p.where.queries,
+        lists.keys, *(part or (to.o, to.lse)),
+        p.indices.shape[0], first, lists.tiles, most, lists.rest_keys,
+        *p.strides, *lists.strides, p.scale * LOG2E.value,
+        TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
+        TILE=tile, MERGE=part is not None, ONLINE=online(p.q, tma), STAGES=sizes["num_stages"], TMA=tma,
+        **to.flags, **sizes,
+    )  # fmt: skip

@@ -1,16 +1,16 @@
-"""The index of selected attention, built on the device without host synchronisation, atomics' order or randomness.
+"""The inverted index of selected attention, built on the device: no host synchronisation, no order or luck of atomics.
 
 Queries and keys are flattened over the batch: a query is a row n, a key a row of k, whatever the layout (dense,
 packed, or chunked with q_start). Three structures come out of the block indices:
 
-    Places  for each query its sequence, its sequence's first key and its own key (the causal limit), so that no
-            kernel needs to know the layout.
-    Union   for each tile of neighbouring queries the distinct blocks that they chose, ascending, and who chose
-            each (a bit for each query). Example, 2 queries with the blocks {0,3} and {3,5}:
-            starts = [0*l', 3*l', 5*l'], members = [0b01, 0b11, 0b10], count = 3.
-    Runs    for each block the queries that chose it, in order, cut into runs of at most `pairs` entries: the
-            hot block that every query selects becomes many runs. A stable sort of (block, pair) does the count,
-            the prefix sum and the fill, so the order never varies.
+    Places    for each query its sequence, its sequence's first key and its own key (the causal limit), so that no
+              kernel needs to know the layout.
+    Union     for each tile of neighbouring queries the distinct blocks that they chose, ascending, and who chose
+              each (a bit for each query). Example, 2 queries with the blocks {0,3} and {3,5}:
+              starts = [0*l', 3*l', 5*l'], members = [0b01, 0b11, 0b10], count = 3.
+    Segments  for each block the queries that chose it, in order, cut into segments of at most `pairs` entries: the
+              hot block that every query selects becomes many segments. A stable sort of (block, pair) does the count,
+              the prefix sum and the fill, so the order never varies.
 
 A pair is one (query, KV head, slot), numbered (n * Hkv + h) * slots + slot. A bin is a block's number over all
 sequences: first_key // l_sel + sequence + block; unique, and dense up to one gap for each sequence.
@@ -157,7 +157,7 @@ class Union:
         members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
         count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
         tokens: queries of one tile.
-        keys: int32 [pairs] or None, keys of all pairs for `runs`. Those left out of the union have their bin
+        keys: int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their bin
             keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
             padding has the key past the last.
         rest_keys: how many keys there are for the pairs left out.
@@ -272,21 +272,21 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The pairs sorted by bin key, cut into runs of at most `pairs` pairs of one bin.
+class Segments:
+    """The pairs sorted by bin key, cut into segments of at most `pairs` pairs of one bin.
 
     Attributes:
         order: int64 [pairs in all], pair numbers, below 2^31, sorted by key, then by query.
         edges: int32 [K+1], where each key's pairs begin in `order`.
-        run_edges: int32 [K+1], where each key's runs begin among all runs.
-        run_key: int32 [R], the key of each run, >= K where there is none; R bounds the number of runs.
-        pairs: pairs of a full run.
+        segment_edges: int32 [K+1], where each key's segments begin among all segments.
+        segment_key: int32 [R], the key of each segment, >= K where there is none; R bounds the number of segments.
+        pairs: pairs of a full segment.
     """
 
     order: Tensor
     edges: Tensor
-    run_edges: Tensor
-    run_key: Tensor
+    segment_edges: Tensor
+    segment_key: Tensor
     pairs: int
 
 
@@ -318,7 +318,7 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
 @launched
 @triton.jit(do_not_specialize=["P", "K", "pairs", "steps"])
 def _edges_kernel(ordered, edges, counts, P, K, pairs, steps, BLOCK: tl.constexpr):
-    """Binary search among P sorted keys: edges [K+1], and one further on, counts [K+1], each key's number of runs."""
+    """Binary search among P sorted keys: edges [K+1], and one further on, counts [K+1], the segments of each key."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = x <= K
     first, first_high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
@@ -337,13 +337,13 @@ def _edges_kernel(ordered, edges, counts, P, K, pairs, steps, BLOCK: tl.constexp
     tl.store(counts + x, tl.zeros_like(x), mask=x == 0)
 
 
-def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
-    """Runs of at most `pairs` pairs.
+def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
+    """Segments of at most `pairs` pairs.
 
     Args:
-        keys: int32 bin keys of all pairs; those >= last_key belong to no run.
+        keys: int32 bin keys of all pairs; those >= last_key belong to no segment.
         last_key: how many keys there are.
-        pairs: the longest run.
+        pairs: the longest segment.
         used: how many keys can have pairs.
 
     Raises:
@@ -353,14 +353,14 @@ def runs(keys: Tensor, last_key: int, pairs: int, used: int) -> Runs:
         raise ValueError(f"selected attention: {keys.numel()} pairs of query and block, more than 2^31 - 1")
     narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
     ordered, order = torch.sort(keys.to(narrow), stable=True)
-    edges, run_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
+    edges, segment_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
     _edges_kernel[(cdiv(last_key + 1, 128),)](
-        ordered, edges, run_edges, keys.numel(), last_key, pairs, keys.numel().bit_length(), BLOCK=128, num_warps=4
+        ordered, edges, segment_edges, keys.numel(), last_key, pairs, keys.numel().bit_length(), BLOCK=128, num_warps=4
     )
-    run_edges.cumsum_(0, dtype=torch.int32)
+    segment_edges.cumsum_(0, dtype=torch.int32)
     most = keys.numel() // pairs + min(used, keys.numel())
-    run_key = torch.searchsorted(run_edges[1:], _numbers(most, keys.device), right=True, out_int32=True)
-    return Runs(order, edges, run_edges, run_key, pairs)
+    segment_key = torch.searchsorted(segment_edges[1:], _numbers(most, keys.device), right=True, out_int32=True)
+    return Segments(order, edges, segment_edges, segment_key, pairs)
 
 
 @constant

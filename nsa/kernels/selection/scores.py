@@ -1,4 +1,4 @@
-"""Scores of blocks, between the passes of `topk`: what the first leaves of a query in its row of the scratch.
+"""Scores of blocks, between the passes of `select`: what the first leaves of a query in its row of the scratch.
 
 Either the probabilities p of all compressed tokens, or, a fraction of that, two numbers of each block: the sum of the
 tokens that begin in it, weighted by what they share with it, and what the last one before it adds. The latter takes

@@ -1,8 +1,8 @@
 """Block scores and the choice of blocks (Eq. 8 to 11) in one kernel.
 
 One program scores a tile of queries of one KV head. First pass, over the visible compressed keys: logits with keys as
-rows, p = exp(logit - lse), summed over the heads of each query, fp32; what scores need of that (`block_scores`) goes to
-a scratch that the program reuses for its next tile. Second pass (`block_choice`): the scores of all candidate blocks,
+rows, p = exp(logit - lse), summed over the heads of each query, fp32; what scores need of that (`scores`) goes to
+a scratch that the program reuses for its next tile. Second pass (`top_n`): the scores of all candidate blocks,
 and a cut through them that separates the best ones. So nothing of size T x T/d or T x T/l_sel exists; the scratch is
 one row for each query in flight, and the sums' order never varies.
 """
@@ -33,9 +33,9 @@ from nsa.kernels.common.tiles import (
     rows_last,
     split_dim,
 )
-from nsa.kernels.common.tma import copy_engine, key_tiles
+from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges import compressed
-from nsa.kernels.ranges.key_ranges import compressed_spans, segments
+from nsa.kernels.ranges.key_ranges import compressed_ranges, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     candidates,
@@ -108,9 +108,9 @@ def _probabilities_step(
 
 
 @launched
-@triton.jit(do_not_specialize=["T", "FIRST", "H", "B", "N", "S", "s_span"])
+@triton.jit(do_not_specialize=["T", "FIRST", "H", "B", "N", "S", "s_range"])
 def _select(
-    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_span,
+    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_range,
     T, FIRST, H, B, N, S, LENGTH, s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
     G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr,
@@ -138,7 +138,7 @@ def _select(
         o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
         b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
         b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
-        p_lo, p_hi, p_start = p_all_lo + i_b * s_span, p_all_hi + i_b * s_span, p_all_start + i_b * s_span
+        p_lo, p_hi, p_start = p_all_lo + i_b * s_range, p_all_hi + i_b * s_range, p_all_start + i_b * s_range
         i_lo = tl.load(p_lo + i_first)
         o_own = tl.minimum(i_first + tl.arange(0, TB), T - 1)  # [TB]
         o_lo = tl.load(p_lo + o_own)
@@ -186,7 +186,7 @@ def _select(
         tl.debug_barrier()  # the next tile overwrites the scratch
 
 
-def select(
+def select_blocks(
     q: Tensor,
     k_cmp: Tensor,
     config: NSAConfig,
@@ -209,9 +209,9 @@ def select(
     if lse is None:
         lse = compressed.forward(q, k_cmp, k_cmp, config, scale, cu_seqlens, q_start)[1]
     batch, tokens, heads = q.shape[0], q.shape[1], k_cmp.shape[2]
-    where = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
+    where = compressed_ranges(tokens, k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
     chosen = torch.empty(batch, tokens, heads, config.n_sel, dtype=torch.int32, device=q.device)
-    tma = copy_engine(k_cmp)
+    tma = use_tma(k_cmp)
     group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
     gp, tile = pad_group(group), row.launch(pad_group(group))
     if not chosen.numel():
@@ -223,7 +223,7 @@ def select(
     scratch = torch.empty(programs, at_once, length, dtype=torch.float32, device=q.device)
     slots = max(2, next_power_of_2(config.n_sel))
     kept = torch.empty(programs, at_once, 2, slots, dtype=torch.int32, device=q.device)
-    start = segments(tokens, cu_seqlens, q.device, q_start).start
+    start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
     dk0, dk1 = split_dim(q.shape[-1])
     keys, lse = key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous()
     for share in shares:

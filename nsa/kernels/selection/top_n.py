@@ -1,4 +1,4 @@
-"""The best blocks of a few queries, exactly and in ascending order: the second half of `topk`.
+"""The best blocks of a few queries, exactly and in ascending order: the second half of `select`.
 
 Scores are not negative, so they order as their bits do, and the choice is a cut: the largest number that as many keys
 reach as blocks are wanted. It is found by bisection on the bits, from bounds so tight that few steps remain. Only where

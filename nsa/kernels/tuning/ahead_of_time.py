@@ -34,14 +34,15 @@ from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
 from nsa.kernels import combine
-from nsa.kernels.common.backward_preprocess import row_stats
-from nsa.kernels.compression import mean as compression
-from nsa.kernels.decode import step as decode
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.compression import mean
+from nsa.kernels.decode.step import decode_step
 from nsa.kernels.ranges import compressed, fused, window
-from nsa.kernels.ranges.key_ranges import compressed_spans
-from nsa.kernels.selected import attention as selected
-from nsa.kernels.selection import select as topk
-from nsa.kernels.tuning import lookup as configs
+from nsa.kernels.ranges.key_ranges import compressed_ranges
+from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected.forward import selected_forward
+from nsa.kernels.selection.select import select_blocks
+from nsa.kernels.tuning import lookup
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
@@ -120,11 +121,11 @@ def _instead(launch: Callable[..., Any], architecture: str) -> Iterator[None]:
     number = int(architecture.removeprefix("sm_"))
     driver.set_active(_StandIn(GPUTarget("cuda", number, 32)))
     JITFunction.run = launch
-    token = configs.COMPILING_FOR.set(configs.tiles_of(*divmod(number, 10)))
+    token = lookup.COMPILING_FOR.set(lookup.tiles_of(*divmod(number, 10)))
     try:
         yield
     finally:
-        configs.COMPILING_FOR.reset(token)
+        lookup.COMPILING_FOR.reset(token)
         JITFunction.run = run
         vars(driver).update(before)
 
@@ -166,8 +167,8 @@ def _attention(shape: Shape, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tens
 def _window(shape: Shape) -> None:
     q, k, v, do, lse = _attention(shape)
     window.forward(q, k, v, 512, 1.0, None)
-    window.backward(do, q, k, v, row_stats(do, do, lse), 512, 1.0, None, dq=torch.empty_like(q))
-    fused.gradients(do, q, k, v, do, lse, window.spans_of(q, k, 512, None), 1.0, False)
+    window.backward(do, q, k, v, backward_preprocess(do, do, lse), 512, 1.0, None, dq=torch.empty_like(q))
+    fused.gradients(do, q, k, v, do, lse, window.ranges_of(q, k, 512, None), 1.0, False)
 
 
 def _compressed(shape: Shape) -> None:
@@ -175,25 +176,25 @@ def _compressed(shape: Shape) -> None:
     config = NSAConfig()
     k, v = k[:, : TOKENS // config.d - 1], v[:, : TOKENS // config.d - 1]
     compressed.forward(q, k, v, config, 1.0, None)
-    compressed.backward(do, q, k, v, row_stats(do, do, lse), config, 1.0, None)
-    fused.gradients(do, q, k, v, do, lse, compressed.spans_of(q, k, config, None), 1.0, False)
-    topk.select(q, k, config, 1.0, None, lse)
+    compressed.backward(do, q, k, v, backward_preprocess(do, do, lse), config, 1.0, None)
+    fused.gradients(do, q, k, v, do, lse, compressed.ranges_of(q, k, config, None), 1.0, False)
+    select_blocks(q, k, config, 1.0, None, lse)
 
 
 def _selected(shape: Shape) -> None:
     q, k, v, do, lse = _attention(shape, MANY_TOKENS)
     config = NSAConfig()
     indices = torch.empty(1, MANY_TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
-    selected.forward(q, k, v, indices, config, 1.0)
-    selected.backward(do, q, k, v, row_stats(do, do, lse), indices, config, 1.0, dq=torch.empty_like(q))
+    selected_forward(q, k, v, indices, config, 1.0)
+    selected_backward(do, q, k, v, backward_preprocess(do, do, lse), indices, config, 1.0, dq=torch.empty_like(q))
 
 
 def _combine(shape: Shape) -> None:
     _, k, v, do, lse = _attention(shape)
-    spans = compressed_spans(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
+    ranges = compressed_ranges(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
     for others in (None, ((k, v), (k, v))):
-        means = compression.forward(k, v, NSAConfig(), spans)
-        compression.backward(*means, TOKENS, NSAConfig(), spans, None, others)
+        means = mean.forward(k, v, NSAConfig(), ranges)
+        mean.backward(*means, TOKENS, NSAConfig(), ranges, None, others)
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
     combine.stats(do, (do, do, do), (lse, lse, lse), gates)
@@ -208,7 +209,7 @@ def _decode(shape: Shape) -> None:
         )  # fmt: skip
         q, k, v, _, _ = (x[:, :1] for x in _attention(shape))
         gates = torch.empty(*q.shape[:3], 3, dtype=dtype, device="meta")
-        decode.step(q, (k, k, k), (v, v, v), gates, cache, scale=1.0, counts=None)
+        decode_step(q, (k, k, k), (v, v, v), gates, cache, scale=1.0, counts=None)
 
 
 PARTS: dict[str, Callable[[Shape], None]] = {

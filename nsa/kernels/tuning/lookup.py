@@ -172,7 +172,7 @@ def row_key(dk: int, dv: int, dtype: torch.dtype) -> str:
 
 
 @lru_cache(maxsize=1024)
-def lookup(kernel: str, architecture: str, dk: int, dv: int, group: int, dtype: torch.dtype) -> Tile:
+def tile_of(kernel: str, architecture: str, dk: int, dv: int, group: int, dtype: torch.dtype) -> Tile:
     """The configuration of `kernel` on one of ARCHITECTURES, for `group` query heads to a KV head."""
     rows, key = table()[kernel][architecture], row_key(dk, dv, dtype)
     return (rows.get(f"{key}/{group}") or rows.get(f"{key}/{pad_group(group)}") or rows[key]).tile
@@ -235,6 +235,6 @@ def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
     dk, dv, group = q.shape[-1], v.shape[-1], q.shape[-2] // v.shape[-2]
     trial = TRIAL.get()
     if trial is None:
-        return lookup(kernel, architecture, dk, dv, group, q.dtype)
+        return tile_of(kernel, architecture, dk, dv, group, q.dtype)
     trial.asked.add((kernel, row_key(dk, dv, q.dtype), group))
-    return trial.tiles.get(kernel) or lookup(kernel, architecture, dk, dv, group, q.dtype)
+    return trial.tiles.get(kernel) or tile_of(kernel, architecture, dk, dv, group, q.dtype)
