@@ -1,4 +1,6 @@
-"""The inverted index of selected attention, built on the device: no host synchronisation, no order or luck of atomics.
+"""The inverted index of selected attention.
+
+It is built on the device without host synchronisation, atomics' order or randomness.
 
 Queries and keys are flattened over the batch: a query is a row n, a key a row of k, whatever the layout (dense,
 packed, or chunked with q_start). Three structures come out of the block indices:
