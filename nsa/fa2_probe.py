@@ -1,8 +1,6 @@
 """`python -m nsa.fa2_probe`: `nsa.tools.fa2_probe`."""
 
-import sys
-
 from nsa.tools.fa2_probe import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

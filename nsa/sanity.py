@@ -1,8 +1,6 @@
 """`python -m nsa.sanity`: `nsa.tools.sanity`."""
 
-import sys
-
 from nsa.tools.sanity import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

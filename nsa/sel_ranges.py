@@ -1,8 +1,6 @@
 """`python -m nsa.sel_ranges`: `nsa.tools.sel_ranges`."""
 
-import sys
-
 from nsa.tools.sel_ranges import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
