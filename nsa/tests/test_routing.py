@@ -14,6 +14,7 @@ from nsa import NSAConfig, explain_routing, flags, nsa_attention, ops, profiles,
 from nsa.device import device_name
 from nsa.routing import registry
 from nsa.routing.policy import decide
+from nsa.routing.record import paused
 from nsa.testing import Problem, expect_route
 from nsa.tests.decoding import SMALL, Inputs
 
@@ -83,7 +84,7 @@ def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace
     gpu.capability = (8, 0)
 
     def run(operation: str, backend: str | None = None, **flag: object) -> str:
-        with flags.using(**flag):
+        with flags.using(**flag), paused():  # nothing runs on the device that is pretended
             return routing.run(
                 request(operation, tokens=96), lambda module: module.__name__, backend=backend, strict=True
             )
