@@ -3,7 +3,7 @@
 from nsa import ops, reference, routing
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
-from nsa.module import NativeSparseAttention
+from nsa.layer import NativeSparseAttention
 from nsa.ops import nsa_attention, nsa_decode
 from nsa.routing import explain_routing
 

@@ -1,4 +1,7 @@
-"""Small integer tensors on the host, such as borders, counts or beams: the device is asked once for each."""
+"""Small integer tensors on the host, such as borders, counts or beams: the device is asked once for each.
+
+And the way back, which waits for nothing.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,11 @@ def beside(x: Tensor, device: torch.device) -> Tensor:
         if x.device.type == "cpu":
             _KNOWN[found] = _version(found), numbers(x)
     return found
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on the device; the host does not wait for what the device still has to do."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def _asked(x: Tensor) -> list[int]:

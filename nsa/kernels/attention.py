@@ -15,9 +15,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, compression, fused, selected, spans, topk, window
-from nsa.kernels.geometry import compressed_spans
+from nsa.kernels import combine
+from nsa.kernels.compression import mean
+from nsa.kernels.ranges import compressed, fused, window
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.key_ranges import compressed_ranges
 from nsa.kernels.replay import Replayed, Tensors
+from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected.forward import Sum, selected_forward
+from nsa.kernels.selection.select import select_blocks
 
 if TYPE_CHECKING:
     from nsa.ops.attention import Call, Triple
@@ -61,9 +67,7 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
     """
     shared, k, v = _operands(call)
     _, lse_cmp, lse_sel, lse_win, *branches = results[:7]
-    means = call.compressed or compression.forward(
-        k[0], v[0], call.config, compression.spans_of(k[0], call.config, call.cu_seqlens)
-    )
+    means = call.compressed or mean.forward(k[0], v[0], call.config, mean.ranges_of(k[0], call.config, call.cu_seqlens))
     chosen = results[7] if call.block_indices is None else call.block_indices
     tensors = (
         do, call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means, chosen, *branches,
@@ -131,13 +135,13 @@ def _forward(
     # The window first: while it runs, the host prepares the launches of the others.
     o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
     if compress:
-        k_cmp, v_cmp = compression.forward(k_cmp, v_cmp, config, compression.spans_of(k_cmp, config, cu_seqlens))
+        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, mean.ranges_of(k_cmp, config, cu_seqlens))
     o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
     if block_indices is None:
-        block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
+        block_indices = select_blocks(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
     o = torch.empty_like(o_cmp)
-    into = selected.Sum(o_cmp, o_win, gates, o, keep=keep)
-    o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
+    into = Sum(o_cmp, o_win, gates, o, keep=keep)
+    o_sel, lse_sel = selected_forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
     return (o, k_cmp, v_cmp, block_indices, o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win) if keep else (o,)
 
 
@@ -153,35 +157,35 @@ def _backward(
     fuse = fused.chosen(q, v_win, deterministic)
     kv_heads = k_win.shape[2] if fuse else None
     stats, dgates = combine.stats(do, (o_cmp, o_sel, o_win), (lse_cmp, lse_sel, lse_win), gates, kv_heads)
-    of_selected = partial(selected.backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
-    of_spans = partial(
-        _of_spans, fuse, do, q,
-        fused.Branch(k_cmp, v_cmp, stats[0], compressed.spans_of(q, k_cmp, config, *where)),
-        fused.Branch(k_win, v_win, stats[2], window.spans_of(q, k_win, config.w, *where)), scale,
+    of_selected = partial(selected_backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
+    of_ranges = partial(
+        _of_ranges, fuse, do, q,
+        fused.Branch(k_cmp, v_cmp, stats[0], compressed.ranges_of(q, k_cmp, config, *where)),
+        fused.Branch(k_win, v_win, stats[2], window.ranges_of(q, k_win, config.w, *where)), scale,
     )  # fmt: skip
     if q.shape[:2].numel() <= HOST_BOUND:
-        dq, d_cmp, d_win = of_spans()
+        dq, d_cmp, d_win = of_ranges()
         dq, *d_sel = of_selected(dq=dq)
     else:  # nothing else is held while the selected branch needs the most memory
         dq, *d_sel = of_selected()
-        dq, d_cmp, d_win = of_spans(dq=dq)
+        dq, d_cmp, d_win = of_ranges(dq=dq)
     if compress:
         tokens = k_sel.shape[1]
-        at = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, k_sel.device)
-        d_cmp = compression.backward(*d_cmp, tokens, config, at, cu_seqlens, (d_sel, d_win) if shared else None)
+        at = compressed_ranges(tokens, k_cmp.shape[1], config, cu_seqlens, k_sel.device)
+        d_cmp = mean.backward(*d_cmp, tokens, config, at, cu_seqlens, (d_sel, d_win) if shared else None)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
     return dq, *d_cmp, *d_others, dgates
 
 
-def _of_spans(
+def _of_ranges(
     fuse: bool, do: Tensor, q: Tensor, cmp: fused.Branch, win: fused.Branch, scale: float, dq: Tensor | None = None
 ) -> tuple[Tensor, Pair, Pair]:
     """dq, and dk and dv of the compressed and of the window branch."""
     if fuse:
         dq, (d_cmp, d_win) = fused.backward(do, q, [cmp, win], scale, dq)
         return dq, d_cmp, d_win
-    dq, *d_cmp = spans.backward(do, q, cmp.k, cmp.v, cmp.stats, cmp.where, scale, dq)
-    dq, *d_win = spans.backward(do, q, win.k, win.v, win.stats, win.where, scale, dq)
+    dq, *d_cmp = ranges_backward(do, q, cmp.k, cmp.v, cmp.stats, cmp.where, scale, dq)
+    dq, *d_win = ranges_backward(do, q, win.k, win.v, win.stats, win.where, scale, dq)
     return dq, tuple(d_cmp), tuple(d_win)
 
 

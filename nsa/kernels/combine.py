@@ -10,9 +10,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
-from nsa.kernels.launch import launched
-from nsa.kernels.row_stats import ROWS, places, room_by_head, store_stats
+from nsa.kernels.common.backward_preprocess import ROWS, places, room_by_head, store_stats
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import cdiv, load_tile, split_dim, store_tile
 
 
 @triton.jit
@@ -117,8 +117,8 @@ def stats(
     """What the gradients of the branches, with lse [B,T,Hq] each, and of the gates need of the gradient of the sum.
 
     Returns:
-        the `row_stats` of each branch under its gate, int64 [B,T,Hq] (with `kv_heads`, of the compressed and of the
-        window branch as the fused gradient reads them); the gates' gradient [B,T,Hq,3].
+        what `backward_preprocess` gives, of each branch under its gate, int64 [B,T,Hq] (with `kv_heads`, of the
+        compressed and of the window branch as the fused gradient reads it); the gates' gradient [B,T,Hq,3].
     """
     plain = torch.empty(3 if kv_heads is None else 1, *lses[0].shape, dtype=torch.int64, device=do.device)
     found = (plain[0], plain[1], plain[2]) if kv_heads is None else (

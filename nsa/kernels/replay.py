@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nsa import host
 from nsa.bounded import Bounded
-from nsa.kernels.configs import COMPILING_FOR, TRIAL
-from nsa.kernels.constants import capturing
-from nsa.kernels.launch import ALIGNED, LISTENER, Launched
+from nsa.kernels.common.constants import capturing
+from nsa.kernels.common.launch import ALIGNED, LISTENER, Launched
+from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
 
 MOST = 64
 """Kinds of calls that one function remembers."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from nsa import library, reference, routing
-from nsa.arrivals import Arrivals
 from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Recent, Triple
 from nsa.config import BRANCHES
+from nsa.host import to_device
 from nsa.ops import checks
 from nsa.ops.attention import Plain, nsa_attention
 from nsa.ops.combine import gated_combine
@@ -21,7 +21,7 @@ from nsa.ops.requests import Where, attention_request, default_scale, widened
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
-from nsa.transfer import to_device
+from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "nsa_decode"
 
@@ -146,10 +146,10 @@ def _decode(
     scale = default_scale(q, scale)
     if q.shape[1] == 1:
         return _step(q, keys, values, gates, cache, counts, scale, plain)
-    arrivals = cache.arrivals(q.shape[1], counts)
+    mapping = cache.slot_mapping(q.shape[1], counts)
     with cache.whole_or_nothing():
-        o = _chunk(q, keys, values, gates, cache, arrivals, scale, plain)
-    padding = torch.arange(arrivals.width) >= torch.tensor(arrivals.counts)[:, None]
+        o = _chunk(q, keys, values, gates, cache, mapping, scale, plain)
+    padding = torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None]
     return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
 
 
@@ -159,18 +159,18 @@ def _chunk(
     values: Triple,
     gates: Tensor,
     cache: NSACache,
-    arrivals: Arrivals,
+    mapping: SlotMapping,
     scale: float,
     plain: Plain,
 ) -> Tensor:
     """Several tokens of each sequence, appended and attended to."""
     if cache.empty:
-        cache.append(keys, values, counts=arrivals.counts)
-        first = _first_compressed(cache, arrivals.width)
+        cache.append(keys, values, counts=mapping.counts)
+        first = _first_compressed(cache, mapping.width)
         return nsa_attention(q, keys, values, gates, cache.config, compressed=first, scale=scale, **plain)
-    start, recent = cache.lengths.clone(), cache.recent(arrivals, keys[2], values[2])
-    cache.append(keys, values, counts=arrivals.counts)
-    return _chunk_attention(q, gates, cache, start, max(arrivals.starts) + arrivals.width, recent, scale, plain)
+    start, recent = cache.lengths.clone(), cache.recent(mapping, keys[2], values[2])
+    cache.append(keys, values, counts=mapping.counts)
+    return _chunk_attention(q, gates, cache, start, max(mapping.starts) + mapping.width, recent, scale, plain)
 
 
 def _step(
@@ -185,7 +185,7 @@ def _step(
 ) -> Tensor:
     """One token of each sequence, appended and attended to by one backend."""
     if not (cache.capturing and isinstance(counts, Tensor)):
-        counts = cache.arrivals(1, counts).counts
+        counts = cache.slot_mapping(1, counts).counts
     o, cache.branch_reads, _ = routing.run(
         _request(q, cache),
         lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import torch
 
-from nsa import backends, flags
+from nsa import flags
 from nsa.device import device_name
-from nsa.routing import debug
+from nsa.routing import debug, registry
 from nsa.routing.explain import explain_routing
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, below_crossover, decide, per_operation
 from nsa.routing.record import Recording, add, record, recording
@@ -82,7 +82,7 @@ def run_whole(
 def module(request: Request, backend: BackendChoice) -> ModuleType | None:
     """The module that `run` would call, without a record of it."""
     decision = _decision(request, backend)
-    return None if decision is None else backends.load(decision.backend)
+    return None if decision is None else registry.load(decision.backend)
 
 
 def _decision(request: Request, choice: BackendChoice) -> Decision | None:
@@ -120,7 +120,7 @@ def _execute(
     if (decision.fallback or decision.overruled) and (strict or active.strict):
         raise RoutingError(f"{request.operation} would run on {decision.backend}: {decision.reason}")
     start = _now(request.device) if active.debug_timing else 0.0
-    result = call(backends.load(decision.backend))
+    result = call(registry.load(decision.backend))
     seconds = _now(request.device) - start if active.debug_timing else None
     error = debug.mean_abs_error(result, judge) if active.debug_compare and judge else None
     if recording() or debug.wanted(active):
@@ -139,7 +139,7 @@ def _record(request: Request, decision: Decision, seconds: float | None, error: 
         request.operation,
         decision.backend,
         device_name(request.device),
-        backends.interpreted(decision.backend),
+        registry.interpreted(decision.backend),
         decision.requested,
         decision.fallback,
         decision.reason,

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from nsa import backends, profiles
+from nsa import profiles
 from nsa.flags import Flags
 from nsa.profiles import Profile
+from nsa.routing import registry
 from nsa.routing.request import Decision, Request
 
 BackendChoice = str | Mapping[str, str] | None
@@ -113,7 +114,7 @@ def _flag_request(operation: str, flags: Flags) -> str | None:
         return "cuda"
     if operation in ("window", "compressed") and (flags.use_fa2 or flags.fa2_force):
         return "fa2"
-    return flags.backend if flags.backend and backends.implements(flags.backend, operation) else None
+    return flags.backend if flags.backend and registry.implements(flags.backend, operation) else None
 
 
 # --- the decision ---
@@ -128,8 +129,8 @@ def per_operation(choice: BackendChoice) -> dict[str, str]:
 
 @lru_cache
 def _all_of(name: str) -> dict[str, str]:
-    backends.check_name(name)
-    return {operation: name for operation in backends.OPERATIONS if backends.implements(name, operation)}
+    registry.check_name(name)
+    return {operation: name for operation in registry.OPERATIONS if registry.implements(name, operation)}
 
 
 def _with_parts(choice: Mapping[str, str]) -> Mapping[str, str]:
@@ -144,19 +145,19 @@ def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
             f"backend must be a name, a mapping from operation to name, or None, got {type(choice).__name__}"
         )
     for name in choice:
-        if name not in backends.OPERATIONS:
-            raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(backends.OPERATIONS)}")
+        if name not in registry.OPERATIONS:
+            raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(registry.OPERATIONS)}")
     return choice
 
 
 def _incapable(name: str, request: Request) -> str | None:
     """Why the backend cannot run this request at all."""
-    if not backends.implements(name, request.operation):
+    if not registry.implements(name, request.operation):
         return f"{name} does not implement {request.operation}"
-    absent = backends.missing(name)
+    absent = registry.missing(name)
     if absent is not None or name == "torch":
         return absent
-    reason: str | None = backends.load(name).supports(request)
+    reason: str | None = registry.load(name).supports(request)
     return reason
 
 
@@ -164,10 +165,10 @@ def requested_backend(operation: str, choice: BackendChoice, flags: Flags) -> tu
     """The backend asked for, and whether an argument did (which no threshold overrules)."""
     argument = _named(choice).get(operation) if isinstance(choice, Mapping) else choice
     if argument is not None:
-        backends.check_name(argument)
+        registry.check_name(argument)
         return argument, True
     if flags.backend:
-        backends.check_name(flags.backend)
+        registry.check_name(flags.backend)
     return _flag_request(operation, flags), False
 
 
@@ -181,7 +182,7 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
     fallback = overruled = False
     for name in order:
         asked = name == requested
-        if not asked and not backends.implements(name, request.operation):
+        if not asked and not registry.implements(name, request.operation):
             continue
         off = _other_part(request, name, choice, flags)
         if off is None and not (asked and by_argument):
@@ -199,7 +200,7 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
 
 def _gradient(name: str, request: Request) -> str:
     """How the backend computes the gradient, where it says so and one is needed."""
-    says: Callable[[Request], str] | None = getattr(backends.load(name), "gradient", None)
+    says: Callable[[Request], str] | None = getattr(registry.load(name), "gradient", None)
     return says(request) if says is not None and request.needs_grad else ""
 
 

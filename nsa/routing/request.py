@@ -12,7 +12,7 @@ from nsa.device import capability
 
 @dataclass(frozen=True)
 class Request:
-    """One call of one operation (a name of `nsa.backends.OPERATIONS`).
+    """One call of one operation (a name of `nsa.routing.registry.OPERATIONS`).
 
     `tokens` are query tokens, `keys` the length of the key axis, `dk` and `dv` the head dimensions (0 where the
     operation has none). `packed`: cu_seqlens was given; `offset`: q_start was given.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from nsa import flags, nsa_attention, ops, reference, routing
-from nsa.backends import triton as backend
-from nsa.kernels import attention, compression
+from nsa.kernels import attention, backend
+from nsa.kernels.compression import mean
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
 from nsa.tests.kernel_cases import BRANCHES, CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
@@ -112,13 +112,13 @@ class _Means(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, problem):  # type: ignore[no-untyped-def]
         ctx.problem, ctx.tokens = problem, k.shape[1]
-        ctx.spans = compression.spans_of(k, problem.config, problem.cu_seqlens)
-        return compression.forward(k, v, problem.config, ctx.spans)
+        ctx.spans = mean.ranges_of(k, problem.config, problem.cu_seqlens)
+        return mean.forward(k, v, problem.config, ctx.spans)
 
     @staticmethod
     def backward(ctx, *grads):  # type: ignore[no-untyped-def]
         where = ctx.tokens, ctx.problem.config, ctx.spans, ctx.problem.cu_seqlens
-        return *compression.backward(*grads, *where), None
+        return *mean.backward(*grads, *where), None
 
 
 def _judge_mean(problem: Problem) -> None:
@@ -137,7 +137,7 @@ def test_mean_compression(problem: Problem) -> None:
 
 
 def test_mean_of_spans_longer_than_one_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "LOADED", 256)  # of a few rows
+    monkeypatch.setattr(mean, "LOADED", 256)  # of a few rows
     _judge_mean(replace(CASES["packed"], device=DEVICE))
 
 

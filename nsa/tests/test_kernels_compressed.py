@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nsa import reference
 from nsa.config import NSAConfig
-from nsa.kernels.compressed import CompressedAttention, forward
+from nsa.kernels.ranges.compressed import CompressedAttention, forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from nsa.kernels import configs, launch
-from nsa.kernels.descriptors import TensorDescriptor
+from nsa.kernels.common import launch
+from nsa.kernels.common.tma import TensorDescriptor
+from nsa.kernels.tuning import lookup
 
 
 class Compiled:
@@ -88,12 +89,12 @@ def test_boxes_tell_descriptors_apart(launched: launch.Launched) -> None:
 
 
 def test_what_is_compiled_for_another_device_is_not_remembered(launched: launch.Launched) -> None:
-    token = configs.COMPILING_FOR.set("sm_90")
+    token = lookup.COMPILING_FOR.set("sm_90")
     try:
         for _ in range(2):
             launched[(1,)](X, None, 64, 0.5, BLOCK=32, FLAG=True)
     finally:
-        configs.COMPILING_FOR.reset(token)
+        lookup.COMPILING_FOR.reset(token)
     assert len(launched.kernel.compiled) == 2
 
 

@@ -1,4 +1,4 @@
-"""How much memory a call takes at most beyond its inputs, counted from its allocations: no kernel runs.
+"""How much memory a call takes at most beyond its inputs, counted from its allocations: no kernel segments.
 
 The same count of an earlier state gave what an H200 had measured of it: for the shapes below 3.23 GB (measured 3.22),
 4.07 (4.05), 1.92 (1.92) and 9.95 (9.95).
@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from nsa import NSAConfig
 from nsa.kernels.attention import attention
-from nsa.kernels.configs import COMPILING_FOR
-from nsa.kernels.launch import LISTENER
+from nsa.kernels.common.launch import LISTENER
+from nsa.kernels.tuning.lookup import COMPILING_FOR
 from nsa.ops.attention import prepared
 
 

@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import checkpoint
 
 from nsa import NativeSparseAttention, NSACache, library, nsa_attention, ops, routing
-from nsa.backends import cuda
-from nsa.kernels import constants
+from nsa.kernels.common import constants
+from nsa.providers import cuda
 from nsa.testing import expect_route, need_cuda
 from nsa.tests.kernel_cases import BRANCHES, DEVICE, SMALL
 

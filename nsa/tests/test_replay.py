@@ -14,8 +14,9 @@ from torch import Tensor
 
 from nsa import host, nsa_attention
 from nsa.config import NSAConfig
-from nsa.kernels import attention, configs, replay
+from nsa.kernels import attention, replay
 from nsa.kernels.replay import Replayed
+from nsa.kernels.tuning import lookup
 from nsa.tests.kernel_cases import DEVICE, SMALL
 
 pytestmark = pytest.mark.triton
@@ -198,7 +199,7 @@ def test_many_queries_are_not_replayed(counted: dict[str, Counted], monkeypatch:
 
 
 def test_trials_are_not_replayed(counted: dict[str, Counted]) -> None:
-    with configs.trying({}):
+    with lookup.trying({}):
         for _ in range(3):
             _outcome(_tensors(0))
     assert counted["_forward"].calls == 3
