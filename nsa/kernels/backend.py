@@ -19,10 +19,9 @@ from nsa.kernels import attention as whole
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common.tiles import pad_group
 from nsa.kernels.decode.step import cached_attention, decode_step
-from nsa.kernels.ranges import compressed as compressed_kernels
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges import window as window_kernels
-from nsa.kernels.selected.attention import gradients, selected_attention
+from nsa.kernels.ranges.attention import RangesAttention, of_compressed, of_window
+from nsa.kernels.selected.attention import SelectedAttention, gradients
 from nsa.kernels.selection.select import select_blocks
 from nsa.routing import Request
 
@@ -139,9 +138,8 @@ def compressed(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return compressed_kernels.CompressedAttention.apply(
-        q, k_cmp, v_cmp, config, scale, cu_seqlens, q_start, deterministic
-    )
+    where = of_compressed(q, k_cmp, config, cu_seqlens, q_start)
+    return RangesAttention.apply(q, k_cmp, v_cmp, where, scale, deterministic)
 
 
 @_on_its_device
@@ -173,7 +171,7 @@ def selected(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+    return SelectedAttention.apply(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
 
 
 @_on_its_device
@@ -189,7 +187,8 @@ def window(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return window_kernels.WindowAttention.apply(q, k, v, window, scale, cu_seqlens, q_start, deterministic)
+    where = of_window(q, k, window, cu_seqlens, q_start)
+    return RangesAttention.apply(q, k, v, where, scale, deterministic)
 
 
 @_on_its_device
@@ -198,7 +197,7 @@ def compressed_gradient(
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k_cmp and v_cmp, from results of `compressed`."""
-    where = compressed_kernels.ranges_of(q, k_cmp, config, cu_seqlens, q_start)
+    where = of_compressed(q, k_cmp, config, cu_seqlens, q_start)
     return fused.gradients(do, q, k_cmp, v_cmp, o, lse, where, scale, deterministic)
 
 
@@ -217,7 +216,7 @@ def window_gradient(
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, from results of `window`."""
-    where = window_kernels.ranges_of(q, k, window, cu_seqlens, q_start)
+    where = of_window(q, k, window, cu_seqlens, q_start)
     return fused.gradients(do, q, k, v, o, lse, where, scale, deterministic)
 
 

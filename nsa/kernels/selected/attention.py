@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 
 
-class _SelectedAttention(torch.autograd.Function):
+class SelectedAttention(torch.autograd.Function):
+    """`selected_forward` with gradients of q, k and v."""
+
     @staticmethod
-    def forward(ctx, q, k, v, block_indices, config, scale, cu_seqlens, q_start):  # type: ignore[no-untyped-def]
+    def forward(ctx, q, k, v, block_indices, config, scale, cu_seqlens=None, q_start=None):  # type: ignore[no-untyped-def]
         o, lse = selected_forward(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
         ctx.save_for_backward(q, k, v, o, lse, block_indices, cu_seqlens, q_start)
         ctx.config, ctx.scale = config, scale
@@ -37,17 +38,3 @@ def gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`selected_backward` for these results of `selected_forward`."""
     return selected_backward(do, q, k, v, backward_preprocess(do, o, lse), block_indices, *where)
-
-
-def selected_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`selected_forward` with gradients of q, k and v: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return _SelectedAttention.apply(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
