@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from nsa import blocks, ops, reference, routing
-from nsa.bench.accuracy_cases import HOLES, Case
+from nsa.bench.accuracy_cases import HOLES
 from nsa.bench.judge import REGRET, Judgement, Operation, Outcome, judge, sampled_rows
+from nsa.bench.kernels_cases import Case, inputs
+from nsa.bench.options import DTYPES
 from nsa.cache import NSACache
 
 Row = dict[str, object]
@@ -20,7 +22,8 @@ class Problem:
 
     def __init__(self, case: Case, device: torch.device, seed: int, rows: int, backend: str) -> None:
         self.case, self.device, self.seed = case, device, seed
-        self.x = case.tensors(device, seed)
+        self.x = inputs(case, device, DTYPES[case.dtype], seed)
+        del self.x["do"]  # what is judged draws its own
         self.rows = sampled_rows(case.tokens, rows, seed).to(device)
         self.where = {"cu_seqlens": case.cu_seqlens(device), "q_start": case.q_start(device)}
         self.how = {"backend": routing.per_operation(backend), "strict": True}  # compress is PyTorch's everywhere

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nsa import blocks, ops
+from nsa import ops
 from nsa.bench.kernels_cases import Case
-from nsa.bench.roofline import Work
+from nsa.bench.roofline import Work, attention_work, pairs
 from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
@@ -47,32 +47,6 @@ def _size(*tensors: Tensor) -> float:
     return float(sum(x.numel() * x.element_size() for x in tensors))
 
 
-def attention_work(pairs: float, case: Case, read: float, written: float) -> tuple[Work, Work]:
-    """Forward and backward of attention over `pairs` (query, key) pairs of each query head.
-
-    Two products forward; five backward: the logits again, dp, dv, dq, dk. Backward reads o and do beside the inputs
-    and writes their gradients: `read` bytes are inputs, `written` bytes are o.
-    """
-    products = 2.0 * pairs * case.heads
-    forward = Work(read + written, products * (case.dk + case.dv))
-    return forward, Work(2 * read + 2 * written, products * (3 * case.dk + 2 * case.dv))
-
-
-def pair_counts(case: Case, indices: Tensor) -> dict[str, float]:
-    """(query, key) pairs of one head in each branch, and of dense causal attention."""
-    config, t = case.config, torch.arange(case.tokens, dtype=torch.float64)
-    visible = ((t + 1 - config.l).div(config.d, rounding_mode="floor") + 1).clamp(min=0)
-    at = blocks.token_positions(1, case.tokens).to(indices.device)[:, :, None, None]
-    first = indices.to(torch.int64) * config.l_sel
-    seen = (torch.minimum(first + config.l_sel, at + 1) - first).masked_fill(indices < 0, 0)
-    return {
-        "compressed": float(visible.sum()),
-        "selected": float(seen.sum()) / case.kv_heads,
-        "window": float((t + 1).clamp(max=config.w).sum()),
-        "dense": float((t + 1).sum()),
-    }
-
-
 # --- ours ---
 
 
@@ -90,12 +64,12 @@ def prepare(case: Case, x: Tensors, backend: str) -> Tensors:
 def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
     """Every operation of the library on `backend`; x comes from `prepare`."""
     config, how = case.config, {"backend": backend, "strict": True}
-    pairs = pair_counts(case, x["indices"])
+    count = pairs(case.tokens, case.config)
     q, o, kv, kv_cmp = _size(x["q"]), _size(x["o_cmp"]), _size(x["k"], x["v"]), _size(x["k_cmp"], x["v_cmp"])
-    cmp_work = attention_work(pairs["compressed"], case, q + kv_cmp, o)
-    sel_work = attention_work(pairs["selected"], case, q + kv, o)
-    win_work = attention_work(pairs["window"], case, q + kv, o)
-    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * pairs["compressed"] * case.heads * case.dk)
+    cmp_work = attention_work(count["compressed"], case, q + kv_cmp, o)
+    sel_work = attention_work(count["selected"], case, q + kv, o)
+    win_work = attention_work(count["window"], case, q + kv, o)
+    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * count["compressed"] * case.heads * case.dk)
     none, gated = Work(0), Work(4 * o + _size(x["gates"]))
     whole = (cmp_work[0] + scores + sel_work[0] + win_work[0], cmp_work[1] + sel_work[1] + win_work[1])
     work = {
@@ -160,14 +134,9 @@ def dense(case: Case, x: Tensors, by: str) -> Part:
             o = F.scaled_dot_product_attention(q, k, F.pad(v, (0, padding)), is_causal=True, enable_gqa=True)
         return o[..., : case.dv].transpose(1, 2)
 
-    pairs = pair_counts(case, x["indices"])["dense"]
-    return Part(
-        "whole",
-        by,
-        call,
-        ("q", "k", "v"),
-        *attention_work(pairs, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"])),
-    )
+    count = pairs(case.tokens, case.config)["dense"]
+    work = attention_work(count, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"]))
+    return Part("whole", by, call, ("q", "k", "v"), *work)
 
 
 def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
