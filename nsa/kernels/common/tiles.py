@@ -184,7 +184,8 @@ def store_pair(p_x, o_row, m_row, b_0, b_1, D: tl.constexpr, ADD: tl.constexpr):
 def mask_free(i_lo, i_full, i_cut, i_hi, STEP: tl.constexpr):
     """Split the steps over [i_lo, i_hi) into those inside [i_full, i_cut), which need no mask, and the others.
 
-    Returns left, right, n: steps left <= i < right of n are mask-free.
+    Returns left, right, n: steps left <= i < right of n are mask-free. A kernel takes them first, then the others, in
+    two loops of one body: `for MASKED in tl.static_range(2)`.
     """
     n = tl.cdiv(tl.maximum(i_hi - i_lo, 0), STEP)
     left = tl.minimum(tl.cdiv(tl.maximum(i_full - i_lo, 0), STEP), n)
