@@ -47,24 +47,19 @@ class Problem:
             lambda x: ops.compress(x, config, **packed, **how),
             lambda x, rows: reference.compress(x, config, **packed),
         )
-        yield Operation(
-            "compressed",
-            {"q": x["q"], "k": self.k_cmp, "v": self.v_cmp},
-            lambda q, k, v: ops.compressed_attention(q, k, v, config, **where, **how),
-            lambda q, k, v, rows: reference.compressed_attention(q, k, v, config, **where, rows=rows),
-        )
-        yield Operation(
-            "selected",
-            {name: x[name] for name in "qkv"},
-            lambda q, k, v: ops.selected_attention(q, k, v, self.indices, config, **where, **how),
-            lambda q, k, v, rows: reference.selected_attention(q, k, v, self.indices, config, **where, rows=rows),
-        )
-        yield Operation(
-            "window",
-            {name: x[name] for name in "qkv"},
-            lambda q, k, v: ops.sliding_window_attention(q, k, v, config.w, **where, **how),
-            lambda q, k, v, rows: reference.sliding_window_attention(q, k, v, config.w, **where, rows=rows),
-        )
+
+        def branch(name: str, k: Tensor, v: Tensor, function: str, *rest: object) -> Operation:
+            ours, oracle = getattr(ops, function), getattr(reference, function)
+            return Operation(
+                name,
+                {"q": x["q"], "k": k, "v": v},
+                lambda q, k, v: ours(q, k, v, *rest, **where, **how),
+                lambda q, k, v, rows: oracle(q, k, v, *rest, **where, rows=rows),
+            )
+
+        yield branch("compressed", self.k_cmp, self.v_cmp, "compressed_attention", config)
+        yield branch("selected", x["k"], x["v"], "selected_attention", self.indices, config)
+        yield branch("window", x["k"], x["v"], "sliding_window_attention", config.w)
         generator = torch.Generator(self.device).manual_seed(self.seed + 1)
         shape = (*x["q"].shape[:3], case.dv)
         branches = (torch.randn(shape, device=self.device, generator=generator).to(x["q"].dtype) for _ in range(3))
