@@ -130,6 +130,7 @@ def by_length(
     more(to)
     args = to.parse_args(argv)
     shape, where = shape_of(args), where_of(args)
+    torch.manual_seed(where.seed)
     print(rows.headline(where.device, where.dtype), flush=True)
     found = [row for length in args.S_list for row in run(args, shape, where, length)]
     rows.write(found, args.csv, args.jsonl)
