@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from nsa import ops
 
+IN_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+"""Whether PyTorch's attention takes fewer KV heads than query heads."""
+
 
 class DenseAttention(nn.Module):
     """Causal attention [B,T,dim] -> [B,T,dim] to all earlier tokens, with grouped heads and rotary positions."""
@@ -28,7 +31,10 @@ class DenseAttention(nn.Module):
         q = ops.rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions, self.rope_base)
         k = ops.rotate(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), positions, self.rope_base)
         v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dv))
-        group_size = self.n_heads // self.n_kv_heads
-        k, v = (y.repeat_interleave(group_size, dim=2).transpose(1, 2) for y in (k, v))
-        o = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True)  # as many keys as queries
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
+        if IN_GROUPS:
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # as many keys as queries
+        else:
+            k, v = (y.repeat_interleave(self.n_heads // self.n_kv_heads, dim=1) for y in (k, v))
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.to_out(o.transpose(1, 2).flatten(2))
