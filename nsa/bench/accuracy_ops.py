@@ -23,7 +23,7 @@ class Problem:
         self.x = case.tensors(device, seed)
         self.rows = sampled_rows(case.tokens, rows, seed).to(device)
         self.where = {"cu_seqlens": case.cu_seqlens(device), "q_start": case.q_start(device)}
-        self.how = {"backend": routing.per_operation(backend), "strict": True}  # compress is PyTorch's everywhere
+        self.how = {"backend": routing.per_operation(backend), "strict": True}
         with torch.no_grad():
             self.k_cmp, self.v_cmp = (
                 ops.compress(self.x[name], case.config, cu_seqlens=self.where["cu_seqlens"], **self.how)

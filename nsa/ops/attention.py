@@ -284,6 +284,7 @@ def _request(
     found = attention_request(
         "attention", q, keys[1], values[1], config, {"scale": 0.0, "cu_seqlens": cu_seqlens, "q_start": q_start},
         deterministic=deterministic, others=(*keys, *values, gates, *given),
+        phi="mean" if compressed is None else "",
     )  # fmt: skip
     if not values_matter:
         _agreed[key] = found

@@ -74,7 +74,7 @@ REGISTRY = {
     "triton": Backend(
         "nsa.kernels.backend",
         ("triton",),
-        ("rotate", "compressed", "select", "selected", "window", "combine", "attention", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention", "decode"),
     ),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),

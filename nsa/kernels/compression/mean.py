@@ -22,7 +22,7 @@ LOADED = 8192
 """Bytes that one warp loads at once, all of a usual span: there is nothing else to hide the latency behind."""
 
 ROWS = 32
-"""Tokens of one program of the gradient; half as many where sines want the registers."""
+"""Tokens of one program of the gradient; half as many where sines or weights want registers."""
 
 
 @triton.jit
@@ -311,7 +311,7 @@ def backward(
     if dk.numel():
         ranges = compressed_ranges(tokens, count, config, cu_seqlens, dk.device)
         owner = sequence_bounds(tokens, cu_seqlens, dk.device)
-        rows = ROWS if rope is None else ROWS // 2
+        rows = ROWS if rope is None and weight is None else ROWS // 2
         _backward[(cdiv(tokens, rows) * heads, batch, planes)](
             dk_cmp, dv_cmp, *_extras(dk, rope, weight), dk, dv, *(others[1] if others else (dk, dv)), dk, dv, ranges.lo,
             owner.start, owner.end, tokens, count, heads, L=config.l, STRIDE=config.d,

@@ -33,7 +33,7 @@ from triton.runtime.jit import JITFunction
 from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
-from nsa.kernels import combine, rotary
+from nsa.kernels import backend, combine, rotary
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
 from nsa.kernels.decode.step import decode_step
@@ -42,6 +42,7 @@ from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks
 from nsa.kernels.tuning import lookup
+from nsa.phi import MlpPhi, WeightedPhi
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
@@ -195,6 +196,19 @@ def _compression(shape: Shape) -> None:
         mean.backward(*means, TOKENS, NSAConfig(), None, others, rope=rope)
 
 
+def _learned(shape: Shape) -> None:
+    _, k, _, _, _ = _attention(shape)
+    config, (heads, dim) = NSAConfig(), k.shape[2:]
+
+    def made(*sizes: int) -> Tensor:
+        return k.new_empty(heads, *sizes).requires_grad_()
+
+    flat = made(config.l, dim), made(config.l * dim, dim), made(dim), made(dim, dim), made(dim)
+    for phi in (WeightedPhi(made(config.l)), MlpPhi(*flat)):
+        x = k.detach().requires_grad_()
+        backend.compress(x, config, phi=phi, cu_seqlens=None).sum().backward()
+
+
 def _rotary(shape: Shape) -> None:
     q, _, _, _, _ = _attention(shape)
     rotary.forward(q, torch.empty(q.shape[:2], dtype=torch.int64, device="meta"), 1e4)
@@ -225,6 +239,7 @@ PARTS: dict[str, Callable[[Shape], None]] = {
     "selected": _selected,
     "combine": _combine,
     "compression": _compression,
+    "learned": _learned,
     "rotary": _rotary,
     "decode": _decode,
 }
