@@ -82,7 +82,7 @@ def test_turns_the_means_of_keys(name: str) -> None:
 @pytest.mark.parametrize("backend_", ["torch", "triton"])
 def test_turned_means_of_keys_that_all_branches_share(backend_: str) -> None:
     """With the blocks that the turned means choose; by the operations one after another too."""
-    problem = Problem(SMALL, tokens=33, group_size=2, device=DEVICE)
+    problem = Problem(SMALL, tokens=21, group_size=2, device=DEVICE)
     x = problem.tensors()
 
     def call(function, **how):  # type: ignore[no-untyped-def]

@@ -83,18 +83,18 @@ def test_long_sequences_leave_a_line_for_each_run(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "long.jsonl"
-    arguments = [*LONG, *SIZES, *more, "--S_list", "24,48", "--steps", "15", "--rate", "0.02", "--jsonl", str(path)]
+    arguments = [*LONG, *SIZES, *more, "--S_list", "24,40", "--steps", "12", "--rate", "0.02", "--jsonl", str(path)]
     assert train.main(arguments) == 0
     said = capsys.readouterr()
     found = [json.loads(text) for text in said.out.splitlines()]
     assert found == [json.loads(text) for text in path.read_text().splitlines()]
     assert [(one["attention"], one["length"]) for one in found] == [
-        (attention, length) for length in (24, 48) for attention in ("nsa", "dense")
+        (attention, length) for length in (24, 40) for attention in ("nsa", "dense")
     ]
     for one in found:
-        assert one["steps"] == 15 and one["loss"] < one["loss_first"] and one["tokens_per_s"] > 0
+        assert one["steps"] == 12 and one["loss"] < one["loss_first"] and one["tokens_per_s"] > 0
         assert one["routes"]["rotate"] == ["torch@cpu"] and ("selected" in one["routes"]) == (one["attention"] == "nsa")
-    assert "15 steps, loss" in said.err
+    assert "12 steps, loss" in said.err
 
 
 def test_a_long_run_ends_in_time_and_one_that_fails_is_a_line(

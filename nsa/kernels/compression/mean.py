@@ -278,7 +278,8 @@ def forward(
         fitting = LOADED // (max(dims["DK0"], dims["DV0"]) * k.element_size())
         _forward[(cdiv(count, SPANS) * heads, batch, planes)](
             k, v, *_extras(k, rope, weight), k_cmp, v_cmp, ranges.q_lo,
-            sequence_bounds(tokens, cu_seqlens, k.device).start, count, heads, *k.stride()[:3], *v.stride()[:3],
+            ranges.q_lo if rope is None else sequence_bounds(tokens, cu_seqlens, k.device).start,
+            count, heads, *k.stride()[:3], *v.stride()[:3],
             L=config.l, LB=min(next_power_of_2(config.l), fitting), **dims, BM=SPANS, WEIGHTED=weight is not None,
             ROTATED=rope is not None, **halves(k.shape[-1]), num_warps=1,
         )  # fmt: skip

@@ -242,8 +242,7 @@ def forward(x: Tensor, phi: tuple[Tensor, ...], config: NSAConfig, q_lo: Tensor)
     position, w_in, b_in, w_out, b_out = phi
     batch, _, heads, dim = x.shape
     hidden, count = w_in.shape[-1], q_lo.numel()
-    bias = x.new_empty(1, 1, heads, hidden, dtype=torch.float32)
-    _multiply(position.transpose(0, 1)[None], w_in, b_in, bias, bias, None, config.l, PLAIN)
+    bias = b_in + (w_in * position.flatten(1)[..., None].float()).sum(1)
     units = x.new_empty(batch, count, heads, hidden, dtype=torch.float32)
     gelu, out = units.new_empty(units.shape, dtype=x.dtype), x.new_empty(batch, count, heads, dim)
     _multiply(x, w_in, bias, units, gelu, q_lo, config.l, ACTIVATED)
