@@ -29,8 +29,9 @@ from nsa.fallback.tiles import (
 )
 from nsa.host import numbers
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+from nsa.rope import rotate
 
-__all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "step", "window"]
+__all__ = ["combine", "compress", "compressed", "decode", "dense", "rotate", "select", "selected", "step", "window"]
 
 # --- compression ---
 

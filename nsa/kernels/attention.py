@@ -19,7 +19,6 @@ from nsa.kernels import combine
 from nsa.kernels.compression import mean
 from nsa.kernels.ranges import compressed, fused, window
 from nsa.kernels.ranges.backward import ranges_backward
-from nsa.kernels.ranges.key_ranges import compressed_ranges
 from nsa.kernels.replay import Replayed, Tensors
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import Sum, selected_forward
@@ -37,7 +36,8 @@ Pair = tuple[Tensor, Tensor]
 def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tensor]:
     """Compressed, selected and window attention under gates, differentiable.
 
-    Without `compressed` it takes the means of the cmp keys and values. Gradients are the same bit for bit in every run
+    Without `compressed` it takes the means of the cmp keys and values, those of the keys turned where `compressed_rope`
+    says so. Gradients are the same bit for bit in every run
     where the request says `deterministic`; else they may take fewer products.
 
     Returns:
@@ -45,7 +45,7 @@ def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tens
         each branch, and the blocks if the call does not give them.
     """
     shared, k, v = _operands(call)
-    settings = call.config, call.scale, call.compressed is None
+    settings = call.config, call.scale, call.compressed is None, call.compressed_rope
     where = call.gates, call.block_indices, call.cu_seqlens, call.q_start
     if torch.is_grad_enabled():
         others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
@@ -67,13 +67,15 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
     """
     shared, k, v = _operands(call)
     _, lse_cmp, lse_sel, lse_win, *branches = results[:7]
-    means = call.compressed or mean.forward(k[0], v[0], call.config, mean.ranges_of(k[0], call.config, call.cu_seqlens))
+    means = call.compressed or mean.forward(k[0], v[0], call.config, call.cu_seqlens, rope=call.compressed_rope)
     chosen = results[7] if call.block_indices is None else call.block_indices
     tensors = (
         do, call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means, chosen, *branches,
         lse_cmp, lse_sel, lse_win,
     )  # fmt: skip
-    settings = call.config, call.scale, call.compressed is None, shared, call.request.deterministic
+    settings = (
+        call.config, call.scale, call.compressed is None, call.compressed_rope, shared, call.request.deterministic
+    )  # fmt: skip
     dq, dk_cmp, dv_cmp, dk_sel, dv_sel, dk_win, dv_win, dgates = _run(_backward, tensors, settings)
     given = [dk_cmp, dv_cmp] if call.compressed is not None else []
     own = (None, None) if given else (dk_cmp, dv_cmp)
@@ -102,7 +104,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, asked: tuple[tuple[NSAConfig, float, bool], bool, bool], *tensors: Tensor | None
+        ctx: Any, asked: tuple[tuple[Any, ...], bool, bool], *tensors: Tensor | None
     ) -> Tensors | Tensor | None:
         settings, deterministic, lse = asked
         q, k, v, *others, gates, block_indices, cu_seqlens, q_start = tensors
@@ -127,7 +129,7 @@ class _Attention(torch.autograd.Function):
 def _forward(
     q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
     block_indices: Tensor | None, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    config: NSAConfig, scale: float, compress: bool, keep: bool,
+    config: NSAConfig, scale: float, compress: bool, rope: float | None, keep: bool,
 ) -> Tensors:  # fmt: skip
     """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse."""
     where = cu_seqlens, q_start
@@ -135,7 +137,7 @@ def _forward(
     # The window first: while it runs, the host prepares the launches of the others.
     o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
     if compress:
-        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, mean.ranges_of(k_cmp, config, cu_seqlens))
+        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, cu_seqlens, rope=rope)
     o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
     if block_indices is None:
         block_indices = select_blocks(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
@@ -150,7 +152,7 @@ def _backward(
     do: Tensor, q: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
     cu_seqlens: Tensor | None, q_start: Tensor | None, k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor,
     o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor,
-    config: NSAConfig, scale: float, compress: bool, shared: bool, deterministic: bool,
+    config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool, deterministic: bool,
 ) -> Tensors:  # fmt: skip
     """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), and of the gates."""
     where, do, gates = (cu_seqlens, q_start), do.contiguous(), gates.contiguous()
@@ -170,9 +172,8 @@ def _backward(
         dq, *d_sel = of_selected()
         dq, d_cmp, d_win = of_ranges(dq=dq)
     if compress:
-        tokens = k_sel.shape[1]
-        at = compressed_ranges(tokens, k_cmp.shape[1], config, cu_seqlens, k_sel.device)
-        d_cmp = mean.backward(*d_cmp, tokens, config, at, cu_seqlens, (d_sel, d_win) if shared else None)
+        others = (d_sel, d_win) if shared else None
+        d_cmp = mean.backward(*d_cmp, k_sel.shape[1], config, cu_seqlens, others, rope=rope)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
     return dq, *d_cmp, *d_others, dgates
 

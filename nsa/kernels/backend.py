@@ -18,12 +18,16 @@ from nsa.host import to_device
 from nsa.kernels import attention as whole
 from nsa.kernels.combine import GatedCombine
 from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.compression.mlp import MlpOfSpans
+from nsa.kernels.compression.weighted import SpanSums
 from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges import compressed as compressed_kernels
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges import window as window_kernels
+from nsa.kernels.rotary import Rotate
 from nsa.kernels.selected.attention import gradients, selected_attention
 from nsa.kernels.selection.select import select_blocks
+from nsa.phi import MlpPhi, Phi
 from nsa.routing import Request
 
 if TYPE_CHECKING:
@@ -82,6 +86,8 @@ def _dtype(request: Request) -> str | None:
 def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
+    if request.operation in ("rotate", "compress"):
+        return None  # heads are apart from each other
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None
@@ -124,6 +130,20 @@ _HERE = nullcontext()
 def _on(x: Tensor) -> AbstractContextManager[Any]:
     """Launch on the device of x inside the block."""
     return torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else _HERE
+
+
+@_on_its_device
+def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    """Each head of x [B,T,H,D] turned by its position."""
+    return Rotate.apply(x, positions, base)
+
+
+@_on_its_device
+def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+    """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D]."""
+    if isinstance(phi, MlpPhi):
+        return MlpOfSpans.apply(x, config, cu_seqlens, phi.position, phi.w_in, phi.b_in, phi.w_out, phi.b_out)
+    return SpanSums.apply(x, None if phi is None else phi.weight, config, cu_seqlens)
 
 
 @_on_its_device

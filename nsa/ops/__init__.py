@@ -5,6 +5,7 @@ from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.compression import compress
 from nsa.ops.decode import cached_attention, nsa_decode
+from nsa.ops.rotation import rotate
 from nsa.ops.selected import selected_attention
 from nsa.ops.selection import select_blocks
 from nsa.ops.window import sliding_window_attention
@@ -16,6 +17,7 @@ __all__ = [
     "gated_combine",
     "nsa_attention",
     "nsa_decode",
+    "rotate",
     "select_blocks",
     "selected_attention",
     "sliding_window_attention",

@@ -17,6 +17,7 @@ from nsa.ops.combine import gated_combine
 from nsa.ops.compressed import compressed_attention
 from nsa.ops.compression import compress
 from nsa.ops.requests import Where, attention_request, attention_shapes, default_scale, widened
+from nsa.ops.rotation import rotate
 from nsa.ops.selection import select_blocks
 
 NAME = "nsa_attention"
@@ -73,6 +74,7 @@ def nsa_attention(
     config: NSAConfig = NSAConfig(),
     *,
     compressed: tuple[Tensor, Tensor] | None = None,
+    compressed_rope: float | None = None,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
     q_start: Tensor | None = None,
@@ -90,6 +92,8 @@ def nsa_attention(
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         config: the sizes.
         compressed: (k_cmp, v_cmp) [B,Tc,Hkv,D*] instead of the mean of the cmp keys and values.
+        compressed_rope: base of a rotary embedding (as `nsa.ops.rotate`) of the means of keys: that of a span is turned
+            at the span's first position, i*d, and the cmp keys are given unrotated. Not with `compressed`.
         scale: of the logits; default Dk**-0.5.
         cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1. Padded batches: pack them.
         q_start: integers [B], the position of each entry's first query when k and v hold earlier tokens too
@@ -110,7 +114,9 @@ def nsa_attention(
         ValueError: arguments that do not go together; the sentence says which.
         TypeError: an argument of another type.
     """
-    call = prepared(q, k, v, gates, config, compressed, scale, cu_seqlens, q_start, block_indices, deterministic)
+    call = prepared(
+        q, k, v, gates, config, compressed, compressed_rope, scale, cu_seqlens, q_start, block_indices, deterministic
+    )
     if _dense_instead(call, backend, return_lse):
         return _dense(call, strict)
     choice = routing.per_operation(backend)
@@ -133,7 +139,8 @@ class Call(NamedTuple):
         request: its facts.
         q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
         k, v: of the branches (cmp, sel, win).
-        config, compressed, scale, cu_seqlens, q_start, block_indices: as given, the borders int32 beside q.
+        config, compressed, compressed_rope, scale, cu_seqlens, q_start, block_indices: as given, the borders int32
+            beside q.
     """
 
     request: routing.Request
@@ -143,6 +150,7 @@ class Call(NamedTuple):
     gates: Tensor
     config: NSAConfig
     compressed: tuple[Tensor, Tensor] | None
+    compressed_rope: float | None
     scale: float
     cu_seqlens: Tensor | None
     q_start: Tensor | None
@@ -157,7 +165,7 @@ class Call(NamedTuple):
         k, v, given = (tuple(map(widened, x)) for x in (self.k, self.v, self.compressed or ()))
         return reference.nsa_attention(
             widened(self.q), k, v, widened(self.gates), self.config, **self.where, compressed=given or None,
-            block_indices=self.block_indices, rows=rows,
+            compressed_rope=self.compressed_rope, block_indices=self.block_indices, rows=rows,
         )  # fmt: skip
 
 
@@ -168,6 +176,9 @@ def _composed(call: Call, choice: dict[str, str], strict: bool, lse: bool) -> li
     k_cmp, v_cmp = call.compressed or (
         compress(x, config, cu_seqlens=call.cu_seqlens, **plain) for x in (call.k[0], call.v[0])
     )
+    if call.compressed_rope is not None:
+        at = blocks.compressed_positions(k_cmp.shape[1], config, call.cu_seqlens, q.device)
+        k_cmp = rotate(k_cmp, at, call.compressed_rope, **plain)
     o_cmp, lse_cmp = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain, deterministic=deterministic)
     chosen = call.block_indices
     if chosen is None:
@@ -185,7 +196,8 @@ def _dense_instead(call: Call, backend: routing.BackendChoice, lse: bool) -> boo
     if lse or backend is not None or not routing.prefers_dense(call.request):
         return False
     shared = all(x is call.k[0] for x in call.k) and all(x is call.v[0] for x in call.v)
-    return shared and call.compressed is None and call.block_indices is None and not call.request.offset
+    given = call.compressed is not None or call.compressed_rope is not None or call.block_indices is not None
+    return shared and not given and not call.request.offset
 
 
 def _dense(call: Call, strict: bool) -> Tensor:
@@ -208,6 +220,7 @@ def prepared(
     gates: Tensor,
     config: NSAConfig,
     compressed: tuple[Tensor, Tensor] | None,
+    compressed_rope: float | None,
     scale: float | None,
     cu_seqlens: Tensor | None,
     q_start: Tensor | None,
@@ -215,12 +228,17 @@ def prepared(
     deterministic: bool,
 ) -> Call:
     """The call, refused if its arguments do not go together."""
+    if compressed_rope is not None:
+        if compressed is not None:
+            raise ValueError(f"{NAME}: compressed_rope is of the means; compressed is used as it is given")
+        checks.rotation(NAME, q.shape[-1] if isinstance(q, Tensor) else 0, compressed_rope)
     keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
     borders = checks.borders(NAME, cu_seqlens, q)
     request = _request(q, keys, values, gates, config, compressed, block_indices, borders, q_start, deterministic)
     return Call(
-        request, q, keys, values, gates, config, compressed, default_scale(q, scale), borders, q_start, block_indices
-    )
+        request, q, keys, values, gates, config, compressed, compressed_rope, default_scale(q, scale), borders, q_start,
+        block_indices,
+    )  # fmt: skip
 
 
 _agreed: Bounded[tuple[object, ...], routing.Request] = Bounded(1024)
@@ -266,6 +284,7 @@ def _request(
     found = attention_request(
         "attention", q, keys[1], values[1], config, {"scale": 0.0, "cu_seqlens": cu_seqlens, "q_start": q_start},
         deterministic=deterministic, others=(*keys, *values, gates, *given),
+        phi="mean" if compressed is None else "",
     )  # fmt: skip
     if not values_matter:
         _agreed[key] = found

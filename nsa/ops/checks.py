@@ -83,6 +83,14 @@ def heads(operation: str, q: Tensor, k: Tensor) -> None:
         raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}")
 
 
+def rotation(operation: str, dim: int, base: object) -> None:
+    """Refuse a rotary embedding of an odd dimension, or of a base that is no positive number."""
+    if isinstance(base, bool) or not isinstance(base, (int, float)) or not base > 0:
+        raise ValueError(f"{operation}: the base of rotary positions must be a positive number, got {base!r}")
+    if dim % 2:
+        raise ValueError(f"{operation}: rotary positions need an even head dimension, got {dim}")
+
+
 def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor | None:
     """Borders of packed sequences as the kernels read them, int32 beside `like`; refuse what are no whole numbers."""
     if cu_seqlens is None or not isinstance(like, Tensor):  # which is refused with the others

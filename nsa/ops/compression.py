@@ -12,6 +12,8 @@ from nsa.ops import checks
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "compress"
+KINDS = {type(None): "mean", WeightedPhi: "weighted", MlpPhi: "mlp"}
+"""How a request names a map."""
 
 
 def _shapes(given: library.Arguments, keep: bool) -> list[Tensor]:
@@ -46,14 +48,14 @@ def compress(
     checks.shape(NAME, "x", x, "[B,T,Hkv,D]")
     checks.alike(NAME, x=x)
     checks.sizes(NAME, config)
-    _check_phi(x, config, phi)
+    parameters = _checked_phi(x, config, phi)
     cu_seqlens = checks.borders(NAME, cu_seqlens, x)
     if cu_seqlens is not None:
         checks.packing(NAME, x.shape[1], x.shape[0], cu_seqlens)
     batch, tokens, heads, dim = x.shape
     request = routing.Request(
         NAME, x.device, x.dtype, batch, tokens, tokens, heads, heads, dim, dim, config,
-        cu_seqlens is not None, needs_grad=library.needs_grad([x]),
+        cu_seqlens is not None, needs_grad=library.needs_grad([x, *parameters.values()]), phi=KINDS[type(phi)],
     )  # fmt: skip
     return routing.run(
         request,
@@ -63,21 +65,24 @@ def compress(
     )
 
 
-def _check_phi(x: Tensor, config: NSAConfig, phi: Phi | None) -> None:
+def _checked_phi(x: Tensor, config: NSAConfig, phi: Phi | None) -> dict[str, Tensor]:
+    """The map's tensors by name, refused if they do not fit x."""
+    if type(phi) not in KINDS:
+        raise TypeError(f"{NAME}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
     heads, dim = x.shape[2:]
+    parameters = {} if phi is None else {f"phi.{name}": y for name, y in vars(phi).items()}
+    checks.alike(NAME, x=x, **parameters)
+    expected: dict[str, list[int]] = {}
     if isinstance(phi, WeightedPhi):
-        _check_parameter("weight", phi.weight, [heads, config.l])
+        expected = {"weight": [heads, config.l]}
     elif isinstance(phi, MlpPhi):
         hidden = phi.w_in.shape[-1]
-        _check_parameter("position", phi.position, [heads, config.l, dim])
-        _check_parameter("w_in", phi.w_in, [heads, config.l * dim, hidden])
-        _check_parameter("b_in", phi.b_in, [heads, hidden])
-        _check_parameter("w_out", phi.w_out, [heads, hidden, dim])
-        _check_parameter("b_out", phi.b_out, [heads, dim])
-    elif phi is not None:
-        raise TypeError(f"{NAME}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
-
-
-def _check_parameter(name: str, parameter: Tensor, expected: list[int]) -> None:
-    if list(parameter.shape) != expected:
-        raise ValueError(f"{NAME}: phi.{name} must have the shape {expected}, got {list(parameter.shape)}")
+        expected = {
+            "position": [heads, config.l, dim], "w_in": [heads, config.l * dim, hidden], "b_in": [heads, hidden],
+            "w_out": [heads, hidden, dim], "b_out": [heads, dim],
+        }  # fmt: skip
+    for name, sizes in expected.items():
+        found = list(parameters[f"phi.{name}"].shape)
+        if found != sizes:
+            raise ValueError(f"{NAME}: phi.{name} must have the shape {sizes}, got {found}")
+    return parameters

@@ -41,6 +41,7 @@ def attention_request(
     deterministic: bool = False,
     others: tuple[Tensor, ...] = (),
     lse: bool = False,
+    phi: str = "",
 ) -> Request:
     """The request for q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv]; `others` may need gradients too."""
     inputs = (q, k, *others) if v is None else (q, k, v, *others)
@@ -63,6 +64,7 @@ def attention_request(
         library.needs_grad(inputs),
         repeatable(deterministic),
         lse or library.keeping() is not None,
+        phi,
     )
 
 

@@ -73,7 +73,7 @@ def explain_routing(
 
     active, choice = flags.current(), per_operation(backend)
     whole = request(WHOLE)
-    found = {name: decide(request(name), choice, active) for name in (WHOLE, "compress", *PARTS)}
+    found = {name: decide(request(name), choice, active) for name in (WHOLE, "rotate", "compress", *PARTS)}
     decisions = {name: decision for name, decision in found.items() if decision is not None}
     settings = settings_for(whole, active)
     note = f"{_dense_note(whole, settings)}\nTriton kernels: {settings.profile.kernels_timed.source}"

@@ -2,6 +2,7 @@
 
 A backend is a module that defines a function for each operation it implements, among those of `OPERATIONS`:
 
+    rotate(x, positions, base) -> x
     compress(x, config, *, phi, cu_seqlens) -> x_cmp
     compressed(q, k_cmp, v_cmp, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     select(q, k_cmp, config, *, scale, cu_seqlens, q_start, lse) -> block_indices
@@ -41,7 +42,18 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-OPERATIONS = ("compress", "compressed", "select", "selected", "window", "combine", "attention", "dense", "decode")
+OPERATIONS = (
+    "rotate",
+    "compress",
+    "compressed",
+    "select",
+    "selected",
+    "window",
+    "combine",
+    "attention",
+    "dense",
+    "decode",
+)
 
 
 @dataclass(frozen=True)
@@ -57,12 +69,12 @@ REGISTRY = {
     "torch": Backend(
         "nsa.fallback.torch",
         (),
-        ("compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
     ),
     "triton": Backend(
         "nsa.kernels.backend",
         ("triton",),
-        ("compressed", "select", "selected", "window", "combine", "attention", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention", "decode"),
     ),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),

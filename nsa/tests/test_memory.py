@@ -56,7 +56,7 @@ def test_peak_of_forward_and_backward(heads: int, kv_heads: int, tokens: int, mo
     listener = LISTENER.set(lambda *launch, **constants: None)
     try:
         with Allocated() as allocated:
-            call = prepared(q, k, v, gates, NSAConfig(), None, None, None, None, None, False)
+            call = prepared(q, k, v, gates, NSAConfig(), None, None, None, None, None, None, False)
             (o,) = attention(call)
             torch.autograd.grad(o, leaves, do)
     finally:

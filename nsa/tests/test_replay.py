@@ -97,7 +97,7 @@ def test_without_gradients(counted: dict[str, Counted]) -> None:
         with torch.no_grad():
             found = nsa_attention(x["q"], x["k"], x["v"], x["gates"], SMALL, backend="triton", strict=True)
         assert counted["_forward"].calls == min(seed + 1, 2)
-        assert torch.equal(found, counted["_forward"].function(*_arguments(x), SMALL, 16**-0.5, True, False)[0])
+        assert torch.equal(found, counted["_forward"].function(*_arguments(x), SMALL, 16**-0.5, True, None, False)[0])
 
 
 def _arguments(x: dict[str, Tensor]) -> tuple[Tensor | None, ...]:

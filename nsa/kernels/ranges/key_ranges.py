@@ -70,7 +70,7 @@ def sequence_bounds(
         return SequenceBounds(start.contiguous(), torch.full_like(start, tokens))
     if cu_seqlens is None:
         return _whole_sequence(tokens, device)
-    number = _sequence_of(cu_seqlens, tokens)
+    number = sequence_of(cu_seqlens, tokens)
     return SequenceBounds(cu_seqlens[number], cu_seqlens[number + 1])
 
 
@@ -86,7 +86,7 @@ def _starts(q_start: Tensor, device: torch.device) -> Tensor:
     return q_start.to(device, torch.int32)[:, None]
 
 
-def _sequence_of(borders: Tensor, count: int) -> Tensor:
+def sequence_of(borders: Tensor, count: int) -> Tensor:
     """Number of the sequence that holds each of the indices 0 .. count-1, int64 [count]."""
     index = torch.arange(count, device=borders.device, dtype=borders.dtype)
     return torch.searchsorted(borders[1:].contiguous(), index, right=True)
@@ -147,8 +147,8 @@ def compressed_ranges(
         return _whole_compressed(tokens, keys, config, device)
     owner = sequence_bounds(tokens, cu_seqlens, device)
     borders = cu_seqlens_cmp(cu_seqlens, config)
-    first = borders[_sequence_of(cu_seqlens, tokens)]
-    sequence = _sequence_of(borders, keys)
+    first = borders[sequence_of(cu_seqlens, tokens)]
+    sequence = sequence_of(borders, keys)
     i = torch.arange(keys, device=device, dtype=torch.int32) - borders[sequence]
     q_lo = cu_seqlens[sequence] + i * config.d + config.l - 1
     return KeyRanges(
