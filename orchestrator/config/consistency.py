@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -61,12 +62,17 @@ def of_stage(stage: object) -> Iterator[Error]:
     if not argv or pytest_arguments(argv) is None:
         if expect.get("routes"):
             yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
-        if shell is None and "tests" in expect:
-            yield Error(("expect", "tests"), "expected only of a stage that runs pytest, or lines of 'shell'")
+        if shell is None and "tests" in expect and not _runs_python(argv):
+            yield Error(("expect", "tests"), "expected only of a stage that runs a Python, or lines of 'shell'")
         for key in ("kills", "mutants"):
             if expect.get(key):
                 yield Error(("expect", key), "expected only of a stage that runs pytest: its tests are run again")
     yield from _twice(expect)
+
+
+def _runs_python(argv: Sequence[str]) -> bool:
+    """Its tests are seen, whatever runs them."""
+    return bool(argv) and re.fullmatch(r"(.*/)?(python[\d.]*|\{python\})", argv[0]) is not None
 
 
 def _twice(expect: Mapping[str, Any]) -> Iterator[Error]:

@@ -17,6 +17,7 @@ from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
+from .other_runners import OtherRunners
 from .stage import Config, Notes, moved_up, read_config, test_around
 
 TYPE_CHECKING = False
@@ -43,12 +44,14 @@ class Guard:
         self.checks = Checks(config, self.notes)
         self._lost = Lost(self.checks)
         self._idle = IdleTests(self.checks.tree, self.notes)
+        self._runners = OtherRunners(config, self.checks, self.test)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             **self._launches.after_import,
             **self.checks.after_import,
             **Comparisons(self.checks).after_import,
             **self._lost.after_import,
+            **self._runners.after_import,
         }
         for target in config.all("kill"):
             from . import sabotage
@@ -114,6 +117,7 @@ class Guard:
         sys.meta_path.insert(0, self)
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
+        atexit.register(self._runners.tell_end)
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
@@ -128,6 +132,7 @@ class Guard:
             try:
                 self._note_work()
                 self._imports.look_at_new()
+                self._runners.tell_end()
             finally:
                 end(status)
 

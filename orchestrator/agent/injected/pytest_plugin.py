@@ -10,10 +10,7 @@ import functools
 import inspect
 import os
 import sys
-import time
 from fnmatch import fnmatch
-from json import dumps  # bound here, as the next: a test may have replaced them when it is reported
-from os import getpid, write
 from pathlib import Path
 from typing import Any, Callable, Iterator
 from unittest import SkipTest
@@ -23,6 +20,7 @@ import pytest
 from . import guard as guards
 from .attempt import Attempt, Stop, quickest
 from .checks import Record
+from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
 from .why import why
 from .written import NO_TESTS_IN, code_of, not_collected
@@ -60,7 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     tree = Path(guards.installed().config.one("tree"))
     prefix = f"{tree.name}/" if config.rootpath == tree.parent else ""  # a repository without a configuration
-    reporter = Reporter(_own_file() if pipe is None else int(pipe), inside=inside, outside=outside, prefix=prefix)
+    fd = file_of_its_own(guards.installed().config.one("sessions")) if pipe is None else int(pipe)
+    reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
@@ -77,14 +76,6 @@ def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
     """Files and folders of a session that begins in a folder, named as its tests are."""
     begins = os.path.relpath(os.path.realpath(config.invocation_params.dir), os.path.realpath(config.rootpath))
     return [target if begins == os.curdir else os.path.join(begins, target) for target in targets]
-
-
-def _own_file() -> int:
-    """Where a session reports that another program, or a test, has started."""
-    folder = guards.installed().config.one("sessions")
-    os.makedirs(folder, exist_ok=True)
-    name = f"{time.time_ns()}-{os.urandom(4).hex()}.jsonl"
-    return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -218,28 +209,13 @@ def _extent(report: pytest.CollectReport) -> tuple[str, int]:
     return report.outcome, len(report.result or ())
 
 
-class Reporter:
+class Reporter(Events):
     """Sends the events of this process's session; `about` it, beside what pytest knows, is told first."""
 
     def __init__(self, fd: int, **about: object) -> None:
-        os.set_inheritable(fd, False)
-        self._fd = fd
+        super().__init__(fd)
         self._about = about
-        self._pid = getpid()
         self._told_by_worker: set[str] = set()
-        self._held = b""
-
-    def hold(self, event: str, **fields: Any) -> None:
-        """Send this together with the next event."""
-        self._held += dumps({"event": event, **fields}).encode("ascii") + b"\n"
-
-    def send(self, event: str, **fields: Any) -> None:
-        if getpid() != self._pid:  # a test that forked: the child's session is not the stage's
-            return
-        self.hold(event, **fields)
-        rest, self._held = memoryview(self._held), b""
-        while rest:
-            rest = rest[write(self._fd, rest) :]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
