@@ -31,7 +31,7 @@ SENTENCES = [
     "wrong.yaml:6: key 'stages.1.nam': unknown key: did you mean name?",
     "wrong.yaml:8: key 'stages.1.limits.wall': expected a duration such as 90m",
     "wrong.yaml:9: key 'stages.1.expect.artifacts.0.form': unknown key: did you mean from?",
-    "wrong.yaml:9: key 'stages.1.expect.tests': expected only of a stage that runs a Python",
+    "wrong.yaml:9: key 'stages.1.expect.tests': expected only of a stage that runs pytest",
     "wrong.yaml:11: key 'stages.2.run': expected a list, got 'x'",
     "wrong.yaml:12: key 'stages.2.needs.0': stage 'three' needs 'onee': expected an earlier stage: did you mean one?",
     "wrong.yaml:13: key 'stages.2.expect.artifacts.1.checks.0.finit': unknown key: did you mean finite",
