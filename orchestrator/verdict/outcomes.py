@@ -189,7 +189,8 @@ def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
     if test.outcome == "passed" and checks.get("lost"):
         test.outcome, test.reason = "failed", str(checks["lost"][0])
     elif test.outcome == "passed" and checks.get("idle"):
-        test.outcome, test.reason = "idle", "no assertion of it ran"
+        why = checks.get("why")
+        test.outcome, test.reason = "idle", f"no assertion of it ran{f': {why}' if why else ''}"
     elif "ran" in checks:
         test.checks, test.vacuous = int(checks["ran"]), str(checks["vacuous"])
 

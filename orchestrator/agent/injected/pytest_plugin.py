@@ -116,13 +116,16 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     if code is not None and facts is not None:
         owed = facts.owed_by(code)
         found["idle"] = bool(owed) and not any(key in record.counts for key in owed)
+        if found["idle"] and record.none:
+            found["why"] = record.none[0]
         found.update(_counted(record))
     return found
 
 
 def _counted(record: Record) -> dict[str, object]:
-    ran, vacuous = sum(record.counts.values()), len(record.vacuous)
-    return {"ran": max(ran - vacuous, 0), "vacuous": record.vacuous[0] if 0 < ran <= vacuous else ""}
+    ran = max(sum(record.counts.values()) - len(record.vacuous), 0)
+    why = [*record.vacuous, *record.none] if not ran else ()
+    return {"ran": ran, "vacuous": why[0] if why else ""}
 
 
 def _calls_function(item: pytest.Item) -> bool:
