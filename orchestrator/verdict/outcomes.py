@@ -192,7 +192,7 @@ def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
         why = checks.get("why")
         test.outcome, test.reason = "idle", f"no assertion of it ran{f': {why}' if why else ''}"
     elif "ran" in checks:
-        test.checks, test.vacuous = int(checks["ran"]), str(checks["vacuous"])
+        test.checks, test.vacuous = int(checks["ran"]), str(checks.get("vacuous") or "")
 
 
 def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:

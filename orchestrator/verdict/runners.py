@@ -85,8 +85,8 @@ def read(text: str, everywhere: Callable[[str], bool]) -> List[Closing]:
 
 
 def _closings(case: Case) -> List[Closing]:
-    """Of a stage that is no pytest; pytest shows what its tests print, and says itself how they ended. Of a runner whose
-    tests were seen to run it matters only that it ran none another time.
+    """Of a stage that is no pytest; pytest shows what its tests print, and says itself how they ended. Of a runner
+    whose tests were seen to run it matters only that it ran none another time.
     """
     if case.stage["pytest"]:
         return []

@@ -62,6 +62,7 @@ class Facts:
         self.path = path
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
+        self._owed: dict[CodeType, list[str]] = {}
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function
@@ -77,8 +78,11 @@ class Facts:
 
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
-        return [self.key(line) for line in lines if line in self._functions and self._functions[line].owes]
+        if code not in self._owed:
+            lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
+            owed = [self.key(line) for line in lines if line in self._functions and self._functions[line].owes]
+            self._owed[code] = owed
+        return self._owed[code]
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -188,9 +192,8 @@ class _Marker:
         after = self._ran(node, called, self._callees.about([test]), self._callees.equal_by_class(test))
         if isinstance(test, ast.Call):
             after += self._compared(node, test)
-        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            if all(map(_is_slice, (test.left, test.comparators[0]))):
-                after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
+        elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
+            after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
         return [], after
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
@@ -411,7 +414,9 @@ def _is_slice(node: ast.expr) -> bool:
 
 
 def _is_literal_or_name(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(isinstance(n, ast.Call) for n in ast.walk(node))
+    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(
+        isinstance(n, ast.Call) for n in ast.walk(node)
+    )
 
 
 def _is_plain(node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""What a file of tests calls, by the names in its source: which functions, from where, and which checks look at them."""
+"""What a file of tests calls, by the names in its source: which functions, from where, what checks look at them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Collection, Iterable, Iterator, Tuple
+    from typing import Collection, Iterable, Iterator, Tuple
 
     Spec = Tuple[str, str, str]
     """Of what is called `a.b.c`: the name a, the attributes "b.c", and what the file has imported it as ("" if it has
@@ -110,6 +110,8 @@ class Callees:
 
     def note_copy(self, node: ast.stmt) -> None:
         """Remember that a name is a copy of another, until either is named again."""
+        if not self._copies and not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            return
         mentioned = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         self._copies = {a: b for a, b in self._copies.items() if not mentioned & {a, b}}
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -12,8 +12,8 @@ import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 
 from .frames import drops_result
-from .stand_ins import StandIns
 from .stage import test_around
+from .stand_ins import StandIns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

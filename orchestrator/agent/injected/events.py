@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from json import dumps  # bound here, as the next: a test may have replaced them when it is reported
-from os import getpid, write
+from json import encoder
+from os import getpid, write  # bound here, for the same reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, Iterable
+
+
+def _refused(value: object) -> Any:
+    raise TypeError(f"{type(value).__name__} is no part of an event")
+
+
+def _encoder() -> Callable[[object, int], Iterable[str]]:
+    """What `json.dumps` makes anew for each call; a test may have replaced that when it is reported."""
+    make, text = getattr(encoder, "c_make_encoder", None), encoder.encode_basestring_ascii
+    if make is None:
+        return lambda value, level: encoder.JSONEncoder().iterencode(value)
+    made: Callable[[object, int], Iterable[str]] = make(None, _refused, text, None, ": ", ", ", False, False, True)
+    return made
+
+
+_encoded = _encoder()
 
 
 class Events:
@@ -19,7 +35,7 @@ class Events:
         os.set_inheritable(fd, False)
         self._fd = fd
         self._pid = getpid()
-        self._held = b""
+        self._held: list[str] = []
 
     @property
     def is_own(self) -> bool:
@@ -28,13 +44,17 @@ class Events:
 
     def hold(self, event: str, **fields: Any) -> None:
         """Send this together with the next event."""
-        self._held += dumps({"event": event, **fields}).encode("ascii") + b"\n"
+        self._held += _encoded({"event": event, **fields}, 0)
+        self._held.append("\n")
 
     def send(self, event: str, **fields: Any) -> None:
-        if not self.is_own:
-            return
         self.hold(event, **fields)
-        rest, self._held = memoryview(self._held), b""
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is held."""
+        text, self._held = "".join(self._held), []
+        rest = memoryview(text.encode("ascii") if self.is_own else b"")
         while rest:
             rest = rest[write(self._fd, rest) :]
 

@@ -56,7 +56,12 @@ def _behind(found: Any) -> List[object]:
     if isinstance(found, FunctionType):
         if not (found.__dict__ or found.__defaults__ or found.__kwdefaults__ or found.__closure__):
             return []
-        return [*_kept(found), *(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values(), *_closed_over(found)]
+        return [
+            *_kept(found),
+            *(found.__defaults__ or ()),
+            *(found.__kwdefaults__ or {}).values(),
+            *_closed_over(found),
+        ]
     return [] if isinstance(found, type) else _kept(found)
 
 

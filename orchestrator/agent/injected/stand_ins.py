@@ -56,7 +56,7 @@ class Originals:
                 if not self._depth:
                     self._keep()
 
-        SourceFileLoader.exec_module = exec_module  # type: ignore[method-assign]
+        SourceFileLoader.exec_module = exec_module  # type: ignore[assignment, method-assign, unused-ignore]
 
     def _keep(self) -> None:
         """All that began together: a package's modules may still change each other while they are imported."""
@@ -185,7 +185,8 @@ class StandIns:
     def _tests_replace(self, name: str) -> bool:
         """Whether a file of the tests sets an attribute of this name, by a statement or a call."""
         plain = re.escape(name)
-        sets = rf"\.{plain}\s*(?:,[^=\n]*|=[^=\n]*\.\w+\s*)?=[^=]|(?:setattr|patch|__dict__|vars)\b[^\n]*['\".]{plain}['\"]"
+        assigned = rf"\.{plain}\s*(?:,[^=\n]*|=[^=\n]*\.\w+\s*)?=[^=]"
+        sets = rf"{assigned}|(?:setattr|patch|__dict__|vars)\b[^\n]*['\".]{plain}['\"]"
         return any(re.search(sets, _text(path)) for path in list(self._checks.facts))
 
     # --- checks that are none ---

@@ -6,6 +6,7 @@ Told from the source alone, by what each kind of expression can be at all; what 
 from __future__ import annotations
 
 import ast
+import operator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,10 @@ _NOTHING: Any = object()
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set)
 _FRESH = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda, ast.GeneratorExp)
 # Functions whose results equal each other for the same arguments, and those that return something true.
-_PURE = ("len", "sorted", "set", "frozenset", "list", "tuple", "dict", "type", "abs", "str", "repr", "float", "int")
-_PURE += ("bool", "sum", "min", "max", "id", "hash", "round")
+_PURE = (
+    "len", "sorted", "set", "frozenset", "list", "tuple", "dict", "type", "abs", "str", "repr", "float", "int", "bool",
+    "sum", "min", "max", "id", "hash", "round",
+)  # fmt: skip
 _TRUE = ("repr", "type", "id", "object", "iter", "enumerate", "zip", "map", "filter", "reversed", "super")
 _SAME_OBJECT = ("type", "id")
 _REFLEXIVE = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
@@ -27,6 +30,10 @@ _OPPOSITES = {
     ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn, ast.Lt: ast.GtE, ast.Gt: ast.LtE,
 }  # fmt: skip
 _OPPOSITES.update({b: a for a, b in list(_OPPOSITES.items())})
+_OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
 _FLIPPED = {ast.GtE: ast.LtE, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.Lt: ast.Gt}
 # What the methods of unittest assert of their first arguments.
 _COMPARES: dict[str, type[ast.cmpop]] = {
@@ -229,12 +236,10 @@ class _Truth:
 
 
 def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
+    compare = _OPERATORS.get(type(op))
     try:
-        return {
-            ast.Eq: lambda: a == b, ast.NotEq: lambda: a != b, ast.Lt: lambda: a < b, ast.LtE: lambda: a <= b,
-            ast.Gt: lambda: a > b, ast.GtE: lambda: a >= b,
-        }[type(op)]()  # fmt: skip
-    except (KeyError, TypeError):
+        return None if compare is None else bool(compare(a, b))
+    except TypeError:
         return None
 
 
@@ -274,9 +279,9 @@ def literals(function: ast.AST) -> dict[str, object]:
     for node in ast.walk(function):
         for name in _bound_by(node):
             bound[name] = bound.get(name, 0) + 1
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and len(node.targets) == 1:
-            if isinstance(node.targets[0], ast.Name):
-                found[node.targets[0].id] = node.value.value
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):  # type: ignore[attr-defined]
+            found[target.id] = node.value.value  # type: ignore[attr-defined]
     return {name: value for name, value in found.items() if bound[name] == 1}
 
 
