@@ -15,6 +15,7 @@ from tests.honesty import (
     run_cases,
     sabotage_cases,
     shell_cases,
+    stand_in_cases,
     tree_cases,
 )
 from tests.honesty.case import Case
@@ -23,6 +24,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Shells and other runners": shell_cases.CASES,
     "Checks": check_cases.CASES,
+    "Stand-ins, and what is dropped": stand_in_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
@@ -36,7 +38,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
 # what ran, or only by `sabotage`, running the tests again with wrong code.
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
-    **dict.fromkeys(("Tests", "Shells and other runners", "Checks"), "observation"),
+    **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
     **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
 }

@@ -164,7 +164,7 @@ def _own_commits(text: str) -> Iterator[str]:
     for number, name in enumerate(names if len(names) > 1 else ()):
         if re.fullmatch(_KEY, name, re.IGNORECASE):
             cells = (row.split(",")[number].strip().strip('"') for row in rows.splitlines() if row.count(",") >= number)
-            yield from (cell for cell in cells if re.fullmatch("[0-9a-f]{7,40}", cell))
+            yield from (cell for cell in cells if _COMMIT.fullmatch(cell))  # a table may be about commits
 
 
 def _plan_of(run: Path) -> Mapping[str, Any]:

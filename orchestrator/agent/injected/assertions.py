@@ -25,8 +25,8 @@ ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
 COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
-CALLED, VACUOUS = "called", "vacuous"
-"""Begin marks that say no more than which functions were called, or why an assertion cannot fail."""
+CALLED, VACUOUS, RETURNED = "called", "vacuous", "returned"
+"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test."""
 
 _CHECK = re.compile(
     r"_*assert\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
@@ -202,6 +202,9 @@ class _Marker:
             called = self._callees.note_assigned(node)
             if called and not self._checked_names().isdisjoint(_named_in_targets(node)):
                 marks = [_seen(node, (CALLED, tuple(sorted(called))))]
+        if isinstance(node, ast.Expr) and _called(node.value) == "fail":
+            spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
+            return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if not _checks(node):
             return marks
         call = node.value
@@ -211,7 +214,7 @@ class _Marker:
         if why is None and is_check(_called(call)) and self._is_of_copies(call):
             why = _COPY
         if why is not None:
-            return [*marks, *self._vacuous(node, why)]
+            return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
         return [*marks, *self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))]
 
     def _callee(self, expressions: Sequence[ast.expr], way: str) -> tuple[Spec, str] | None:
@@ -244,10 +247,10 @@ class _Marker:
             self._constants = literals(self._outermost)
         return self._constants or {}
 
-    def _vacuous(self, node: ast.stmt, why: str) -> list[ast.stmt]:
+    def _vacuous(self, node: ast.stmt, why: str, called: Spec | None = None) -> list[ast.stmt]:
         if self._function is not None:
             self._function.holds = True
-        return [_seen(node, (VACUOUS, why))]
+        return [_seen(node, (VACUOUS, why, called))]
 
     def _ran(
         self,

@@ -193,10 +193,15 @@ class Checks:
         """What a mark says that is more than a key."""
         now = self.now
         if mark[0] == "vacuous":
-            now.none.append(mark[1])
+            _, why, called = mark
+            own = called is not None and self._stand_ins.is_own(called, frame)  # its own assertions were counted
+            (now.vacuous if own else now.none).append(why)
         elif mark[0] == "called":
             for spec in mark[1]:
                 now.called[spec] = self._stand_ins.replaced(spec, frame)
+        elif mark[0] == "returned":
+            if self._stand_ins.must_raise(mark[1], frame):
+                now.lost.append(f"{'.'.join(mark[1][:2])}() returned, and the test went on")
         else:
             key, called, about, equals = mark
             why = self._why_none(called, about, equals, frame)

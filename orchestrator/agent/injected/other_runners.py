@@ -7,7 +7,7 @@ test is that test's affair: its failure is lost only if nobody asks the result f
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
 from functools import wraps
 from sys import _getframe  # bound here, as in `lost`
 
@@ -57,6 +57,8 @@ class OtherRunners:
         self._test_around = test_around
         self._session: Events | None = None
         self._known: set[str] = set()
+        self._lock = allocate_lock()  # tests may run in several threads
+        self._main = get_ident()
         self._stacks: dict[int, list[_Running]] = {}  # of each thread, the innermost test last
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "unittest.case": self._watch_cases,
@@ -73,23 +75,30 @@ class OtherRunners:
 
     # --- what is told ---
 
-    def _begin(self, id_: str, test: object) -> _Running:
+    def _begin(self, id_: str, test: object, *, told: bool = True) -> _Running:
         running = _Running(id_, test)
         stack = self._stacks.setdefault(get_ident(), [])
         if not self._is_inside(stack):
-            self._tell_begin(id_)
+            if told:
+                self._tell_begin(id_)
+            if get_ident() == self._main:  # of others it is not known whose check it is
+                self._checks.begin(id_)
         stack.append(running)
         return running
 
     def _is_inside(self, stack: list[_Running]) -> bool:
         return bool(stack) or self._test_around() is not None
 
-    def _end(self, running: _Running, result: object = None) -> None:
+    def _end(self, running: _Running, result: object = None, *, told: bool = True) -> None:
         stack = self._stacks[get_ident()]
         stack.remove(running)
         running.errors += [pending.sentence for pending in running.pending if not pending.retrieved]
         if not self._is_inside(stack):
-            self._tell_end_of(running)
+            if get_ident() == self._main:
+                running.errors += self._checks.now.failures()
+                self._checks.end()
+            if told:
+                self._tell_end_of(running)
         elif running.errors:
             self._leave_to(stack, result, running.errors[0])
 
@@ -101,14 +110,17 @@ class OtherRunners:
             result.__dict__.setdefault(_PENDING, []).append(pending)
 
     def _tell_begin(self, id_: str) -> None:
-        if self._session is None or not self._session.is_own:
-            self._session, self._known = Events(moved_up(file_of_its_own(self._folder, RUNNER))), set()
-            self._session.hold("start", runner=RUNNER, optimize=sys.flags.optimize)
-        if id_ not in self._known:
-            self._known.add(id_)
-            self._session.hold("collected", ids=[id_])
-            self._session.hold("selected", ids=[id_])
-        self._session.send("phase", id=id_, when="setup", outcome="passed")
+        if self._session is not None and not self._session.is_own:  # in a child, where nobody would give the lock back
+            self._session, self._known, self._lock = None, set(), allocate_lock()
+        with self._lock:
+            if self._session is None:
+                self._session = Events(moved_up(file_of_its_own(self._folder, RUNNER)))
+                self._session.hold("start", runner=RUNNER, optimize=sys.flags.optimize)
+            if id_ not in self._known:
+                self._known.add(id_)
+                self._session.hold("collected", ids=[id_])
+                self._session.hold("selected", ids=[id_])
+            self._session.send("phase", id=id_, when="setup", outcome="passed")
 
     def _tell_end_of(self, running: _Running) -> None:
         if self._session is None or not self._session.is_own:
@@ -121,8 +133,9 @@ class OtherRunners:
         elif running.expects:
             outcome = "skipped" if running.failed_as_expected else "passed"
             details = {"outcome": outcome, "xfail": "expected to fail"}
-        self._session.hold("phase", id=running.id, when="call", **details)
-        self._session.send("phase", id=running.id, when="teardown", outcome="passed")
+        with self._lock:
+            self._session.hold("phase", id=running.id, when="call", **details)
+            self._session.send("phase", id=running.id, when="teardown", outcome="passed")
 
     def _why(self, error: BaseException | str) -> dict[str, object]:
         from .why import of_error
@@ -190,9 +203,11 @@ class OtherRunners:
 
         @wraps(run)
         def watched(runner: Any, test: Any, *args: Any, **kwargs: Any) -> Any:
-            running = self._begin(f"doctest {test.name}", test)
+            running = self._begin(f"doctest {test.name}", test, told=False)
+            attempted = 1
             try:
                 found = run(runner, test, *args, **kwargs)
+                attempted = found.attempted
                 if found.failed:
                     running.errors.append(f"{found.failed} of {found.attempted} examples of {test.name} failed")
                 return found
@@ -200,12 +215,14 @@ class OtherRunners:
                 running.raised(error)
                 raise
             finally:
-                self._end_doctest(running)
+                self._end_doctest(running, told=bool(attempted))
 
         doctest.DocTestRunner.run = watched
 
-    def _end_doctest(self, running: _Running) -> None:
-        """One that a test has run, and whose results a statement of the tree drops, is that test's failure."""
+    def _end_doctest(self, running: _Running, *, told: bool) -> None:
+        """Tell of one with examples. One that a test has run, and whose results a statement of the tree drops, is that
+        test's failure.
+        """
         if len(self._stacks[get_ident()]) > 1 or self._test_around() is not None:
             frame: Any = _getframe(2)
             while frame is not None and is_of(frame, "doctest"):
@@ -213,7 +230,9 @@ class OtherRunners:
             is_ours = frame is not None and frame.f_code.co_filename.startswith(self._checks.tree)
             if running.errors and isinstance(running.errors[0], str) and is_ours and drops_result(frame):
                 self._checks.now.lost.append(f"{running.errors[0]}, and nobody looked at it")
-        self._end(running)
+        elif told:
+            self._tell_begin(running.id)
+        self._end(running, told=told)
 
     # --- trial ---
 

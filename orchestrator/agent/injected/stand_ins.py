@@ -118,6 +118,18 @@ class StandIns:
                 return f"{_dotted(called[0])} returns a constant"
         return next(filter(None, (self._equals_anything(spec, frame) for spec in equals)), None)
 
+    def is_own(self, spec: Spec, frame: FrameType) -> bool:
+        """Whether what is called is code of the tree."""
+        code = _code(_value(spec, frame))
+        return code is not None and self._is_of_tree(code)
+
+    def must_raise(self, spec: Spec, frame: FrameType) -> bool:
+        """Whether it is pytest's function, or unittest's method, that fails a test, or stands for one."""
+        if spec[0] == "self":
+            case = getattr(sys.modules.get("unittest.case"), "TestCase", ())
+            return spec[1] == "fail" and isinstance(frame.f_locals.get("self"), case)
+        return spec[2] == "pytest.fail"
+
     def stands_for_library(self, spec: Spec, frame: FrameType) -> str | None:
         """Why what the tree has put in the place of a library's equality cannot fail."""
         value = _value(spec, frame)
@@ -161,7 +173,9 @@ class StandIns:
         file = code.co_filename if code is not None else _file_of(value)
         if kept is None:
             module = origin.rpartition(".")[0]
-            instead = self._is_fake(module) or (self.originals.knows(module) and self._is_of_tests(file))
+            of_class = self.originals.of(module)
+            is_known = self.originals.knows(module) or (of_class is not None and isinstance(of_class[0], type))
+            instead = self._is_fake(module) or (is_known and self._is_of_tests(file))
             return f"{origin} is of {self._shown(file)}" if instead else self._genuine(value)
         if self._is_of_tests(file) and not self._is_of_tests(_file_of(kept[0])):
             return f"{origin} is of {self._shown(file)}"
@@ -347,8 +361,19 @@ def _leads_to(value: Any, original: object) -> bool:
     from .reached import reached
 
     wanted = _code(original)
-    found = reached(value)
-    return wanted is not None and any(code == wanted for code in found.codes)
+    if wanted is not None and wanted in reached(value).codes:
+        return True
+    return any(found is original for found in _named_in(_bare(value)))
+
+
+def _named_in(function: Any) -> Iterator[object]:
+    """What a function names: globals, and their attributes if they are modules."""
+    names = function.__code__.co_names if isinstance(function, FunctionType) else ()
+    for name in names:
+        found = function.__globals__.get(name)
+        yield found
+        if isinstance(found, ModuleType):
+            yield from (vars(found).get(attribute) for attribute in names)
 
 
 def _codes_in(file: str) -> frozenset[CodeType]:

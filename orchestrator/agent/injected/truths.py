@@ -150,6 +150,8 @@ class _Truth:
 
     def _of_Call(self, node: ast.Call) -> bool | None:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if isinstance(node.func, ast.Attribute):
+            return self._of_method(node.func, node.args)
         if name in _TRUE:
             return True
         if name == "bool" and len(node.args) == 1:
@@ -159,11 +161,19 @@ class _Truth:
             return any(isinstance(kind, ast.Name) and kind.id == "object" for kind in kinds) or None
         if name == "hasattr" and len(node.args) == 2:
             return (isinstance(node.args[1], ast.Constant) and str(node.args[1].value) in dir(object)) or None
+        if name == "all" and len(node.args) == 1 and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)):
+            return True if self.of(node.args[0].elt) else None
         if name in ("any", "all") and len(node.args) == 1 and isinstance(node.args[0], _DISPLAYS):
             found = [self.of(e) for e in node.args[0].elts]
             decides = name == "any"
             return decides if decides in found else (not decides if None not in found else None)
         return None
+
+    def _of_method(self, method: ast.Attribute, arguments: Sequence[ast.expr]) -> bool | None:
+        if method.attr == "all" and isinstance(method.value, ast.Compare):
+            return True if self.of(method.value) else None
+        is_text = method.attr in ("startswith", "endswith") and len(arguments) == 1
+        return True if is_text and isinstance(arguments[0], ast.Constant) and arguments[0].value == "" else None
 
     def _of_Compare(self, node: ast.Compare) -> bool | None:
         operands = [node.left, *node.comparators]
@@ -176,7 +186,7 @@ class _Truth:
         if isinstance(op, (ast.In, ast.NotIn)):
             inside = self._is_inside(left, right)
             return None if inside is None else inside is isinstance(op, ast.In)
-        if _same(left, right):
+        if _same(left, right) or (isinstance(op, ast.Eq) and _same(_exact(left), _exact(right))):
             return True if isinstance(op, _REFLEXIVE) else False if isinstance(op, _IRREFLEXIVE) else None
         if isinstance(op, ast.NotEq) and any(_is_fresh_object(side) for side in (left, right)):
             return True
@@ -204,6 +214,8 @@ class _Truth:
         return literal not in (_NOTHING, None) or isinstance(node, kinds) or is_not or named
 
     def _is_inside(self, left: ast.expr, right: ast.expr) -> bool | None:
+        if isinstance(left, ast.Constant) and left.value in ("", b""):
+            return True  # of any text
         if not isinstance(right, _DISPLAYS):
             return None
         if not right.elts:
@@ -229,6 +241,8 @@ class _Truth:
                 return 0
             numbers = [self._literal(a) for a in node.args] if node.func.id == "max" and len(node.args) > 1 else []
             return max((n for n in numbers if isinstance(n, (int, float))), default=None)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            return self._least(node.func.value) if node.func.attr in ("sum", "mean", "max", "min", "item") else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             power = self._literal(node.right)
             return 0 if isinstance(power, int) and power % 2 == 0 else None
@@ -246,6 +260,12 @@ def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
 def _same(left: ast.expr, right: ast.expr) -> bool:
     """Whether both sides are written alike, and nothing in them may give something else the second time."""
     return type(left) is type(right) and ast.dump(left) == ast.dump(right) and all(map(_is_pure, ast.walk(left)))
+
+
+def _exact(node: ast.expr) -> ast.expr:
+    """What pytest's `approx` stands for."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+    return node.args[0] if name == "approx" and isinstance(node, ast.Call) and node.args else node
 
 
 def _is_pure(node: ast.AST) -> bool:
