@@ -51,7 +51,10 @@ Every line is a tiny repository and a runbook that `tests/honesty` runs through 
 fetch, judge. Each lie stands beside the same thing done honestly, which passes. Written by `python -m tests.honesty`.
 
 A lie is caught by a rule about what the stage delivers or asks for, by observation of what ran on the pod, or only by
-sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`).
+sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`). Of what
+stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
+function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are
+tolerances that a test writes as a comparison, two sides that are both made zero, and star imports.
 """
 
 

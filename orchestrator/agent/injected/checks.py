@@ -36,7 +36,7 @@ class Record:
         self.test = test
         self.counts: dict[str, int] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
-        self.none: list[str] = []  # of what is called a check, or asserted, and is none, why
+        self.none = ""  # why the first is none of what is called a check, or asserted
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.swallowed: dict[str, str] = {}
         self.pending: list[Pending] = []
@@ -98,7 +98,6 @@ class Checks:
         setattr(builtins, "@nsa_pod_isinstance", isinstance)
         setattr(builtins, "@nsa_pod", _seen_by(self))
         self._mark_helpers()
-        self._stand_ins.originals.watch(self._is_ours)
 
     def after_child_starts(self) -> None:
         """In a process that runs no session, or was forked out of one: what it sees it tells at once."""
@@ -136,6 +135,13 @@ class Checks:
         test = self.now.test or test_around()
         if test is not None:
             self.notes.add(checked=key, test=test)
+
+    def watch_import(self, loader: Any) -> None:
+        """Remember what a module holds that is about to be imported, if it is the tree's."""
+        from importlib.machinery import SourceFileLoader
+
+        if isinstance(loader, SourceFileLoader) and self._is_ours(loader.path):
+            self._stand_ins.originals.watch(loader)
 
     def _is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
@@ -194,8 +200,9 @@ class Checks:
         now = self.now
         if mark[0] == "vacuous":
             _, why, called = mark
-            own = called is not None and self._stand_ins.is_own(called, frame)  # its own assertions were counted
-            (now.vacuous if own else now.none).append(why)
+            if called is not None and self._stand_ins.is_own(called, frame):  # its own assertions were counted
+                now.vacuous.append(why)
+            now.none = now.none or why
         elif mark[0] == "called":
             for spec in mark[1]:
                 now.called[spec] = self._stand_ins.replaced(spec, frame)
@@ -206,7 +213,7 @@ class Checks:
             key, called, about, equals = mark
             why = self._why_none(called, about, equals, frame)
             if why is not None:
-                now.none.append(why)
+                now.none = now.none or why
                 return
             now.counts[key] += 1
             why = self._stand_ins.cannot_fail(called, equals, frame)
@@ -250,7 +257,10 @@ def _seen_by(checks: Checks) -> type:
     class Seen(type):
         def __instancecheck__(cls, key: Any) -> bool:
             if key.__class__ is tuple:
-                checks.see(key, _getframe(1))
+                try:
+                    checks.see(key, _getframe(1))
+                except Exception:  # of what it looked at: the test is not to see it
+                    checks.now.counts[key[0]] += 1
             elif key[0] == "!":
                 checks.now.swallowed.pop(key[1:], None)
             else:

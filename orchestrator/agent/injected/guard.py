@@ -36,6 +36,7 @@ class Guard:
         self.config = config
         self.notes = Notes(config.one("report"))
         self._imports = Imports(config, self.notes)
+        self._own = frozenset(config.all("name"))
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
@@ -64,13 +65,15 @@ class Guard:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
         self._imports.begins(name)
         hook = self._after_import.get(name)
-        if hook is None:
+        if hook is None and name.partition(".")[0] not in self._own:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
         if found is None or not hasattr(found.loader, "exec_module"):  # a mere folder of that name
             return None
-        _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
+        self.checks.watch_import(found.loader)
+        if hook is not None:
+            _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
         return found
 
     def test(self) -> str | None:

@@ -120,10 +120,10 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     if code is not None and facts is not None:
         owed = facts.owed_by(code)
         if owed and record.counts.keys().isdisjoint(owed):
-            found.update({"idle": True, "why": record.none[0]} if record.none else {"idle": True})
+            found.update({"idle": True, "why": record.none} if record.none else {"idle": True})
         found["ran"] = max(sum(record.counts.values()) - len(record.vacuous), 0)
         if not found["ran"] and (record.vacuous or record.none):
-            found["vacuous"] = [*record.vacuous, *record.none][0]
+            found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found
 
 

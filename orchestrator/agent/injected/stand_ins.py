@@ -38,25 +38,21 @@ class Originals:
         self._depth = 0
         self._begun: list[ModuleType] = []
 
-    def watch(self, is_own: Any) -> None:
-        """Look at the modules that `is_own` says are the tree's, by their files."""
-        from importlib.machinery import SourceFileLoader
+    def watch(self, loader: Any) -> None:
+        """Look at the module of the tree that `loader` is about to execute."""
+        execute = loader.exec_module
 
-        execute = SourceFileLoader.exec_module
-
-        def exec_module(loader: Any, module: ModuleType) -> None:
-            if not is_own(loader.path):
-                return execute(loader, module)
+        def exec_module(module: ModuleType) -> None:
             self._depth += 1
             self._begun.append(module)
             try:
-                return execute(loader, module)
+                execute(module)
             finally:
                 self._depth -= 1
                 if not self._depth:
                     self._keep()
 
-        SourceFileLoader.exec_module = exec_module  # type: ignore[assignment, method-assign, unused-ignore]
+        loader.exec_module = exec_module
 
     def _keep(self) -> None:
         """All that began together: a package's modules may still change each other while they are imported."""
