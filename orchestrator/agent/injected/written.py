@@ -110,7 +110,8 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
 def code_of(item: pytest.Item) -> Any:
     """The code of an item's function, below what it is wrapped in; None if it has none."""
     try:
-        return inspect.unwrap(item.function).__code__  # type: ignore[attr-defined]
+        function: Any = item.function  # type: ignore[attr-defined]
+        return (inspect.unwrap(function) if "__wrapped__" in function.__dict__ else function).__code__
     except Exception:  # items of plugins may be anything
         return None
 
