@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nsa import routing
 from nsa.config import NSAConfig
-from nsa.ops.compression import compress
+from nsa.functional import compress
 from nsa.rope import frequencies, rotate
 
 Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -8,11 +8,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from nsa import blocks, ops, rope, routing
+from nsa import blocks, checks, ops, rope, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.ops import checks
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "NativeSparseAttention"

@@ -67,7 +67,7 @@ def test_packed_sequences_on_the_kernels_ask_nothing_more(asked: list[Tensor]) -
             o = nsa_attention(
                 x["q"], tuple(keys), tuple(values), x["gates"], SMALL, cu_seqlens=borders, backend="triton"
             )
-    assert [id(one) for one in asked] == [id(borders)] and not others.names
+    assert [id(one) for one in asked] == ([] if DEVICE == "cuda" else [id(borders)]) and not others.names
     if DEVICE == "cuda":
         torch.cuda.set_sync_debug_mode("error")
         try:

@@ -6,10 +6,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.blocks import num_compressed
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
-from nsa.kernels.ranges.key_ranges import KeyRanges, compressed_ranges, count_compressed, sequence_bounds
+from nsa.kernels.ranges.key_ranges import Borders, KeyRanges, compressed_ranges, sequence_bounds
 
 SPANS = 2
 """Compressed tokens of one program: few, so that there are many programs, but two find their overlap in the cache."""
@@ -22,20 +23,22 @@ ROWS = 32
 
 
 @triton.jit
-def _mean_tile(p_x, p_out, m_i, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
+def _mean_tile(p_x, p_out, m_i, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
                D: tl.constexpr):  # fmt: skip
-    """Columns [START, START + W) of the mean of the L rows from p_x on, LB rows at once."""
+    """Columns [START, START + W) of the mean of the L rows from p_x on, LB rows at once; without a span zeros."""
     b_sum = tl.zeros([W], tl.float32)
     for k in range(0, L, LB):
         o_k = k + tl.arange(0, LB)  # [LB]
-        b_sum += tl.sum(load_tile(p_x, o_k.to(tl.int64) * s_xt, m_i & (o_k < L), START, W, D, True).to(tl.float32), 0)
+        b_sum += tl.sum(
+            load_tile(p_x, o_k.to(tl.int64) * s_xt, m_span & (o_k < L), START, W, D, True).to(tl.float32), 0
+        )
     o_col = START + tl.arange(0, W)
     tl.store(p_out + o_col, (b_sum / L).to(p_out.dtype.element_ty), mask=m_i & (o_col < D))
 
 
 @triton.jit
 def _means(
-    p_x, p_out, p_qlo, S, H, s_xb, s_xt, s_xh,
+    p_x, p_out, p_qlo, T, S, H, s_xb, s_xt, s_xh,
     L: tl.constexpr, LB: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     i_h = tl.program_id(0) % H
@@ -43,26 +46,27 @@ def _means(
     for i in tl.static_range(BM):
         i_s = tl.program_id(0) // H * BM + i
         m_i = i_s < S
-        i_first = tl.load(p_qlo + i_s, mask=m_i, other=L - 1) - (L - 1)
+        i_last = tl.load(p_qlo + i_s, mask=m_i, other=T)
+        m_span, i_first = i_last < T, i_last - (L - 1)  # packed sequences may have fewer compressed tokens than rows
         p_span = p_x + i_b * s_xb + i_first.to(tl.int64) * s_xt + i_h.to(tl.int64) * s_xh
         p_mean = p_out + ((i_b * S + i_s) * H + i_h) * D
-        _mean_tile(p_span, p_mean, m_i, s_xt, L, LB, 0, D0, D)
+        _mean_tile(p_span, p_mean, m_i, m_span, s_xt, L, LB, 0, D0, D)
         if D1 > 0:
-            _mean_tile(p_span, p_mean, m_i, s_xt, L, LB, D0, D1, D)
+            _mean_tile(p_span, p_mean, m_i, m_span, s_xt, L, LB, D0, D1, D)
 
 
 @launched
-@triton.jit(do_not_specialize=["S", "H"])
+@triton.jit(do_not_specialize=["T", "S", "H"])
 def _forward(
-    p_k, p_v, p_kout, p_vout, p_qlo, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh, L: tl.constexpr, LB: tl.constexpr,
+    p_k, p_v, p_kout, p_vout, p_qlo, T, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh, L: tl.constexpr, LB: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     BM: tl.constexpr,
 ):  # fmt: skip
     """BM compressed tokens of one KV head, of k or of v; the last token of span i is p_qlo[i]."""
     if tl.program_id(2) == 0:
-        _means(p_k, p_kout, p_qlo, S, H, s_kb, s_kt, s_kh, L, LB, DK, DK0, DK1, BM)
+        _means(p_k, p_kout, p_qlo, T, S, H, s_kb, s_kt, s_kh, L, LB, DK, DK0, DK1, BM)
     else:
-        _means(p_v, p_vout, p_qlo, S, H, s_vb, s_vt, s_vh, L, LB, DV, DV0, DV1, BM)
+        _means(p_v, p_vout, p_qlo, T, S, H, s_vb, s_vt, s_vh, L, LB, DV, DV0, DV1, BM)
 
 
 @triton.jit
@@ -127,14 +131,14 @@ def _backward(
 def forward(k: Tensor, v: Tensor, config: NSAConfig, ranges: KeyRanges) -> tuple[Tensor, Tensor]:
     """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv]: [B,S,Hkv,Dk], [B,S,Hkv,Dv]."""
     k, v = rows_last(k), rows_last(v)
-    batch, _, heads, _ = k.shape
+    batch, tokens, heads, _ = k.shape
     count = ranges.q_lo.numel()
     k_cmp, v_cmp = k.new_empty(batch, count, heads, k.shape[-1]), v.new_empty(batch, count, heads, v.shape[-1])
     if k_cmp.numel():
         dims = widths(k.shape[-1], v.shape[-1])
         fitting = LOADED // (max(dims["DK0"], dims["DV0"]) * k.element_size())
         _forward[(cdiv(count, SPANS) * heads, batch, 2)](
-            k, v, k_cmp, v_cmp, ranges.q_lo, count, heads, *k.stride()[:3], *v.stride()[:3],
+            k, v, k_cmp, v_cmp, ranges.q_lo, tokens, count, heads, *k.stride()[:3], *v.stride()[:3],
             L=config.l, LB=min(next_power_of_2(config.l), fitting), **dims, BM=SPANS, num_warps=1,
         )  # fmt: skip
     return k_cmp, v_cmp
@@ -149,7 +153,7 @@ def backward(
     tokens: int,
     config: NSAConfig,
     ranges: KeyRanges,
-    cu_seqlens: Tensor | None,
+    cu_seqlens: Borders,
     others: tuple[Pair, Pair] | None = None,
 ) -> Pair:
     """Gradients of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] from those of their means [B,S,Hkv,D*].
@@ -172,7 +176,7 @@ def backward(
     return dk, dv
 
 
-def ranges_of(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> KeyRanges:
+def ranges_of(k: Tensor, config: NSAConfig, cu_seqlens: Borders) -> KeyRanges:
     """Which compressed tokens of k [B,T,Hkv,D] there are."""
     tokens = k.shape[1]
-    return compressed_ranges(tokens, count_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)
+    return compressed_ranges(tokens, num_compressed(tokens, config), config, cu_seqlens, k.device)

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nsa import library, reference, routing
+from nsa import checks, flags, library, reference, routing
 from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Recent, Triple
 from nsa.config import BRANCHES
+from nsa.functional import (
+    compressed_attention,
+    gated_combine,
+    nsa_attention,
+    select_blocks,
+    selected_attention,
+    sliding_window_attention,
+)
+from nsa.gradient import no_gradient
 from nsa.host import to_device
-from nsa.ops import checks
-from nsa.ops.attention import Plain, nsa_attention
-from nsa.ops.combine import gated_combine
-from nsa.ops.compressed import compressed_attention
-from nsa.ops.gradient import no_gradient
-from nsa.ops.requests import Where, attention_request, default_scale, widened
-from nsa.ops.selected import selected_attention
-from nsa.ops.selection import select_blocks
-from nsa.ops.window import sliding_window_attention
+from nsa.operations import default_scale, widened
+from nsa.plans import Key, Plan, layout
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "nsa_decode"
+MOST_STEPS = 16
+"""Kinds of steps that a cache keeps plans of."""
+
+Stepped = tuple[Tensor, Tensor, Tensor]
+"""o, reads, blocks."""
 
 
 @library.in_graphs
@@ -142,7 +151,7 @@ def _decode(
     checks.alike(NAME, q=q, gates=gates)
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
-    plain: Plain = {"backend": routing.per_operation(backend), "strict": strict}
+    plain = {"backend": routing.per_operation(backend), "strict": strict}
     scale = default_scale(q, scale)
     if q.shape[1] == 1:
         return _step(q, keys, values, gates, cache, counts, scale, plain)
@@ -161,7 +170,7 @@ def _chunk(
     cache: NSACache,
     mapping: SlotMapping,
     scale: float,
-    plain: Plain,
+    plain: dict[str, Any],
 ) -> Tensor:
     """Several tokens of each sequence, appended and attended to."""
     if cache.empty:
@@ -181,16 +190,18 @@ def _step(
     cache: NSACache,
     counts: Sequence[int] | Tensor | None,
     scale: float,
-    plain: Plain,
+    plain: dict[str, Any],
 ) -> Tensor:
     """One token of each sequence, appended and attended to by one backend."""
     if not (cache.capturing and isinstance(counts, Tensor)):
         counts = cache.slot_mapping(1, counts).counts
-    o, cache.branch_reads, _ = routing.run(
-        _request(q, cache),
+    o, cache.branch_reads, _ = _routed(
+        (q, *keys, *values, gates, *([counts] if isinstance(counts, Tensor) else [])),
+        cache,
         lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
-        **plain,
-        judge=lambda _: _judge(q, gates, cache, None, scale),
+        lambda _: _judge(q, gates, cache, None, scale),
+        ("step", scale, isinstance(counts, Tensor) or not all(counts)),
+        plain,
     )
     if not isinstance(counts, Tensor):
         if all(counts):
@@ -199,9 +210,34 @@ def _step(
     return o.masked_fill((counts == 0)[:, None, None, None], 0.0)
 
 
-def _request(q: Tensor, cache: NSACache) -> routing.Request:
-    where: Where = {"scale": 0.0, "cu_seqlens": None, "q_start": cache.lengths}
-    return attention_request("decode", q, *cache.selected.shaped, cache.config, where)
+def _routed(
+    tensors: tuple[Tensor, ...],
+    cache: NSACache,
+    call: Callable[[ModuleType], Stepped],
+    judge: routing.record.Judge | None,
+    facts: Key,
+    plain: dict[str, Any],
+) -> Stepped:
+    """A step of one token by the backend for it. Its plan belongs to the cache, whose buffers its launches read."""
+    backend = plain["backend"]
+    choice = tuple(backend.items()) if isinstance(backend, Mapping) else backend
+    switches = id(flags.current()), choice, plain["strict"]
+    key = (*facts, *switches, *map(layout, tensors), *(x.data_ptr() for x in cache.tensors))
+    plan = cache.plans.get(key)
+    if plan is None:
+        q, (k, v) = tensors[0], cache.selected.shaped
+        request = routing.Request(
+            "decode", q.device, q.dtype, len(q), 1, k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+            cache.config, offset=True,
+        )  # fmt: skip
+        decision = routing.decided(request, **plain)
+        plan = Plan(key, request, decision, flags.current(), owned=True)
+        if len(cache.plans) >= MOST_STEPS:
+            cache.plans.clear()
+        cache.plans[key] = plan
+    assert plan.decision is not None
+    with plan.active():
+        return routing.carry_out(plan.decision, plan.request, call, judge)
 
 
 def _check_cache(operation: str, cache: object) -> None:
@@ -250,12 +286,13 @@ def cached_attention(
         checks.block_indices(name, block_indices, q, held_k.shape[2])
     scale = default_scale(q, scale)
     with torch.no_grad():
-        o, cache.branch_reads, block_indices = routing.run(
-            _request(q, cache),
+        o, cache.branch_reads, block_indices = _routed(
+            (q, gates) if block_indices is None else (q, gates, block_indices),
+            cache,
             lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
-            backend=backend,
-            strict=strict,
-            judge=None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+            None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+            ("cached", scale, frozenset(branches)),
+            {"backend": backend, "strict": strict},
         )
     return no_gradient(o, q, gates), block_indices
 
@@ -267,7 +304,7 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
     read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
     compressed, selected, window = ((widened(k), widened(v)) for k, v in read)
     query = widened(q)
-    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": t}
+    where = {"scale": scale, "cu_seqlens": None, "q_start": t}
     if block_indices is None:
         block_indices = reference.select_blocks(query, compressed[0], config, **where)
     o_cmp, _ = reference.compressed_attention(query, *compressed, config, **where)
@@ -293,7 +330,7 @@ def _chunk_attention(
     end: int,
     recent: Recent,
     scale: float,
-    plain: Plain,
+    plain: dict[str, Any],
 ) -> Tensor:
     """Several tokens from position start[b] on, which the cache holds already; `recent` was taken before.
 
@@ -302,7 +339,7 @@ def _chunk_attention(
     config = cache.config
     k_cmp, v_cmp = cache.compressed.first(max(1, num_compressed(end, config)))
     k_sel, v_sel = cache.selected.first(end)
-    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": start}
+    where = {"scale": scale, "cu_seqlens": None, "q_start": start}
     o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain)
     block_indices = select_blocks(q, k_cmp, config, lse=lse, **where, **plain)
     o_sel = selected_attention(q, k_sel, v_sel, block_indices, config, validate=False, **where, **plain)
