@@ -91,11 +91,12 @@ class Attention(Operation):
         """
         if not looked and plan.request.packed and host.waits_for(x["cu_seqlens"]) and self._unseen(plan, x):
             host.noted(plan.device)
-            return self._active(plan, lambda: self.compute(plan, x, keep))
+            return plan.within(lambda: self.compute(plan, x, keep))
         return super().computed(plan, x, keep, looked)
 
     def _unseen(self, plan: Plan, x: Arguments) -> bool:
-        if plan.decision is None or not (x["compressed"] is None and x["block_indices"] is None):
+        beside = x["cu_seqlens"].device == plan.device
+        if plan.decision is None or not (beside and x["compressed"] is None and x["block_indices"] is None):
             return False
         observed = x["strict"] or plan.flags.strict or routing.observing(plan.flags)
         module = registry.load(plan.decision.backend)
@@ -170,7 +171,7 @@ class Attention(Operation):
         module = registry.load(plan.decision.backend)
         if plan.request.packed and not self._unseen(plan, x):
             x = {**x, "cu_seqlens": host.beside(x["cu_seqlens"], plan.device)}
-        return self._active(plan, lambda: module.attention_gradient(grad, results, Call.of(plan, x)))  # type: ignore[no-any-return]
+        return plan.within(lambda: module.attention_gradient(grad, results, Call.of(plan, x)))  # type: ignore[no-any-return]
 
 
 def _kept_besides(o: Tensor, k: Tensor, config: NSAConfig, given: Tensor | None) -> list[Tensor]:

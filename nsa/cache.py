@@ -15,7 +15,7 @@ from torch import Tensor
 from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.host import numbers, to_device
+from nsa.host import numbers, to_device, told
 from nsa.serving.page_table import PagedRows, PageTable
 from nsa.serving.slot_mapping import SlotMapping
 
@@ -359,7 +359,7 @@ class NSACache:
         return Recent(
             mapping.fetch(self.window.k, k, first, length),
             mapping.fetch(self.window.v, v, first, length),
-            to_device(torch.tensor(held, dtype=torch.int64), k.device),
+            told(to_device(torch.tensor(held, dtype=torch.int64), k.device), held),
         )
 
     def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:

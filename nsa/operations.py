@@ -20,7 +20,7 @@ from nsa.blocks import num_compressed
 from nsa.host import beside
 from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
-from nsa.plans import ACTIVE, ALIGNED, PLANS, Key, Plan
+from nsa.plans import ALIGNED, PLANS, Key, Plan
 from nsa.routing import Request, registry
 
 P = ParamSpec("P")
@@ -171,17 +171,7 @@ class Operation(library.Operator):
             k_cmp = x.get("k_cmp") if x.get("compressed") is None else x["compressed"][0]
             keys = request.keys if "k" in x else None
             checks.values(self.title, x, x[self.operands[0]], keys, k_cmp)
-        return self._active(plan, lambda: self.compute(plan, x, keep))
-
-    def _active(self, plan: Plan, call: Callable[[], R]) -> R:
-        token = ACTIVE.set(plan)
-        try:
-            if plan.device.type == "cuda" and plan.device.index != torch.cuda.current_device():
-                with torch.cuda.device(plan.device):
-                    return call()
-            return call()
-        finally:
-            ACTIVE.reset(token)
+        return plan.within(lambda: self.compute(plan, x, keep))
 
     def compute(self, plan: Plan, x: Arguments, keep: bool) -> list[Tensor]:
         """By the backend that was decided for."""
@@ -208,7 +198,7 @@ class Operation(library.Operator):
         if plan.request.packed:
             x = {**x, "cu_seqlens": beside(x["cu_seqlens"], plan.device)}
         inputs, options = self._arguments(plan, x)
-        return self._active(plan, lambda: known(grad, *results[:2], *inputs, **options))  # type: ignore[no-any-return]
+        return plan.within(lambda: known(grad, *results[:2], *inputs, **options))  # type: ignore[no-any-return]
 
     def _arguments(self, plan: Plan, x: Arguments) -> tuple[list[Any], dict[str, Any]]:
         """Those that a backend's function takes: by position, by name."""
@@ -304,7 +294,7 @@ def _note(values: Sequence[Any], facts: list[Any]) -> bool:
             wanted = wanted or x.requires_grad
         elif x is None:
             facts.append(None)
-        elif kind is tuple or kind is list:
+        elif isinstance(x, (tuple, list)):
             facts += [kind, len(x), *(y is x[0] for y in x)]
             wanted = _note(x, facts) or wanted
         elif kind is WeightedPhi or kind is MlpPhi:

@@ -12,7 +12,6 @@ good, because the graph reads its tensors at their addresses for as long as it l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -34,6 +33,7 @@ MOST, MOST_BYTES = 256, 256 << 20
 
 Key = tuple[Any, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def layout(x: Tensor) -> Key:
@@ -79,12 +79,14 @@ class Plan:
     def device(self) -> torch.device:
         return self.request.device
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """What runs inside belongs to this plan."""
+    def within(self, call: Callable[[], Result]) -> Result:
+        """Call what belongs to this plan, on its device, whichever is current."""
         token = ACTIVE.set(self)
         try:
-            yield
+            if self.device.type == "cuda" and self.device.index != torch.cuda.current_device():
+                with torch.cuda.device(self.device):
+                    return call()
+            return call()
         finally:
             ACTIVE.reset(token)
 

@@ -140,11 +140,8 @@ class _Differentiable(torch.autograd.Function):
         kind = layout(do)
         if _addresses(kept) != ctx.kept_at:  # a hook brought others back: their layouts may differ
             kind = *kind, *(None if x is None else layout(x) for x in kept)
-        token = ACTIVE.set(plan)
-        try:
-            return None, None, *repeated(of.name + "_backward", of.backward, (do, *kept), ctx.settings, kind)
-        finally:
-            ACTIVE.reset(token)
+        found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), ctx.settings, kind))
+        return None, None, *found
 
 
 def _addresses(tensors: Tensors) -> list[int]:

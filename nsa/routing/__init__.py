@@ -9,7 +9,7 @@ from typing import TypeVar
 from nsa import flags
 from nsa.routing import registry
 from nsa.routing.explain import explain_routing
-from nsa.routing.policy import PARTS, WHOLE, BackendChoice, below_crossover, decide, per_operation
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation
 from nsa.routing.record import Judge, Recording, observed, observing, record, recording
 from nsa.routing.request import Decision, Request, Route
 
@@ -94,4 +94,5 @@ def carry_out(
 
 def prefers_dense(request: Request) -> bool:
     """Whether dense attention is switched on (NSA_DENSE=1) and this request is below the crossover."""
-    return below_crossover(request, flags.current())
+    active = flags.current()
+    return active.dense and request.tokens < dense_crossover(request, active)

@@ -123,10 +123,11 @@ class _Means(torch.autograd.Function):
 
 def _judge_mean(problem: Problem) -> None:
     found = problem.tensors()
+    count = ops.compress(found["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens).shape[1]
     judge(
         problem,
         {"k": found["k_cmp_in"], "v": found["v_cmp_in"]},
-        lambda k, v: _joined(_Means.apply(k, v, problem)),
+        lambda k, v: _joined(x[:, :count] for x in _Means.apply(k, v, problem)),
         lambda k, v: _joined(reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens) for x in (k, v)),
     )
 

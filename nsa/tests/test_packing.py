@@ -44,6 +44,8 @@ def test_each_token_reads_what_the_oracle_says(lengths: tuple[int, ...], dtype: 
     firsts = blocks.cu_seqlens_cmp(borders.int().cpu(), SMALL).tolist()
     ends = borders.tolist()
     assert found.borders.tolist() == ends
+    apart = torch.stack([borders, borders + 7], 1)[:, 0]
+    assert torch.equal(pack(apart, tokens, SMALL.w, SMALL).borders, found.borders)
     window, cmp = found.window, found.compressed
     read: dict[str, dict[int, list[int]]] = {"window": {}, "compressed": {}}
     for (first, end), first_cmp in zip(pairwise(ends), firsts, strict=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import pytest
@@ -15,6 +15,7 @@ import nsa
 from nsa import flags, nsa_attention, ops, plans, routing
 from nsa.config import NSAConfig
 from nsa.operations import OPERATIONS
+from nsa.phi import WeightedPhi
 from nsa.plans import PLANS, Plan, Store, constant
 from nsa.tests.kernel_cases import DEVICE, SLOW
 
@@ -87,6 +88,28 @@ def test_what_tensors_hold_is_looked_at_each_time(looked_at: list[str]) -> None:
     with pytest.raises(ValueError, match=r"must rise from 0 to T=19, got \[0, 20, 19\]"):
         nsa_attention(**_arguments(), config=CONFIG, cu_seqlens=torch.tensor([0, 20, 19], dtype=torch.int32))
     assert len(looked_at) == 1
+
+
+class Branches(NamedTuple):
+    """A triple of the caller's own kind."""
+
+    cmp: torch.Tensor
+    sel: torch.Tensor
+    win: torch.Tensor
+
+
+def test_a_key_holds_no_tensor() -> None:
+    x = _arguments()
+    held = [ref(tensor) for tensor in x.values()]
+    bundles = ((x["k"],) * 3, [x["k"], x["k"], x["k"]], Branches(x["k"], x["k"], x["k"].clone()), x["k"])
+    expected = nsa_attention(**x, config=CONFIG)
+    for bundle in bundles:
+        assert torch.equal(nsa_attention(**{**x, "k": bundle}, config=CONFIG), expected)
+    weight = torch.full((2, 8), 1 / 8)
+    torch.testing.assert_close(ops.compress(x["k"], CONFIG, phi=WeightedPhi(weight)), ops.compress(x["k"], CONFIG))
+    del x, bundles, bundle, weight
+    gc.collect()
+    assert len(PLANS) and not any(reference() is not None for reference in held)
 
 
 def test_one_and_true_are_two_windows() -> None:
@@ -193,9 +216,8 @@ def test_what_a_graph_reads_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> N
         plan = PLANS.get((name,))
         if plan is None:
             PLANS.add(plan := _plan(name))
-        with plan.active():
-            plan.enter()
-            return made(size, device)  # type: ignore[no-any-return]
+        plan.enter()
+        return plan.within(lambda: made(size, device))  # type: ignore[no-any-return]
 
     captured, other = of("captured", 20), ref(of("other", 19))
     monkeypatch.setattr(plans, "capturing", lambda device: True)

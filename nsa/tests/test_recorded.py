@@ -58,8 +58,8 @@ def replayed(function: Callable[..., Any]) -> tuple[Callable[..., Any], Counted]
     counted, number = Counted(function), next(_numbers)
 
     def call(tensors: tuple[Tensor, ...], settings: tuple[object, ...]) -> Any:
-        with a_plan(*tensors, settings=(number, *settings)).active():
-            return repeated("any", counted, tensors, settings)
+        plan = a_plan(*tensors, settings=(number, *settings))
+        return plan.within(lambda: repeated("any", counted, tensors, settings))
 
     return call, counted
 
@@ -476,7 +476,6 @@ def test_what_is_compiled_for_another_device_is_not_repeated() -> None:
 def test_gradients_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "MOST_GRADIENTS", 4)
     plan = a_plan(A)
-    with plan.active():
-        for n in range(20):
-            repeated("any", lambda a: (a,), (A,), (), (n,))
+    for n in range(20):
+        plan.within(lambda n=n: repeated("any", lambda a: (a,), (A,), (), (n,)))  # type: ignore[misc]
     assert set(plan.recorded.values()) <= {SEEN, NEVER} and len(plan.recorded) == 4

@@ -238,15 +238,8 @@ def _overlap_width(config: NSAConfig) -> int:
 
 
 def decode_step(
-    q: Tensor,
-    keys: Triple,
-    values: Triple,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    scale: float,
-    counts: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, *, scale: float, counts: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Append one token of each sequence and attend. The cache has room; its host side is the caller's.
 
     Args:
@@ -274,14 +267,9 @@ def _decode(
 
 
 def cached_attention(
-    q: Tensor,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    scale: float,
-    branches: Collection[str],
+    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str],
     block_indices: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention of the last token of each sequence; arguments and results as `decode` in `nsa.routing.registry`."""
     return repeated("cached", partial(_attend, cache), (q, gates, block_indices), (scale, branches))  # type: ignore[return-value]
 

@@ -13,14 +13,9 @@ from nsa.kernels.recorded import Differentiable
 
 
 def forward(
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders,
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, scale: float, cu_seqlens: Borders,
     q_start: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """q [B,T,Hq,Dk], k_cmp [B,Tc,Hkv,Dk], v_cmp [B,Tc,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq] (-inf: o is 0).
 
     q_start: int [B], position of each batch entry's first query, default 0.
@@ -36,18 +31,9 @@ def ranges_of(
 
 
 def backward(
-    do: Tensor,
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    stats: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders,
-    q_start: Tensor | None = None,
-    *,
-    dq: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    do: Tensor, q: Tensor, k_cmp: Tensor, v_cmp: Tensor, stats: Tensor, config: NSAConfig, scale: float,
+    cu_seqlens: Borders, q_start: Tensor | None = None, *, dq: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk_cmp, dv_cmp in two kernels, the same bits in every run; stats and dq as in `ranges_backward`."""
     where = ranges_of(q, k_cmp, config, cu_seqlens, q_start)
     return ranges_backward(do, q, k_cmp, v_cmp, stats, where, scale, dq)

@@ -89,13 +89,9 @@ def _starts(q_start: Tensor, device: torch.device) -> Tensor:
 
 
 def window_ranges(
-    tokens: int,
-    window: int,
-    cu_seqlens: Borders,
-    device: torch.device,
-    q_start: Tensor | None = None,
+    tokens: int, window: int, cu_seqlens: Borders, device: torch.device, q_start: Tensor | None = None,
     keys: int | None = None,
-) -> KeyRanges:
+) -> KeyRanges:  # fmt: skip
     """Query t reads (t - window, t] of its own sequence; with q_start [B], of `keys` keys, t counts from there."""
     if q_start is not None:
         return _window_after(tokens, tokens if keys is None else keys, window, _starts(q_start, device))
@@ -118,13 +114,9 @@ def _window_after(tokens: int, keys: int, window: int, start: Tensor) -> KeyRang
 
 
 def compressed_ranges(
-    tokens: int,
-    keys: int,
-    config: NSAConfig,
-    cu_seqlens: Borders,
-    device: torch.device,
+    tokens: int, keys: int, config: NSAConfig, cu_seqlens: Borders, device: torch.device,
     q_start: Tensor | None = None,
-) -> KeyRanges:
+) -> KeyRanges:  # fmt: skip
     """Query t reads the compressed tokens i of its own sequence with i*d + l - 1 <= t; `keys` is their number.
 
     With q_start [B], t counts from there.
@@ -210,7 +202,7 @@ def pack(
     of_tokens = torch.empty(8, tokens, dtype=torch.int32, device=device)
     of_keys = torch.empty(2, count, dtype=torch.int32, device=device)
     block = min(1024, next_power_of_2(max(2, sequences + 1)))
-    _order[(1,)](cu_seqlens, borders, host.note_of(device), sequences, tokens, L=l, D=d, BLOCK=block)
+    _order[(1,)](cu_seqlens.contiguous(), borders, host.note_of(device), sequences, tokens, L=l, D=d, BLOCK=block)
     if tokens and sequences:
         _ranges[(cdiv(max(tokens, count), 1024),)](
             borders, of_tokens, of_keys, tokens, count, sequences, steps, reach, L=l, D=d, BLOCK=1024

@@ -12,14 +12,8 @@ from nsa.kernels.recorded import Differentiable
 
 
 def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    window: int,
-    scale: float,
-    cu_seqlens: Borders,
-    q_start: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, window: int, scale: float, cu_seqlens: Borders, q_start: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] -> o [B,T,Hq,Dv], lse fp32 [B,T,Hq].
 
     q_start: int [B], position of each batch entry's first query; without it T = Tk.
@@ -33,18 +27,9 @@ def ranges_of(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: T
 
 
 def backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    stats: Tensor,
-    window: int,
-    scale: float,
-    cu_seqlens: Borders,
-    q_start: Tensor | None = None,
-    *,
-    dq: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, stats: Tensor, window: int, scale: float, cu_seqlens: Borders,
+    q_start: Tensor | None = None, *, dq: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk, dv in two kernels, the same bits in every run; stats and dq as in `ranges_backward`."""
     where = ranges_of(q, k, window, cu_seqlens, q_start)
     return ranges_backward(do, q, k, v, stats, where, scale, dq)

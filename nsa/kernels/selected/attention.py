@@ -41,14 +41,8 @@ _ATTENTION = Differentiable("selected", _forward, _backward)
 
 
 def selected_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, scale: float,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`selected_forward` with gradients of q, k and v: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     return _ATTENTION((q, k, v, block_indices, cu_seqlens, q_start), (config, scale))  # type: ignore[return-value]

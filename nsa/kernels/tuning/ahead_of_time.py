@@ -38,7 +38,7 @@ from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
 from nsa.kernels.decode.step import decode_step
 from nsa.kernels.ranges import compressed, fused, window
-from nsa.kernels.ranges.key_ranges import compressed_ranges
+from nsa.kernels.ranges.key_ranges import compressed_ranges, pack
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks
@@ -195,6 +195,8 @@ def _combine(shape: Shape) -> None:
     for others in (None, ((k, v), (k, v))):
         means = mean.forward(k, v, NSAConfig(), ranges)
         mean.backward(*means, TOKENS, NSAConfig(), ranges, None, others)
+    for integers in (torch.int32, torch.int64):
+        pack(torch.empty(4, dtype=integers, device="meta"), TOKENS, 512, NSAConfig())
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
     combine.stats(do, (do, do, do), (lse, lse, lse), gates)
