@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nsa import checks, flags, host, library, reference, routing
+from nsa import blocks, checks, flags, host, library, reference, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
@@ -28,7 +28,7 @@ class Call(NamedTuple):
         request: its facts.
         q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
         k, v: of the branches (cmp, sel, win).
-        config, compressed, scale, cu_seqlens, q_start, block_indices: as given, the borders int32 beside q.
+        config, compressed, compressed_rope, scale, cu_seqlens, q_start, block_indices: as given.
     """
 
     request: Request
@@ -38,6 +38,7 @@ class Call(NamedTuple):
     gates: Tensor
     config: NSAConfig
     compressed: tuple[Tensor, Tensor] | None
+    compressed_rope: float | None
     scale: float
     cu_seqlens: Tensor | None
     q_start: Tensor | None
@@ -50,15 +51,15 @@ class Call(NamedTuple):
         return cls(
             plan.request, x["q"], keys if type(keys) is tuple else checks.triple("", "k", keys),
             values if type(values) is tuple else checks.triple("", "v", values), x["gates"], x["config"],
-            x["compressed"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
+            x["compressed"], x["compressed_rope"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
         )  # fmt: skip
 
     def judge(self, rows: list[int]) -> Tensor:
         """The oracle's output for some query rows."""
         return reference.nsa_attention(
             *map(widened, (self.q, self.k, self.v, self.gates)), self.config, compressed=widened(self.compressed),
-            scale=self.scale, cu_seqlens=self.cu_seqlens, q_start=self.q_start, block_indices=self.block_indices,
-            rows=rows,
+            compressed_rope=self.compressed_rope, scale=self.scale, cu_seqlens=self.cu_seqlens, q_start=self.q_start,
+            block_indices=self.block_indices, rows=rows,
         )  # fmt: skip
 
 
@@ -83,7 +84,11 @@ class Attention(Operation):
             return False
         bundles = [branches for branches in (x["k"], x["v"]) if not isinstance(branches, Tensor)]
         shared = all(y is branches[0] for branches in bundles for y in branches)
-        return shared and x["compressed"] is None and x["block_indices"] is None and not request.offset
+        given = any(x[name] is not None for name in ("compressed", "compressed_rope", "block_indices"))
+        return shared and not given and not request.offset
+
+    def map_of(self, x: Arguments) -> str:
+        return "mean" if x["compressed"] is None else ""
 
     def computed(self, plan: Plan, x: Arguments, keep: bool, looked: bool = False) -> list[Tensor]:
         """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.noted` says later
@@ -124,6 +129,9 @@ class Attention(Operation):
             OPERATIONS["compress"].run(x=y[0], config=config, cu_seqlens=call.cu_seqlens, **how)[0]
             for y in (call.k, call.v)
         )
+        if call.compressed_rope is not None:
+            at = blocks.compressed_positions(k_cmp.shape[1], config, call.cu_seqlens, q.device)
+            (k_cmp,) = OPERATIONS["rotate"].run(x=k_cmp, positions=at, base=call.compressed_rope, **how)
         o_cmp, lse_cmp = OPERATIONS["compressed_attention"].run(q=q, k_cmp=k_cmp, v_cmp=v_cmp, config=config, **attend)
         if chosen is None:
             (chosen,) = OPERATIONS["select_blocks"].run(q=q, k_cmp=k_cmp, config=config, lse=lse_cmp, **where)

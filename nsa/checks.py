@@ -21,6 +21,9 @@ from nsa.phi import MlpPhi, WeightedPhi
 Arguments = Mapping[str, Any]
 """Of a public function, by name."""
 
+PHIS = {type(None): "mean", WeightedPhi: "weighted", MlpPhi: "mlp"}
+"""How a request names a learned map."""
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -103,6 +106,14 @@ def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor |
             f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
         )
     return beside(cu_seqlens, like.device)
+
+
+def rotation(operation: str, dim: int, base: object) -> None:
+    """Refuse a rotary embedding of an odd dimension, or of a base that is no positive number."""
+    if isinstance(base, bool) or not isinstance(base, (int, float)) or not base > 0:
+        raise ValueError(f"{operation}: the base of rotary positions must be a positive number, got {base!r}")
+    if dim % 2:
+        raise ValueError(f"{operation}: rotary positions need an even head dimension, got {dim}")
 
 
 def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
@@ -189,6 +200,26 @@ def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Ten
 # --- what each operation demands ---
 
 
+def rotate(x: Arguments) -> None:
+    name, positions, base = "rotate", x["positions"], x["base"]
+    _rotated(name, x["x"], positions, base)
+
+
+def _rotated(name: str, x: Tensor, positions: Tensor, base: float) -> None:
+    shape(name, "x", x, "[B,T,H,D]")
+    alike(name, x=x)
+    shape(name, "positions", positions, "[B,T]")
+    rotation(name, x.shape[-1], base)
+    if positions.shape[1] != x.shape[1] or positions.shape[0] not in (1, x.shape[0]):
+        raise ValueError(
+            f"{name}: positions must be [B={x.shape[0]},T={x.shape[1]}] or [1,T], got {list(positions.shape)}"
+        )
+    if positions.dtype not in (torch.int32, torch.int64) or positions.device != x.device:
+        raise ValueError(
+            f"{name}: positions must be int32 or int64 on {x.device}, got {positions.dtype} on {positions.device}"
+        )
+
+
 def compress(x: Arguments) -> None:
     name = "compress"
     shape(name, "x", x["x"], "[B,T,Hkv,D]")
@@ -199,7 +230,11 @@ def compress(x: Arguments) -> None:
 
 
 def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
+    if type(phi) not in PHIS:
+        raise TypeError(f"{name}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
     heads, dim = x.shape[2:]
+    parameters: dict[str, Tensor] = {} if phi is None else {f"phi.{part}": y for part, y in vars(phi).items()}
+    alike(name, x=x, **parameters)
     expected: dict[str, list[int]] = {}
     if isinstance(phi, WeightedPhi):
         expected = {"weight": [heads, config.l]}
@@ -209,11 +244,10 @@ def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
             "position": [heads, config.l, dim], "w_in": [heads, config.l * dim, hidden], "b_in": [heads, hidden],
             "w_out": [heads, hidden, dim], "b_out": [heads, dim],
         }  # fmt: skip
-    elif phi is not None:
-        raise TypeError(f"{name}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
     for part, wanted in expected.items():
-        if list(getattr(phi, part).shape) != wanted:
-            raise ValueError(f"{name}: phi.{part} must have the shape {wanted}, got {list(getattr(phi, part).shape)}")
+        found = list(parameters[f"phi.{part}"].shape)
+        if found != wanted:
+            raise ValueError(f"{name}: phi.{part} must have the shape {wanted}, got {found}")
 
 
 def compressed_attention(x: Arguments) -> None:
@@ -266,7 +300,11 @@ def gated_combine(x: Arguments) -> None:
 
 
 def nsa_attention(x: Arguments) -> None:
-    name, q, given = "nsa_attention", x["q"], x["compressed"]
+    name, q, given, rope = "nsa_attention", x["q"], x["compressed"], x["compressed_rope"]
+    if rope is not None:
+        if given is not None:
+            raise ValueError(f"{name}: compressed_rope is of the means; compressed is used as it is given")
+        rotation(name, q.shape[-1] if isinstance(q, Tensor) else 0, rope)
     keys, values = triple(name, "k", x["k"]), triple(name, "v", x["v"])
     sizes(name, x["config"])
     for each, branches in (("k", keys), ("v", values)):

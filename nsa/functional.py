@@ -31,6 +31,7 @@ def nsa_attention(
     config: NSAConfig = NSAConfig(),
     *,
     compressed: tuple[Tensor, Tensor] | None = None,
+    compressed_rope: float | None = None,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
     q_start: Tensor | None = None,
@@ -48,6 +49,8 @@ def nsa_attention(
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         config: the sizes.
         compressed: (k_cmp, v_cmp) [B,Tc,Hkv,D*] instead of the mean of the cmp keys and values.
+        compressed_rope: base of a rotary embedding (as `nsa.ops.rotate`) of the means of keys: that of a span is turned
+            at the span's first position, i*d, and the cmp keys are given unrotated. Not with `compressed`.
         scale: of the logits; default Dk**-0.5.
         cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1. Padded batches: pack them.
         q_start: integers [B], the position of each entry's first query when k and v hold earlier tokens too
@@ -82,6 +85,29 @@ def plan(*args: object, **kwargs: object) -> AttentionPlan:
         ValueError, TypeError, nsa.routing.RoutingError: as `nsa_attention`.
     """
     return AttentionPlan(OPERATIONS["nsa_attention"].bound(args, kwargs))
+
+
+@operation("rotate", ("x", "x", "x"))
+def rotate(
+    x: Tensor,
+    positions: Tensor,
+    base: float,
+    *,
+    backend: routing.BackendChoice = None,
+    strict: bool = False,
+) -> Tensor:
+    """Rotary position embedding with halves paired: dimension i turns with dimension i + D/2 (`nsa.rope`).
+
+    Args:
+        x: queries or keys [B,T,H,D], D even; any strides.
+        positions: integers [B,T], or [1,T] for all batch entries.
+        base: of the geometric series of wavelengths.
+        backend, strict: see `nsa.nsa_attention`.
+
+    Returns:
+        [B,T,H,D], contiguous.
+    """
+    ...
 
 
 @operation("compress", ("x", "x", "x"))

@@ -94,6 +94,7 @@ KINDS = {
     "NSAConfig": Kind("int[]", _of_config, lambda x: _config(*x)),
     "routing.BackendChoice": Kind("str[]", _of_backend, _to_backend),
     "float | None": Kind("float?"),
+    "float": Kind("float"),
     "int": Kind("int"),
     "bool": Kind("bool"),
 }

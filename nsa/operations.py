@@ -151,14 +151,19 @@ class Operation(library.Operator):
         batch, tokens, heads, dim = q.shape
         keys, kv_heads = others[0].shape[1:3] if others else (0, heads)
         dk, dv = (dim, others[1].shape[3] if len(others) > 1 else 0) if others else (0, dim)
-        tensors = library.flat(x.values())
+        phi = x.get("phi")
+        tensors = [*library.flat(x.values()), *(vars(phi).values() if phi else ())]
         wanted = torch.is_grad_enabled() and any(y.requires_grad for y in tensors)
         return Request(
             self.routed, q.device, q.dtype, batch, tokens, keys, heads, kv_heads, dk, dv, x.get("config"),
             x.get("cu_seqlens") is not None, x.get("q_start") is not None, self.differentiable and (wanted or keep),
             x.get("deterministic", False) or torch.are_deterministic_algorithms_enabled(),
-            x.get("return_lse", False) or keep,
+            x.get("return_lse", False) or keep, self.map_of(x),
         )  # fmt: skip
+
+    def map_of(self, x: Arguments) -> str:
+        """What makes compressed tokens here."""
+        return checks.PHIS[type(x["phi"])] if "phi" in x else ""
 
     # --- computing ---
 
@@ -220,7 +225,7 @@ class Operation(library.Operator):
 
     def shapes(self, x: Arguments, keep: bool) -> list[Tensor]:
         first = x[self.operands[0]]
-        if self.routed == "combine":
+        if self.routed in ("combine", "rotate"):
             return [first.new_empty(first.shape)]
         if self.routed == "compress":
             packed = x["cu_seqlens"] is not None

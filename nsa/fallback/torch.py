@@ -29,8 +29,27 @@ from nsa.fallback.tiles import (
 )
 from nsa.host import numbers
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+from nsa.rope import rotate
 
-__all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "step", "window"]
+__all__ = [
+    "combine",
+    "compress",
+    "compressed",
+    "decode",
+    "dense",
+    "rotate",
+    "rotate_gradient",
+    "select",
+    "selected",
+    "step",
+    "window",
+]
+
+
+def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
+    """To turn back is to turn by the negative positions."""
+    return [rotate(do, -positions, base)]
+
 
 # --- compression ---
 

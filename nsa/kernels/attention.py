@@ -19,7 +19,7 @@ from nsa.kernels import combine
 from nsa.kernels.compression import mean
 from nsa.kernels.ranges import compressed, fused, window
 from nsa.kernels.ranges.backward import ranges_backward
-from nsa.kernels.ranges.key_ranges import Packing, compressed_ranges, pack
+from nsa.kernels.ranges.key_ranges import Packing, pack
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import Sum, selected_forward
@@ -38,8 +38,9 @@ Pair = tuple[Tensor, Tensor]
 def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tensor]:
     """Compressed, selected and window attention under gates, differentiable.
 
-    Without `compressed` it takes the means of the cmp keys and values. Gradients are the same bit for bit in every run
-    where the request says `deterministic`; else they may take fewer products.
+    Without `compressed` it takes the means of the cmp keys and values, those of the keys turned where `compressed_rope`
+    says so. Gradients are the same bit for bit in every run where the request says `deterministic`; else they may take
+    fewer products.
 
     Returns:
         o [B,T,Hq,Dv]; with `lse` or `keep` also lse of each branch [B,T,Hq]; with `keep`, which is for no_grad, o of
@@ -62,7 +63,8 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
     """
     shared, k, v = _operands(call)
     _, lse_cmp, lse_sel, lse_win, *branches = results[:7]
-    means = call.compressed or mean.forward(k[0], v[0], call.config, mean.ranges_of(k[0], call.config, call.cu_seqlens))
+    borders = _packed(call.cu_seqlens, call.q, call.config)
+    means = call.compressed or mean.forward(k[0], v[0], call.config, borders, rope=call.compressed_rope)
     kept = (
         call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means,
         results[7] if call.block_indices is None else call.block_indices, *branches, lse_cmp, lse_sel, lse_win,
@@ -76,8 +78,8 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
     return [dq, *dk, *_of_given(call.v, (own[1], dv_sel, dv_win)), dgates, *given]  # type: ignore[list-item]
 
 
-def _settings(call: Call, shared: bool) -> tuple[NSAConfig, float, bool, bool, bool]:
-    return call.config, call.scale, call.compressed is None, shared, call.request.deterministic
+def _settings(call: Call, shared: bool) -> tuple[NSAConfig, float, bool, float | None, bool, bool]:
+    return call.config, call.scale, call.compressed is None, call.compressed_rope, shared, call.request.deterministic
 
 
 def _operands(call: Call) -> tuple[bool, Triple, Triple]:
@@ -99,18 +101,18 @@ def _of_given(branches: Triple, gradients: tuple[Tensor | None, ...]) -> list[Te
 def _forward(
     q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
     v_win: Tensor | None, gates: Tensor, block_indices: Tensor | None, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool, shared: bool, deterministic: bool,
-    keep: bool,
+    q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool,
+    deterministic: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
     """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse."""
-    where = packed(cu_seqlens, q, config), q_start
+    where = _packed(cu_seqlens, q, config), q_start
     if shared:
         k_sel, v_sel, k_win, v_win = k_cmp, v_cmp, k_cmp, v_cmp
     gates = gates.contiguous()
     # The window first: while it runs, the host prepares the launches of the others.
     o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
     if compress:
-        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, mean.ranges_of(k_cmp, config, where[0]))
+        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope)
     o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
     if block_indices is None:
         block_indices = select_blocks(q, k_cmp, config, scale, where[0], lse_cmp, q_start)
@@ -120,7 +122,7 @@ def _forward(
     return (o, k_cmp, v_cmp, block_indices, o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win) if keep else (o,)
 
 
-def packed(cu_seqlens: Tensor | None, q: Tensor, config: NSAConfig) -> Packing | None:
+def _packed(cu_seqlens: Tensor | None, q: Tensor, config: NSAConfig) -> Packing | None:
     """What all branches need of packed sequences."""
     return None if cu_seqlens is None else pack(cu_seqlens, q.shape[1], config.w, config)
 
@@ -134,10 +136,10 @@ def _backward(
     do: Tensor, q: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
     cu_seqlens: Tensor | None, q_start: Tensor | None, k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor,
     o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor,
-    config: NSAConfig, scale: float, compress: bool, shared: bool, deterministic: bool, keep: bool,
+    config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool, deterministic: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
     """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), of the gates, and of no other."""
-    where, do, gates = (packed(cu_seqlens, q, config), q_start), do.contiguous(), gates.contiguous()
+    where, do, gates = (_packed(cu_seqlens, q, config), q_start), do.contiguous(), gates.contiguous()
     fuse = fused.chosen(q, v_win, deterministic)
     kv_heads = k_win.shape[2] if fuse else None
     stats, dgates = combine.stats(do, (o_cmp, o_sel, o_win), (lse_cmp, lse_sel, lse_win), gates, kv_heads)
@@ -154,9 +156,8 @@ def _backward(
         dq, *d_sel = of_selected()
         dq, d_cmp, d_win = of_ranges(dq=dq)
     if compress:
-        tokens = k_sel.shape[1]
-        at = compressed_ranges(tokens, k_cmp.shape[1], config, where[0], k_sel.device)
-        d_cmp = mean.backward(*d_cmp, tokens, config, at, where[0], (d_sel, d_win) if shared else None)
+        others = (d_sel, d_win) if shared else None
+        d_cmp = mean.backward(*d_cmp, k_sel.shape[1], config, where[0], others, rope=rope)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
     return dq, *d_cmp, *d_others, dgates, None, None, None
 

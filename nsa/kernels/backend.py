@@ -13,8 +13,11 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.host import to_device
 from nsa.kernels import attention as whole
+from nsa.kernels import rotary
 from nsa.kernels.combine import gated_combine
 from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.compression.mlp import mlp_of_spans
+from nsa.kernels.compression.weighted import span_sums
 from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges import compressed as compressed_kernels
 from nsa.kernels.ranges import fused
@@ -22,6 +25,7 @@ from nsa.kernels.ranges import window as window_kernels
 from nsa.kernels.recorded import Tensors, repeated
 from nsa.kernels.selected.attention import gradients, selected_attention
 from nsa.kernels.selection.select import select_blocks
+from nsa.phi import MlpPhi, Phi
 from nsa.plans import layout
 from nsa.routing import Request
 
@@ -83,6 +87,8 @@ def _dtype(request: Request) -> str | None:
 def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
+    if request.operation in ("rotate", "compress"):
+        return None  # heads are apart from each other
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None
@@ -106,6 +112,18 @@ def gradient(request: Request) -> str:
 
 
 # --- the operations: those of `nsa.routing.registry`, as their kernels take them ---
+
+
+def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    return rotary.rotate((x, positions), (base,))[0]  # type: ignore[return-value]
+
+
+def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+    if isinstance(phi, MlpPhi):
+        tensors = x, cu_seqlens, phi.position, phi.w_in, phi.b_in, phi.w_out, phi.b_out
+        return mlp_of_spans(tensors, (config,))[0]  # type: ignore[return-value]
+    weight = None if phi is None else phi.weight
+    return span_sums((x, weight, cu_seqlens), (config, x.shape[1]))[0]  # type: ignore[return-value]
 
 
 def compressed(
@@ -150,6 +168,10 @@ def attention(call: Call, lse: bool, keep: bool) -> list[Tensor]:
 
 
 # --- their gradients, from results ---
+
+
+def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
+    return [rotary.forward(do, positions, base, back=True)]
 
 
 def compressed_gradient(

@@ -96,6 +96,7 @@ class Differentiable:
         backward: (gradient of the first result, kept tensors, settings) -> gradients of the tensors.
         keep: (tensors, results) -> what is kept for it.
         also: from which result on the caller gets the rest.
+        selective: whether `backward` is also told, at last, of which tensors a gradient is wanted.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Differentiable:
     backward: Callable[..., Tensors]
     keep: Callable[[Tensors, Tensors], Tensors] = lambda tensors, results: (*tensors, *results)
     also: int = 1
+    selective: bool = False
 
     def __call__(self, tensors: Tensors, settings: Settings) -> Tensors:
         """The results, differentiable where a gradient is wanted."""
@@ -133,14 +135,16 @@ class _Differentiable(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor, *_: Tensor) -> Tensors:
         of, plan, kept = ctx.of, ctx.plan, ctx.saved_tensors
+        wanted = (ctx.needs_input_grad[2:],) if of.selective else ()
+        settings = *ctx.settings, *wanted
         if plan is None:
-            return None, None, *of.backward(do, *kept, *ctx.settings)
+            return None, None, *of.backward(do, *kept, *settings)
         if plan.request.packed:
             host.noted(plan.device)
-        kind = layout(do)
+        kind = *layout(do), *wanted
         if _addresses(kept) != ctx.kept_at:  # a hook brought others back: their layouts may differ
             kind = *kind, *(None if x is None else layout(x) for x in kept)
-        found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), ctx.settings, kind))
+        found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), settings, kind))
         return None, None, *found
 
 

@@ -72,7 +72,7 @@ def explain_routing(
         return Request(operation, device, dtype, *shape, config, packed, False, needs_grad, deterministic)
 
     active, choice, whole = flags.current(), per_operation(backend), request(WHOLE)
-    found = {name: decide(request(name), choice, active) for name in (WHOLE, "compress", *PARTS)}
+    found = {name: decide(request(name), choice, active) for name in (WHOLE, "rotate", "compress", *PARTS)}
     decisions = {name: decision for name, decision in found.items() if decision is not None}
     profile = profile_for(whole, active)
     note = f"{_dense_note(whole, active, profile.name)}\nTriton kernels: {profile.kernels_timed.source}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from nsa import profiles
+from nsa.blocks import num_compressed
 from nsa.flags import Flags
 from nsa.profiles import Profile
 from nsa.routing import registry
@@ -21,6 +22,9 @@ PARTS = ("compressed", "select", "selected", "window", "combine")
 
 SELECTING = ("select", "selected", WHOLE)
 """The operations that flags and profiles mean by Triton selection."""
+
+FEWEST_SPANS = 64
+"""Spans below which an MLP's products, a few rows at a time such as in a step of decode, are left to PyTorch's."""
 
 # The order in which backends are considered when nobody asks for one.
 PREFERENCE = {"cuda": ("triton", "fa2", "torch"), "cpu": ("torch",)}
@@ -52,6 +56,9 @@ class Off:
 
 
 def _triton(request: Request, flags: Flags, profile: Profile) -> Off | None:
+    if request.operation == "compress" and request.phi == "mlp" and request.config is not None:
+        spans = request.batch * num_compressed(request.keys, request.config)
+        return Off(f"an MLP of {spans} spans, fewer than {FEWEST_SPANS}") if spans < FEWEST_SPANS else None
     if request.operation not in SELECTING or flags.triton_sel_force:
         return None
     if flags.use_triton_sel is False:
@@ -183,7 +190,8 @@ def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags
     """A fused backend gives way where one of its parts is asked of another."""
     if request.operation != WHOLE:
         return None
-    asked = ((part, requested_backend(part, choice, flags)[0]) for part in PARTS)
+    parts = (*PARTS, "compress") if request.phi else PARTS
+    asked = ((part, requested_backend(part, choice, flags)[0]) for part in parts)
     return next((Off(f"{part} is asked of {other}") for part, other in asked if other not in (None, name)), None)
 
 

@@ -2,6 +2,7 @@
 
 A backend is a module that defines a function for each operation it implements, among those of `OPERATIONS`:
 
+    rotate(x, positions, base) -> x
     compress(x, config, *, phi, cu_seqlens) -> x_cmp
     compressed(q, k_cmp, v_cmp, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     select(q, k_cmp, config, *, scale, cu_seqlens, q_start, lse) -> block_indices
@@ -25,8 +26,9 @@ refuses a request that asks for it.
 `ORDERS_BORDERS = True`: its `attention` takes borders of packed sequences, int32 or int64, that nobody looked at, and
 has `nsa.host.noted` know where they cannot be.
 
-It may define NAME_gradient for compressed, selected, window and attention: the gradients, given that of o and results,
-for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd follow.
+It may define NAME_gradient for rotate, compressed, selected, window and attention: the gradients, given that of o and
+results, for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd
+follow.
 
 The module also defines `supports(request) -> str | None`: None, or the sentence that says why this request (an
 `nsa.routing.Request`) cannot run here. It must not launch anything. A module that computes gradients in several ways
@@ -44,7 +46,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-OPERATIONS = ("compress", "compressed", "select", "selected", "window", "combine", "attention", "dense", "decode")
+OPERATIONS = tuple("rotate compress compressed select selected window combine attention dense decode".split())
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,12 @@ REGISTRY = {
     "torch": Backend(
         "nsa.fallback.torch",
         (),
-        ("compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
     ),
     "triton": Backend(
         "nsa.kernels.backend",
         ("triton",),
-        ("compressed", "select", "selected", "window", "combine", "attention", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention", "decode"),
     ),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),

@@ -51,6 +51,7 @@ def single(name: str) -> Callable[..., Any]:
         "select_blocks": lambda q, k, v, gates: ops.select_blocks(q, k[:, :4], SMALL),
         "selected_attention": lambda q, k, v, gates: ops.selected_attention(q, k, v, first(q), SMALL, return_lse=True),
         "sliding_window_attention": lambda q, k, v, gates: ops.sliding_window_attention(q, k, v, 5, return_lse=True),
+        "rotate": lambda q, k, v, gates: ops.rotate(q, torch.arange(q.shape[1], device=q.device)[None], 1e4),
         "gated_combine": lambda q, k, v, gates: ops.gated_combine(q, q * 2, q * 3, gates),
         "nsa_attention": lambda q, k, v, gates: nsa_attention(q, k, v, gates, SMALL, return_lse=True),
     }

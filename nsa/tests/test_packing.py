@@ -70,9 +70,11 @@ def test_means_without_a_span_are_zeros() -> None:
     borders, x = borders_of((13, 9, 18)), torch.rand(1, 40, 2, 16, device=DEVICE) + 1
     packing = pack(borders, 40, SMALL.w, SMALL)
     count = int(blocks.cu_seqlens_cmp(borders, SMALL)[-1])
-    k, v = mean.forward(x, x, SMALL, packing.compressed)
+    k, v = mean.forward(x, x, SMALL, packing, rope=1e4)
     assert k.shape[1] == blocks.num_compressed(40, SMALL) > count
-    assert not k[:, count:].any() and not v[:, count:].any() and k[:, :count].all()
+    assert not k[:, count:].any() and not v[:, count:].any() and v[:, :count].all()
+    exact = mean.forward(x, x, SMALL, borders, rope=1e4)
+    assert torch.equal(k[:, :count], exact[0]) and torch.equal(v[:, :count], exact[1])
 
 
 def test_whatever_borders_hold_all_stays_inside() -> None:

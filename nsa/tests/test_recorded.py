@@ -124,7 +124,7 @@ def test_without_gradients(counted: dict[str, Counted]) -> None:
 
 def _arguments(x: dict[str, Tensor]) -> tuple[object, ...]:
     tensors = x["q"], x["k"], x["v"], *(None,) * 4, x["gates"], None, None, None
-    return *tensors, SMALL, 16**-0.5, True, True, False, False
+    return *tensors, SMALL, 16**-0.5, True, None, True, False, False
 
 
 def _sliced(seed: int) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa import host
-from nsa.blocks import num_compressed
+from nsa.blocks import num_compressed, packed_compressed
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, next_power_of_2
@@ -154,6 +154,13 @@ def _visible(owner: SequenceBounds, config: NSAConfig) -> Tensor:
 def _splits(queries: int) -> int:
     """Into how many splits the queries of one key are cut, so that early keys do not become slow programs."""
     return max(1, min(MOST_SPLITS, queries // FEWEST_QUERIES))
+
+
+def count_compressed(cu_seqlens: Tensor | None, tokens: int, config: NSAConfig) -> int:
+    """Compressed tokens of one sequence of `tokens` tokens, or of all packed sequences (see `nsa.host.numbers`)."""
+    if cu_seqlens is None:
+        return num_compressed(tokens, config)
+    return packed_compressed(host.numbers(cu_seqlens), config)
 
 
 # --- packed sequences ---
