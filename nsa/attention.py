@@ -195,8 +195,8 @@ class AttentionPlan:
     def __init__(self, x: Arguments) -> None:
         self._operation = operation = OPERATIONS["nsa_attention"]
         self._x = {name: None if name in GIVEN else y for name, y in x.items()}
-        self._layouts = {name: layouts(x[name]) for name in GIVEN}
         self._plan = operation.planned(x, False, None)
+        self._layouts = {name: layouts(x[name]) for name in GIVEN}
         leaves = [y for y in library.flat(x.values()) if y.requires_grad]
         for _ in range(2):  # compiled and made, then recorded
             o = library.flat([self.run(**{name: x[name] for name in GIVEN})])[0]
@@ -250,18 +250,18 @@ class AttentionPlan:
 
 
 def layouts(x: Any) -> Any:
-    """Of a tensor, or of several with which are the same one."""
+    """Of a tensor, or of several in a list, and which of them are the same one."""
     if isinstance(x, (tuple, list)):
-        return tuple(map(layouts, x)), tuple(y is x[0] for y in x)
-    return x if x is None else layout(x)
+        return [*map(layouts, x), tuple(y is x[0] for y in x)]
+    return layout(x) if isinstance(x, Tensor) else x
 
 
-def _said(planned: Any) -> str:
+def _said(found: Any) -> str:
     """A layout in words."""
-    if planned is None:
-        return "None"
-    if isinstance(planned[1][0], bool):
-        return f"({', '.join(map(_said, planned[0]))})"
-    shape, stride, dtype, device, offset = planned
+    if isinstance(found, list):
+        return f"({', '.join(map(_said, found[:-1]))})"
+    if not isinstance(found, tuple):
+        return repr(found)
+    shape, stride, dtype, device, offset = found
     off = f", {offset} bytes off" if offset else ""
     return f"{list(shape)} with strides {list(stride)} in {dtype} on {device}{off}"

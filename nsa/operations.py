@@ -54,12 +54,8 @@ class Operation(library.Operator):
         differentiable: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(function, differentiable)
-        self.title, self.routed, self.operands, self.differentiable = (
-            function.__name__,
-            routed,
-            operands,
-            differentiable,
-        )
+        self.title, self.routed, self.operands = function.__name__, routed, operands
+        self.differentiable = differentiable
         self.demands: Callable[[Arguments], None] = getattr(checks, self.title)
         self.oracle: Callable[..., Any] | None = getattr(reference, self.title) if judged else None
         self._signature = signature(function)
@@ -212,7 +208,7 @@ class Operation(library.Operator):
             options["scale"] = plan.scale
         if "deterministic" in options:
             options["deterministic"] = plan.request.deterministic
-        return [x[name] for name in self._inputs if name != "gates" or self.routed == "combine"], options
+        return [x[name] for name in self._inputs], options
 
     # --- as an operator ---
 
@@ -228,10 +224,9 @@ class Operation(library.Operator):
         if self.routed in ("combine", "rotate"):
             return [first.new_empty(first.shape)]
         if self.routed == "compress":
-            packed = x["cu_seqlens"] is not None
-            count = (
-                torch.library.get_ctx().new_dynamic_size() if packed else num_compressed(first.shape[1], x["config"])
-            )
+            count = num_compressed(first.shape[1], x["config"])
+            if x["cu_seqlens"] is not None:
+                count = torch.library.get_ctx().new_dynamic_size()
             return [first.new_empty(first.shape[0], count, *first.shape[2:])]
         if self.routed == "select":
             return [first.new_empty(*first.shape[:2], x["k_cmp"].shape[2], x["config"].n_sel, dtype=torch.int32)]

@@ -151,7 +151,7 @@ def test_a_choice_of_backends_is_the_callers_own() -> None:
 
 
 def _plan(name: str) -> Plan:
-    facts = torch.device(DEVICE), torch.float32, 1, 8, 8, 2, 1, 16, 16
+    facts = torch.device("cpu"), torch.float32, 1, 8, 8, 2, 1, 16, 16
     return Plan((name,), routing.Request("window", *facts), None, flags.current())
 
 
@@ -273,9 +273,11 @@ def test_an_own_plan_records_routes_and_gives_lse() -> None:
         (lambda x: {"v": (x["v"], x["v"], x["v"])}, r"v must be laid out as planned, .* got \(\[1, 19, 2, 16\]"),
         (lambda x: {"gates": x["gates"][:, :18]}, "gates must be laid out as planned"),
         (lambda x: {"cu_seqlens": torch.tensor([0, 19])}, "cu_seqlens must be laid out as planned, None, got"),
+        (lambda x: {"gates": [1, 0, 0]}, r"gates must be laid out as planned, .* got \(1, 0, 0\)"),
+        (lambda x: {"k": None}, "k must be laid out as planned, .* got None"),
         (lambda x: {"q": x["q"].requires_grad_()}, "gradients are wanted, and the plan was made for a call without"),
     ],
-    ids=["dtype", "strides", "a triple", "length", "borders", "gradients"],
+    ids=["dtype", "strides", "a triple", "length", "borders", "no tensors", "none", "gradients"],
 )
 def test_an_own_plan_refuses_another_layout(change: Any, words: str) -> None:
     x = _arguments()
