@@ -12,8 +12,7 @@ from torch import Tensor
 from nsa import routing
 from nsa.blocks import compressed_positions
 from nsa.config import NSAConfig
-from nsa.ops.compression import compress
-from nsa.ops.rotation import rotate
+from nsa.functional import compress, rotate
 from nsa.rope import frequencies
 
 Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from nsa import blocks, ops, routing
+from nsa import blocks, checks, ops, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.ops import checks
-from nsa.ops.attention import Plain
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "NativeSparseAttention"
@@ -245,7 +243,7 @@ class NativeSparseAttention(nn.Module):
         return blocks.compressed_positions(k_cmp.shape[1], self.config, cu_seqlens, k_cmp.device)
 
     @property
-    def _plain(self) -> Plain:
+    def _plain(self) -> dict[str, Any]:
         """How the single operations are routed."""
         return {"backend": routing.per_operation(self.backend), "strict": self.strict}
 

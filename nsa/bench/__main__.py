@@ -14,6 +14,7 @@ COMMANDS = {
     "window": "window (--mode win) or compressed (--mode cmp) attention: FA-2 and the others against SDPA",
     "accuracy": "every operation and its gradients against the fp64 oracle, over many shapes",
     "autotune": "find launch configurations on this GPU and write them to the kernels' table",
+    "host": "what a call costs the host: plain, planned, in a CUDA graph",
     "layer": "an attention layer and its parts, against a dense one, and others' that are named",
     "crossover": "from which length on sparse attention is faster than dense",
     "kernels": "each kernel against the best known implementations",

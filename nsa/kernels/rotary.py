@@ -7,18 +7,16 @@ that both of a pair are loaded once, side by side: of 192 dimensions columns 0 t
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa import rope
-from nsa.kernels.common.constants import constant
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, load_tile, rows_last, split_dim, store_tile
+from nsa.kernels.recorded import Differentiable
+from nsa.plans import constant
 
 ROWS = 32
 """Tokens of one program."""
@@ -102,17 +100,13 @@ def forward(x: Tensor, positions: Tensor, base: float, *, back: bool = False) ->
     return out
 
 
-class Rotate(torch.autograd.Function):
-    """`forward`, whose gradient turns back."""
+def _forward(x: Tensor, positions: Tensor, base: float) -> tuple[Tensor]:
+    return (forward(x, positions, base),)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, positions: Tensor, base: float) -> Tensor:
-        ctx.save_for_backward(positions)
-        ctx.base = base
-        return forward(x, positions, base)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, do: Tensor) -> tuple[Tensor, None, None]:
-        (positions,) = ctx.saved_tensors
-        return forward(do, positions, ctx.base, back=True), None, None
+def _backward(do: Tensor, positions: Tensor, base: float) -> tuple[Tensor, None]:
+    return forward(do, positions, base, back=True), None
+
+
+rotate = Differentiable("rotate", _forward, _backward, keep=lambda tensors, results: tensors[1:])
+"""`forward`, whose gradient turns back."""

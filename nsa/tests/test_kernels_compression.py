@@ -173,8 +173,10 @@ def test_few_spans_are_left_to_pytorch_unless_asked_for() -> None:
     shape = torch.device(DEVICE), torch.float32, 1
     for tokens, off in ((16 * 62 + 32, True), (16 * 63 + 32, False)):
         request = Request("compress", *shape, tokens, tokens, 4, 4, 64, 64, NSAConfig(), phi="mlp")
-        assert (policy.POLICIES["triton"](request, policy.settings_for(request, flags.current())) is not None) is off
-        assert policy.POLICIES["triton"](replace(request, phi="weighted"), None) is None
+        active = flags.current()
+        facts = active, policy.profile_for(request, active)
+        assert (policy.POLICIES["triton"](request, *facts) is not None) is off
+        assert policy.POLICIES["triton"](replace(request, phi="weighted"), *facts) is None
         chosen = policy.decide(request, "triton", flags.current())
         assert chosen is not None and chosen.backend == "triton"
 

@@ -14,7 +14,7 @@ from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import window_ranges
-from nsa.kernels.ranges.window import WindowAttention, backward, forward
+from nsa.kernels.ranges.window import backward, forward, window_attention
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import (
     CASES,
@@ -42,7 +42,7 @@ def _judge(problem: Problem, window: int, scale: float) -> None:
     judge(
         problem,
         _tensors(problem),
-        lambda q, k, v: WindowAttention.apply(q, k, v, window, scale, cu_seqlens)[0],
+        lambda q, k, v: window_attention((q, k, v, cu_seqlens, None), (window, scale, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, cu_seqlens=cu_seqlens),
     )
 
@@ -93,7 +93,7 @@ def test_chunks_of_a_prefill(name: str, window: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
-        lambda q, k, v: WindowAttention.apply(q, k, v, window, 0.2, None, q_start)[0],
+        lambda q, k, v: window_attention((q, k, v, None, q_start), (window, 0.2, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=0.2, q_start=q_start),
     )
 

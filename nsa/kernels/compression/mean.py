@@ -12,7 +12,14 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
-from nsa.kernels.ranges.key_ranges import KeyRanges, compressed_ranges, count_compressed, sequence_bounds
+from nsa.kernels.ranges.key_ranges import (
+    Borders,
+    KeyRanges,
+    Packing,
+    compressed_ranges,
+    count_compressed,
+    sequence_bounds,
+)
 from nsa.kernels.rotary import frequencies, halves, sines
 
 SPANS = 2
@@ -27,14 +34,16 @@ ROWS = 32
 
 @triton.jit
 def _sum_tile(
-    p_x, p_weight, m_i, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr,
-    WEIGHTED: tl.constexpr,
+    p_x, p_weight, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
+    D: tl.constexpr, WEIGHTED: tl.constexpr,
 ):  # fmt: skip
-    """Columns [START, START + W) of the mean of the L rows from p_x on, or of their WEIGHTED sum; LB rows at once."""
+    """Columns [START, START + W) of the mean of the L rows from p_x on, or of their WEIGHTED sum; LB rows at once.
+    Zeros without a span.
+    """
     b_sum = tl.zeros([W], tl.float32)
     for k in range(0, L, LB):
         o_k = k + tl.arange(0, LB)  # [LB]
-        b_x = load_tile(p_x, o_k.to(tl.int64) * s_xt, m_i & (o_k < L), START, W, D, True).to(tl.float32)
+        b_x = load_tile(p_x, o_k.to(tl.int64) * s_xt, m_span & (o_k < L), START, W, D, True).to(tl.float32)
         if WEIGHTED:
             b_x *= tl.load(p_weight + o_k, mask=o_k < L, other=0.0).to(tl.float32)[:, None]
         b_sum += tl.sum(b_x, 0)
@@ -49,21 +58,21 @@ def _store_columns(p_out, b_x, m_i, START: tl.constexpr, W: tl.constexpr, D: tl.
 
 @triton.jit
 def _plain_tile(
-    p_x, p_weight, p_out, m_i, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
+    p_x, p_weight, p_out, m_i, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
     D: tl.constexpr, WEIGHTED: tl.constexpr,
 ):  # fmt: skip
-    b_sum = _sum_tile(p_x, p_weight, m_i, s_xt, L, LB, START, W, D, WEIGHTED)
+    b_sum = _sum_tile(p_x, p_weight, m_span, s_xt, L, LB, START, W, D, WEIGHTED)
     _store_columns(p_out, b_sum, m_i, START, W, D)
 
 
 @triton.jit
 def _rotated_tile(
-    p_x, p_frequency, p_out, i_position, m_i, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr,
+    p_x, p_frequency, p_out, i_position, m_i, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr,
     W: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Columns [START, START + W) of both halves, turned by the position."""
-    b_a = _sum_tile(p_x, p_x, m_i, s_xt, L, LB, START, W, HALF, False)
-    b_b = _sum_tile(p_x + HALF, p_x, m_i, s_xt, L, LB, START, W, HALF, False)
+    b_a = _sum_tile(p_x, p_x, m_span, s_xt, L, LB, START, W, HALF, False)
+    b_b = _sum_tile(p_x + HALF, p_x, m_span, s_xt, L, LB, START, W, HALF, False)
     b_cos, b_sin = sines(i_position + tl.zeros([1], tl.int32), p_frequency, START, W, HALF)
     b_cos, b_sin = tl.reshape(b_cos, [W]), tl.reshape(b_sin, [W])
     _store_columns(p_out, b_a * b_cos - b_b * b_sin, m_i, START, W, HALF)
@@ -72,7 +81,7 @@ def _rotated_tile(
 
 @triton.jit
 def _spans(
-    p_x, p_weight, p_frequency, p_out, p_qlo, p_start, S, H, s_xb, s_xt, s_xh,
+    p_x, p_weight, p_frequency, p_out, p_qlo, p_start, T, S, H, s_xb, s_xt, s_xh,
     L: tl.constexpr, LB: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
     WEIGHTED: tl.constexpr, ROTATED: tl.constexpr, HALF: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
 ):  # fmt: skip
@@ -82,24 +91,25 @@ def _spans(
     for i in tl.static_range(BM):
         i_s = tl.program_id(0) // H * BM + i
         m_i = i_s < S
-        i_first = tl.load(p_qlo + i_s, mask=m_i, other=L - 1) - (L - 1)
+        i_last = tl.load(p_qlo + i_s, mask=m_i, other=T)
+        m_span, i_first = i_last < T, i_last - (L - 1)  # packed sequences may have fewer compressed tokens than rows
         p_span = p_x + i_b * s_xb + i_first.to(tl.int64) * s_xt + i_h.to(tl.int64) * s_xh
         p_mean = p_out + ((i_b * S + i_s) * H + i_h) * D
         if ROTATED:
-            i_position = i_first - tl.load(p_start + i_first, mask=m_i, other=0)
-            _rotated_tile(p_span, p_frequency, p_mean, i_position, m_i, s_xt, L, LB, 0, W0, HALF)
+            i_position = i_first - tl.load(p_start + i_first, mask=m_span, other=0)
+            _rotated_tile(p_span, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, 0, W0, HALF)
             if W1 > 0:
-                _rotated_tile(p_span, p_frequency, p_mean, i_position, m_i, s_xt, L, LB, W0, W1, HALF)
+                _rotated_tile(p_span, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, W0, W1, HALF)
         else:
-            _plain_tile(p_span, p_weight, p_mean, m_i, s_xt, L, LB, 0, D0, D, WEIGHTED)
+            _plain_tile(p_span, p_weight, p_mean, m_i, m_span, s_xt, L, LB, 0, D0, D, WEIGHTED)
             if D1 > 0:
-                _plain_tile(p_span, p_weight, p_mean, m_i, s_xt, L, LB, D0, D1, D, WEIGHTED)
+                _plain_tile(p_span, p_weight, p_mean, m_i, m_span, s_xt, L, LB, D0, D1, D, WEIGHTED)
 
 
 @launched
-@triton.jit(do_not_specialize=["S", "H"])
+@triton.jit(do_not_specialize=["T", "S", "H"])
 def _forward(
-    p_k, p_v, p_weight, p_frequency, p_kout, p_vout, p_qlo, p_start, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh,
+    p_k, p_v, p_weight, p_frequency, p_kout, p_vout, p_qlo, p_start, T, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh,
     L: tl.constexpr, LB: tl.constexpr,
     DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
     BM: tl.constexpr, WEIGHTED: tl.constexpr,
@@ -108,12 +118,12 @@ def _forward(
     """BM compressed tokens of one KV head, of k (if ROTATED, turned) or of v; the last token of span i is p_qlo[i]."""
     if tl.program_id(2) == 0:
         _spans(
-            p_k, p_weight, p_frequency, p_kout, p_qlo, p_start, S, H, s_kb, s_kt, s_kh,
+            p_k, p_weight, p_frequency, p_kout, p_qlo, p_start, T, S, H, s_kb, s_kt, s_kh,
             L, LB, DK, DK0, DK1, BM, WEIGHTED, ROTATED, HALF, W0, W1,
         )  # fmt: skip
     else:
         _spans(
-            p_v, p_weight, p_frequency, p_vout, p_qlo, p_start, S, H, s_vb, s_vt, s_vh,
+            p_v, p_weight, p_frequency, p_vout, p_qlo, p_start, T, S, H, s_vb, s_vt, s_vh,
             L, LB, DV, DV0, DV1, BM, False, False, HALF, W0, W1,
         )  # fmt: skip
 
@@ -252,7 +262,7 @@ def forward(
     k: Tensor,
     v: Tensor | None,
     config: NSAConfig,
-    cu_seqlens: Tensor | None,
+    cu_seqlens: Borders,
     *,
     rope: float | None = None,
     weight: Tensor | None = None,
@@ -279,7 +289,7 @@ def forward(
         _forward[(cdiv(count, SPANS) * heads, batch, planes)](
             k, v, *_extras(k, rope, weight), k_cmp, v_cmp, ranges.q_lo,
             ranges.q_lo if rope is None else sequence_bounds(tokens, cu_seqlens, k.device).start,
-            count, heads, *k.stride()[:3], *v.stride()[:3],
+            tokens, count, heads, *k.stride()[:3], *v.stride()[:3],
             L=config.l, LB=min(next_power_of_2(config.l), fitting), **dims, BM=SPANS, WEIGHTED=weight is not None,
             ROTATED=rope is not None, **halves(k.shape[-1]), num_warps=1,
         )  # fmt: skip
@@ -291,7 +301,7 @@ def backward(
     dv_cmp: Tensor | None,
     tokens: int,
     config: NSAConfig,
-    cu_seqlens: Tensor | None,
+    cu_seqlens: Borders,
     others: tuple[Pair, Pair] | None = None,
     *,
     rope: float | None = None,
@@ -327,7 +337,9 @@ def _extras(k: Tensor, rope: float | None, weight: Tensor | None) -> tuple[Tenso
     return k if weight is None else weight.contiguous(), k if rope is None else frequencies(k.shape[-1], rope, k.device)
 
 
-def ranges_of(k: Tensor, config: NSAConfig, cu_seqlens: Tensor | None) -> KeyRanges:
-    """Which compressed tokens of k [B,T,Hkv,D] there are."""
+def ranges_of(k: Tensor, config: NSAConfig, cu_seqlens: Borders) -> KeyRanges:
+    """Which compressed tokens of k [B,T,Hkv,D] there are: of borders as they are given exactly these."""
     tokens = k.shape[1]
+    if isinstance(cu_seqlens, Packing):
+        return cu_seqlens.compressed
     return compressed_ranges(tokens, count_compressed(cu_seqlens, tokens, config), config, cu_seqlens, k.device)

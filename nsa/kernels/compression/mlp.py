@@ -18,17 +18,16 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa.blocks import cu_seqlens_cmp
 from nsa.config import NSAConfig
 from nsa.host import numbers
-from nsa.kernels.common.constants import constant
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import LOADS_CHAIN, cdiv, dot_precision, next_power_of_2, rows_last
 from nsa.kernels.compression import mean
-from nsa.kernels.ranges.key_ranges import sequence_of
+from nsa.kernels.recorded import Differentiable
 from nsa.kernels.tuning.lookup import architecture_for
+from nsa.plans import constant
 
 EACH = 2048
 MOST_SPLITS = 8
@@ -186,7 +185,7 @@ def strides(tokens: int, count: int, config: NSAConfig, cu_seqlens: Tensor | Non
     ends = torch.cat([each.new_zeros(1), each.cumsum(0)])
     known = numbers(cu_seqlens)
     total = sum(cdiv(end - first, config.d) for first, end in pairwise(known))
-    owner = sequence_of(ends, total)
+    owner = torch.searchsorted(ends[1:].contiguous(), torch.arange(total, device=device), right=True)
     at = torch.arange(total, device=device) - ends[owner]
     found = borders[owner] + at * config.d, spans[owner] + at, spans[owner], spans[owner + 1], borders[owner + 1]
     return Strides(torch.stack(found).to(torch.int32))
@@ -250,36 +249,40 @@ def forward(x: Tensor, phi: tuple[Tensor, ...], config: NSAConfig, q_lo: Tensor)
     return out, units, gelu
 
 
-class MlpOfSpans(torch.autograd.Function):
-    """`forward`, with the gradients of x and of all five parameters."""
+def _forward(
+    x: Tensor, cu_seqlens: Tensor | None, position: Tensor, w_in: Tensor, b_in: Tensor, w_out: Tensor, b_out: Tensor,
+    config: NSAConfig,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    phi = tuple(y.contiguous() for y in (position, w_in, b_in, w_out, b_out))
+    return forward(rows_last(x), phi, config, mean.ranges_of(x, config, cu_seqlens).q_lo)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, config: NSAConfig, cu_seqlens: Tensor | None, *phi: Tensor) -> Tensor:
-        x, phi = rows_last(x), tuple(y.contiguous() for y in phi)
-        out, units, gelu = forward(x, phi, config, mean.ranges_of(x, config, cu_seqlens).q_lo)
-        ctx.save_for_backward(x, cu_seqlens, units, gelu, *phi)
-        ctx.config = config
-        return out
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        x, cu_seqlens, units, gelu, position, w_in, _, w_out, _ = ctx.saved_tensors
-        config, dout = ctx.config, dout.contiguous()
-        q_lo = mean.ranges_of(x, config, cu_seqlens).q_lo
-        if not dout.numel():
-            return torch.zeros_like(x), None, None, *(torch.zeros_like(y) for y in ctx.saved_tensors[4:])
-        dh = torch.empty_like(gelu)
-        _multiply(dout, w_out.transpose(1, 2), units, dh, units, None, 1, GRADIENT)
-        dx = None
-        if ctx.needs_input_grad[0]:
-            dx = _of_tokens(dh, w_in, x, strides(x.shape[1], q_lo.numel(), config, cu_seqlens, x.device), config)
-        db_in = dh.sum((0, 1), dtype=torch.float32)
-        dw_in = _of_weights(x, dh, q_lo, config.l)
-        dw_in.addcmul_(position.flatten(1)[..., None].float(), db_in[:, None])
-        dposition = (w_in * db_in[:, None]).sum(-1).view_as(position)
-        found = dposition, dw_in, db_in, _of_weights(gelu, dout, None, 1), dout.sum((0, 1), dtype=torch.float32)
-        return dx, None, None, *(y.to(x.dtype) for y in found)
+def _backward(
+    dout: Tensor, x: Tensor, cu_seqlens: Tensor | None, position: Tensor, w_in: Tensor, b_in: Tensor, w_out: Tensor,
+    b_out: Tensor, units: Tensor, gelu: Tensor, config: NSAConfig, wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    parameters = position, w_in, b_in, w_out, b_out
+    x, dout, position, w_in, w_out = rows_last(x), *(y.contiguous() for y in (dout, position, w_in, w_out))
+    q_lo = mean.ranges_of(x, config, cu_seqlens).q_lo
+    if not dout.numel():
+        return torch.zeros_like(x), None, *(torch.zeros_like(y) for y in parameters)
+    dh = torch.empty_like(gelu)
+    _multiply(dout, w_out.transpose(1, 2), units, dh, units, None, 1, GRADIENT)
+    dx = None
+    if wanted[0]:
+        dx = _of_tokens(dh, w_in, x, strides(x.shape[1], q_lo.numel(), config, cu_seqlens, x.device), config)
+    db_in = dh.sum((0, 1), dtype=torch.float32)
+    dw_in = _of_weights(x, dh, q_lo, config.l)
+    dw_in.addcmul_(position.flatten(1)[..., None].float(), db_in[:, None])
+    dposition = (w_in * db_in[:, None]).sum(-1).view_as(position)
+    found = dposition, dw_in, db_in, _of_weights(gelu, dout, None, 1), dout.sum((0, 1), dtype=torch.float32)
+    return dx, None, *(y.to(x.dtype) for y in found)
+
+
+mlp_of_spans = Differentiable(
+    "compress", _forward, _backward, lambda tensors, results: (*tensors, *results[1:]), also=3, selective=True
+)
+"""`forward`, with the gradients of x and of all five parameters."""
 
 
 def _of_tokens(dh: Tensor, w_in: Tensor, x: Tensor, where: Strides, config: NSAConfig) -> Tensor:

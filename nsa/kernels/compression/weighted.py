@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, load_tile, next_power_of_2, rows_last, split_dim
 from nsa.kernels.compression import mean
+from nsa.kernels.recorded import Differentiable, Tensors
 
 FEWEST_SPANS = 16
 MOST_SPLITS = 64
@@ -73,22 +71,28 @@ def weight_gradient(x: Tensor, dout: Tensor, config: NSAConfig, cu_seqlens: Tens
     return parts.sum(0)
 
 
-class SpanSums(torch.autograd.Function):
-    """Means of x's spans, or their sums under weights [Hkv,l]."""
+def _forward(
+    x: Tensor, weight: Tensor | None, cu_seqlens: Tensor | None, config: NSAConfig, tokens: int
+) -> tuple[Tensor]:
+    return (mean.forward(x, None, config, cu_seqlens, weight=weight)[0],)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, config: NSAConfig, cu_seqlens: Tensor | None) -> Tensor:
-        ctx.save_for_backward(None if weight is None else x, weight, cu_seqlens)
-        ctx.tokens, ctx.config = x.shape[1], config
-        return mean.forward(x, None, config, cu_seqlens, weight=weight)[0]
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, cu_seqlens = ctx.saved_tensors
-        dx = dweight = None
-        if ctx.needs_input_grad[0]:
-            dx, _ = mean.backward(dout, None, ctx.tokens, ctx.config, cu_seqlens, weight=weight)
-        if ctx.needs_input_grad[1]:
-            dweight = weight_gradient(x, dout, ctx.config, cu_seqlens).to(weight.dtype)
-        return dx, dweight, None, None
+def _backward(
+    dout: Tensor, x: Tensor | None, weight: Tensor | None, cu_seqlens: Tensor | None, config: NSAConfig, tokens: int,
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    dx = dweight = None
+    if wanted[0]:
+        dx, _ = mean.backward(dout, None, tokens, config, cu_seqlens, weight=weight)
+    if wanted[1] and x is not None and weight is not None:
+        dweight = weight_gradient(x, dout, config, cu_seqlens).to(weight.dtype)
+    return dx, dweight, None
+
+
+def _kept(tensors: Tensors, results: Tensors) -> Tensors:
+    x, weight, cu_seqlens = tensors
+    return None if weight is None else x, weight, cu_seqlens
+
+
+span_sums = Differentiable("compress", _forward, _backward, _kept, selective=True)
+"""Means of spans of x, or their sums under weights [Hkv,l]; and the number of tokens."""

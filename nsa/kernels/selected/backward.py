@@ -18,6 +18,7 @@ from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import LOG2E, cdiv, dot_rows, load_pair, load_tile, next_power_of_2, store_tile
+from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs
 from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, load_block, rest_of
@@ -199,7 +200,7 @@ def selected_backward(
     block_indices: Tensor,
     config: NSAConfig,
     scale: float,
-    cu_seqlens: Tensor | None = None,
+    cu_seqlens: Borders = None,
     q_start: Tensor | None = None,
     dq: Tensor | None = None,
     schedule: Schedule | None = None,

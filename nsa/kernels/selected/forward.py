@@ -39,6 +39,7 @@ from nsa.kernels.common.tiles import (
     next_power_of_2,
     store_tile,
 )
+from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
 from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, WHOLE, Lists, Problem, Schedule, problem_of
@@ -374,7 +375,7 @@ def selected_forward(
     block_indices: Tensor,
     config: NSAConfig,
     scale: float,
-    cu_seqlens: Tensor | None = None,
+    cu_seqlens: Borders = None,
     q_start: Tensor | None = None,
     schedule: Schedule | None = None,
     into: Sum | None = None,

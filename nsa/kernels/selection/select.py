@@ -35,7 +35,7 @@ from nsa.kernels.common.tiles import (
 )
 from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges import compressed
-from nsa.kernels.ranges.key_ranges import compressed_ranges, sequence_bounds
+from nsa.kernels.ranges.key_ranges import Borders, compressed_ranges, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     candidates,
@@ -191,7 +191,7 @@ def select_blocks(
     k_cmp: Tensor,
     config: NSAConfig,
     scale: float,
-    cu_seqlens: Tensor | None,
+    cu_seqlens: Borders,
     lse: Tensor | None = None,
     q_start: Tensor | None = None,
 ) -> Tensor:

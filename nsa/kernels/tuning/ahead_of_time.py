@@ -38,6 +38,7 @@ from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
 from nsa.kernels.decode.step import decode_step
 from nsa.kernels.ranges import compressed, fused, window
+from nsa.kernels.ranges.key_ranges import pack
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks
@@ -190,6 +191,8 @@ def _selected(shape: Shape) -> None:
 
 
 def _compression(shape: Shape) -> None:
+    for integers in (torch.int32, torch.int64):
+        pack(torch.empty(4, dtype=integers, device="meta"), TOKENS, 512, NSAConfig())
     _, k, v, _, _ = _attention(shape)
     for rope, others in ((None, None), (1e4, ((k, v), (k, v)))):
         means = mean.forward(k, v, NSAConfig(), None, rope=rope)
