@@ -12,11 +12,10 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from nsa import blocks
+from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.host import numbers, to_device
-from nsa.ops import checks
+from nsa.host import numbers, to_device, told
 from nsa.serving.page_table import PagedRows, PageTable, grown
 from nsa.serving.slot_mapping import SlotMapping
 
@@ -115,6 +114,7 @@ class NSACache:
         rewound: entries whose last step `undo` took back, and with it the oldest position of their window: new tokens
             do not see that one, the last token would.
         workspaces: what backends keep with this cache.
+        plans: of decode steps, which name its buffers by their addresses; gone when these change.
         handle: a number by which operators know it.
     """
 
@@ -160,6 +160,7 @@ class NSACache:
         self.compress = compress or MeanCompressor(config)
         self.mean = self.compress if isinstance(self.compress, MeanCompressor) else None
         self.workspaces: dict[object, Any] = {}
+        self.plans: dict[Any, Any] = {}
 
         def pair(*shape: int) -> tuple[Tensor, Tensor]:
             k, v = (torch.zeros(*shape, n_kv_heads, dim, dtype=dtype, device=device) for dim in (dk, dv))
@@ -184,6 +185,9 @@ class NSACache:
     def _register(self) -> None:
         self.handle = next(_handles)
         CACHES[self.handle] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "plans": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy, which is another cache."""
@@ -249,6 +253,7 @@ class NSACache:
             raise ValueError(
                 f"{NAME}: no room for {capacity} tokens while a CUDA graph is captured; reserve them before"
             )
+        self.plans.clear()
         if capacity > self.capacity:
             self.workspaces.clear()
         if self.pages is not None:
@@ -348,7 +353,7 @@ class NSACache:
         return Recent(
             mapping.fetch(self.window.k, k, first, length),
             mapping.fetch(self.window.v, v, first, length),
-            to_device(torch.tensor(held, dtype=torch.int64), k.device),
+            told(to_device(torch.tensor(held, dtype=torch.int64), k.device), held),
         )
 
     def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
@@ -435,6 +440,7 @@ class NSACache:
         for rows in self._all_rows:
             rows.reorder(entries, copies)
         self.workspaces.clear()
+        self.plans.clear()
         rewound = frozenset(i for i, entry in enumerate(chosen) if entry in self.rewound)
         self._set_lengths([self._lengths[entry] for entry in chosen], rewound=rewound)
 
@@ -445,8 +451,15 @@ class NSACache:
         if self.pages is not None:
             self.pages.to(device)
         self.workspaces.clear()
+        self.plans.clear()
         self._set_lengths(self._lengths, rewound=self.rewound)
         return self
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All memory that a decode step may read or write."""
+        found = [x for rows in self._all_rows for x in rows.stored]
+        return [*found, self.lengths, *([] if self.pages is None else [self.pages.table])]
 
     @property
     def _all_rows(self) -> tuple[Rows | PagedRows, ...]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from nsa import blocks, ops, rope, routing
+from nsa import blocks, checks, ops, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.ops import checks
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "NativeSparseAttention"
@@ -148,16 +147,14 @@ class NativeSparseAttention(nn.Module):
         """
         self._check_call(x, cache, cu_seqlens, counts)
         cu_seqlens = checks.borders(NAME, cu_seqlens, x)
-        start = torch.zeros(len(x), dtype=torch.int64, device=x.device) if cache is None else cache.lengths
-        where = {"q_start": start} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
-        positions = blocks.token_positions(*x.shape[:2], **where)
-        q, k, v, gates = self.project(x, positions)
+        q, k, v, gates = self.project(x, _positions(x, cache, cu_seqlens))
         if cache is not None:
             o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
         else:
-            compressed = self._compress(k[0], v[0], start[:1], cu_seqlens)
+            learned = self.compress_k is not None
             o = ops.nsa_attention(
-                q, k, v, gates, self.config, compressed=compressed, cu_seqlens=cu_seqlens,
+                q, k, v, gates, self.config, compressed=self._compressed(k[0], v[0], cu_seqlens) if learned else None,
+                compressed_rope=None if learned else self.rope_base, cu_seqlens=cu_seqlens,
                 backend=self.backend, strict=self.strict, deterministic=self.deterministic,
             )  # fmt: skip
         return self.to_out(o.flatten(2))
@@ -200,12 +197,10 @@ class NativeSparseAttention(nn.Module):
 
         The selected and window keys are rotated, the compressed branch's are not.
         """
-        q = self.to_q(x).unflatten(-1, (self.n_heads, self.dk))
+        q = self._turned(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions)
         k_cmp, k_sel, k_win = self._split(self.to_k(x), self.dk)
-        if self.rope_base is not None:
-            by = rope.angles(positions, self.dk, self.rope_base, x.device)
-            q, k_sel = rope.turn(q, by), rope.turn(k_sel, by)
-            k_win = k_sel if self.shared_kv else rope.turn(k_win, by)
+        k_sel = self._turned(k_sel, positions)
+        k_win = k_sel if self.shared_kv else self._turned(k_win, positions)
         return q, (k_cmp, k_sel, k_win), self._split(self.to_v(x), self.dv), self.gates(x).to(q.dtype)
 
     def gates(self, x: Tensor) -> Tensor:
@@ -220,24 +215,37 @@ class NativeSparseAttention(nn.Module):
         parts = projected.unflatten(-1, (-1, self.n_kv_heads, dim)).unbind(2)
         return parts * 3 if self.shared_kv else parts
 
-    def _compress(self, k: Tensor, v: Tensor, first: Tensor, cu_seqlens: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys [B,T,H,dk], rotated if the layer rotates."""
+        if self.rope_base is None:
+            return x
+        return ops.rotate(x, positions, self.rope_base, **self._plain)
+
+    def _compress(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """Compressed keys, rotated, and values; row 0 of k, v stands at first[b] (an `nsa.cache.Compressor`)."""
-        choice = routing.per_operation(self.backend)
-        k_cmp, v_cmp = (
-            ops.compress(
-                x, self.config, phi=None if learned is None else learned.phi(x.dtype), cu_seqlens=cu_seqlens,
-                backend=choice, strict=self.strict,
-            )
-            for x, learned in ((k, self.compress_k), (v, self.compress_v))
-        )  # fmt: skip
-        if cu_seqlens is None:
-            index = torch.arange(k_cmp.shape[1], device=first.device)[None]
-        else:
-            borders = blocks.cu_seqlens_cmp(cu_seqlens, self.config)
-            index = blocks.token_positions(1, k_cmp.shape[1], cu_seqlens=borders)
-        if self.rope_base is not None:
-            k_cmp = rope.rotate(k_cmp, first[:, None] + index * self.config.d, self.rope_base)
-        return k_cmp, v_cmp
+        k_cmp, v_cmp = self._mapped(k, v)
+        return self._turned(k_cmp, first[:, None] + self._first_positions(k_cmp)), v_cmp
+
+    def _compressed(self, k: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Compressed keys, rotated, and values of whole sequences."""
+        k_cmp, v_cmp = self._mapped(k, v, cu_seqlens)
+        return self._turned(k_cmp, self._first_positions(k_cmp, cu_seqlens)), v_cmp
+
+    def _mapped(self, k: Tensor, v: Tensor, cu_seqlens: Tensor | None = None) -> list[Tensor]:
+        """k and v through the learned maps."""
+        pairs = ((k, self.compress_k), (v, self.compress_v))
+        return [
+            ops.compress(x, self.config, phi=learned.phi(x.dtype), cu_seqlens=cu_seqlens, **self._plain)
+            for x, learned in pairs
+        ]
+
+    def _first_positions(self, k_cmp: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+        return blocks.compressed_positions(k_cmp.shape[1], self.config, cu_seqlens, k_cmp.device)
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        """How the single operations are routed."""
+        return {"backend": routing.per_operation(self.backend), "strict": self.strict}
 
     def extra_repr(self) -> str:
         """The effective configuration."""
@@ -246,6 +254,14 @@ class NativeSparseAttention(nn.Module):
             f"gate={self.gate}, shared_kv={self.shared_kv}, rope_base={self.rope_base}, backend={self.backend}, "
             f"{self.config}"
         )
+
+
+def _positions(x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None) -> Tensor:
+    """Where the tokens x [B,T,dim] stand, int64 [B,T], or [1,T] for all batch entries."""
+    if cu_seqlens is not None:
+        return blocks.token_positions(*x.shape[:2], cu_seqlens=cu_seqlens)
+    index = torch.arange(x.shape[1], device=x.device)[None]
+    return index if cache is None else cache.lengths[:, None] + index
 
 
 def _check_sizes(**sizes: int | None) -> None:

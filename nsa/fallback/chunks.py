@@ -67,7 +67,7 @@ def sequences(
     """
     if cu_seqlens is not None:
         return _packed(numbers(cu_seqlens), config)
-    starts: list[int] = [0] if q_start is None else q_start.tolist()
+    starts = [0] if q_start is None else numbers(q_start)
     if len(set(starts)) <= 1:
         return [Sequence(slice(0, batch), 0, tokens, *starts[:1])]
     return [Sequence(slice(b, b + 1), 0, tokens, start) for b, start in enumerate(starts)]

@@ -19,15 +19,8 @@ if TYPE_CHECKING:
 
 
 def step(
-    q: Tensor,
-    k: Triple,
-    v: Triple,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    counts: Sequence[int],
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    q: Tensor, k: Triple, v: Triple, gates: Tensor, cache: NSACache, *, counts: Sequence[int], scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Append one token of each sequence, then `decode`."""
     cache.append(k, v, counts=counts)
     return decode(q, gates, cache, scale=scale, branches=BRANCHES, block_indices=None)
@@ -35,14 +28,9 @@ def step(
 
 @unrounded
 def decode(
-    q: Tensor,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    scale: float,
-    branches: Collection[str],
+    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str],
     block_indices: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention of the last token of each sequence; arguments and results as in `nsa.ops.cached_attention`."""
     step = _Step(q, cache, scale)
     if "cmp" in branches or block_indices is None:

@@ -29,8 +29,27 @@ from nsa.fallback.tiles import (
 )
 from nsa.host import numbers
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+from nsa.rope import rotate
 
-__all__ = ["combine", "compress", "compressed", "decode", "dense", "select", "selected", "step", "window"]
+__all__ = [
+    "combine",
+    "compress",
+    "compressed",
+    "decode",
+    "dense",
+    "rotate",
+    "rotate_gradient",
+    "select",
+    "selected",
+    "step",
+    "window",
+]
+
+
+def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
+    """To turn back is to turn by the negative positions."""
+    return [rotate(do, -positions, base)]
+
 
 # --- compression ---
 
@@ -119,16 +138,9 @@ def _item(x: Tensor) -> int:
 
 
 def compressed(
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     chunks = _compressed_chunks(q, k_cmp, config, cu_seqlens, q_start)
     tiles = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
@@ -143,17 +155,9 @@ def _compressed_chunks(
 
 
 def selected(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
+    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     keys = block_indices.shape[-1] * config.l_sel
     row = q.shape[0] * keys * (k.shape[2] * (k.shape[3] + v.shape[3]) + q.shape[2])
@@ -162,16 +166,9 @@ def selected(
 
 
 def window(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    window: int,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
     deterministic: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     most = max(64, window // 2)  # a chunk of c queries reads c + window - 1 keys: keep the unused part small
     found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
@@ -194,15 +191,9 @@ def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tenso
 @torch.no_grad()
 @unrounded
 def select(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
     lse: Tensor | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Chosen blocks, int32 [B,T,Hkv,n_sel], ascending, -1 padded. lse: that of `compressed`, if known."""
     tile_of = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
     out = q.new_full((*q.shape[:2], k_cmp.shape[2], config.n_sel), -1, dtype=torch.int32)

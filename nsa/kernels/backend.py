@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 from torch import Tensor
 
-from nsa import library
 from nsa.config import NSAConfig
 from nsa.host import to_device
 from nsa.kernels import attention as whole
-from nsa.kernels.combine import GatedCombine
+from nsa.kernels import rotary
+from nsa.kernels.combine import gated_combine
 from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.compression.mlp import mlp_of_spans
+from nsa.kernels.compression.weighted import span_sums
 from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges.attention import RangesAttention, of_compressed, of_window
-from nsa.kernels.selected.attention import SelectedAttention, gradients
+from nsa.kernels.ranges.attention import compressed_attention, window_attention
+from nsa.kernels.recorded import Tensors, repeated
+from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selection.select import select_blocks
+from nsa.phi import MlpPhi, Phi
+from nsa.plans import layout
 from nsa.routing import Request
 
 if TYPE_CHECKING:
+    from nsa.attention import Call
     from nsa.cache import NSACache
-    from nsa.ops.attention import Call
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OLDEST = (3, 0)
@@ -36,8 +39,10 @@ LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
+ORDERS_BORDERS = True
+"""Of the whole operation: borders on the device need not be looked at before."""
+
 Triple = tuple[Tensor, Tensor, Tensor]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # --- what can run ---
@@ -81,6 +86,8 @@ def _dtype(request: Request) -> str | None:
 def _shape(request: Request) -> str | None:
     if max(request.dk, request.dv) > LARGEST_HEAD:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
+    if request.operation in ("rotate", "compress"):
+        return None  # heads are apart from each other
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None
@@ -103,166 +110,116 @@ def gradient(request: Request) -> str:
     return "one kernel for dq, dk and dv" if reason is None else f"dq apart from dk and dv: {reason}"
 
 
-# --- the operations ---
+# --- the operations: those of `nsa.routing.registry`, as their kernels take them ---
 
 
-def _on_its_device(function: Function) -> Function:
-    """Launch on the device of the first argument, whichever is current."""
-
-    @wraps(function)
-    def guarded(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        with _on(x):
-            return function(x, *args, **kwargs)
-
-    return guarded  # type: ignore[return-value]
+def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    return rotary.rotate((x, positions), (base,))[0]  # type: ignore[return-value]
 
 
-_HERE = nullcontext()
+def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+    if isinstance(phi, MlpPhi):
+        tensors = x, cu_seqlens, phi.position, phi.w_in, phi.b_in, phi.w_out, phi.b_out
+        return mlp_of_spans(tensors, (config,))[0]  # type: ignore[return-value]
+    weight = None if phi is None else phi.weight
+    return span_sums((x, weight, cu_seqlens), (config, x.shape[1]))[0]  # type: ignore[return-value]
 
 
-def _on(x: Tensor) -> AbstractContextManager[Any]:
-    """Launch on the device of x inside the block."""
-    return torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else _HERE
-
-
-@_on_its_device
 def compressed(
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:
-    """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    where = of_compressed(q, k_cmp, config, cu_seqlens, q_start)
-    return RangesAttention.apply(q, k_cmp, v_cmp, where, scale, deterministic)
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return compressed_attention((q, k_cmp, v_cmp, cu_seqlens, q_start), (config, scale, deterministic))
 
 
-@_on_its_device
 def select(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
     lse: Tensor | None,
-) -> Tensor:
-    """Chosen blocks, int32 [B,T,Hkv,n_sel]."""
-    return select_blocks(q, k_cmp, config, scale, cu_seqlens, lse, q_start)
+) -> Tensor:  # fmt: skip
+    def chosen(q: Tensor, k_cmp: Tensor, cu_seqlens: Tensor, lse: Tensor, q_start: Tensor) -> tuple[Tensor]:
+        return (select_blocks(q, k_cmp, config, scale, cu_seqlens, lse, q_start),)
+
+    return repeated("select", chosen, (q, k_cmp, cu_seqlens, lse, q_start), ())[0]  # type: ignore[return-value]
 
 
-@_on_its_device
 def selected(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:
-    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    return SelectedAttention.apply(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
+    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return selected_attention((q, k, v, block_indices, cu_seqlens, q_start), (config, scale))
 
 
-@_on_its_device
 def window(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    window: int,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
     deterministic: bool,
-) -> tuple[Tensor, Tensor]:
-    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    where = of_window(q, k, window, cu_seqlens, q_start)
-    return RangesAttention.apply(q, k, v, where, scale, deterministic)
+) -> Tensors:  # fmt: skip
+    return window_attention((q, k, v, cu_seqlens, q_start), (window, scale, deterministic))
 
 
-@_on_its_device
+def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+    return gated_combine((o_cmp, o_sel, o_win, gates), ())[0]  # type: ignore[return-value]
+
+
+def attention(call: Call, lse: bool, keep: bool) -> list[Tensor]:
+    return whole.attention(call, lse=lse, keep=keep)
+
+
+# --- their gradients, from results ---
+
+
+def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
+    return [rotary.forward(do, positions, base, back=True)]
+
+
 def compressed_gradient(
     do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *,
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k_cmp and v_cmp, from results of `compressed`."""
-    where = of_compressed(q, k_cmp, config, cu_seqlens, q_start)
-    return fused.gradients(do, q, k_cmp, v_cmp, o, lse, where, scale, deterministic)
+) -> Tensors:  # fmt: skip
+    return _gradients(
+        compressed_attention.backward, do, (q, k_cmp, v_cmp, cu_seqlens, q_start, o, lse), config, scale, deterministic
+    )
 
 
-@_on_its_device
 def selected_gradient(
     do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *,
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k and v, from results of `selected`; always deterministic."""
-    return gradients(do, o, lse, q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+) -> Tensors:  # fmt: skip
+    return _gradients(
+        selected_attention.backward, do, (q, k, v, block_indices, cu_seqlens, q_start, o, lse), config, scale
+    )
 
 
-@_on_its_device
 def window_gradient(
     do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, window: int, *,
     scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k and v, from results of `window`."""
-    where = of_window(q, k, window, cu_seqlens, q_start)
-    return fused.gradients(do, q, k, v, o, lse, where, scale, deterministic)
+) -> Tensors:  # fmt: skip
+    return _gradients(
+        window_attention.backward, do, (q, k, v, cu_seqlens, q_start, o, lse), window, scale, deterministic
+    )
 
 
-@_on_its_device
-def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
-    """Gated sum of the branches [B,T,Hq,Dv]."""
-    return GatedCombine.apply(o_cmp, o_sel, o_win, gates)
-
-
-def attention(call: Call, lse: bool) -> list[Tensor]:
-    """The whole operation: o; with `lse` those of the branches; then what a gradient needs, where it is kept."""
-    with _on(call.q):
-        return whole.attention(call, lse=lse, keep=library.keeping() is not None)
+def _gradients(function: Callable[..., Tensors], do: Tensor, kept: Tensors, *settings: Any) -> Tensors:
+    """Of q, k and v; the plan's key tells the layouts of all but these."""
+    kind = tuple(layout(x) for x in (do, *kept[-2:]) if x is not None)
+    return repeated("gradient", function, (do, *kept), settings, kind)[:3]
 
 
 def attention_gradient(grad: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
-    """Gradients of q, of the given k, of the given v (one or three each), of the gates, of the given means."""
-    with _on(call.q):
-        return whole.gradient(grad, results, call)
+    return whole.gradient(grad, results, call)
 
 
-@_on_its_device
+# --- one token of each sequence ---
+
+
 def decode(
-    q: Tensor,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    scale: float,
-    branches: Collection[str],
-    block_indices: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of the last token of each sequence: o [B,1,Hq,Dv], reads [B,Hkv,3], blocks [B,1,Hkv,n_sel]."""
+    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str], block_indices: Tensor | None
+) -> Triple:
     return cached_attention(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices)
 
 
-@_on_its_device
 def step(
-    q: Tensor,
-    k: Triple,
-    v: Triple,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    counts: Sequence[int] | Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    q: Tensor, k: Triple, v: Triple, gates: Tensor, cache: NSACache, *, counts: Sequence[int] | Tensor, scale: float
+) -> Triple:
     """Append a token of each sequence and attend, in three kernels; a learned map makes compressed tokens before."""
     mapping, new = None, counts
     if not isinstance(counts, Tensor):  # else a graph is captured

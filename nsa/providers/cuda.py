@@ -49,17 +49,9 @@ def _extension() -> ModuleType:
 
 
 def selected(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, None]:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
+    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, None]:  # fmt: skip
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], and no lse. Always deterministic."""
     batch, tokens = q.shape[:2]
     at = blocks.token_positions(batch, tokens, cu_seqlens=cu_seqlens, q_start=q_start).to(q.device)

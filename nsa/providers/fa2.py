@@ -57,16 +57,9 @@ def _entry_point(request: Request, flash: Flash) -> str | None:
 
 
 def window(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    window: int,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
     deterministic: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the last `window` positions: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     flash = _provider()
     if flash.dense is not None and cu_seqlens is None and not flags.current().fa2_force_varlen:
@@ -80,16 +73,9 @@ def window(
 
 
 def compressed(
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    config: NSAConfig,
-    *,
-    scale: float,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the visible compressed tokens, phase by phase: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     plan = phases(q.shape[0], q.shape[1], config, cu_seqlens, q.device)
     queries, keys, values = q.flatten(0, 1), k_cmp.flatten(0, 1)[plan.keys], v_cmp.flatten(0, 1)[plan.keys]

@@ -2,13 +2,14 @@
 
 A backend is a module that defines a function for each operation it implements, among those of `OPERATIONS`:
 
+    rotate(x, positions, base) -> x
     compress(x, config, *, phi, cu_seqlens) -> x_cmp
     compressed(q, k_cmp, v_cmp, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     select(q, k_cmp, config, *, scale, cu_seqlens, q_start, lse) -> block_indices
     selected(q, k, v, block_indices, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     window(q, k, v, window, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     combine(o_cmp, o_sel, o_win, gates) -> o
-    attention(call, lse) -> [o, and what `nsa.kernels.attention.attention` says for `lse` or a kept gradient]
+    attention(call, lse, keep) -> [o, and what `nsa.kernels.attention.attention` says for `lse` and `keep`]
     dense(q, k, v, *, scale, cu_seqlens) -> o     (causal attention to all keys)
     decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
                                                   (the last token of each sequence in an `nsa.NSACache`)
@@ -19,11 +20,15 @@ A backend is a module that defines a function for each operation it implements, 
 
 with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `lse` None or that of
 `compressed`; every function is differentiable by autograd (`select` and `lse` are not). `attention` is the whole
-operation of an `nsa.ops.attention.Call` in one autograd function. The lse of `selected` is None where `supports`
+operation of an `nsa.attention.Call` in one autograd function. The lse of `selected` is None where `supports`
 refuses a request that asks for it.
 
-It may define NAME_gradient for compressed, selected, window and attention: the gradients, given that of o and results,
-for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd follow.
+`ORDERS_BORDERS = True`: its `attention` takes borders of packed sequences, int32 or int64, that nobody looked at, and
+has `nsa.host.noted` know where they cannot be.
+
+It may define NAME_gradient for rotate, compressed, selected, window and attention: the gradients, given that of o and
+results, for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd
+follow.
 
 The module also defines `supports(request) -> str | None`: None, or the sentence that says why this request (an
 `nsa.routing.Request`) cannot run here. It must not launch anything. A module that computes gradients in several ways
@@ -41,7 +46,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-OPERATIONS = ("compress", "compressed", "select", "selected", "window", "combine", "attention", "dense", "decode")
+OPERATIONS = tuple("rotate compress compressed select selected window combine attention dense decode".split())
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,12 @@ REGISTRY = {
     "torch": Backend(
         "nsa.fallback.torch",
         (),
-        ("compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
     ),
     "triton": Backend(
         "nsa.kernels.backend",
         ("triton",),
-        ("compressed", "select", "selected", "window", "combine", "attention", "decode"),
+        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention", "decode"),
     ),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),

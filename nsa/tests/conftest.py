@@ -7,7 +7,8 @@ import os
 import pytest
 import torch
 
-from nsa import routing, testing
+from nsa import testing
+from nsa.plans import PLANS
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported
@@ -39,9 +40,9 @@ _LONG = (
     "test_kernels_selected.py::test_one_kernel_alone_equals_the_oracle[plain-token]",
     "test_kernels_selected.py::test_sums_of_few_runs_at_once_are_those_of_all[tile]",
     "test_kernels_selected.py::test_runs_of_any_keys[64-40000]",
-    "test_replay.py::test_of_its_own_keys_the_compressed_branch_keeps_the_means",
-    "test_replay.py::test_trials_are_not_replayed",
-    "test_replay.py::test_without_gradients",
+    "test_recorded.py::test_of_its_own_keys_the_compressed_branch_keeps_the_means",
+    "test_recorded.py::test_trials_are_not_replayed",
+    "test_recorded.py::test_without_gradients",
 )
 
 
@@ -54,9 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def undecided() -> None:
-    """No decision of another test, whose machine may have been another one."""
-    routing.decided.cache_clear()
+def unplanned() -> None:
+    """No plan of another test, whose machine may have been another one."""
+    PLANS.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from nsa.config import NSAConfig
 from nsa.kernels import combine
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.selected import backward_kv, inverted_index
-from nsa.kernels.selected.attention import SelectedAttention
+from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
@@ -270,7 +270,7 @@ def test_autograd_function_and_strided_inputs() -> None:
     want, do, grads = oracle([x.to(MAIN).double() for x in qkv], indices, SMALL, None, None)
     q, k, v, idx, do = low(*qkv, indices, do)
     inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
-    o, _ = SelectedAttention.apply(*inputs, idx, SMALL, 0.25)
+    o, _ = selected_attention((*inputs, idx, None, None), (SMALL, 0.25))
     close(o, want)
     for one, expected in zip(torch.autograd.grad(o, inputs, do), grads, strict=True):
         close(one, expected)

@@ -11,7 +11,7 @@ from torch import Tensor
 from nsa import reference
 from nsa.kernels import combine
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.ranges.attention import RangesAttention, of_window
+from nsa.kernels.ranges.attention import of_window, window_attention
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.testing import Problem, assert_close
@@ -41,7 +41,7 @@ def _judge(problem: Problem, window: int, scale: float) -> None:
     judge(
         problem,
         _tensors(problem),
-        lambda q, k, v: RangesAttention.apply(q, k, v, of_window(q, k, window, cu_seqlens), scale)[0],
+        lambda q, k, v: window_attention((q, k, v, cu_seqlens, None), (window, scale, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, cu_seqlens=cu_seqlens),
     )
 
@@ -93,7 +93,7 @@ def test_chunks_of_a_prefill(name: str, window: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
-        lambda q, k, v: RangesAttention.apply(q, k, v, of_window(q, k, window, None, q_start), 0.2)[0],
+        lambda q, k, v: window_attention((q, k, v, None, q_start), (window, 0.2, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=0.2, q_start=q_start),
     )
 

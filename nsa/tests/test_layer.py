@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, reference, routing
 from nsa.rope import frequencies, rotate
+from nsa.tests.kernel_cases import DEVICE
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13)
 VARIANTS = [
@@ -78,9 +79,30 @@ def test_rotation_turns_pairs_of_halves(dtype: torch.dtype) -> None:
     assert turned.dtype == dtype
     for i in range(4):
         angle = (at.float() * frequencies(8, 1e4, x.device)[i])[..., None]
-        first, second = x[..., i], x[..., i + 4]
+        first, second, angle = x[..., i], x[..., i + 4], angle.to(torch.promote_types(dtype, torch.float32))
         torch.testing.assert_close(turned[..., i], (first * angle.cos() - second * angle.sin()).to(dtype))
         torch.testing.assert_close(turned[..., i + 4], (first * angle.sin() + second * angle.cos()).to(dtype))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("packed", [False, True])
+def test_it_runs_in_the_kernels_alone(packed: bool) -> None:
+    """Rotation, and the means of unrotated keys turned where their spans begin, inside the one operation."""
+    torch.manual_seed(0)
+    sizes = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
+    x = torch.randn(1, 23, 24, device=DEVICE)
+    borders = torch.tensor([0, 10, 23], dtype=torch.int32, device=DEVICE) if packed else None
+    found = {}
+    for backend in ("torch", "triton"):
+        torch.manual_seed(0)
+        attention = NativeSparseAttention(24, 3, 1, sizes, dk=24, dv=16, backend=backend, rope_base=10.0).to(DEVICE)
+        with routing.record() as routes:
+            y = attention(x, cu_seqlens=borders)
+        y.square().sum().backward()
+        found[backend] = [y, *(p.grad for p in attention.parameters())]
+    assert {route.backend for route in routes} == {"triton"} and not any(route.fallback for route in routes)
+    assert len(routes.of("rotate")) == 3 and not routes.of("compress")
+    torch.testing.assert_close(found["triton"], found["torch"], rtol=1e-4, atol=1e-4)
 
 
 def test_rotation_depends_on_distance_only() -> None:

@@ -16,10 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nsa import NSAConfig
+from nsa.attention import Call
 from nsa.kernels.attention import attention
 from nsa.kernels.common.launch import LISTENER
 from nsa.kernels.tuning.lookup import COMPILING_FOR
-from nsa.ops.attention import prepared
+from nsa.operations import OPERATIONS
 
 
 class Allocated(TorchDispatchMode):
@@ -56,8 +57,9 @@ def test_peak_of_forward_and_backward(heads: int, kv_heads: int, tokens: int, mo
     listener = LISTENER.set(lambda *launch, **constants: None)
     try:
         with Allocated() as allocated:
-            call = prepared(q, k, v, gates, NSAConfig(), None, None, None, None, None, False)
-            (o,) = attention(call)
+            operation = OPERATIONS["nsa_attention"]
+            x = operation.bound((q, k, v, gates, NSAConfig()), {})
+            (o,) = attention(Call.of(operation.planned(x, False, None), x))
             torch.autograd.grad(o, leaves, do)
     finally:
         LISTENER.reset(listener)

@@ -51,7 +51,7 @@ def chosen(
 
 
 def test_hopper_prefers_triton(gpu: SimpleNamespace) -> None:
-    for operation in ("compressed", "select", "selected", "window", "combine", "attention"):
+    for operation in ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention"):
         decision = chosen(operation)
         assert (decision.backend, decision.fallback, decision.requested) == ("triton", False, None)
 
@@ -95,7 +95,7 @@ def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace
         {"operation": "selected", "backend": "torch"},
         {"operation": "selected", "use_triton_sel": False},
         {"operation": "selected", "sel_triton_min_l": 100},
-        {"operation": "compress"},
+        {"operation": "dense"},
     ):
         assert run(**case) == "nsa.fallback.torch"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,15 +16,16 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.config import BRANCHES
-from nsa.kernels.common.constants import capturing
 from nsa.kernels.common.tiles import LOG2E, SMALLEST_DOT, dot_precision, next_power_of_2, rows_last
 from nsa.kernels.decode.append_compressed import append_compressed_kernel
 from nsa.kernels.decode.combine import combine_kernel
 from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
 from nsa.kernels.decode.select import select_kernel
 from nsa.kernels.decode.workspace import Workspace, make_workspace
+from nsa.kernels.recorded import repeated
 from nsa.kernels.selection.scores import overlap_width, sums_blocks
 from nsa.kernels.tuning.lookup import Tile
+from nsa.plans import capturing
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache
@@ -204,15 +206,8 @@ def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
 
 
 def decode_step(
-    q: Tensor,
-    keys: Triple,
-    values: Triple,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    scale: float,
-    counts: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, *, scale: float, counts: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Append one token of each sequence and attend. The cache has room; its host side is the caller's.
 
     Args:
@@ -224,24 +219,32 @@ def decode_step(
     Returns:
         o [B,1,Hq,Dv], reads int64 [B,Hkv,3], blocks int32 [B,1,Hkv,n_sel].
     """
+    return repeated("step", partial(_decode, cache), (q, *keys, *values, gates, counts), (scale,))  # type: ignore[return-value]
+
+
+def _decode(
+    cache: NSACache, q: Tensor, k_cmp: Tensor, k_sel: Tensor, k_win: Tensor, v_cmp: Tensor, v_sel: Tensor,
+    v_win: Tensor, gates: Tensor, counts: Tensor | None, scale: float,
+) -> Triple:  # fmt: skip
     mean = cache.mean
     frequency = None if mean is None else mean.frequency(q.shape[-1], q.device)
-    new = NewTokens(keys, values, counts, mean is not None, frequency)
+    new = NewTokens((k_cmp, k_sel, k_win), (v_cmp, v_sel, v_win), counts, mean is not None, frequency)
     launches = _step(q, gates, cache, scale, cache.config.n_sel, new)
     o, chosen = launches.run(BRANCHES, None)
     return o, launches.workspace.reads, chosen
 
 
 def cached_attention(
-    q: Tensor,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    scale: float,
-    branches: Collection[str],
+    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str],
     block_indices: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention of the last token of each sequence; arguments and results as `decode` in `nsa.routing.registry`."""
+    return repeated("cached", partial(_attend, cache), (q, gates, block_indices), (scale, branches))  # type: ignore[return-value]
+
+
+def _attend(
+    cache: NSACache, q: Tensor, gates: Tensor, block_indices: Tensor | None, scale: float, branches: Collection[str]
+) -> Triple:
     slots = cache.config.n_sel if block_indices is None else block_indices.shape[-1]
     launches = _step(q, gates, cache, scale, slots, None)
     o, chosen = launches.run(branches, block_indices)

@@ -7,15 +7,20 @@ keys, are only other numbers in these arrays.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from nsa.blocks import cu_seqlens_cmp, num_compressed, packed_compressed
+from nsa import host
+from nsa.blocks import num_compressed, packed_compressed
 from nsa.config import NSAConfig
-from nsa.host import numbers
-from nsa.kernels.common.constants import constant
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.plans import constant
 
 FEWEST_QUERIES = 512
 MOST_SPLITS = 16
@@ -62,16 +67,13 @@ class SequenceBounds:
 
 
 def sequence_bounds(
-    tokens: int, cu_seqlens: Tensor | None, device: torch.device, q_start: Tensor | None = None
+    tokens: int, cu_seqlens: Borders, device: torch.device, q_start: Tensor | None = None
 ) -> SequenceBounds:
     """Of packed sequences, of one sequence of `tokens` tokens, or of chunks that begin at q_start [B]."""
     if q_start is not None:
         start = -_starts(q_start, device).expand(-1, tokens)
         return SequenceBounds(start.contiguous(), torch.full_like(start, tokens))
-    if cu_seqlens is None:
-        return _whole_sequence(tokens, device)
-    number = _sequence_of(cu_seqlens, tokens)
-    return SequenceBounds(cu_seqlens[number], cu_seqlens[number + 1])
+    return _whole_sequence(tokens, device) if cu_seqlens is None else pack(cu_seqlens, tokens).bounds
 
 
 @constant
@@ -86,38 +88,20 @@ def _starts(q_start: Tensor, device: torch.device) -> Tensor:
     return q_start.to(device, torch.int32)[:, None]
 
 
-def _sequence_of(borders: Tensor, count: int) -> Tensor:
-    """Number of the sequence that holds each of the indices 0 .. count-1, int64 [count]."""
-    index = torch.arange(count, device=borders.device, dtype=borders.dtype)
-    return torch.searchsorted(borders[1:].contiguous(), index, right=True)
-
-
 def window_ranges(
-    tokens: int,
-    window: int,
-    cu_seqlens: Tensor | None,
-    device: torch.device,
-    q_start: Tensor | None = None,
+    tokens: int, window: int, cu_seqlens: Borders, device: torch.device, q_start: Tensor | None = None,
     keys: int | None = None,
-) -> KeyRanges:
+) -> KeyRanges:  # fmt: skip
     """Query t reads (t - window, t] of its own sequence; with q_start [B], of `keys` keys, t counts from there."""
     if q_start is not None:
         return _window_after(tokens, tokens if keys is None else keys, window, _starts(q_start, device))
-    if cu_seqlens is None:
-        return _whole_window(tokens, window, device)
-    return _window(tokens, window, sequence_bounds(tokens, cu_seqlens, device))
+    return _whole_window(tokens, window, device) if cu_seqlens is None else pack(cu_seqlens, tokens, window).window
 
 
 @constant
 def _whole_window(tokens: int, window: int, device: torch.device) -> KeyRanges:
-    return _window(tokens, window, sequence_bounds(tokens, None, device))
-
-
-def _window(tokens: int, window: int, owner: SequenceBounds) -> KeyRanges:
-    t = torch.arange(tokens, device=owner.start.device, dtype=torch.int32)
-    reach = min(window, tokens)
-    lo, q_hi = torch.maximum(t - reach + 1, owner.start), torch.minimum(t + reach, owner.end)
-    return KeyRanges("window", lo, t + 1, t, q_hi, _splits(reach))
+    t, reach = torch.arange(tokens, device=device, dtype=torch.int32), min(window, tokens)
+    return KeyRanges("window", (t - reach + 1).clamp(min=0), t + 1, t, (t + reach).clamp(max=tokens), _splits(reach))
 
 
 def _window_after(tokens: int, keys: int, window: int, start: Tensor) -> KeyRanges:
@@ -130,13 +114,9 @@ def _window_after(tokens: int, keys: int, window: int, start: Tensor) -> KeyRang
 
 
 def compressed_ranges(
-    tokens: int,
-    keys: int,
-    config: NSAConfig,
-    cu_seqlens: Tensor | None,
-    device: torch.device,
+    tokens: int, keys: int, config: NSAConfig, cu_seqlens: Borders, device: torch.device,
     q_start: Tensor | None = None,
-) -> KeyRanges:
+) -> KeyRanges:  # fmt: skip
     """Query t reads the compressed tokens i of its own sequence with i*d + l - 1 <= t; `keys` is their number.
 
     With q_start [B], t counts from there.
@@ -145,15 +125,7 @@ def compressed_ranges(
         return _compressed_after(tokens, keys, config, q_start, device)
     if cu_seqlens is None:
         return _whole_compressed(tokens, keys, config, device)
-    owner = sequence_bounds(tokens, cu_seqlens, device)
-    borders = cu_seqlens_cmp(cu_seqlens, config)
-    first = borders[_sequence_of(cu_seqlens, tokens)]
-    sequence = _sequence_of(borders, keys)
-    i = torch.arange(keys, device=device, dtype=torch.int32) - borders[sequence]
-    q_lo = cu_seqlens[sequence] + i * config.d + config.l - 1
-    return KeyRanges(
-        "compressed", first, first + _visible(owner, config), q_lo, cu_seqlens[sequence + 1], _splits(tokens)
-    )
+    return pack(cu_seqlens, tokens, 0, config, keys).compressed
 
 
 @constant
@@ -186,4 +158,135 @@ def _splits(queries: int) -> int:
 
 def count_compressed(cu_seqlens: Tensor | None, tokens: int, config: NSAConfig) -> int:
     """Compressed tokens of one sequence of `tokens` tokens, or of all packed sequences (see `nsa.host.numbers`)."""
-    return num_compressed(tokens, config) if cu_seqlens is None else packed_compressed(numbers(cu_seqlens), config)
+    if cu_seqlens is None:
+        return num_compressed(tokens, config)
+    return packed_compressed(host.numbers(cu_seqlens), config)
+
+
+# --- packed sequences ---
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Packed sequences, as launches need them, made on the device without asking it what the borders hold.
+
+    What depends on that has the size of its upper bound: of compressed tokens there are as many as of one sequence, of
+    which the last ones are no query's; their means are zeros.
+
+    Attributes:
+        borders: int32 [N+1], rising from 0 to T. Borders that do not are taken as those of one sequence, and noted
+            (`nsa.host.noted`): nothing reads beyond its tensors whatever they hold.
+        bounds, window, compressed: of the sequences.
+    """
+
+    borders: Tensor
+    bounds: SequenceBounds
+    window: KeyRanges
+    compressed: KeyRanges
+
+
+Borders = Tensor | Packing | None
+"""Of packed sequences, given or made."""
+
+
+def pack(
+    cu_seqlens: Tensor | Packing, tokens: int, window: int = 0, config: NSAConfig | None = None, keys: int | None = None
+) -> Packing:
+    """The packing of `tokens` tokens by borders int32 or int64 [N+1]; a packing is what it is.
+
+    Args:
+        window: of the window branch; 0 where it is not needed.
+        config: the sizes, where the compressed branch is needed.
+        keys: compressed tokens; default the upper bound.
+    """
+    if isinstance(cu_seqlens, Packing):
+        return cu_seqlens
+    l, d = (1, 1) if config is None else (config.l, config.d)  # noqa: E741  the paper's symbol
+    count = 0 if config is None else num_compressed(tokens, config) if keys is None else keys
+    device, sequences, reach = cu_seqlens.device, cu_seqlens.numel() - 1, min(window, tokens)
+    steps = max(1, math.ceil(math.log2(sequences + 1)))
+    borders = torch.empty(2, sequences + 1, dtype=torch.int32, device=device)
+    of_tokens = torch.empty(8, tokens, dtype=torch.int32, device=device)
+    of_keys = torch.empty(2, count, dtype=torch.int32, device=device)
+    block = min(1024, next_power_of_2(max(2, sequences + 1)))
+    _order[(1,)](cu_seqlens.contiguous(), borders, host.note_of(device), sequences, tokens, L=l, D=d, BLOCK=block)
+    if tokens and sequences:
+        _ranges[(cdiv(max(tokens, count), 1024),)](
+            borders, of_tokens, of_keys, tokens, count, sequences, steps, reach, L=l, D=d, BLOCK=1024
+        )
+    start, end, t, after, lo, q_hi, first, last = of_tokens
+    return Packing(
+        borders[0], SequenceBounds(start, end), KeyRanges("window", lo, after, t, q_hi, _splits(reach)),
+        KeyRanges("compressed", first, last, of_keys[0], of_keys[1], _splits(tokens)),
+    )  # fmt: skip
+
+
+@triton.jit
+def last_at_most(borders, x, sequences, steps, live):
+    """The last s < sequences with borders[s] <= x: binary search, [BLOCK]."""
+    low = tl.zeros_like(x)
+    high = low + sequences - 1
+    for _ in range(steps):
+        middle = (low + high + 1) // 2
+        reached = tl.load(borders + middle, mask=live, other=0) <= x
+        low = tl.where(reached, middle, low)
+        high = tl.where(reached, high, middle - 1)
+    return low
+
+
+@launched
+@triton.jit(do_not_specialize=["N", "T"])
+def _order(p_given, p_borders, p_note, N, T, L: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
+    """One program: the borders [N+1] as they are to be read, and N + 1 further on those of the compressed tokens."""
+    wrong = 0
+    for i in range(0, N + 1, BLOCK):
+        o = i + tl.arange(0, BLOCK)
+        m = o <= N
+        b = tl.load(p_given + o, mask=m, other=0).to(tl.int64)
+        b_before = tl.load(p_given + o - 1, mask=m & (o > 0), other=0).to(tl.int64)
+        m_wrong = (b < b_before) | ((o == 0) & (b != 0)) | ((o == N) & (b != T))
+        wrong = tl.maximum(wrong, tl.max((m & m_wrong).to(tl.int32), 0))
+    if wrong > 0:
+        tl.store(p_note, T)
+    count = 0
+    for i in range(0, N + 1, BLOCK):
+        o = i + tl.arange(0, BLOCK)
+        m = o <= N
+        b = tl.load(p_given + o, mask=m & (wrong == 0), other=T).to(tl.int32)
+        b_before = tl.load(p_given + o - 1, mask=m & (o > 0) & (wrong == 0), other=T).to(tl.int32)
+        b = tl.where((o == 0), 0, b)
+        b_before = tl.where(o <= 1, 0, b_before)
+        b_count = tl.where(m, tl.maximum(b - b_before - L + D, 0) // D, 0)
+        tl.store(p_borders + o, b, mask=m)
+        tl.store(p_borders + N + 1 + o, count + tl.cumsum(b_count, 0), mask=m)
+        count += tl.sum(b_count, 0)
+
+
+@launched
+@triton.jit(do_not_specialize=["T", "S", "N", "steps", "reach"])
+def _ranges(
+    p_borders, p_tokens, p_keys, T, S, N, steps, reach, L: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Of each token, int32 p_tokens [8,T]: start and end of its sequence; its own index and the next; where its window
+    begins; up to which query it is read; its compressed tokens. Of each compressed token, p_keys [2,S]: its queries.
+    """
+    t = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m_t = t < T
+    i_n = last_at_most(p_borders, t, N, steps, m_t)
+    b_start, b_end = tl.load(p_borders + i_n, mask=m_t, other=0), tl.load(p_borders + i_n + 1, mask=m_t, other=0)
+    b_first = tl.load(p_borders + N + 1 + i_n, mask=m_t, other=0)
+    tl.store(p_tokens + t, b_start, mask=m_t)
+    tl.store(p_tokens + T + t, b_end, mask=m_t)
+    tl.store(p_tokens + 2 * T + t, t, mask=m_t)
+    tl.store(p_tokens + 3 * T + t, t + 1, mask=m_t)
+    tl.store(p_tokens + 4 * T + t, tl.maximum(t - reach + 1, b_start), mask=m_t)
+    tl.store(p_tokens + 5 * T + t, tl.minimum(t + reach, b_end), mask=m_t)
+    tl.store(p_tokens + 6 * T + t, b_first, mask=m_t)
+    tl.store(p_tokens + 7 * T + t, b_first + tl.maximum(t - b_start + 1 - L + D, 0) // D, mask=m_t)
+    m_s = t < S
+    i_n = last_at_most(p_borders + N + 1, t, N, steps, m_s)
+    b_i = t - tl.load(p_borders + N + 1 + i_n, mask=m_s, other=0)
+    m_real = m_s & (t < tl.load(p_borders + 2 * N + 1))  # the others are no query's
+    b_lo = tl.load(p_borders + i_n, mask=m_real, other=0) + b_i * D + L - 1
+    tl.store(p_keys + t, tl.where(m_real, b_lo, T), mask=m_s)
+    tl.store(p_keys + S + t, tl.load(p_borders + i_n + 1, mask=m_real, other=T), mask=m_s)

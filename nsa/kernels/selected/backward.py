@@ -27,6 +27,7 @@ from nsa.kernels.common.tiles import (
     store_pair,
     zeros_pair,
 )
+from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs
 from nsa.kernels.selected.forward import (
@@ -131,7 +132,7 @@ def selected_backward(
     block_indices: Tensor,
     config: NSAConfig,
     scale: float,
-    cu_seqlens: Tensor | None = None,
+    cu_seqlens: Borders = None,
     q_start: Tensor | None = None,
     dq: Tensor | None = None,
     schedule: Schedule | None = None,

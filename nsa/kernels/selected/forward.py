@@ -41,6 +41,7 @@ from nsa.kernels.common.tiles import (
     store_pair,
     zeros_pair,
 )
+from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
 from nsa.kernels.selected.tile_scheduler import ALWAYS, WHOLE, Lists, Problem, Schedule, by_tile_or_token, problem_of
@@ -358,7 +359,7 @@ def selected_forward(
     block_indices: Tensor,
     config: NSAConfig,
     scale: float,
-    cu_seqlens: Tensor | None = None,
+    cu_seqlens: Borders = None,
     q_start: Tensor | None = None,
     schedule: Schedule | None = None,
     into: Sum | None = None,

@@ -28,9 +28,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.common.constants import constant
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.kernels.ranges.key_ranges import Borders, last_at_most, pack
+from nsa.plans import constant
 
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
 LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
@@ -69,25 +70,12 @@ class Places:
         return sum(min(self.bins, cdiv(end, self.l_sel)) if self.single else self.bins for end in ends)
 
 
-@triton.jit
-def _last_at_most(borders, x, sequences, steps, live):
-    """The last s < sequences with borders[s] <= x: binary search, [BLOCK]."""
-    low = tl.zeros_like(x)
-    high = low + sequences - 1
-    for _ in range(steps):
-        middle = (low + high + 1) // 2
-        reached = tl.load(borders + middle, mask=live, other=0) <= x
-        low = tl.where(reached, middle, low)
-        high = tl.where(reached, high, middle - 1)
-    return low
-
-
 @launched
 @triton.jit(do_not_specialize=["N", "S", "steps"])
 def _query_places_kernel(q_borders, k_borders, q_start, out, N, S, steps, STARTED: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = n < N
-    sequence = _last_at_most(q_borders, n, S, steps, live)
+    sequence = last_at_most(q_borders, n, S, steps, live)
     first = tl.load(k_borders + sequence, mask=live, other=0)
     position = n - tl.load(q_borders + sequence, mask=live, other=0)
     if STARTED:
@@ -102,20 +90,20 @@ def _query_places_kernel(q_borders, k_borders, q_start, out, N, S, steps, STARTE
 def _block_places_kernel(first_bins, k_borders, out, bins, S, steps, L_SEL: tl.constexpr, BLOCK: tl.constexpr):
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = x < bins
-    sequence = _last_at_most(first_bins, x, S, steps, live)
+    sequence = last_at_most(first_bins, x, S, steps, live)
     block = x - tl.load(first_bins + sequence, mask=live, other=0)
     tl.store(out + x, tl.load(k_borders + sequence, mask=live, other=0) + block * L_SEL, mask=live)
     tl.store(out + bins + x, tl.load(k_borders + sequence + 1, mask=live, other=0), mask=live)
 
 
-def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None) -> Places:
+def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Borders = None, q_start: Tensor | None = None) -> Places:
     """Places of the queries of q [B,T,Hq,D] and of the blocks of k [B,Tk,Hkv,D]."""
     if cu_seqlens is None and q_start is None:
         return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
     if cu_seqlens is None:
         borders = _dense_borders(*q.shape[:2], k.shape[1], q.device)
         return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), l_sel, q_start)
-    packed = cu_seqlens.to(device=q.device, dtype=torch.int32)
+    packed = pack(cu_seqlens, q.shape[1]).borders
     return _places(packed, packed, q.shape[1], k.shape[1], l_sel, None)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels.common.tiles import dot_precision, next_power_of_2, pad_group, rows_last
 from nsa.kernels.common.tma import key_tiles, use_tma
+from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.tuning.lookup import config_for
 
@@ -190,7 +191,7 @@ class Problem:
 
 def problem_of(
     q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, scale: float,
-    cu_seqlens: Tensor | None, q_start: Tensor | None,
+    cu_seqlens: Borders, q_start: Tensor | None,
 ) -> Problem:  # fmt: skip
     where = inverted_index.places(q, k, config.l_sel, cu_seqlens, q_start)
     flat = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))

@@ -33,7 +33,7 @@ from nsa.kernels.common.tiles import (
 from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges.attention import of_compressed
 from nsa.kernels.ranges.forward import keys_of, ranges_forward
-from nsa.kernels.ranges.key_ranges import sequence_bounds
+from nsa.kernels.ranges.key_ranges import Borders, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     candidates,
@@ -165,7 +165,7 @@ def select_blocks(
     k_cmp: Tensor,
     config: NSAConfig,
     scale: float,
-    cu_seqlens: Tensor | None,
+    cu_seqlens: Borders,
     lse: Tensor | None = None,
     q_start: Tensor | None = None,
 ) -> Tensor:

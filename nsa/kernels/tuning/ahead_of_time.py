@@ -33,7 +33,7 @@ from triton.runtime.jit import JITFunction
 from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
-from nsa.kernels import combine
+from nsa.kernels import backend, combine, rotary
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
 from nsa.kernels.decode.step import decode_step
@@ -41,11 +41,12 @@ from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.attention import of_compressed, of_window
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import KeyRanges, compressed_ranges
+from nsa.kernels.ranges.key_ranges import KeyRanges, pack
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks
 from nsa.kernels.tuning import lookup
+from nsa.phi import MlpPhi, WeightedPhi
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
@@ -195,12 +196,35 @@ def _selected(shape: Shape) -> None:
     selected_backward(do, q, k, v, backward_preprocess(do, do, lse), indices, config, 1.0, dq=torch.empty_like(q))
 
 
+def _compression(shape: Shape) -> None:
+    for integers in (torch.int32, torch.int64):
+        pack(torch.empty(4, dtype=integers, device="meta"), TOKENS, 512, NSAConfig())
+    _, k, v, _, _ = _attention(shape)
+    for rope, others in ((None, None), (1e4, ((k, v), (k, v)))):
+        means = mean.forward(k, v, NSAConfig(), None, rope=rope)
+        mean.backward(*means, TOKENS, NSAConfig(), None, others, rope=rope)
+
+
+def _learned(shape: Shape) -> None:
+    _, k, _, _, _ = _attention(shape)
+    config, (heads, dim) = NSAConfig(), k.shape[2:]
+
+    def made(*sizes: int) -> Tensor:
+        return k.new_empty(heads, *sizes).requires_grad_()
+
+    flat = made(config.l, dim), made(config.l * dim, dim), made(dim), made(dim, dim), made(dim)
+    for phi in (WeightedPhi(made(config.l)), MlpPhi(*flat)):
+        x = k.detach().requires_grad_()
+        backend.compress(x, config, phi=phi, cu_seqlens=None).sum().backward()
+
+
+def _rotary(shape: Shape) -> None:
+    q, _, _, _, _ = _attention(shape)
+    rotary.forward(q, torch.empty(q.shape[:2], dtype=torch.int64, device="meta"), 1e4)
+
+
 def _combine(shape: Shape) -> None:
-    _, k, v, do, lse = _attention(shape)
-    ranges = compressed_ranges(TOKENS, TOKENS // 16 - 1, NSAConfig(), None, k.device)
-    for others in (None, ((k, v), (k, v))):
-        means = mean.forward(k, v, NSAConfig(), ranges)
-        mean.backward(*means, TOKENS, NSAConfig(), ranges, None, others)
+    _, _, _, do, lse = _attention(shape)
     gates = torch.empty(*do.shape[:3], 3, dtype=do.dtype, device="meta")
     combine.forward(do, do, do, gates)
     combine.stats(do, (do, do, do), (lse, lse, lse), gates)
@@ -223,6 +247,9 @@ PARTS: dict[str, Callable[[Shape], None]] = {
     "compressed": _compressed,
     "selected": _selected,
     "combine": _combine,
+    "compression": _compression,
+    "learned": _learned,
+    "rotary": _rotary,
     "decode": _decode,
 }
 """What is compiled: each part launches all of its kernels for a shape."""

@@ -17,6 +17,7 @@ from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
+from .other_runners import OtherRunners
 from .stage import Config, Notes, moved_up, read_config, test_around
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ class Guard:
         self.config = config
         self.notes = Notes(config.one("report"))
         self._imports = Imports(config, self.notes)
+        self._own = frozenset(config.all("name"))
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
@@ -43,12 +45,14 @@ class Guard:
         self.checks = Checks(config, self.notes)
         self._lost = Lost(self.checks)
         self._idle = IdleTests(self.checks.tree, self.notes)
+        self._runners = OtherRunners(config, self.checks, self.test)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             **self._launches.after_import,
             **self.checks.after_import,
             **Comparisons(self.checks).after_import,
             **self._lost.after_import,
+            **self._runners.after_import,
         }
         for target in config.all("kill"):
             from . import sabotage
@@ -61,13 +65,15 @@ class Guard:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
         self._imports.begins(name)
         hook = self._after_import.get(name)
-        if hook is None:
+        if hook is None and name.partition(".")[0] not in self._own:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
         if found is None or not hasattr(found.loader, "exec_module"):  # a mere folder of that name
             return None
-        _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
+        self.checks.watch_import(found.loader)
+        if hook is not None:
+            _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
         return found
 
     def test(self) -> str | None:
@@ -114,6 +120,7 @@ class Guard:
         sys.meta_path.insert(0, self)
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
+        atexit.register(self._runners.tell_end)
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
@@ -128,6 +135,7 @@ class Guard:
             try:
                 self._note_work()
                 self._imports.look_at_new()
+                self._runners.tell_end()
             finally:
                 end(status)
 

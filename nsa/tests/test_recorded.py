@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from nsa import host, nsa_attention
+from nsa import flags, host, nsa_attention, routing
 from nsa.config import NSAConfig
-from nsa.kernels import attention, replay
-from nsa.kernels.replay import Replayed
+from nsa.kernels import attention, recorded
+from nsa.kernels.common.launch import Launched
+from nsa.kernels.common.tma import TensorDescriptor
+from nsa.kernels.recorded import NEVER, SEEN, repeated
 from nsa.kernels.tuning import lookup
+from nsa.plans import PLANS, Plan, layout
 from nsa.tests.kernel_cases import DEVICE, SMALL
 
 pytestmark = pytest.mark.triton
@@ -33,9 +38,30 @@ class Counted:
         return self.function(*arguments)
 
 
-def replayed(function: Callable[..., Any]) -> tuple[Replayed, Counted]:
-    counted = Counted(function)
-    return Replayed(counted), counted
+def a_plan(*tensors: Tensor, settings: tuple[object, ...] = ()) -> Plan:
+    """The plan of calls with such tensors: the same one for all of them."""
+    key = *settings, *map(layout, tensors)
+    found = PLANS.get(key)
+    if found is None:
+        shape = 1, 8, 8, 2, 1, 16, 16
+        request = routing.Request("window", torch.device("cpu"), torch.float32, *shape)
+        found = Plan(key, request, None, flags.current())
+        PLANS.add(found)
+    return found
+
+
+_numbers = itertools.count()
+
+
+def replayed(function: Callable[..., Any]) -> tuple[Callable[..., Any], Counted]:
+    """The function as plans repeat it: called with tensors and settings."""
+    counted, number = Counted(function), next(_numbers)
+
+    def call(tensors: tuple[Tensor, ...], settings: tuple[object, ...]) -> Any:
+        plan = a_plan(*tensors, settings=(number, *settings))
+        return plan.within(lambda: repeated("any", counted, tensors, settings))
+
+    return call, counted
 
 
 # --- the whole operation ---
@@ -43,11 +69,10 @@ def replayed(function: Callable[..., Any]) -> tuple[Replayed, Counted]:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counted]:
-    """The functions of the whole operation, new ones that know no call yet."""
-    found = {}
-    for name in ("_forward", "_backward"):
-        new, found[name] = replayed(getattr(attention, name).function)
-        monkeypatch.setattr(attention, name, new)
+    """The functions of the whole operation."""
+    found = {name: Counted(getattr(attention, name)) for name in ("_forward", "_backward")}
+    whole = replace(attention._ATTENTION, forward=found["_forward"], backward=found["_backward"])
+    monkeypatch.setattr(attention, "_ATTENTION", whole)
     return found
 
 
@@ -68,27 +93,24 @@ def _same(found: list[Tensor], expected: list[Tensor]) -> bool:
     return all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
 
 
-def _plain(monkeypatch: pytest.MonkeyPatch, x: dict[str, Tensor], **how: Any) -> list[Tensor]:
+def _plain(x: dict[str, Tensor], **how: Any) -> list[Tensor]:
     """The outcome without anything that was recorded."""
-    with monkeypatch.context() as patch:
-        patch.setattr(replay, "_is_special", lambda tensors: True)
+    with lookup.trying({}):
         return _outcome(x, **how)
 
 
 @pytest.mark.parametrize(
     ("batch", "dtype"), [(1, torch.float32), pytest.param(2, torch.float16, marks=pytest.mark.slow)]
 )
-def test_the_third_call_is_replayed(
-    batch: int, dtype: torch.dtype, counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_third_call_is_replayed(batch: int, dtype: torch.dtype, counted: dict[str, Counted]) -> None:
     for seed in range(3):
         x = _tensors(seed, batch=batch, dtype=dtype)
         found = _outcome(x)
-        assert [function.calls for function in counted.values()] == [min(seed + 1, 2)] * 2
-        with monkeypatch.context() as patch:
-            patch.setattr(attention, "_forward", Replayed(counted["_forward"].function))
-            patch.setattr(attention, "_backward", Replayed(counted["_backward"].function))
-            assert _same(found, _outcome(x))
+        calls = [function.calls for function in counted.values()]
+        assert calls == [min(seed + 1, 2)] * 2
+        assert _same(found, _plain(x))
+        for function, before in zip(counted.values(), calls, strict=True):
+            function.calls = before
 
 
 def test_without_gradients(counted: dict[str, Counted]) -> None:
@@ -97,11 +119,12 @@ def test_without_gradients(counted: dict[str, Counted]) -> None:
         with torch.no_grad():
             found = nsa_attention(x["q"], x["k"], x["v"], x["gates"], SMALL, backend="triton", strict=True)
         assert counted["_forward"].calls == min(seed + 1, 2)
-        assert torch.equal(found, counted["_forward"].function(*_arguments(x), SMALL, 16**-0.5, True, False)[0])
+        assert torch.equal(found, counted["_forward"].function(*_arguments(x))[0])
 
 
-def _arguments(x: dict[str, Tensor]) -> tuple[Tensor | None, ...]:
-    return x["q"], *(x["k"], x["v"]) * 3, x["gates"], None, None, None
+def _arguments(x: dict[str, Tensor]) -> tuple[object, ...]:
+    tensors = x["q"], x["k"], x["v"], *(None,) * 4, x["gates"], None, None, None
+    return *tensors, SMALL, 16**-0.5, True, None, True, False, False
 
 
 def _sliced(seed: int) -> dict[str, Tensor]:
@@ -125,15 +148,15 @@ def _shifted(seed: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-def test_layouts_are_kinds_of_their_own(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_are_kinds_of_their_own(counted: dict[str, Counted]) -> None:
     made: list[Callable[[int], dict[str, Tensor]]] = [_tensors, _sliced, _turned, _shifted]
     for seed in range(3):
         for make in made:
             x = make(seed)
             found = _outcome(x)
             if seed == 2:
-                assert _same(found, _plain(monkeypatch, x)), make.__name__
-    assert len(attention._forward._known) == len(made)
+                assert _same(found, _plain(x)), make.__name__
+    assert len(PLANS) == len(made)
     assert counted["_forward"].calls == len(made) * (2 + 1)  # `_plain` calls it too
 
 
@@ -167,7 +190,7 @@ def test_of_its_own_keys_the_compressed_branch_keeps_the_means(counted: dict[str
 
 
 @pytest.mark.slow
-def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted]) -> None:
     for seed in range(3):
         x = _tensors(seed)
         late = {**x, **{name: x[name][:, :9].contiguous() for name in ("q", "gates", "do")}}
@@ -177,25 +200,27 @@ def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted], monkeyp
         blocks = (own * (seed % 2)).expand(1, 21, 2, 1).contiguous()
         given = _outcome(x, block_indices=blocks)
     assert counted["_forward"].calls == 4
-    assert _same(found, _plain(monkeypatch, late, **how))
-    assert _same(given, _plain(monkeypatch, x, block_indices=blocks))
+    assert _same(found, _plain(late, **how))
+    assert _same(given, _plain(x, block_indices=blocks))
 
 
 @pytest.mark.slow
-def test_packed_sequences_are_computed_each_time(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many compressed tokens there are is a number on the device."""
+def test_packed_sequences_are_replayed_whatever_their_borders(counted: dict[str, Counted]) -> None:
     for seed, border in enumerate((12, 7, 12)):
         x = _tensors(seed)
         where = {"cu_seqlens": torch.tensor([0, border, 21], dtype=torch.int32, device=DEVICE)}
         found = _outcome(x, **where)
-        assert counted["_forward"].calls == seed + 1
-    assert _same(found, _plain(monkeypatch, x, **where))
+        assert counted["_forward"].calls == min(seed + 1, 2)
+    assert _same(found, _plain(x, **where))
 
 
-def test_many_queries_are_not_replayed(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queries_are_replayed_too(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "HOST_BOUND", 20)
-    _outcome(_tensors(0))
-    assert not attention._forward._known
+    for seed in range(3):
+        x = _tensors(seed)
+        found = _outcome(x)
+    assert counted["_backward"].calls == 2
+    assert _same(found, _plain(x))
 
 
 def test_trials_are_not_replayed(counted: dict[str, Counted]) -> None:
@@ -254,10 +279,20 @@ def test_constants_stay() -> None:
 
 
 def test_what_is_empty_names_no_address() -> None:
-    recorder = replay._Recorder((A[:0], A))
-    place = recorder._place(A[2:])
-    assert place is not None
-    assert place.address([B[:0], B]) == B[2:].data_ptr()
+    assert _kinds(lambda empty, a: (a[2:] * 2, empty), (A[:0], A), (B[:0], B)) == 2
+
+
+def test_inputs_may_share_their_memory_in_any_way() -> None:
+    """They are told apart all the same: a later call's may lie elsewhere."""
+    both = torch.arange(16.0)
+    function = lambda a, b: (a[1:] + 10 * b[1:], b[2:], a)  # noqa: E731
+    calls = (both[:6], both[8:14]), (A, B), (both[8:14], both[:6]), (A, A.clone())
+    wrapped, counted = replayed(function)
+    for tensors in calls:
+        found = wrapped(tensors, ())
+        assert all(torch.equal(x, y) for x, y in zip(found, function(*tensors), strict=True))
+        assert found[2] is tensors[0]
+    assert counted.calls == 2
 
 
 @pytest.mark.parametrize(
@@ -279,19 +314,11 @@ def test_what_cannot_be_repeated_is_called(function: Callable[..., Any]) -> None
     assert _kinds(function, (A,), (B,)) == 6
 
 
-def test_kinds_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MOST", 4)
-    wrapped, _ = replayed(lambda a, n: (a * n,))
-    for n in range(20):
-        wrapped((A,), (n,))
-        assert len(wrapped._known) <= 4
-
-
 def test_what_failed_when_it_was_recorded_is_called() -> None:
     failing = [False, True, False, False]
 
     def function(a: Tensor) -> tuple[Tensor, ...]:
-        if failing[wrapped.function.calls - 1]:
+        if failing[counted.calls - 1]:
             raise RuntimeError("out of memory")
         return (a + 1,)
 
@@ -305,19 +332,150 @@ def test_what_failed_when_it_was_recorded_is_called() -> None:
 
 
 def test_temporaries_are_freed_in_time() -> None:
-    """A replay holds no more than the function did."""
+    """A recording and a replay hold no more than the function did."""
+    alive: list[list[bool]] = []
+    made: list[weakref.ref[Tensor]] = []
+
+    class Kernel:
+        """Told of each tensor that it is launched with; notes which of all are there."""
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[[Tensor], None]:
+            def launch(x: Tensor) -> None:
+                made.append(weakref.ref(x))
+                alive[-1].append(len([other for other in made if other() is not None]))
+
+            return launch
+
+    kernel = Launched(Kernel())
 
     def function(a: Tensor) -> tuple[Tensor, ...]:
-        b = a + 1
-        c = b * 2
+        b = torch.empty_like(a)
+        kernel[(1,)](b)
+        c = torch.empty_like(a)
         del b
-        return (c + 1,)
+        kernel[(1,)](c)
+        d = torch.empty_like(a)
+        kernel[(1,)](d)
+        del c
+        return (d,)
 
-    wrapped, _ = replayed(function)
-    for _ in range(2):
+    wrapped, counted = replayed(function)
+    for _ in range(4):
+        alive.append([])
+        made.clear()
         wrapped((A,), ())
-    (recipe,) = wrapped._known.values()
-    held = [set[int]()]
-    for _, done in recipe.steps:
-        held.append(held[-1] | set(done))
-    assert [len(x) for x in held] == [0, 0, 1, 2]
+    assert counted.calls == 2 and alive[:2] == [[1, 1, 2]] * 2
+    assert alive[2] == alive[3] == [1, 1, 1]
+
+
+# --- launches ---
+
+
+class Compiled:
+    """What Triton gives back for a launch; it notes what it is launched with later."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *arguments: self.launches.append((grid, arguments))
+
+
+class Compiling:
+    """A kernel k(x, y, n, scale, BLOCK, FLAG) that notes how often it is asked to compile."""
+
+    arg_names = ("x", "y", "n", "scale", "BLOCK", "FLAG")
+
+    def __init__(self) -> None:
+        self.compiled: list[Compiled] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Compiled]:
+        def compile_and_launch(*arguments: Any, **constants: Any) -> Compiled:
+            self.compiled.append(Compiled())
+            return self.compiled[-1]
+
+        return compile_and_launch
+
+
+def launching(grid: tuple[int, ...] = (3,)) -> tuple[Callable[..., Any], Compiling]:
+    """A replayed function of tensors x and y and settings n, scale, BLOCK and options, and its kernel."""
+    kernel = Launched(Compiling())
+    kernel.repeats = True  # as for a kernel that is not interpreted
+
+    def function(x: Tensor, y: Tensor | None, n: int, scale: float, block: int, *options: tuple[str, int]) -> tuple[()]:
+        kernel[grid](x, y, n, scale, FLAG=True, BLOCK=block, **dict(options))
+        return ()
+
+    return replayed(function)[0], kernel.kernel
+
+
+X = torch.zeros(64)
+USUAL = 64, 0.5, 32, ("num_warps", 4)
+
+
+def test_a_replay_goes_to_the_compiled_kernel() -> None:
+    call, kernel = launching((5, 2))
+    for x in (X, X.clone(), (other := X.clone())):
+        call((x, X), USUAL)
+    assert len(kernel.compiled) == 2
+    assert kernel.compiled[1].launches == [((5, 2, 1), (other.data_ptr(), X.data_ptr(), 64, 0.5, 32, True))]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "settings"),
+    [
+        ((X.half(), X), USUAL),
+        ((X[1:], X), USUAL),  # at another alignment
+        ((X, X[:8]), USUAL),
+        ((X, X), (1, *USUAL[1:])),
+        ((X, X), (64, 0.25, *USUAL[2:])),
+        ((X, X), (64, 0.5, 64, USUAL[3])),
+        ((X, X), (64, 0.5, 32, ("num_warps", 8))),
+        ((X, X), (*USUAL, ("maxnreg", 128))),
+    ],
+    ids=["dtype", "alignment", "size", "number", "float", "constant", "option", "one option more"],
+)
+def test_other_launches_are_compiled(tensors: tuple[Tensor, ...], settings: tuple[Any, ...]) -> None:
+    call, kernel = launching()
+    for _ in range(3):
+        call((X, X), USUAL)
+    (usual,) = [compiled for compiled in kernel.compiled if compiled.launches]
+    call(tensors, settings)
+    assert len(kernel.compiled) == 3 and len(usual.launches) == 1
+
+
+@pytest.mark.skipif(TensorDescriptor is None, reason="this Triton has no tensor descriptors")
+def test_descriptors_are_filled_with_the_new_tensors() -> None:
+    kernel = Launched(Compiling())
+    kernel.repeats = True
+
+    def function(x: Tensor) -> tuple[()]:
+        rows = x.view(8, 8)[2:]
+        kernel[(1,)](TensorDescriptor.from_tensor(rows, [2, 8]), None, 64, 0.5, BLOCK=32, FLAG=True)
+        return ()
+
+    call, _ = replayed(function)
+    for x in (X, X.clone(), (other := X.clone())):
+        call((x,), ())
+    (((_, (descriptor, *_)),),) = [compiled.launches for compiled in kernel.kernel.compiled if compiled.launches]
+    assert descriptor.base.data_ptr() == other[16:].data_ptr()
+    assert descriptor.block_shape == [2, 8] and tuple(descriptor.shape) == (6, 8)
+
+
+def test_what_is_compiled_for_another_device_is_not_repeated() -> None:
+    call, kernel = launching()
+    token = lookup.COMPILING_FOR.set("sm_90")
+    try:
+        for _ in range(4):
+            call((X, X), USUAL)
+    finally:
+        lookup.COMPILING_FOR.reset(token)
+    assert len(kernel.compiled) == 4
+
+
+def test_gradients_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "MOST_GRADIENTS", 4)
+    plan = a_plan(A)
+    for n in range(20):
+        plan.within(lambda n=n: repeated("any", lambda a: (a,), (A,), (), (n,)))  # type: ignore[misc]
+    assert set(plan.recorded.values()) <= {SEEN, NEVER} and len(plan.recorded) == 4

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nsa import library, reference, routing
+from nsa import checks, flags, library, reference, routing
 from nsa.blocks import num_compressed
-from nsa.cache import CACHES, Branches, NSACache, Recent, Triple
+from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
-from nsa.host import to_device
-from nsa.ops import checks
-from nsa.ops.attention import Plain, nsa_attention
-from nsa.ops.combine import gated_combine
-from nsa.ops.compressed import compressed_attention
-from nsa.ops.gradient import no_gradient
-from nsa.ops.requests import Where, attention_request, default_scale, widened
-from nsa.ops.selected import selected_attention
-from nsa.ops.selection import select_blocks
-from nsa.ops.window import sliding_window_attention
+from nsa.functional import (
+    compressed_attention,
+    gated_combine,
+    nsa_attention,
+    select_blocks,
+    selected_attention,
+    sliding_window_attention,
+)
+from nsa.host import to_device, told
+from nsa.operations import default_scale, widened
+from nsa.plans import Key, Plan, layout
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "nsa_decode"
+MOST_STEPS = 16
+"""Kinds of steps that a cache keeps plans of."""
+
+Stepped = tuple[Tensor, Tensor, Tensor]
+"""o, reads, blocks."""
 
 
 @library.in_graphs
 def nsa_decode(
-    q: Tensor,
-    k: Branches,
-    v: Branches,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    counts: Sequence[int] | Tensor | None = None,
-    scale: float | None = None,
-    backend: routing.BackendChoice = None,
+    q: Tensor, k: Branches, v: Branches, gates: Tensor, cache: NSACache, *,
+    counts: Sequence[int] | Tensor | None = None, scale: float | None = None, backend: routing.BackendChoice = None,
     strict: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
 
     Args:
@@ -126,82 +127,94 @@ for _device in ("CPU", "CUDA"):
 
 
 def _decode(
-    q: Tensor,
-    k: Branches,
-    v: Branches,
-    gates: Tensor,
-    cache: NSACache,
-    counts: Sequence[int] | Tensor | None,
-    scale: float | None,
-    backend: routing.BackendChoice,
-    strict: bool,
-) -> Tensor:
+    q: Tensor, k: Branches, v: Branches, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
+    scale: float | None, backend: routing.BackendChoice, strict: bool,
+) -> Tensor:  # fmt: skip
     keys, values = cache.branches(k, v)
     checks.attention(NAME, q, keys[0], values[0])
     checks.gates(NAME, gates, q)
     checks.alike(NAME, q=q, gates=gates)
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
-    plain: Plain = {"backend": routing.per_operation(backend), "strict": strict}
+    how = {"backend": routing.per_operation(backend), "strict": strict}
     scale = default_scale(q, scale)
     if q.shape[1] == 1:
-        return _step(q, keys, values, gates, cache, counts, scale, plain)
+        return _step(q, keys, values, gates, cache, counts, scale, how)
     mapping = cache.slot_mapping(q.shape[1], counts)
     with cache.whole_or_nothing():
-        o = _chunk(q, keys, values, gates, cache, mapping, scale, plain)
+        o = _chunk(q, keys, values, gates, cache, mapping, {"scale": scale, **how}, how)
     padding = torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None]
     return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
 
 
 def _chunk(
-    q: Tensor,
-    keys: Triple,
-    values: Triple,
-    gates: Tensor,
-    cache: NSACache,
-    mapping: SlotMapping,
-    scale: float,
-    plain: Plain,
-) -> Tensor:
-    """Several tokens of each sequence, appended and attended to."""
-    if cache.empty:
-        cache.append(keys, values, counts=mapping.counts)
-        first = _first_compressed(cache, mapping.width)
-        return nsa_attention(q, keys, values, gates, cache.config, compressed=first, scale=scale, **plain)
-    start, recent = cache.lengths.clone(), cache.recent(mapping, keys[2], values[2])
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, mapping: SlotMapping,
+    scaled: dict[str, Any], how: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """Several tokens of each sequence, appended and attended to. The last may be padding; it stands before `end`."""
+    config, empty, end = cache.config, cache.empty, max(mapping.starts) + mapping.width
+    start = told(cache.lengths.clone(), mapping.starts)
+    recent = None if empty else cache.recent(mapping, keys[2], values[2])
     cache.append(keys, values, counts=mapping.counts)
-    return _chunk_attention(q, gates, cache, start, max(mapping.starts) + mapping.width, recent, scale, plain)
+    count = num_compressed(end, config)
+    k_cmp, v_cmp = cache.compressed.first(count if empty else max(1, count))
+    if recent is None:  # these sequences have just begun
+        first = k_cmp[:, :count], v_cmp[:, :count]
+        return nsa_attention(q, keys, values, gates, config, compressed=first, **scaled)
+    k_sel, v_sel = cache.selected.first(end)
+    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, q_start=start, **scaled)
+    chosen = select_blocks(q, k_cmp, config, lse=lse, q_start=start, **scaled)
+    o_sel = selected_attention(q, k_sel, v_sel, chosen, config, validate=False, q_start=start, **scaled)
+    o_win = sliding_window_attention(q, recent.k, recent.v, config.w, q_start=recent.start, **scaled)
+    return gated_combine(o_cmp, o_sel, o_win, gates, **how)
 
 
 def _step(
-    q: Tensor,
-    keys: Triple,
-    values: Triple,
-    gates: Tensor,
-    cache: NSACache,
-    counts: Sequence[int] | Tensor | None,
-    scale: float,
-    plain: Plain,
-) -> Tensor:
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
+    scale: float, how: dict[str, Any],
+) -> Tensor:  # fmt: skip
     """One token of each sequence, appended and attended to by one backend."""
     if not (cache.capturing and isinstance(counts, Tensor)):
         counts = cache.slot_mapping(1, counts).counts
-    o, cache.branch_reads, _ = routing.run(
-        _request(q, cache),
+    known = not isinstance(counts, Tensor)
+    o, cache.branch_reads, _ = _routed(
+        (q, *keys, *values, gates, *(() if known else (counts,))),
+        cache,
         lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
-        **plain,
-        judge=lambda _: _judge(q, gates, cache, None, scale),
+        lambda _: _judge(q, gates, cache, None, scale),
+        ("step", scale, known and all(counts)),
+        how,
     )
-    if not isinstance(counts, Tensor):
-        if all(counts):
-            return o
-        counts = to_device(torch.tensor(counts), o.device)
-    return o.masked_fill((counts == 0)[:, None, None, None], 0.0)
+    if known and all(counts):
+        return o
+    real = to_device(torch.tensor(counts), o.device) if known else counts
+    return o.masked_fill((real == 0)[:, None, None, None], 0.0)
 
 
-def _request(q: Tensor, cache: NSACache) -> routing.Request:
-    where: Where = {"scale": 0.0, "cu_seqlens": None, "q_start": cache.lengths}
-    return attention_request("decode", q, *cache.selected.shaped, cache.config, where)
+def _routed(
+    tensors: tuple[Tensor, ...], cache: NSACache, call: Callable[[ModuleType], Stepped],
+    judge: routing.record.Judge | None, facts: Key, how: dict[str, Any],
+) -> Stepped:  # fmt: skip
+    """A step of one token by the backend for it. Its plan belongs to the cache, whose buffers its launches read."""
+    backend = how["backend"]
+    choice = tuple(backend.items()) if isinstance(backend, Mapping) else backend
+    switches = id(flags.current()), choice, how["strict"]
+    key = (*facts, *switches, *map(layout, tensors), *(x.data_ptr() for x in cache.tensors))
+    plan = cache.plans.get(key)
+    if plan is None:
+        q, (k, v) = tensors[0], cache.selected.shaped
+        request = routing.Request(
+            "decode", q.device, q.dtype, len(q), 1, k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+            cache.config, offset=True,
+        )  # fmt: skip
+        decision = routing.decided(request, **how)
+        plan = Plan(key, request, decision, flags.current(), owned=True)
+        if len(cache.plans) >= MOST_STEPS:
+            cache.plans.clear()
+        cache.plans[key] = plan
+    assert plan.decision is not None
+    decision = plan.decision
+    return plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
 
 
 def _check_cache(operation: str, cache: object) -> None:
@@ -211,16 +224,10 @@ def _check_cache(operation: str, cache: object) -> None:
 
 @library.apart
 def cached_attention(
-    q: Tensor,
-    gates: Tensor,
-    cache: NSACache,
-    *,
-    branches: Collection[str] = BRANCHES,
-    block_indices: Tensor | None = None,
-    scale: float | None = None,
-    backend: routing.BackendChoice = None,
+    q: Tensor, gates: Tensor, cache: NSACache, *, branches: Collection[str] = BRANCHES,
+    block_indices: Tensor | None = None, scale: float | None = None, backend: routing.BackendChoice = None,
     strict: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of the last token of each sequence, which the cache holds already; changes only its `reads`.
 
     Args:
@@ -250,12 +257,13 @@ def cached_attention(
         checks.block_indices(name, block_indices, q, held_k.shape[2])
     scale = default_scale(q, scale)
     with torch.no_grad():
-        o, cache.branch_reads, block_indices = routing.run(
-            _request(q, cache),
+        o, cache.branch_reads, block_indices = _routed(
+            (q, gates) if block_indices is None else (q, gates, block_indices),
+            cache,
             lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
-            backend=backend,
-            strict=strict,
-            judge=None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+            None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+            ("cached", scale, frozenset(branches)),
+            {"backend": backend, "strict": strict},
         )
     return no_gradient(o, q, gates), block_indices
 
@@ -267,7 +275,7 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
     read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
     compressed, selected, window = ((widened(k), widened(v)) for k, v in read)
     query = widened(q)
-    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": t}
+    where = {"scale": scale, "cu_seqlens": None, "q_start": t}
     if block_indices is None:
         block_indices = reference.select_blocks(query, compressed[0], config, **where)
     o_cmp, _ = reference.compressed_attention(query, *compressed, config, **where)
@@ -278,34 +286,29 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
     return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0)
 
 
-def _first_compressed(cache: NSACache, tokens: int) -> tuple[Tensor, Tensor]:
-    """The compressed tokens of sequences that have just begun with `tokens` tokens."""
-    count = num_compressed(tokens, cache.config)
-    k, v = cache.compressed.first(count)
-    return k[:, :count], v[:, :count]
+# --- no gradient ---
+
+SENTENCE = (
+    "no gradient flows through a cache: what it holds keeps no graph. Train without a cache (nsa_attention, or the "
+    "layer called without one), or take the step under torch.no_grad()"
+)
 
 
-def _chunk_attention(
-    q: Tensor,
-    gates: Tensor,
-    cache: NSACache,
-    start: Tensor,
-    end: int,
-    recent: Recent,
-    scale: float,
-    plain: Plain,
-) -> Tensor:
-    """Several tokens from position start[b] on, which the cache holds already; `recent` was taken before.
+class _NoGradient(torch.autograd.Function):
+    """The identity, whose backward is an error."""
 
-    The last of them, which may be padding, stands before position `end`.
-    """
-    config = cache.config
-    k_cmp, v_cmp = cache.compressed.first(max(1, num_compressed(end, config)))
-    k_sel, v_sel = cache.selected.first(end)
-    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": start}
-    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, **where, **plain)
-    block_indices = select_blocks(q, k_cmp, config, lse=lse, **where, **plain)
-    o_sel = selected_attention(q, k_sel, v_sel, block_indices, config, validate=False, **where, **plain)
-    where["q_start"] = recent.start
-    o_win = sliding_window_attention(q, recent.k, recent.v, config.w, **where, **plain)
-    return gated_combine(o_cmp, o_sel, o_win, gates, **plain)
+    @staticmethod
+    def forward(ctx: Any, o: Tensor, *inputs: Tensor) -> Tensor:
+        return o.view_as(o)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        raise RuntimeError(SENTENCE)
+
+
+def no_gradient(o: Tensor, *inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """`o`, computed from `inputs` without a graph; a backward pass that would go through it is refused."""
+    if not torch.is_grad_enabled():
+        return o
+    flat = [x for given in inputs for x in ((given,) if isinstance(given, Tensor) else given)]
+    return _NoGradient.apply(o, *flat) if any(x.requires_grad for x in flat) else o  # type: ignore[no-any-return]
