@@ -89,12 +89,7 @@ def plan(*args: object, **kwargs: object) -> AttentionPlan:
 
 @operation("rotate", ("x", "x", "x"))
 def rotate(
-    x: Tensor,
-    positions: Tensor,
-    base: float,
-    *,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
+    x: Tensor, positions: Tensor, base: float, *, backend: routing.BackendChoice = None, strict: bool = False
 ) -> Tensor:
     """Rotary position embedding with halves paired: dimension i turns with dimension i + D/2 (`nsa.rope`).
 

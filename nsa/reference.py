@@ -126,12 +126,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tenso
 
 
 def _attend_sets(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    queries: list[list[Query]],
-    sets: list[list[list[int]]],
-    scale: float | None,
+    q: Tensor, k: Tensor, v: Tensor, queries: list[list[Query]], sets: list[list[list[int]]], scale: float | None
 ) -> tuple[Tensor, Tensor]:
     """`attend` for every query with its set of indices into the key axis: o [B,R,Hq,Dv], lse [B,R,Hq]."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -329,13 +324,7 @@ def selected_attention(
 
 
 def _attend_blocks(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    chosen: Tensor,
-    queries: list[list[Query]],
-    config: NSAConfig,
-    scale: float | None,
+    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, queries: list[list[Query]], config: NSAConfig, scale: float | None
 ) -> Tensor:
     """Selected attention with the blocks of exactly these queries, int [B,R,Hkv,n]."""
     outputs = []

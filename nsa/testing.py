@@ -142,12 +142,7 @@ def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype, name: str
 
 
 def assert_selection(
-    block_indices: Tensor,
-    scores: list[list[Tensor]],
-    positions: Tensor,
-    config: NSAConfig,
-    *,
-    regret: float = 1e-5,
+    block_indices: Tensor, scores: list[list[Tensor]], positions: Tensor, config: NSAConfig, *, regret: float = 1e-5
 ) -> None:
     """The chosen blocks are as good as the oracle's: near-ties may differ, nothing else.
 

@@ -148,11 +148,7 @@ def ways(group: int) -> dict[str, Schedule]:
     tokens = 64 // pad_group(group)
     if tokens == 1:
         return {"token": Schedule(most=NEVER)}
-    return {
-        "tile": Schedule(most=ALWAYS),
-        "token": Schedule(most=NEVER),
-        "gather": Schedule(0, max(2, tokens // 2)),
-    }
+    return {"tile": Schedule(most=ALWAYS), "token": Schedule(most=NEVER), "gather": Schedule(0, max(2, tokens // 2))}
 
 
 def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:

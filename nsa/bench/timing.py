@@ -69,12 +69,7 @@ def _nothing() -> None:
 
 
 def measure(
-    call: Callable[[], object],
-    device: torch.device,
-    *,
-    iters: int,
-    warmup: int,
-    reset: Callable[[], None] = _nothing,
+    call: Callable[[], object], device: torch.device, *, iters: int, warmup: int, reset: Callable[[], None] = _nothing
 ) -> Timing:
     """Time `call` again and again, with `reset` (not timed) before each.
 
@@ -105,11 +100,7 @@ def _wait(device: torch.device) -> None:
 
 
 def queued(
-    call: Callable[[], object],
-    device: torch.device,
-    iters: int,
-    wall_ms: float,
-    reset: Callable[[], None] = _nothing,
+    call: Callable[[], object], device: torch.device, iters: int, wall_ms: float, reset: Callable[[], None] = _nothing
 ) -> tuple[float, ...]:
     """Milliseconds of each call on a GPU, launched behind a pause of about twice the `wall_ms` that one takes."""
     pause = int(2e6 * (2 * wall_ms + 0.1))  # cycles, at about 2 GHz

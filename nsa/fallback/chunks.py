@@ -55,11 +55,7 @@ class Chunk:
 
 
 def sequences(
-    batch: int,
-    tokens: int,
-    config: NSAConfig | None,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
+    batch: int, tokens: int, config: NSAConfig | None, cu_seqlens: Tensor | None, q_start: Tensor | None
 ) -> list[Sequence]:
     """What is walked over: the batch at once, or each packed segment, or each entry with its own start.
 

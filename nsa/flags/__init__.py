@@ -19,10 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 FOREIGN_PREFIXES = ("NSA_POD_",)
-BOOLEANS = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
 
 class FlagError(ValueError):

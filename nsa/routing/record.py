@@ -78,11 +78,7 @@ def observing(active: Flags) -> bool:
 
 
 def observed(
-    decision: Decision,
-    device: torch.device,
-    operations: Sequence[str],
-    call: Callable[[], Result],
-    judge: Judge | None,
+    decision: Decision, device: torch.device, operations: Sequence[str], call: Callable[[], Result], judge: Judge | None
 ) -> Result:
     """Call, and tell every recorder and the log which backend ran these operations."""
     active = flags.current()

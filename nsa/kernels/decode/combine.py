@@ -12,15 +12,7 @@ import triton.language as tl
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.softmax import begin
 from nsa.kernels.common.tiles import LOADS_CHAIN, LOW
-from nsa.kernels.decode.rows import (
-    attend,
-    load_queries,
-    over_splits,
-    pages_of,
-    query_position,
-    rows_in,
-    store_partial,
-)
+from nsa.kernels.decode.rows import attend, load_queries, over_splits, pages_of, query_position, rows_in, store_partial
 
 
 @triton.jit

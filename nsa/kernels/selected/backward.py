@@ -30,16 +30,7 @@ from nsa.kernels.common.tiles import (
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs
-from nsa.kernels.selected.forward import (
-    MERGE_STAGES,
-    block_of,
-    key_rows,
-    list_of,
-    load_block,
-    mine,
-    rest_of,
-    rows_of,
-)
+from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, list_of, load_block, mine, rest_of, rows_of
 from nsa.kernels.selected.inverted_index import FAR, Union
 from nsa.kernels.selected.tile_scheduler import ALWAYS, WHOLE, Lists, Problem, Schedule, by_tile_or_token, problem_of
 
