@@ -76,15 +76,9 @@ class Problem:
         """`function`, an `nsa_attention`, as a function of `tensors()` by name."""
 
         def call(
-            q: Tensor,
-            k_cmp_in: Tensor,
-            k_sel: Tensor,
-            k_win: Tensor,
-            v_cmp_in: Tensor,
-            v_sel: Tensor,
-            v_win: Tensor,
+            q: Tensor, k_cmp_in: Tensor, k_sel: Tensor, k_win: Tensor, v_cmp_in: Tensor, v_sel: Tensor, v_win: Tensor,
             gates: Tensor,
-        ) -> Tensor:
+        ) -> Tensor:  # fmt: skip
             keys, values = (k_cmp_in, k_sel, k_win), (v_cmp_in, v_sel, v_win)
             return function(q, keys, values, gates, self.config, cu_seqlens=self.cu_seqlens, **options)
 

@@ -110,14 +110,11 @@ def where_of(args: argparse.Namespace) -> Where:
 
 
 def by_length(
-    argv: list[str],
-    command: str,
-    description: str | None,
+    argv: list[str], command: str, description: str | None,
     run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]],
-    more: Callable[[argparse.ArgumentParser], object] = lambda to: None,
-    lengths: str = "512,1024,2048,4096",
+    more: Callable[[argparse.ArgumentParser], object] = lambda to: None, lengths: str = "512, 1024, 2048, 4096",
     **defaults: int,
-) -> tuple[argparse.Namespace, list[rows.Row]]:
+) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
     """A bench at each length of --S_list: its options, of which `more` adds some, and the rows that it also wrote.
 
     Args:

@@ -80,12 +80,9 @@ def _route(recording: routing.Recording, step: str) -> str:
 
 
 def _backward(
-    leaves: tuple[Tensor, ...],
-    whole: Callable[[], Tensor],
-    dense_leaves: tuple[Tensor, ...],
-    dense: Callable[[], Tensor],
-    timed: Callable[..., Timing],
-) -> rows.Row:
+    leaves: tuple[Tensor, ...], whole: Callable[[], Tensor], dense_leaves: tuple[Tensor, ...],
+    dense: Callable[[], Tensor], timed: Callable[..., Timing],
+) -> rows.Row:  # fmt: skip
     """Forward and backward together, sparse and dense."""
     for leaf in (*leaves, *dense_leaves):
         leaf.requires_grad_()

@@ -39,13 +39,9 @@ class RoutingError(RuntimeError):
 
 
 def run(
-    request: Request,
-    call: Callable[[ModuleType], Result],
-    *,
-    backend: BackendChoice = None,
-    strict: bool = False,
+    request: Request, call: Callable[[ModuleType], Result], *, backend: BackendChoice = None, strict: bool = False,
     judge: Judge | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Run `call` with the module of the backend that the request is routed to, and record it.
 
     Args:

@@ -146,15 +146,9 @@ def _backward_kv(
 
 
 def ranges_backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    stats: Tensor,
-    ranges: KeyRanges,
-    scale: float,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, stats: Tensor, ranges: KeyRanges, scale: float,
     dq: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v.
 
     Args:

@@ -120,16 +120,9 @@ def _chosen(*facts: object) -> bool:
 
 
 def gradients(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    where: KeyRanges,
-    scale: float,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, where: KeyRanges, scale: float,
     deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v of one branch alone, in one kernel or in two; tensors as in `ranges_backward`."""
     if not chosen(q, v, deterministic):
         return ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), where, scale)

@@ -115,19 +115,10 @@ def dq_kernel(
 
 
 def selected_backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    stats: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders = None,
-    q_start: Tensor | None = None,
-    dq: Tensor | None = None,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, stats: Tensor, block_indices: Tensor, config: NSAConfig, scale: float,
+    cu_seqlens: Borders = None, q_start: Tensor | None = None, dq: Tensor | None = None,
     schedule: Schedule | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, bitwise the same in every run.
 
     Args:

@@ -353,17 +353,9 @@ class Sum:
 
 
 def selected_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders = None,
-    q_start: Tensor | None = None,
-    schedule: Schedule | None = None,
-    into: Sum | None = None,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, scale: float, cu_seqlens: Borders = None,
+    q_start: Tensor | None = None, schedule: Schedule | None = None, into: Sum | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of q [B,T,Hq,Dk] to the blocks of k [B,S,Hkv,Dk], v [B,S,Hkv,Dv].
 
     Args:

@@ -161,14 +161,9 @@ def _select(
 
 
 def select_blocks(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders,
-    lse: Tensor | None = None,
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, scale: float, cu_seqlens: Borders, lse: Tensor | None = None,
     q_start: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The blocks that each query reads.
 
     Args:
