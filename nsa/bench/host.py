@@ -6,9 +6,9 @@ CUDA graph. Without a GPU launches and PyTorch's operations are left out, and wh
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -43,8 +43,13 @@ def microseconds(call: Call, device: torch.device, iters: int) -> float:
     return sorted(found)[iters // 5]
 
 
-def run(shape: options.Shape, where: options.Where, tokens: int, iters: int) -> Iterator[rows.Row]:
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The rows of one length: forward, forward and backward."""
+    with nullcontext() if where.device.type == "cuda" else without_a_gpu():
+        return list(_rows(args.iters, shape, where, length))
+
+
+def _rows(iters: int, shape: options.Shape, where: options.Where, tokens: int) -> Iterator[rows.Row]:
     x = tensors(shape, where, tokens)
     up = x.pop("do")
     for grad in (False, True):
@@ -121,25 +126,11 @@ class _Compiled:
         return lambda *args: None
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("host", __doc__)
-    options.add_shape(parser, heads=64, groups=4, dk=128, dv=128)
-    options.add_where(parser, threads=1)
-    options.add_measure(parser, "1024,4096,8192,16384")
-    parser.set_defaults(dtype="bf16")
-    return parser.parse_args(argv)
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench host`."""
-    args = _parse(argv)
-    shape, where = options.shape_of(args), options.where_of(args)
-    print(rows.headline(where.device, where.dtype), flush=True)
-    found: list[rows.Row] = []
-    with nullcontext() if where.device.type == "cuda" else without_a_gpu():
-        for length in args.S_list:
-            found += run(shape, where, length, args.iters)
-    rows.write(found, args.csv, args.jsonl)
+    usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128}
+    more = partial(ArgumentParser.set_defaults, dtype="bf16", threads=1)
+    _, found = options.by_length(argv, "host", __doc__, run, more, "1024,4096,8192,16384", **usual)
     print(rows.shown(found, COLUMNS))
     return 0
 

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import SHAPES, Case, case_of
+from nsa.bench.kernels_parts import SDPA
 from nsa.bench.options import Where, add_where, parser, where_of
 from nsa.bench.roofline import CEILINGS, Work
 from nsa.bench.timing import cold
@@ -135,12 +136,11 @@ def ours(case: Case, batch: int, where: Where, timer: Timer, page_size: int | No
 
 def dense(case: Case, batch: int, where: Where, timer: Timer, by: str) -> Row:
     """Attention to the whole context by one of PyTorch's backends."""
-    backend = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION}[by]
     k, v = (x.transpose(1, 2) for x in normal(case, batch, case.tokens, where))
     q = drawn(case, batch, where).q.transpose(1, 2)
 
     def call() -> Tensor:
-        with sdpa_kernel(backend):
+        with sdpa_kernel(SDPA[by]):
             return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     try:
@@ -159,7 +159,7 @@ def measure(case: Case, batch: int, where: Where, args: argparse.Namespace) -> I
     for page_size in (None, *([args.page_size] if args.page_size else [])):
         yield {**base, **ours(case, batch, where, timer, page_size)}
     if not args.no_peers:
-        for by in ("sdpa-flash", "sdpa-cudnn"):
+        for by in SDPA:
             yield {**base, **dense(case, batch, where, timer, by)}
 
 

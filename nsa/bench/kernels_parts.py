@@ -149,7 +149,7 @@ def dense(case: Case, x: Tensors, by: str) -> Part:
 def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
     """What runs beside ours wherever PyTorch does: dense attention, and FlashAttention's window."""
     window = next(part for part in ours if part.part == "window")
-    found = [dense(case, x, "sdpa-flash"), dense(case, x, "sdpa-cudnn")]
+    found = [dense(case, x, by) for by in SDPA]
     if case.dk == case.dv:
         flash = window_of(case.config, {"backend": "fa2", "strict": True})
         found.append(replace(window, by="fa2", call=flash))
