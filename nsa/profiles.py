@@ -24,6 +24,9 @@ class Measured(Generic[Value]):
     source: str
 
 
+UNMEASURED = "not measured on this architecture: the seeds' default (seed 002)"
+
+
 @dataclass(frozen=True)
 class Profile:
     """Thresholds of one architecture.
@@ -38,10 +41,10 @@ class Profile:
     """
 
     name: str
-    fa2_min_len_win: Measured[int]
-    fa2_min_len_cmp: Measured[int]
     sel_triton: Measured[bool]
     sel_triton_min_L: Measured[int]
+    fa2_min_len_win: Measured[int] = field(default=Measured(16, UNMEASURED))
+    fa2_min_len_cmp: Measured[int] = field(default=Measured(16, UNMEASURED))
     dense_below: Measured[Mapping[int, int]] = field(default=Measured({}, "not measured"))
     kernels_timed: Measured[bool] = field(default=Measured(False, "never timed on this architecture"))
 
@@ -53,7 +56,6 @@ class Profile:
 
 # --- what was measured, and what was not ---
 
-UNMEASURED = "not measured on this architecture: the seeds' default (seed 002)"
 _ON_A_CPU = "runs only when asked for, in Triton's interpreter"
 _NO_FLASH = "does not apply: FlashAttention-2 and compiled Triton have no CPU path"
 _NVIDIA = "does not apply: the Triton kernels are written for NVIDIA GPUs"
@@ -83,16 +85,12 @@ PROFILES = {
         ),
         Profile(  # AMD's GPUs: PyTorch, and FlashAttention-2 where it is asked for and installed
             "rocm",
-            fa2_min_len_win=Measured(16, UNMEASURED),
-            fa2_min_len_cmp=Measured(16, UNMEASURED),
             sel_triton=Measured(True, _NVIDIA),
             sel_triton_min_L=Measured(0, _NVIDIA),
             kernels_timed=Measured(False, "do not run on AMD's GPUs"),
         ),
         Profile(  # Ampere, data centre and consumer (SM 8.0 to 8.8): A100, RTX 3090
             "sm80",
-            fa2_min_len_win=Measured(16, UNMEASURED),
-            fa2_min_len_cmp=Measured(16, UNMEASURED),
             sel_triton=Measured(True, UNMEASURED),
             sel_triton_min_L=Measured(4096, UNMEASURED),
             kernels_timed=Measured(False, "compiled for sm_80, never timed there"),
@@ -107,8 +105,6 @@ PROFILES = {
         ),
         Profile(  # Hopper (SM 9.0 and newer): H100, H200
             "sm90",
-            fa2_min_len_win=Measured(16, UNMEASURED),
-            fa2_min_len_cmp=Measured(16, UNMEASURED),
             sel_triton=Measured(True, _MADE_FOR),
             sel_triton_min_L=Measured(0, _MADE_FOR),
             dense_below=Measured({4: 15700, 16: 9100}, _DENSE),
@@ -116,8 +112,6 @@ PROFILES = {
         ),
         Profile(  # consumer Blackwell (SM 12.0 and 12.1): RTX 5090; it takes the tiles of sm_89
             "sm120",
-            fa2_min_len_win=Measured(16, UNMEASURED),
-            fa2_min_len_cmp=Measured(16, UNMEASURED),
             sel_triton=Measured(True, _FITS_BLACKWELL),
             sel_triton_min_L=Measured(0, _FITS_BLACKWELL),
             kernels_timed=Measured(False, "compiled for sm_120 in the tiles of sm_89, never timed there"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -182,17 +182,14 @@ def need_cuda(flag: bool | None, name: str) -> None:
         (pytest.fail if flag else pytest.skip)("no CUDA device")
 
 
-@dataclass(frozen=True)
 class RoutePlugin:
     """Writes each test's routes into its JUnit properties."""
-
-    branches: tuple[str, ...] = field(default=BRANCHES)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         with routing.record() as recording:
             yield
-        for branch in self.branches:
+        for branch in BRANCHES:
             for route in sorted(recording.backends(branch)):
                 item.user_properties.append((f"route.{branch}", route))
 

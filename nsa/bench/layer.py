@@ -30,6 +30,7 @@ from nsa.models.dense import DenseAttention
 BASE = 1e4
 STEPS = ("rotate", "compress", "compressed", "select", "selected", "window")
 """The operations whose routes a row names."""
+DENSE = {by.replace("sdpa", "dense"): kernel for by, kernel in SDPA.items()}
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,14 @@ def ours(shape: options.Shape, where: options.Where, phi: str) -> NativeSparseAt
     ).to(where.device, where.dtype)
 
 
-def _dense(shape: options.Shape, where: options.Where, x: Tensor) -> Iterator[Part]:
-    """Dense attention by each kernel of PyTorch's that the device has."""
+def contender(by: str, shape: options.Shape, where: options.Where, x: Tensor) -> Part:
+    """A layer of others, or dense attention by one of PyTorch's kernels."""
+    if by in layer_peers.PEERS:
+        layer, call = layer_peers.PEERS[by][0](shape, where, x.shape[1])
+        return Part(by, "layer", call, (x,), tuple(layer.parameters()))
     layer = DenseAttention(shape.dim, shape.heads, shape.kv_heads, shape.dk, shape.dv, BASE).to(where.device, x.dtype)
-    kernels: dict[str, Callable[[], AbstractContextManager[Any]]] = {"dense": nullcontext}
-    if where.device.type == "cuda":
-        kernels = {by.replace("sdpa", "dense"): partial(sdpa_kernel, kernel) for by, kernel in SDPA.items()}
-    for by, inside in kernels.items():
-        yield Part(by, "layer", layer, (x,), tuple(layer.parameters()), inside)
+    inside = partial(sdpa_kernel, DENSE[by]) if by in DENSE else nullcontext
+    return Part(by, "layer", layer, (x,), tuple(layer.parameters()), inside)
 
 
 def parts(by: str, layer: NativeSparseAttention, x: Tensor) -> Iterator[Part]:
@@ -141,11 +142,6 @@ def _parameters(modules: tuple[nn.Module | None, ...]) -> tuple[nn.Parameter, ..
     return tuple(p for module in modules if module is not None for p in module.parameters())
 
 
-def _peer(name: str, shape: options.Shape, where: options.Where, x: Tensor) -> Part:
-    layer, call = layer_peers.PEERS[name][0](shape, where, x.shape[1])
-    return Part(name, "layer", call, (x,), tuple(layer.parameters()))
-
-
 # --- rows ---
 
 
@@ -157,10 +153,9 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     for phi in args.phi.split(","):
         for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(shape, where, phi), x):
             found += _rows(part, shape, where, length, args)
-    contenders = {part.by: partial(_same, part) for part in _dense(shape, where, x)}
-    for by, made in {**contenders, **{name: partial(_peer, name, shape, where, x) for name in args.peer}}.items():
+    for by in [*(DENSE if where.device.type == "cuda" else ["dense"]), *args.peer]:
         try:
-            found += _rows(made(), shape, where, length, args)
+            found += _rows(contender(by, shape, where, x), shape, where, length, args)
         except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # others' own kinds
             print(f"failed: S={length} {by}: {type(error).__name__}: {error}".splitlines()[0][:200], flush=True)
     for name in ("fwd", "fwd+bwd"):
@@ -171,10 +166,6 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     if where.device.type == "cuda":
         torch.cuda.empty_cache()
     return found
-
-
-def _same(part: Part) -> Part:
-    return part
 
 
 def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, args: Namespace) -> Iterator[rows.Row]:
