@@ -42,10 +42,6 @@ def _refused(name: str, call: Callable[[str], object]) -> str | None:
 def row(facts: rows.Row, timing: Timing, shape: Shape, where: Where, work: Work) -> rows.Row:
     """The row of one candidate: `facts` first, then sizes, times and context."""
     return {
-        **facts,
-        **timing.columns(),
-        **shape.columns(),
-        **clocks(timing, where, work),
-        "iters": len(timing.wall),
+        **facts, **timing.columns(), **shape.columns(), **clocks(timing, where, work), "iters": len(timing.wall),
         **rows.context(where.device, where.dtype),
-    }
+    }  # fmt: skip

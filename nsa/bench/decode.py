@@ -72,16 +72,10 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     with routing.record() as recording:
         total = timed(case.step, reset=case.again)
     row = {
-        "S": length,
-        **shape.columns(),
-        **branch_columns(total, _branches(case, timed)),
-        **_reads(case),
-        **clocks(total, where, case.work()),
-        "iters": args.iters,
-        "warmup": args.warmup,
-        "route": " ".join(sorted(recording.backends("decode"))),
-        **rows.context(where.device, where.dtype),
-    }
+        "S": length, **shape.columns(), **branch_columns(total, _branches(case, timed)), **_reads(case),
+        **clocks(total, where, case.work()), "iters": args.iters, "warmup": args.warmup,
+        "route": " ".join(sorted(recording.backends("decode"))), **rows.context(where.device, where.dtype),
+    }  # fmt: skip
     print(_said(row), flush=True)
     return [row]
 

@@ -60,18 +60,13 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     work, _ = attention_work(count, shape, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
     print(f"S={length}: {total.ms:.3f} ms, dense {full.ms:.3f} ms", flush=True)
     row = {
-        "S": length,
-        **shape.columns(),
-        **branch_columns(total, alone),
-        **full.columns("ms_dense"),
+        "S": length, **shape.columns(), **branch_columns(total, alone), **full.columns("ms_dense"),
         "speedup_over_dense": full.ms / total.ms,
         **(_backward((q, k, v, gates), whole, of_dense, dense, timed) if args.backward else {}),
-        **clocks(total, where, work),
-        "iters": args.iters,
-        "warmup": args.warmup,
+        **clocks(total, where, work), "iters": args.iters, "warmup": args.warmup,
         **{f"route_{step}": _route(recording, step) for step in ("compressed", "select", "selected", "window")},
         **rows.context(where.device, where.dtype),
-    }
+    }  # fmt: skip
     return [row]
 
 

@@ -19,14 +19,10 @@ Row = dict[str, Value]
 def context(device: torch.device, dtype: torch.dtype) -> Row:
     """What every row says about where it was measured."""
     return {
-        "device": device_name(device),
-        "dtype": str(dtype).removeprefix("torch."),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda or "none",
-        "triton": installed("triton") or "none",
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-    }
+        "device": device_name(device), "dtype": str(dtype).removeprefix("torch."), "torch": torch.__version__,
+        "cuda": torch.version.cuda or "none", "triton": installed("triton") or "none",
+        "python": platform.python_version(), "threads": torch.get_num_threads(),
+    }  # fmt: skip
 
 
 def device_name(device: torch.device) -> str:

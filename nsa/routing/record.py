@@ -85,17 +85,10 @@ def observed(
     start = _now(device) if active.debug_timing else 0.0
     result = call()
     route = Route(
-        decision.operation,
-        decision.backend,
-        device_name(device),
-        registry.interpreted(decision.backend),
-        decision.requested,
-        decision.fallback,
-        decision.reason,
-        _now(device) - start if active.debug_timing else None,
-        _mean_abs_error(result, judge) if active.debug_compare and judge else None,
-        decision.gradient or None,
-    )
+        decision.operation, decision.backend, device_name(device), registry.interpreted(decision.backend),
+        decision.requested, decision.fallback, decision.reason, _now(device) - start if active.debug_timing else None,
+        _mean_abs_error(result, judge) if active.debug_compare and judge else None, decision.gradient or None,
+    )  # fmt: skip
     for operation in operations:
         for recording in _active.get():
             recording.append(replace(route, operation=operation))
