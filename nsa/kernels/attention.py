@@ -37,7 +37,7 @@ HOST_BOUND = 16384
 Pair = tuple[Tensor, Tensor]
 
 
-def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tensor]:
+def attention(call: Call, lse: bool = False, keep: bool = False) -> list[Tensor]:
     """Compressed, selected and window attention under gates, differentiable.
 
     Without `compressed` it takes the means of the cmp keys and values, those of the keys turned where `compressed_rope`

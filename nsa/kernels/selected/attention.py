@@ -16,14 +16,14 @@ from nsa.kernels.selected.forward import selected_forward
 
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    config: NSAConfig, scale: float,
+    config: NSAConfig, scale: float, deterministic: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     return selected_forward(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
 
 
 def _backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, o: Tensor, lse: Tensor, config: NSAConfig, scale: float,
+    q_start: Tensor | None, o: Tensor, lse: Tensor, config: NSAConfig, scale: float, deterministic: bool,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     stats = backward_preprocess(do, o, lse)
     grads = selected_backward(do, q, k, v, stats, block_indices, config, scale, cu_seqlens, q_start)
@@ -31,6 +31,6 @@ def _backward(
 
 
 selected_attention = Differentiable("selected", _forward, _backward)
-"""`selected_forward` of (q, k, v, block_indices, cu_seqlens, q_start), with settings (config, scale): its gradients are
-those of q, k and v.
+"""`selected_forward` of (q, k, v, block_indices, cu_seqlens, q_start), with settings (config, scale, deterministic):
+its gradients are those of q, k and v, and always deterministic.
 """
