@@ -119,19 +119,10 @@ class NSACache:
     """
 
     def __init__(
-        self,
-        config: NSAConfig,
-        batch: int,
-        n_kv_heads: int,
-        dk: int,
-        dv: int,
-        *,
-        capacity: int = 1024,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-        compress: Compressor | None = None,
-        page_size: int | None = None,
-    ) -> None:
+        self, config: NSAConfig, batch: int, n_kv_heads: int, dk: int, dv: int, *, capacity: int = 1024,
+        dtype: torch.dtype = torch.float32, device: torch.device | str | None = None,
+        compress: Compressor | None = None, page_size: int | None = None,
+    ) -> None:  # fmt: skip
         """Allocate room for `capacity` tokens of each of `batch` sequences; with pages, a table for so many.
 
         Args:

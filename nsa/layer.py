@@ -71,23 +71,11 @@ class NativeSparseAttention(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        n_heads: int,
-        n_kv_heads: int,
-        config: NSAConfig | None = None,
-        *,
-        dk: int | None = None,
-        dv: int | None = None,
-        phi: str = "mean",
-        gate: str = "sigmoid",
-        shared_kv: bool = False,
-        rope_base: float | None = 10000.0,
-        bias: bool = False,
-        backend: routing.BackendChoice = None,
-        strict: bool = False,
-        deterministic: bool = False,
-    ) -> None:
+        self, dim: int, n_heads: int, n_kv_heads: int, config: NSAConfig | None = None, *, dk: int | None = None,
+        dv: int | None = None, phi: str = "mean", gate: str = "sigmoid", shared_kv: bool = False,
+        rope_base: float | None = 10000.0, bias: bool = False, backend: routing.BackendChoice = None,
+        strict: bool = False, deterministic: bool = False,
+    ) -> None:  # fmt: skip
         """Make the layer.
 
         Args:
@@ -127,13 +115,9 @@ class NativeSparseAttention(nn.Module):
         self.compress_v = None if learned is None else learned(n_kv_heads, self.config.l, dv)
 
     def forward(
-        self,
-        x: Tensor,
-        cache: NSACache | None = None,
-        *,
-        cu_seqlens: Tensor | None = None,
+        self, x: Tensor, cache: NSACache | None = None, *, cu_seqlens: Tensor | None = None,
         counts: Sequence[int] | Tensor | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Attention of x [B,T,dim] to itself and to what the cache holds.
 
         Args:

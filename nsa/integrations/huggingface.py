@@ -144,19 +144,11 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         }
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Any = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        logits_to_keep: int = 0,
-        cu_seq_lens_q: Tensor | None = None,
-        return_dict: bool | None = None,
-        **_: Any,
-    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+        past_key_values: Any = None, inputs_embeds: Tensor | None = None, labels: Tensor | None = None,
+        use_cache: bool | None = None, logits_to_keep: int = 0, cu_seq_lens_q: Tensor | None = None,
+        return_dict: bool | None = None, **_: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:  # fmt: skip
         """Logits of each token's successor. Positions count the tokens that are not padding.
 
         Args:
