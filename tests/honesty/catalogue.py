@@ -15,6 +15,7 @@ from tests.honesty import (
     run_cases,
     sabotage_cases,
     shell_cases,
+    status_cases,
     tree_cases,
 )
 from tests.honesty.case import Case
@@ -22,6 +23,7 @@ from tests.honesty.case import Case
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Shells and other runners": shell_cases.CASES,
+    "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
@@ -37,6 +39,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks"), "observation"),
+    "Exit codes that nothing depends on": "observation",
     **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
 }
