@@ -3,7 +3,8 @@
 from nsa import ops, reference, routing
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
-from nsa.module import NativeSparseAttention
+from nsa.functional import plan
+from nsa.layer import NativeSparseAttention
 from nsa.ops import nsa_attention, nsa_decode
 from nsa.routing import explain_routing
 
@@ -18,6 +19,7 @@ __all__ = [
     "nsa_attention",
     "nsa_decode",
     "ops",
+    "plan",
     "reference",
     "routing",
 ]

@@ -124,6 +124,13 @@ def token_positions(
     return torch.arange(tokens).expand(batch, tokens)
 
 
+def compressed_positions(count: int, config: NSAConfig, cu_seqlens: Tensor | None, device: torch.device) -> Tensor:
+    """First position of each compressed token's span in its own sequence, int64 [1,count]."""
+    if cu_seqlens is None:
+        return torch.arange(count, device=device)[None] * config.d
+    return token_positions(1, count, cu_seqlens=cu_seqlens_cmp(cu_seqlens, config)) * config.d
+
+
 def check_block_indices(block_indices: Tensor, positions: Tensor, config: NSAConfig) -> None:
     """Refuse block indices that no query may select.
 

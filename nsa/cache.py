@@ -12,14 +12,12 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from nsa import blocks
-from nsa.arrivals import Arrivals
+from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.host import numbers
-from nsa.ops import checks
-from nsa.paging import PagedRows, PageTable
-from nsa.transfer import to_device
+from nsa.host import numbers, to_device, told
+from nsa.serving.page_table import PagedRows, PageTable
+from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "NSACache"
 CACHES: WeakValueDictionary[int, NSACache] = WeakValueDictionary()
@@ -61,10 +59,10 @@ class Rows:
             rows = max(rows, 2 * self.k.shape[1])
             self.k, self.v = _grown(self.k, rows), _grown(self.v, rows)
 
-    def write(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
+    def write(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store new rows [B,T,Hkv,D*]; of more than R the last stay."""
-        arrivals.store(k, self.k)
-        arrivals.store(v, self.v)
+        mapping.store(k, self.k)
+        mapping.store(v, self.v)
 
     def put(self, row: Tensor, real: Tensor, k: Tensor, v: Tensor) -> None:
         """Where `real` [B], store one key and value [B,Hkv,D*] of each sequence in its row [B]; all on the device."""
@@ -121,7 +119,8 @@ class NSACache:
             step may overwrite it.
         rewound: entries whose last step `undo` took back, and with it the oldest position of their window: new tokens
             do not see that one, the last token would.
-        scratch: what backends keep with this cache.
+        workspaces: what backends keep with this cache.
+        plans: of decode steps, which name its buffers by their addresses; gone when these change.
         handle: a number by which operators know it.
     """
 
@@ -166,7 +165,8 @@ class NSACache:
         self.config = config
         self.compress = compress or MeanCompressor(config)
         self.mean = self.compress if isinstance(self.compress, MeanCompressor) else None
-        self.scratch: dict[object, Any] = {}
+        self.workspaces: dict[object, Any] = {}
+        self.plans: dict[Any, Any] = {}
 
         def pair(*shape: int) -> tuple[Tensor, Tensor]:
             k, v = (torch.zeros(*shape, n_kv_heads, dim, dtype=dtype, device=device) for dim in (dk, dv))
@@ -191,6 +191,9 @@ class NSACache:
     def _register(self) -> None:
         self.handle = next(_handles)
         CACHES[self.handle] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "plans": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy, which is another cache."""
@@ -256,8 +259,9 @@ class NSACache:
             raise ValueError(
                 f"{NAME}: no room for {capacity} tokens while a CUDA graph is captured; reserve them before"
             )
+        self.plans.clear()
         if capacity > self.capacity:
-            self.scratch.clear()
+            self.workspaces.clear()
         if self.pages is not None:
             self.pages.reserve(wanted, capacity)
         self.selected.reserve(capacity)
@@ -283,13 +287,13 @@ class NSACache:
             raise ValueError(f"{NAME}: a captured step ran beyond the capacity of {self.capacity} tokens")
         self._lengths, self._undone, self.rewound = lengths, None, self._still_rewound(new)
 
-    def count_step(self, arrivals: Arrivals) -> None:
+    def count_step(self, mapping: SlotMapping) -> None:
         """The host's part of a step of one token whose kernels append: `lengths` on the device is already right."""
         if not self.capturing:  # what is captured does not run now
-            self.rewound = self._still_rewound(arrivals.counts)
-            self._lengths, self._undone = arrivals.ends, arrivals.starts
+            self.rewound = self._still_rewound(mapping.counts)
+            self._lengths, self._undone = mapping.ends, mapping.starts
 
-    def arrivals(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> Arrivals:
+    def slot_mapping(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> SlotMapping:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
         try:
             given = numbers(counts) if isinstance(counts, Tensor) else counts
@@ -298,7 +302,7 @@ class NSACache:
             raise TypeError(f"{NAME}: counts must be {self.batch} integers, got {counts!r}") from None
         if len(real) != self.batch or any(not 0 <= count <= tokens for count in real):
             raise ValueError(f"{NAME}: counts must be {self.batch} integers from 0 to {tokens}, got {real}")
-        return Arrivals(self._lengths, real, tokens)
+        return SlotMapping(self._lengths, real, tokens)
 
     @torch.no_grad()
     def append(self, k: Branches, v: Branches, *, counts: Sequence[int] | Tensor | None = None) -> None:
@@ -312,18 +316,18 @@ class NSACache:
             ValueError: shapes, dtype or device that are not the cache's.
         """
         keys, values = self.branches(k, v)
-        arrivals = self.arrivals(keys[0].shape[1], counts)
-        if arrivals.width == 0:
+        mapping = self.slot_mapping(keys[0].shape[1], counts)
+        if mapping.width == 0:
             return
         if self.capturing:
             raise ValueError(f"{NAME}: this step cannot be captured in a CUDA graph: the host appends its tokens")
-        self.reserve(arrivals.ends, capacity=self.longest + arrivals.width)
-        self._emit(arrivals, keys[0], values[0])
-        self.pending.write(arrivals, keys[0], values[0])
-        self.selected.write(arrivals, keys[1], values[1])
-        self.window.write(arrivals, keys[2], values[2])
-        undone = arrivals.starts if arrivals.width == 1 else None
-        self._set_lengths(arrivals.ends, undone, self._still_rewound(arrivals.counts))
+        self.reserve(mapping.ends, capacity=self.longest + mapping.width)
+        self._emit(mapping, keys[0], values[0])
+        self.pending.write(mapping, keys[0], values[0])
+        self.selected.write(mapping, keys[1], values[1])
+        self.window.write(mapping, keys[2], values[2])
+        undone = mapping.starts if mapping.width == 1 else None
+        self._set_lengths(mapping.ends, undone, self._still_rewound(mapping.counts))
 
     def branches(self, k: Branches, v: Branches) -> tuple[Triple, Triple]:
         """The triples (cmp, sel, win) of keys and values, checked."""
@@ -342,36 +346,36 @@ class NSACache:
             raise ValueError(f"{NAME}: {name} must have the shape {expected}, got {list(x.shape)}")
         checks.alike(NAME, cache=held, **{name: x})
 
-    def recent(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> Recent:
+    def recent(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> Recent:
         """The window branch's keys and values that the queries of a chunk see; before it is appended.
 
         Args:
-            arrivals: of the chunk.
+            mapping: of the chunk.
             k, v: the chunk's [B,T,Hkv,D*].
         """
-        held = [min(length, self.config.w - 1) for length in arrivals.starts]
-        first = [length - count for length, count in zip(arrivals.starts, held, strict=True)]
-        length = max(held) + arrivals.width
+        held = [min(length, self.config.w - 1) for length in mapping.starts]
+        first = [length - count for length, count in zip(mapping.starts, held, strict=True)]
+        length = max(held) + mapping.width
         return Recent(
-            arrivals.fetch(self.window.k, k, first, length),
-            arrivals.fetch(self.window.v, v, first, length),
-            to_device(torch.tensor(held, dtype=torch.int64), k.device),
+            mapping.fetch(self.window.k, k, first, length),
+            mapping.fetch(self.window.v, v, first, length),
+            told(to_device(torch.tensor(held, dtype=torch.int64), k.device), held),
         )
 
-    def _emit(self, arrivals: Arrivals, k: Tensor, v: Tensor) -> None:
+    def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store the compressed tokens that the new rows complete."""
-        done = [blocks.num_compressed(length, self.config) for length in arrivals.starts]
-        total = [blocks.num_compressed(length, self.config) for length in arrivals.ends]
-        made = Arrivals(done, [after - before for before, after in zip(done, total, strict=True)], 0)
+        done = [blocks.num_compressed(length, self.config) for length in mapping.starts]
+        total = [blocks.num_compressed(length, self.config) for length in mapping.ends]
+        made = SlotMapping(done, [after - before for before, after in zip(done, total, strict=True)], 0)
         width = max(made.counts)
         if width == 0:
             return
         first = [index * self.config.d for index in done]
         length = (width - 1) * self.config.d + self.config.l
-        slab_k = arrivals.fetch(self.pending.k, k, first, length)
-        slab_v = arrivals.fetch(self.pending.v, v, first, length)
+        slab_k = mapping.fetch(self.pending.k, k, first, length)
+        slab_v = mapping.fetch(self.pending.v, v, first, length)
         fresh = self.compress(slab_k, slab_v, to_device(torch.tensor(first, dtype=torch.int64), k.device))
-        self.compressed.write(Arrivals(done, made.counts, width), *fresh)
+        self.compressed.write(SlotMapping(done, made.counts, width), *fresh)
 
     @torch.no_grad()
     def emit(self, k: Tensor, v: Tensor, counts: Tensor | None) -> None:
@@ -441,7 +445,8 @@ class NSACache:
             copies = self.pages.reorder(chosen, self._lengths, self.config.l - self.config.d)
         for rows in self._all_rows:
             rows.reorder(entries, copies)
-        self.scratch.clear()
+        self.workspaces.clear()
+        self.plans.clear()
         rewound = frozenset(i for i, entry in enumerate(chosen) if entry in self.rewound)
         self._set_lengths([self._lengths[entry] for entry in chosen], rewound=rewound)
 
@@ -451,9 +456,16 @@ class NSACache:
             rows.map(lambda x: x.to(device=device, dtype=dtype))
         if self.pages is not None:
             self.pages.to(device)
-        self.scratch.clear()
+        self.workspaces.clear()
+        self.plans.clear()
         self._set_lengths(self._lengths, rewound=self.rewound)
         return self
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All memory that a decode step may read or write."""
+        found = [x for rows in self._all_rows for x in rows.stored]
+        return [*found, self.lengths, *([] if self.pages is None else [self.pages.table])]
 
     @property
     def _all_rows(self) -> tuple[Rows | PagedRows, ...]:

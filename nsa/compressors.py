@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from nsa import routing
+from nsa.blocks import compressed_positions
 from nsa.config import NSAConfig
-from nsa.ops.compression import compress
-from nsa.rope import frequencies, rotate
+from nsa.functional import compress, rotate
+from nsa.rope import frequencies
 
 Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(k, v, first) -> (k_cmp, v_cmp): compressed tokens [B,E,Hkv,D*] of the spans that begin at rows 0, d, 2d ... of
@@ -28,7 +29,7 @@ class MeanCompressor:
     Attributes:
         config: the sizes.
         base: of the rotary embedding, None without one.
-        backend, strict: of `nsa.ops.compress`.
+        backend, strict: of `nsa.ops.compress` and `nsa.ops.rotate`.
     """
 
     config: NSAConfig
@@ -38,11 +39,12 @@ class MeanCompressor:
 
     def __call__(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """Compressed tokens, as a `Compressor`."""
-        k_cmp, v_cmp = (compress(x, self.config, backend=self.backend, strict=self.strict) for x in (k, v))
+        how = {"backend": self.backend, "strict": self.strict}
+        k_cmp, v_cmp = (compress(x, self.config, **how) for x in (k, v))
         if self.base is None:
             return k_cmp, v_cmp
-        index = torch.arange(k_cmp.shape[1], device=first.device)[None]
-        return rotate(k_cmp, first[:, None] + index * self.config.d, self.base), v_cmp
+        at = first[:, None] + compressed_positions(k_cmp.shape[1], self.config, None, first.device)
+        return rotate(k_cmp, at, self.base, **how), v_cmp
 
     def frequency(self, dim: int, device: torch.device) -> Tensor | None:
         """Radians for each position by which dimensions i and i + dim/2 turn, fp32 [dim/2]; None without rotation."""

@@ -1,9 +1,13 @@
-"""Small integer tensors on the host, such as borders, counts or beams: the device is asked once for each."""
+"""Small integer tensors on the host, such as borders, counts or beams: the device is asked once for each.
+
+And the way back, which waits for nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -40,6 +44,14 @@ def numbers(x: Tensor) -> list[int]:
     return list(known[1])
 
 
+def told(x: Tensor, known: list[int]) -> Tensor:
+    """x, of which the host knows the integers [N] anyway: they need not be asked for."""
+    version = _version(x)
+    if version is not None:
+        _KNOWN[x] = version, list(known)
+    return x
+
+
 def beside(x: Tensor, device: torch.device) -> Tensor:
     """x as int32 on this device, the same tensor each time; what begins on the host is known there."""
     if x.dtype == torch.int32 and x.device == device:
@@ -54,6 +66,37 @@ def beside(x: Tensor, device: torch.device) -> Tensor:
         if x.device.type == "cpu":
             _KNOWN[found] = _version(found), numbers(x)
     return found
+
+
+def waits_for(x: Tensor) -> bool:
+    """Whether the host would wait for a device to know what x holds."""
+    return x.is_cuda
+
+
+@lru_cache
+def note_of(device: torch.device) -> Tensor:
+    """An int32 of the host that kernels on this device write to, where they find borders that cannot be: T."""
+    return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+
+
+def noted(device: torch.device) -> None:
+    """Refuse borders of an earlier call that kernels, for which nobody waited, have found to be none by now.
+
+    Raises:
+        ValueError: there were some.
+    """
+    note = note_of(device)
+    tokens = int(note)
+    if tokens:
+        note.zero_()
+        raise ValueError(
+            f"cu_seqlens of an earlier call did not rise from 0 to T={tokens}; it was computed as one sequence"
+        )
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on the device; the host does not wait for what the device still has to do."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def _asked(x: Tensor) -> list[int]:

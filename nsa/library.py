@@ -1,21 +1,18 @@
 """The operations as PyTorch knows them: `torch.ops.nsa.*`, with a schema, shapes, a gradient and autocast.
 
-`@operator` makes a public function an operator too, whose schema is the function's own signature. A plain call stays a
-plain call of Python: the function checks, routes and computes, and autograd follows it, as ever. Where something
-follows or transforms the program (`torch.compile`, export, FakeTensor, a checkpoint that chooses by operator, any other
-dispatch mode, a tensor subclass), it calls the operator, and that the same function, without a graph; its gradient is
-an operator of its own, `nsa::NAME_backward`. No semantics stand here.
+A plain call stays a plain call of Python: it is checked, routed and computed, and autograd follows it, as ever. Where
+something follows or transforms the program (`torch.compile`, export, FakeTensor, a checkpoint that chooses by operator,
+any other dispatch mode, a tensor subclass), the operator is called instead, whose schema is the function's own
+signature, and does the same without a graph; its gradient is an operator of its own, `nsa::NAME_backward`. No semantics
+stand here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 from inspect import signature
-from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -33,9 +30,6 @@ Arguments = dict[str, Any]
 """Of a public function, by name."""
 
 LIBRARY = torch.library.Library("nsa", "DEF")
-OPERATORS: dict[str, Operator] = {}
-"""By name."""
-
 below_autograd = torch._C._AutoDispatchBelowAutograd
 any_autocast: Callable[[], bool] = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
@@ -100,20 +94,21 @@ KINDS = {
     "NSAConfig": Kind("int[]", _of_config, lambda x: _config(*x)),
     "routing.BackendChoice": Kind("str[]", _of_backend, _to_backend),
     "float | None": Kind("float?"),
+    "float": Kind("float"),
     "int": Kind("int"),
     "bool": Kind("bool"),
 }
 """By the text of the annotation."""
 
 
-def _flat(arguments: Iterable[Any]) -> list[Tensor]:
+def flat(arguments: Iterable[Any]) -> list[Tensor]:
     """The tensors among arguments and in their lists, in order."""
     found: list[Tensor] = []
     for x in arguments:
         if isinstance(x, Tensor):
             found.append(x)
         elif isinstance(x, (list, tuple)):
-            found += _flat(x)
+            found += flat(x)
     return found
 
 
@@ -135,9 +130,14 @@ class _Hole:
 # --- when the operator is called instead of the function ---
 
 
-def intercepted(arguments: Iterable[Any], named: Mapping[str, Any] = MappingProxyType({})) -> bool:
+def followed() -> bool:
     """Whether something else than plain execution goes on: then it must see an operator. Every call asks."""
-    return is_compiling() or modes() > 0 or transforms() or _follow(arguments) or _follow(named.values())
+    return is_compiling() or modes() > 0 or transforms()
+
+
+def intercepted(arguments: Iterable[Any]) -> bool:
+    """Whether that is so, or tensors are given that follow what is done with them."""
+    return followed() or _follow(arguments)
 
 
 def _follow(arguments: Iterable[Any]) -> bool:
@@ -177,79 +177,6 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
 
 # --- operators ---
 
-_KEPT: ContextVar[list[Tensor] | None] = ContextVar("nsa_kept", default=None)
-
-
-def keeping() -> list[Tensor] | None:
-    """Where a function puts what its gradient needs, if it runs as an operator whose gradient is wanted."""
-    return _KEPT.get()
-
-
-def keep(*tensors: Tensor) -> None:
-    """Put these there."""
-    kept = _KEPT.get()
-    if kept is not None:
-        kept += tensors
-
-
-@contextmanager
-def _kept(wanted: bool) -> Iterator[list[Tensor] | None]:
-    kept: list[Tensor] | None = [] if wanted else None
-    token = _KEPT.set(kept)
-    try:
-        yield kept
-    finally:
-        _KEPT.reset(token)
-
-
-def needs_grad(tensors: Iterable[Tensor]) -> bool:
-    """Whether the gradient of something computed from these will be wanted."""
-    return _KEPT.get() is not None or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
-
-
-Gradient = Callable[[Tensor, list[Tensor], Arguments], Sequence[Tensor] | None]
-"""(gradient of the first result, all results, arguments) -> gradients of the floating tensors among the arguments, in
-order; None where that is not known, and autograd follows the function, run once more."""
-
-
-Shapes = Callable[[Arguments, bool], list[Tensor]]
-"""New tensors like the results for these arguments, in order; then, if the flag says so, like what is kept."""
-
-
-def _first(results: list[Tensor], x: Arguments) -> Any:
-    return results[0]
-
-
-def operator(
-    shapes: Shapes,
-    gradient: Gradient | None = None,
-    returns: Callable[[list[Tensor], Arguments], Any] = _first,
-    differentiable: bool = True,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function the operator `nsa::NAME` too. Its first result alone is differentiable, in the arguments.
-
-    Args:
-        shapes: see `Shapes`.
-        gradient: see `Gradient`.
-        returns: what the function returns, of its results in a list.
-        differentiable: False for an operator without a gradient.
-    """
-
-    def made(function: Callable[P, R]) -> Callable[P, R]:
-        known = OPERATORS[function.__name__] = Operator(function, shapes, gradient, returns, differentiable)
-
-        @wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            if intercepted(args, kwargs):
-                return known.dispatched(args, kwargs)  # type: ignore[no-any-return]
-            if any_autocast():
-                return known.autocasted(args, kwargs)  # type: ignore[no-any-return]
-            return function(*args, **kwargs)
-
-        return in_graphs(called)
-
-    return made
-
 
 def in_graphs(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which calls an operator where it is traced; kept out of graphs where torch is too old for that."""
@@ -269,17 +196,12 @@ def apart(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Operator:
-    """A function, its schema, and its operators `nsa::NAME` and `nsa::NAME_backward`; both give a list of tensors."""
+    """A function, its schema, and its operators `nsa::NAME` and `nsa::NAME_backward`; both give a list of tensors.
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        shapes: Shapes,
-        gradient: Gradient | None,
-        returns: Callable[[list[Tensor], Arguments], Any],
-        differentiable: bool,
-    ) -> None:
-        self.function, self.shapes, self.gradient, self.returns = function, shapes, gradient, returns
+    A subclass says what they compute; see `nsa.operations.Operation`. Its first result alone is differentiable.
+    """
+
+    def __init__(self, function: Callable[..., Any], differentiable: bool) -> None:
         self.name = function.__name__.removeprefix("nsa_")
         parameters = signature(function).parameters
         self.defaults = {name: x.default for name, x in parameters.items() if x.default is not x.empty}
@@ -296,22 +218,34 @@ class Operator:
         for device in ("cpu", "cuda"):
             LIBRARY.impl(self.name, partial(self._in_autocast, device), f"Autocast{device.upper()}")
 
-    def dispatched(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The function's results, by the operator."""
-        x: Arguments = {**self.defaults, **dict(zip(tuple(self.kinds)[: len(args)], args, strict=True)), **kwargs}
-        results = self.forward(*(kind.encode(x[name]) for name, kind in self.kinds.items()), False)
-        return self.returns(results, x)
+    def results(self, x: Arguments, keep: bool) -> list[Tensor]:
+        """The function's results for these arguments; then, if the flag says so, what its gradient needs."""
+        raise NotImplementedError
 
-    def autocasted(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def shapes(self, x: Arguments, keep: bool) -> list[Tensor]:
+        """New tensors like these."""
+        raise NotImplementedError
+
+    def gradient(self, grad: Tensor, results: list[Tensor], x: Arguments) -> Sequence[Tensor] | None:
+        """Gradients of the floating tensors among the arguments, in order, by that of the first result; None where that
+        is not known, and autograd follows the function, run once more.
+        """
+        raise NotImplementedError
+
+    def dispatched(self, x: Arguments) -> list[Tensor]:
+        """The function's results, by the operator."""
+        return self.forward(*(kind.encode(x[name]) for name, kind in self.kinds.items()), False)  # type: ignore[no-any-return]
+
+    def autocasted(self, x: Arguments) -> list[Tensor]:
         """The function's results, computed in the dtype that autocast asks for."""
-        device = next((x.device for x in _flat([*args, *kwargs.values()])), torch.device("cpu"))
+        device = next((y.device for y in flat(x.values())), torch.device("cpu"))
         dtype = autocast_dtype(device)
         if dtype is None:
-            return self.function(*args, **kwargs)
+            return self.results(x, False)
         with torch.autocast(device.type, enabled=False):
-            return self.function(*cast(args, dtype), **{name: cast(x, dtype) for name, x in kwargs.items()})
+            return self.results({name: cast(y, dtype) for name, y in x.items()}, False)
 
-    def named(self, arguments: Sequence[Any]) -> Arguments:
+    def _named(self, arguments: Sequence[Any]) -> Arguments:
         """The function's arguments of the operator's."""
         return {name: kind.decode(x) for (name, kind), x in zip(self.kinds.items(), arguments, strict=True)}
 
@@ -321,24 +255,20 @@ class Operator:
             return self.forward(*(arguments if dtype is None else cast(arguments, dtype)))  # type: ignore[no-any-return]
 
     def _forward(self, *arguments: Any) -> list[Tensor]:
-        with _kept(arguments[-1]) as kept:
-            results = _flat([self.function(**self.named(arguments[:-1]))])
-        return _owned([*results, *(kept or [])], arguments)
+        return _owned(self.results(self._named(arguments[:-1]), arguments[-1]), arguments)
 
     def _forward_shapes(self, *arguments: Any) -> list[Tensor]:
-        return self.shapes(self.named(arguments[:-1]), arguments[-1])
+        return self.shapes(self._named(arguments[:-1]), arguments[-1])
 
     def _backward(self, grad: Tensor, results: list[Tensor], *arguments: Any) -> list[Tensor]:
-        with _kept(True):
-            found = self.gradient(grad, results, self.named(arguments)) if self.gradient else None
+        found = self.gradient(grad, results, self._named(arguments))
         return _owned(self._by_autograd(grad, arguments) if found is None else found, [grad, results, *arguments])
 
     def _by_autograd(self, grad: Tensor, arguments: Sequence[Any]) -> list[Tensor]:
         with torch.enable_grad():
-            tensors = [x.detach().requires_grad_(x.is_floating_point()) for x in _flat(arguments)]
-            results = self.function(**self.named(_filled(arguments, iter(tensors))))
+            tensors = [x.detach().requires_grad_(x.is_floating_point()) for x in flat(arguments)]
+            o = self.results(self._named(_filled(arguments, iter(tensors))), False)[0]
             leaves = [x for x in tensors if x.requires_grad]
-            o = _flat([results])[0]
             if not o.requires_grad:
                 return [torch.zeros_like(x) for x in leaves]
             found = torch.autograd.grad(o, leaves, grad, allow_unused=True)
@@ -346,11 +276,12 @@ class Operator:
 
     @staticmethod
     def _backward_shapes(grad: Tensor, results: list[Tensor], *arguments: Any) -> list[Tensor]:
-        return [x.new_empty(x.shape) for x in _flat(arguments) if x.is_floating_point()]
+        return [x.new_empty(x.shape) for x in flat(arguments) if x.is_floating_point()]
 
     def _differentiable(self, *arguments: Any) -> list[Tensor]:
-        tensors = _flat(arguments)
-        if not (needs_grad(tensors) or forward_ad._current_level >= 0):  # which is refused
+        tensors = flat(arguments)
+        wanted = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if not (wanted or forward_ad._current_level >= 0):  # which is refused
             with below_autograd():
                 return self.forward(*arguments)  # type: ignore[no-any-return]
         return list(_Differentiable.apply(self, _filled(arguments, iter([_Hole()] * len(tensors))), *tensors))
@@ -387,7 +318,7 @@ def define(schema: str, run: Callable[..., Any], shapes: Callable[..., Any], tag
 
 def _owned(results: Iterable[Tensor], arguments: Iterable[Any]) -> list[Tensor]:
     """The results, contiguous, each in memory of its own: what an operator gives is new."""
-    taken = {x.untyped_storage().data_ptr() for x in _flat(arguments)}
+    taken = {x.untyped_storage().data_ptr() for x in flat(arguments)}
     found = []
     for x in results:
         x = x.detach().contiguous()

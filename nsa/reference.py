@@ -205,6 +205,19 @@ def block_score(p_cmp: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 # --- the operations, with the names and shapes of nsa.ops ---
 
 
+def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    """Rotary embedding of x [B,T,H,D] at integers [B,T] or [1,T]: (x_i, x_{i+D/2}) turns by position * base^(-2i/D).
+
+    The angle is rounded to fp32, its cosine and sine and what follows are not.
+    """
+    half = x.shape[-1] // 2
+    wide = torch.promote_types(x.dtype, torch.float32)
+    turns = base ** (-torch.arange(half, dtype=torch.float32, device=x.device) / half)
+    angle = (positions.to(x.device, torch.float32)[:, :, None, None] * turns).to(wide)
+    turned = torch.polar(torch.ones_like(angle), angle) * torch.complex(x[..., :half].to(wide), x[..., half:].to(wide))
+    return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
+
+
 def compress(
     x: Tensor, config: NSAConfig = NSAConfig(), *, phi: Phi | None = None, cu_seqlens: Tensor | None = None
 ) -> Tensor:
@@ -374,6 +387,7 @@ def nsa_attention(
     config: NSAConfig = NSAConfig(),
     *,
     compressed: tuple[Tensor, Tensor] | None = None,
+    compressed_rope: float | None = None,
     scale: float | None = None,
     cu_seqlens: Tensor | None = None,
     q_start: Tensor | None = None,
@@ -385,6 +399,8 @@ def nsa_attention(
     v_cmp, v_sel, v_win = (v, v, v) if isinstance(v, Tensor) else v
     if compressed is None:
         kc, vc = (compress(x, config, cu_seqlens=cu_seqlens) for x in (k_cmp, v_cmp))
+        if compressed_rope is not None:
+            kc = rotate(kc, _first_positions(k_cmp.shape[1], config, cu_seqlens), compressed_rope)
         compressed = kc, vc
     where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start, "rows": rows}
     if block_indices is None:
@@ -396,6 +412,13 @@ def nsa_attention(
     o_sel = _attend_blocks(q, k_sel, v_sel, chosen, queries, config, scale)
     o_win = sliding_window_attention(q, k_win, v_win, config.w, **where)
     return gated_combine(o_cmp, o_sel, o_win, gates if rows is None else gates[:, _row_index(rows, q)])
+
+
+def _first_positions(tokens: int, config: NSAConfig, cu_seqlens: Tensor | None) -> Tensor:
+    """Where each compressed token's span begins in its own sequence: int64 [1,Tc]."""
+    borders = [0, tokens] if cu_seqlens is None else [int(c) for c in cu_seqlens]
+    counts = [compressed_count(end - first, config) for first, end in pairwise(borders)]
+    return torch.tensor([[i * config.d for count in counts for i in range(count)]], dtype=torch.int64)
 
 
 # --- judging another selection ---

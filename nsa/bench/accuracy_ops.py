@@ -11,7 +11,15 @@ from nsa import blocks, ops, reference, routing
 from nsa.bench.accuracy_cases import HOLES, Case
 from nsa.bench.judge import REGRET, Judgement, Operation, Outcome, judge, sampled_rows
 from nsa.cache import NSACache
+from nsa.phi import MlpPhi, WeightedPhi
 
+BASE = 1e4
+"""Of the rotary embedding."""
+
+MLP = 64
+"""Hidden units of the compression by an MLP."""
+
+COMPRESSIONS = ("compress", "compress weighted", "compress mlp")
 Row = dict[str, object]
 
 
@@ -23,7 +31,7 @@ class Problem:
         self.x = case.tensors(device, seed)
         self.rows = sampled_rows(case.tokens, rows, seed).to(device)
         self.where = {"cu_seqlens": case.cu_seqlens(device), "q_start": case.q_start(device)}
-        self.how = {"backend": routing.per_operation(backend), "strict": True}  # compress is PyTorch's everywhere
+        self.how = {"backend": routing.per_operation(backend), "strict": True}
         with torch.no_grad():
             self.k_cmp, self.v_cmp = (
                 ops.compress(self.x[name], case.config, cu_seqlens=self.where["cu_seqlens"], **self.how)
@@ -37,13 +45,16 @@ class Problem:
     def operations(self) -> Iterator[Operation]:
         """All that have gradients."""
         case, x, config, where, how = self.case, self.x, self.case.config, self.where, self.how
-        packed = {"cu_seqlens": where["cu_seqlens"]}
+        at = blocks.token_positions(*x["q"].shape[:2], **where).to(self.device)
         yield Operation(
-            "compress",
-            {"x": x["k"]},
-            lambda x: ops.compress(x, config, **packed, **how),
-            lambda x, rows: reference.compress(x, config, **packed),
+            "rotate",
+            {"x": x["q"]},
+            lambda x: ops.rotate(x, at, BASE, **how),
+            lambda x, rows: reference.rotate(x, at, BASE)[:, rows],
         )
+        yield self.compress("compress", None, {})
+        yield self.compress("compress weighted", WeightedPhi, self.parameters(config.l))
+        yield self.compress("compress mlp", MlpPhi, self.parameters(config.l, MLP))
         yield Operation(
             "compressed",
             {"q": x["q"], "k": self.k_cmp, "v": self.v_cmp},
@@ -72,6 +83,31 @@ class Problem:
             lambda rows, **t: reference.gated_combine(**{name: y[:, rows] for name, y in t.items()}),
         )
         yield Operation("attention", x, self.whole(), self.oracle())
+
+    def compress(self, name: str, kind: type[WeightedPhi] | type[MlpPhi] | None, phi: dict[str, Tensor]) -> Operation:
+        """Of the case's keys, by a map of this kind."""
+        config, packed = self.case.config, {"cu_seqlens": self.where["cu_seqlens"]}
+        return Operation(
+            name,
+            {"x": self.x["k"], **phi},
+            lambda x, **t: ops.compress(x, config, phi=kind and kind(**t), **packed, **self.how),
+            lambda x, rows, **t: reference.compress(x, config, phi=kind and kind(**t), **packed)[:, rows],
+        )
+
+    def parameters(self, span: int, hidden: int | None = None) -> dict[str, Tensor]:
+        """Those of a weighted sum, or with hidden units of an MLP, whose results are as large as what they are of."""
+        heads, dim = self.case.kv_heads, self.case.dk
+        if hidden is None:
+            shapes = {"weight": (heads, span)}
+        else:
+            flat = heads, span * dim, hidden
+            shapes = {"position": (heads, span, dim), "w_in": flat, "b_in": (heads, hidden)}
+            shapes |= {"w_out": (heads, hidden, dim), "b_out": (heads, dim)}
+        generator = torch.Generator(self.device).manual_seed(self.seed + 2)
+        return {
+            name: (torch.randn(shape, device=self.device, generator=generator) * shape[1] ** -0.5).to(self.x["k"].dtype)
+            for name, shape in shapes.items()
+        }
 
     def whole(self, **options: object) -> Callable[..., Tensor]:
         """`nsa_attention` with the case's blocks: the choice is judged by itself, near-ties shall decide nothing."""
@@ -131,7 +167,7 @@ def judged(case: Case, device: torch.device, seed: int, rows: int, repeats: int,
     problem = Problem(case, device, seed, rows, backend)
     for operation in problem.operations():
         with routing.record() as recording:
-            at = torch.arange(problem.k_cmp.shape[1], device=device) if operation.name == "compress" else problem.rows
+            at = torch.arange(problem.k_cmp.shape[1], device=device) if operation.name in COMPRESSIONS else problem.rows
             found = judge(operation, at, seed)
         yield {"case": case.name, "op": operation.name, "by": _by(recording), **_facts(found)}
     regret = problem.selection()

@@ -32,12 +32,17 @@ from nsa.bench.kernels_cases import Case, case_of, inputs
 from nsa.bench.options import DTYPES, parser
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
-from nsa.kernels import compressed, configs, decode, selected, topk, window
-from nsa.kernels.common import pad_group
-from nsa.kernels.compile import pretending
-from nsa.kernels.configs import Entry, Measured, Table, Tile
-from nsa.kernels.row_stats import row_stats
-from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.decode.step import cached_attention
+from nsa.kernels.ranges import compressed, window
+from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected.forward import selected_forward
+from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather
+from nsa.kernels.selection.select import select_blocks
+from nsa.kernels.tuning import lookup
+from nsa.kernels.tuning.ahead_of_time import pretending
+from nsa.kernels.tuning.lookup import Entry, Measured, Table, Tile
 
 BETTER = 0.98
 """A neighbour replaces a tile when its time is at most this part of it."""
@@ -116,18 +121,18 @@ def calls(x: Mapping[str, Tensor], config: NSAConfig, scale: float) -> dict[str,
         "window backward": lambda: window.backward(do, q, k, v, stats, config.w, scale, None),
         "compressed forward": lambda: compressed.forward(q, k_cmp, v_cmp, config, scale, None),
         "compressed backward": lambda: compressed.backward(do, q, k_cmp, v_cmp, stats, config, scale, None),
-        "select": lambda: (topk.select(q, k_cmp, config, scale, None, lse),),
-        "decode": lambda: decode.attend(
+        "select": lambda: (select_blocks(q, k_cmp, config, scale, None, lse),),
+        "decode": lambda: cached_attention(
             q[:, -1:], x["gates"][:, -1:], cache, scale=scale, branches=BRANCHES, block_indices=None
         ),
     }
     sizes = config.l_sel, max(k.shape[3], v.shape[3]), k.element_size()
     for name, how in ways(q.shape[2] // k.shape[2]).items():
         if name != "gather" or can_gather(*sizes, backward=False):
-            found[f"selected forward {name}"] = partial(selected.forward, q, k, v, indices, config, scale, schedule=how)
+            found[f"selected forward {name}"] = partial(selected_forward, q, k, v, indices, config, scale, schedule=how)
         if name != "gather" or can_gather(*sizes, backward=True):
             found[f"selected backward {name}"] = partial(
-                selected.backward, do, q, k, v, stats, indices, config, scale, schedule=how
+                selected_backward, do, q, k, v, stats, indices, config, scale, schedule=how
             )
     return found
 
@@ -160,8 +165,8 @@ def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> 
         x = inputs(case, device, dtype, seed)
         k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
     lse = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
-    indices = topk.select(x["q"], k_cmp, config, case.dk**-0.5, None, lse)
-    stats = row_stats(x["do"], x["do"], lse)
+    indices = select_blocks(x["q"], k_cmp, config, case.dk**-0.5, None, lse)
+    stats = backward_preprocess(x["do"], x["do"], lse)
     return {**x, "k_cmp": k_cmp, "v_cmp": v_cmp, "indices": indices, "lse": lse, "stats": stats}
 
 
@@ -187,7 +192,7 @@ def jobs(found: Mapping[str, Call], parts: Collection[str]) -> Iterator[Job]:
     for part, call in found.items():
         if part.split()[0] not in parts:
             continue
-        with configs.trying({}) as asked:
+        with lookup.trying({}) as asked:
             call()
         for kernel, key, group in sorted(asked):
             if kernel not in done:
@@ -199,7 +204,7 @@ def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], list[fl
     """Times a tile of a job; None where it does not compile, does not fit or gives another result than `usual`."""
 
     def milliseconds(tile: Tile) -> float | None:
-        with configs.trying({job.kernel: tile}):
+        with lookup.trying({job.kernel: tile}):
             try:
                 results = job.call()
                 if any(
@@ -227,9 +232,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     to.add_argument("--parts", default=",".join(PARTS), help="what is tuned")
     to.add_argument("--repeats", type=int, default=9, help="timed calls of each tile")
     to.add_argument("--seconds", type=float, default=float("inf"), help="time no further tile after so long")
-    to.add_argument("--table", type=Path, default=configs.PATH, help="the table to read and write")
+    to.add_argument("--table", type=Path, default=lookup.PATH, help="the table to read and write")
     to.add_argument("--dry-run", action="store_true", help="list the kernels and the first tiles; write nothing")
-    to.add_argument("--architecture", choices=configs.ARCHITECTURES, default=None, help="of a dry run without a GPU")
+    to.add_argument("--architecture", choices=lookup.ARCHITECTURES, default=None, help="of a dry run without a GPU")
     to.add_argument("--seed", type=int, default=0, help="of the inputs")
     args = to.parse_args(argv)
     unknown = set(args.parts.split(",")) - set(PARTS)
@@ -246,12 +251,12 @@ def cases(args: argparse.Namespace) -> Iterator[tuple[Case, str]]:
 
 def plan(args: argparse.Namespace) -> Iterator[str]:
     """What a run would time first: one line for each kernel of each shape."""
-    architecture = args.architecture or configs.architecture_of(torch.device("cuda"))
+    architecture = args.architecture or lookup.architecture_of(torch.device("cuda"))
     for case, dtype in cases(args):
         with pretending(architecture):
             x = problem(case, DTYPES[dtype], torch.device("meta"), args.seed)
             for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts.split(",")):
-                start = configs.lookup(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
+                start = lookup.tile_of(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
                 yield (
                     f"{case.shape} {dtype}: {job.kernel} [{architecture}, {job.own_key}] by {job.part}: "
                     f"{short(start)}, then {' '.join(map(short, neighbours(start)))}"
@@ -266,7 +271,7 @@ def short(tile: Tile) -> str:
 def tune(args: argparse.Namespace, table: Table, timer: Timer) -> Iterator[str]:
     """Tune on this GPU, writing the table after each kernel; yields what was found."""
     device, until = torch.device("cuda"), time.monotonic() + args.seconds
-    architecture = configs.architecture_of(device)
+    architecture = lookup.architecture_of(device)
     on = f"{table_rows.device_name(device)}, triton {triton.__version__}"
     for case, dtype in cases(args):
         x = problem(case, DTYPES[dtype], device, args.seed)
@@ -274,12 +279,12 @@ def tune(args: argparse.Namespace, table: Table, timer: Timer) -> Iterator[str]:
             if time.monotonic() > until:
                 yield f"{case.shape} {dtype}: {job.kernel}: left out, {args.seconds:.0f} s are over"
                 continue
-            start = configs.lookup(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
+            start = lookup.tile_of(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
             found = climb(start, stopwatch(job, job.call(), timer), until)
             of = f"{job.part} {case.shape} {case.tokens} {dtype}"
             entry = Entry(found.tile, Measured(round(found.ms, 4), of, on))
             table[job.kernel][architecture][job.own_key] = entry
-            configs.write(table, args.table)
+            lookup.write(table, args.table)
             yield (
                 f"{case.shape} {dtype}: {job.kernel}: {short(start)} {found.before:.3f} ms -> {short(found.tile)} "
                 f"{found.ms:.3f} ms, {found.timed} timed ({job.part})"
@@ -296,7 +301,7 @@ def main(argv: list[str]) -> int:
     if args.dry_run:
         lines = plan(args)
     else:
-        lines = tune(args, configs.read(args.table), Timer(torch.device("cuda"), args.repeats))
+        lines = tune(args, lookup.read(args.table), Timer(torch.device("cuda"), args.repeats))
     for line in lines:
         print(line, flush=True)
     return 0

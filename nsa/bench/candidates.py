@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nsa import backends, routing
+from nsa import routing
 from nsa.bench import rows
 from nsa.bench.options import Shape, Where
 from nsa.bench.roofline import Work, clocks
 from nsa.bench.timing import Timing
+from nsa.routing import registry
 
 
 def on_backends(operation: str, call: Callable[[str], object]) -> Iterator[tuple[str, str | None]]:
@@ -16,13 +17,13 @@ def on_backends(operation: str, call: Callable[[str], object]) -> Iterator[tuple
 
     `call` must be strict: it runs once for each backend, and a `routing.RoutingError` is the reason.
     """
-    for name in backends.REGISTRY:
-        if backends.implements(name, operation):
-            yield name, backends.missing(name) or _interpreted(name) or _refused(name, call)
+    for name in registry.REGISTRY:
+        if registry.implements(name, operation):
+            yield name, registry.missing(name) or _interpreted(name) or _refused(name, call)
 
 
 def _interpreted(name: str) -> str | None:
-    return "its kernels would be interpreted, which is no measurement" if backends.interpreted(name) else None
+    return "its kernels would be interpreted, which is no measurement" if registry.interpreted(name) else None
 
 
 def _refused(name: str, call: Callable[[str], object]) -> str | None:

@@ -21,7 +21,7 @@ from nsa.bench.roofline import Work, clocks
 from nsa.bench.summarize import problems, summary
 from nsa.bench.timing import Timing, measure
 from nsa.config import BRANCHES
-from nsa.module import NativeSparseAttention
+from nsa.layer import NativeSparseAttention
 
 PREFILL = 4096
 """Tokens of a prefill chunk."""

@@ -31,7 +31,7 @@ from nsa.bench.kernels_check import check
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, parser, where_of
 from nsa.bench.roofline import CEILINGS, Work
-from nsa.bench.timing import queued
+from nsa.bench.timing import peak_bytes, queued
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
 PASSES = ("fwd", "bwd", "fwd+bwd")
@@ -82,18 +82,6 @@ class Timer:
         start = time.perf_counter()
         call()
         return 1e3 * (time.perf_counter() - start)
-
-
-def peak_bytes(call: Callable[[], object], device: torch.device) -> float:
-    """Device memory that one call takes at most, beyond what is there; 0 on a CPU, where it is not measured."""
-    if device.type != "cuda":
-        return 0.0
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    call()
-    torch.cuda.synchronize(device)
-    return float(torch.cuda.max_memory_allocated(device) - before)
 
 
 # --- what is called ---

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -149,22 +151,27 @@ def window_of(config: NSAConfig, how: dict[str, object]) -> Callable[[Tensors], 
 # --- others ---
 
 
+SDPA = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION}
+"""Kernels of PyTorch's dense attention; by any other name, the one that it chooses."""
+
+
+def dense_attention(by: str, t: Tensors) -> Tensor:
+    """Causal attention to all keys by one of PyTorch's kernels; values are padded where it wants Dv = Dk."""
+    q, k, v = (t[name].transpose(1, 2) for name in ("q", "k", "v"))
+    dv = v.shape[-1]
+    padding = q.shape[-1] - dv if by == "sdpa-flash" else 0
+    with sdpa_kernel(SDPA[by]) if by in SDPA else nullcontext():
+        o = F.scaled_dot_product_attention(q, k, F.pad(v, (0, padding)), is_causal=True, enable_gqa=True)
+    return o[..., :dv].transpose(1, 2)
+
+
 def dense(case: Case, x: Tensors, by: str) -> Part:
-    """Causal attention to all keys by one of PyTorch's backends; values are padded where it wants Dv = Dk."""
-    backend = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION}[by]
-    padding = case.dk - case.dv if by == "sdpa-flash" else 0
-
-    def call(t: Tensors) -> Tensor:
-        q, k, v = (t[name].transpose(1, 2) for name in ("q", "k", "v"))
-        with sdpa_kernel(backend):
-            o = F.scaled_dot_product_attention(q, k, F.pad(v, (0, padding)), is_causal=True, enable_gqa=True)
-        return o[..., : case.dv].transpose(1, 2)
-
+    """Causal attention to all keys by one of SDPA."""
     pairs = pair_counts(case, x["indices"])["dense"]
     return Part(
         "whole",
         by,
-        call,
+        partial(dense_attention, by),
         ("q", "k", "v"),
         *attention_work(pairs, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"])),
     )

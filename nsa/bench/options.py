@@ -53,7 +53,7 @@ def parser(command: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
-    """--B --dim --heads --groups --dk --dv --l --d --l_sel --n_sel --w"""
+    """--B --dim --heads --groups (or --kv-heads) --dk --dv --l --d --l_sel --n_sel --w"""
     values = {
         **{"B": 1, "dim": 256, "heads": 8, "groups": 2, "dk": 32, "dv": 32},
         **{"l": 32, "d": 16, "l_sel": 64, "n_sel": 16, "w": 512},
@@ -65,7 +65,8 @@ def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
         "l_sel": "selection block", "n_sel": "selected blocks", "w": "window",
     }  # fmt: skip
     for name, meaning in meanings.items():
-        to.add_argument(f"--{name}", type=int, default=values[name], help=meaning)
+        names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
+        to.add_argument(*names, type=int, default=values[name], help=meaning)
 
 
 def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:

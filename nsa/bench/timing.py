@@ -111,3 +111,15 @@ def queued(
         events.append((start, end))
     torch.cuda.synchronize(device)
     return tuple(start.elapsed_time(end) for start, end in events)
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> float:
+    """Device memory that one call takes at most, beyond what is there; 0 on a CPU, where it is not measured."""
+    if device.type != "cuda":
+        return 0.0
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return float(torch.cuda.max_memory_allocated(device) - before)

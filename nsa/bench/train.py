@@ -2,7 +2,7 @@
 
 Half-way each run is written to a checkpoint and goes on in a new model that is read from it. Ends with 1 where the
 sparse model's loss on text that it has not seen is above --target_loss, or where it generates another text with its
-cache than without.
+cache than without. With --preset 100m it trains larger models on long sequences instead (see its --help).
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from nsa import routing
 from nsa.bench import options, rows, text
 from nsa.models import ByteLM, LMConfig, generate
+
+AGAIN = partial(checkpoint, use_reentrant=False)
+"""Computes a layer again for its gradient."""
 
 HELD_OUT = (-1, -2, -3, -4)
 """Seeds of the text that is never trained on."""
@@ -41,6 +46,7 @@ class Plan:
     length: int
     rate: float
     target_loss: float
+    checkpointing: bool = False
 
     def rate_at(self, step: int) -> float:
         """Rises over the first sixth, then falls to a tenth."""
@@ -76,7 +82,7 @@ class Run:
         plan = self.plan
         tokens = text.batch(seed, plan.batch, plan.length + 1).to(plan.where.device)
         with plan.autocast():
-            logits = self.model(tokens[:, :-1])
+            logits = self.model(tokens[:, :-1], checkpoint=AGAIN if plan.checkpointing else None)
         return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
     def train(self, until: int) -> Iterator[float]:
@@ -136,23 +142,23 @@ class Log:
             print(json.dumps(facts), file=self.file, flush=True)
 
 
-def train(plan: Plan, checkpoint: Path, log: Log) -> Run:
+def train(plan: Plan, path: Path, log: Log) -> Run:
     """Train to the end: on from the checkpoint if there is one, and through it half-way."""
     name, run = plan.model.attention, Run(plan)
-    if checkpoint.exists():
-        run.load(checkpoint)
-        log.line(f"{name:<5} step {run.step:>4}  resumed from {checkpoint.name}", attention=name, resumed=run.step)
+    if path.exists():
+        run.load(path)
+        log.line(f"{name:<5} step {run.step:>4}  resumed from {path.name}", attention=name, resumed=run.step)
     half = plan.steps // 2
     if run.step < half:
         _stretch(run, half, log)
-        run.save(checkpoint)
+        run.save(path)
         run = Run(plan)
-        run.load(checkpoint)
+        run.load(path)
         log.line(
             f"{name:<5} step {run.step:>4}  checkpoint written, resumed in a new model", attention=name, resumed=half
         )
     _stretch(run, plan.steps, log)
-    run.save(checkpoint)
+    run.save(path)
     return run
 
 
@@ -244,6 +250,10 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
 
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench train`."""
+    if any(argument.startswith("--preset") for argument in argv):
+        from nsa.bench import train_long
+
+        return train_long.main(argv)
     args = _parse(argv)
     with ExitStack() as stack:
         directory = args.checkpoint or Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -7,23 +7,30 @@ only dq itself. Of keys and values that all branches share it makes one sum, too
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
-from nsa.kernels import combine, compressed, compression, fused, selected, spans, topk, window
-from nsa.kernels.geometry import compressed_spans
-from nsa.kernels.replay import Replayed, Tensors
+from nsa.kernels import combine
+from nsa.kernels.compression import mean
+from nsa.kernels.ranges import compressed, fused, window
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.key_ranges import Packing, pack
+from nsa.kernels.recorded import Differentiable, Tensors, repeated
+from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected.forward import Sum, selected_forward
+from nsa.kernels.selection.select import select_blocks
+from nsa.plans import layout
 
 if TYPE_CHECKING:
-    from nsa.ops.attention import Call, Triple
+    from nsa.attention import Call, Triple
 
 HOST_BOUND = 16384
-"""Up to so many queries the GPU may wait for the host: calls are replayed, and large kernels go first."""
+"""Up to so many queries the GPU may wait for the host: large kernels go first."""
 
 Pair = tuple[Tensor, Tensor]
 
@@ -31,26 +38,21 @@ Pair = tuple[Tensor, Tensor]
 def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tensor]:
     """Compressed, selected and window attention under gates, differentiable.
 
-    Without `compressed` it takes the means of the cmp keys and values. Gradients are the same bit for bit in every run
-    where the request says `deterministic`; else they may take fewer products.
+    Without `compressed` it takes the means of the cmp keys and values, those of the keys turned where `compressed_rope`
+    says so. Gradients are the same bit for bit in every run where the request says `deterministic`; else they may take
+    fewer products.
 
     Returns:
         o [B,T,Hq,Dv]; with `lse` or `keep` also lse of each branch [B,T,Hq]; with `keep`, which is for no_grad, o of
         each branch, and the blocks if the call does not give them.
     """
     shared, k, v = _operands(call)
-    settings = call.config, call.scale, call.compressed is None
-    where = call.gates, call.block_indices, call.cu_seqlens, call.q_start
-    if torch.is_grad_enabled():
-        others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])
-        asked = settings, call.request.deterministic, lse
-        given = _Attention.apply(asked, call.q, k[0], v[0], *others, *where)
-        return list(given) if lse else [given]
-    tensors = call.q, k[0], v[0], k[1], v[1], k[2], v[2], *where
-    found = _run(_forward, tensors, (*settings, lse or keep))
+    others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])  # one gradient where all share theirs
+    tensors = call.q, k[0], v[0], *others, call.gates, call.block_indices, call.cu_seqlens, call.q_start
+    settings = *_settings(call, shared), keep or lse or call.request.needs_grad
     if not keep:
-        return [found[0], *found[7:]]  # type: ignore[list-item]
-    o, _, _, chosen, *branches = found
+        return list((_WITH_LSE if lse else _ATTENTION)(tensors, settings))  # type: ignore[arg-type]
+    o, _, _, chosen, *branches = repeated(_ATTENTION.name, _forward, tensors, settings)
     return [o, *branches[3:], *branches[:3], *([] if call.block_indices is not None else [chosen])]  # type: ignore[list-item]
 
 
@@ -61,20 +63,23 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
     """
     shared, k, v = _operands(call)
     _, lse_cmp, lse_sel, lse_win, *branches = results[:7]
-    means = call.compressed or compression.forward(
-        k[0], v[0], call.config, compression.spans_of(k[0], call.config, call.cu_seqlens)
-    )
-    chosen = results[7] if call.block_indices is None else call.block_indices
-    tensors = (
-        do, call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means, chosen, *branches,
-        lse_cmp, lse_sel, lse_win,
+    borders = _packed(call.cu_seqlens, call.q, call.config)
+    means = call.compressed or mean.forward(k[0], v[0], call.config, borders, rope=call.compressed_rope)
+    kept = (
+        call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means,
+        results[7] if call.block_indices is None else call.block_indices, *branches, lse_cmp, lse_sel, lse_win,
     )  # fmt: skip
-    settings = call.config, call.scale, call.compressed is None, shared, call.request.deterministic
-    dq, dk_cmp, dv_cmp, dk_sel, dv_sel, dk_win, dv_win, dgates = _run(_backward, tensors, settings)
+    kind = tuple(layout(x) for x in (do, *kept[8:]))
+    found = repeated("attention_backward", _backward, (do, *kept), (*_settings(call, shared), True), kind)
+    dq, dk_cmp, dv_cmp, dk_sel, dv_sel, dk_win, dv_win, dgates = found[:8]
     given = [dk_cmp, dv_cmp] if call.compressed is not None else []
     own = (None, None) if given else (dk_cmp, dv_cmp)
     dk = _of_given(call.k, (own[0], dk_sel, dk_win))
     return [dq, *dk, *_of_given(call.v, (own[1], dv_sel, dv_win)), dgates, *given]  # type: ignore[list-item]
+
+
+def _settings(call: Call, shared: bool) -> tuple[NSAConfig, float, bool, float | None, bool, bool]:
+    return call.config, call.scale, call.compressed is None, call.compressed_rope, shared, call.request.deterministic
 
 
 def _operands(call: Call) -> tuple[bool, Triple, Triple]:
@@ -93,100 +98,81 @@ def _of_given(branches: Triple, gradients: tuple[Tensor | None, ...]) -> list[Te
     return [sum(others, first)]
 
 
-class _Attention(torch.autograd.Function):
-    """Keys and values of the selected and the window branch are None where all branches share theirs: one gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, asked: tuple[tuple[NSAConfig, float, bool], bool, bool], *tensors: Tensor | None
-    ) -> Tensors | Tensor | None:
-        settings, deterministic, lse = asked
-        q, k, v, *others, gates, block_indices, cu_seqlens, q_start = tensors
-        shared = others[0] is None
-        others = [k, v, k, v] if shared else others
-        where = gates, block_indices, cu_seqlens, q_start
-        o, *kept = _run(_forward, (q, k, v, *others, *where), (*settings, True))
-        ctx.save_for_backward(q, *others, gates, cu_seqlens, q_start, *kept)
-        ctx.settings = *settings, shared, deterministic
-        if not lse:
-            return o
-        ctx.mark_non_differentiable(*kept[6:])
-        return o, *kept[6:]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, do: Tensor, *_: Tensor) -> Tensors:
-        return None, *_run(_backward, (do, *ctx.saved_tensors), ctx.settings), None, None, None
-
-
-@Replayed
 def _forward(
-    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
-    block_indices: Tensor | None, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    config: NSAConfig, scale: float, compress: bool, keep: bool,
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
+    v_win: Tensor | None, gates: Tensor, block_indices: Tensor | None, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool,
+    deterministic: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
     """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse."""
-    where = cu_seqlens, q_start
+    where = _packed(cu_seqlens, q, config), q_start
+    if shared:
+        k_sel, v_sel, k_win, v_win = k_cmp, v_cmp, k_cmp, v_cmp
     gates = gates.contiguous()
     # The window first: while it runs, the host prepares the launches of the others.
     o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
     if compress:
-        k_cmp, v_cmp = compression.forward(k_cmp, v_cmp, config, compression.spans_of(k_cmp, config, cu_seqlens))
+        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope)
     o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
     if block_indices is None:
-        block_indices = topk.select(q, k_cmp, config, scale, cu_seqlens, lse_cmp, q_start)
+        block_indices = select_blocks(q, k_cmp, config, scale, where[0], lse_cmp, q_start)
     o = torch.empty_like(o_cmp)
-    into = selected.Sum(o_cmp, o_win, gates, o, keep=keep)
-    o_sel, lse_sel = selected.forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
+    into = Sum(o_cmp, o_win, gates, o, keep=keep)
+    o_sel, lse_sel = selected_forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
     return (o, k_cmp, v_cmp, block_indices, o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win) if keep else (o,)
 
 
-@Replayed
+def _packed(cu_seqlens: Tensor | None, q: Tensor, config: NSAConfig) -> Packing | None:
+    """What all branches need of packed sequences."""
+    return None if cu_seqlens is None else pack(cu_seqlens, q.shape[1], config.w, config)
+
+
+def _kept(tensors: Tensors, results: Tensors) -> Tensors:
+    q, k, v, *others, gates, _, cu_seqlens, q_start = tensors
+    return q, *((k, v, k, v) if others[0] is None else others), gates, cu_seqlens, q_start, *results[1:]
+
+
 def _backward(
     do: Tensor, q: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
     cu_seqlens: Tensor | None, q_start: Tensor | None, k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor,
     o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor,
-    config: NSAConfig, scale: float, compress: bool, shared: bool, deterministic: bool,
+    config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool, deterministic: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
-    """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), and of the gates."""
-    where, do, gates = (cu_seqlens, q_start), do.contiguous(), gates.contiguous()
+    """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), of the gates, and of no other."""
+    where, do, gates = (_packed(cu_seqlens, q, config), q_start), do.contiguous(), gates.contiguous()
     fuse = fused.chosen(q, v_win, deterministic)
     kv_heads = k_win.shape[2] if fuse else None
     stats, dgates = combine.stats(do, (o_cmp, o_sel, o_win), (lse_cmp, lse_sel, lse_win), gates, kv_heads)
-    of_selected = partial(selected.backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
-    of_spans = partial(
-        _of_spans, fuse, do, q,
-        fused.Branch(k_cmp, v_cmp, stats[0], compressed.spans_of(q, k_cmp, config, *where)),
-        fused.Branch(k_win, v_win, stats[2], window.spans_of(q, k_win, config.w, *where)), scale,
+    of_selected = partial(selected_backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
+    of_ranges = partial(
+        _of_ranges, fuse, do, q,
+        fused.Branch(k_cmp, v_cmp, stats[0], compressed.ranges_of(q, k_cmp, config, *where)),
+        fused.Branch(k_win, v_win, stats[2], window.ranges_of(q, k_win, config.w, *where)), scale,
     )  # fmt: skip
     if q.shape[:2].numel() <= HOST_BOUND:
-        dq, d_cmp, d_win = of_spans()
+        dq, d_cmp, d_win = of_ranges()
         dq, *d_sel = of_selected(dq=dq)
     else:  # nothing else is held while the selected branch needs the most memory
         dq, *d_sel = of_selected()
-        dq, d_cmp, d_win = of_spans(dq=dq)
+        dq, d_cmp, d_win = of_ranges(dq=dq)
     if compress:
-        tokens = k_sel.shape[1]
-        at = compressed_spans(tokens, k_cmp.shape[1], config, cu_seqlens, k_sel.device)
-        d_cmp = compression.backward(*d_cmp, tokens, config, at, cu_seqlens, (d_sel, d_win) if shared else None)
+        others = (d_sel, d_win) if shared else None
+        d_cmp = mean.backward(*d_cmp, k_sel.shape[1], config, where[0], others, rope=rope)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
-    return dq, *d_cmp, *d_others, dgates
+    return dq, *d_cmp, *d_others, dgates, None, None, None
 
 
-def _of_spans(
+def _of_ranges(
     fuse: bool, do: Tensor, q: Tensor, cmp: fused.Branch, win: fused.Branch, scale: float, dq: Tensor | None = None
 ) -> tuple[Tensor, Pair, Pair]:
     """dq, and dk and dv of the compressed and of the window branch."""
     if fuse:
         dq, (d_cmp, d_win) = fused.backward(do, q, [cmp, win], scale, dq)
         return dq, d_cmp, d_win
-    dq, *d_cmp = spans.backward(do, q, cmp.k, cmp.v, cmp.stats, cmp.where, scale, dq)
-    dq, *d_win = spans.backward(do, q, win.k, win.v, win.stats, win.where, scale, dq)
+    dq, *d_cmp = ranges_backward(do, q, cmp.k, cmp.v, cmp.stats, cmp.where, scale, dq)
+    dq, *d_win = ranges_backward(do, q, win.k, win.v, win.stats, win.where, scale, dq)
     return dq, tuple(d_cmp), tuple(d_win)
 
 
-def _run(function: Replayed, tensors: Tensors, settings: tuple[Any, ...]) -> Tensors:
-    """Replay where the host is what takes the time; the first tensor is [B,T,...]."""
-    if 0 < tensors[0].shape[:2].numel() <= HOST_BOUND:
-        return function(tensors, settings)
-    return function.function(*tensors, *settings)
+_ATTENTION = Differentiable("attention", _forward, _backward, _kept, also=10)
+_WITH_LSE = replace(_ATTENTION, also=7)

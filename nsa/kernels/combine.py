@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from nsa.kernels.common import cdiv, load_tile, split_dim, store_tile
-from nsa.kernels.launch import launched
-from nsa.kernels.row_stats import ROWS, places, room_by_head, store_stats
+from nsa.kernels.common.backward_preprocess import ROWS, places, room_by_head, store_stats
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import cdiv, load_tile, split_dim, store_tile
+from nsa.kernels.recorded import Differentiable
 
 
 @triton.jit
@@ -117,8 +115,8 @@ def stats(
     """What the gradients of the branches, with lse [B,T,Hq] each, and of the gates need of the gradient of the sum.
 
     Returns:
-        the `row_stats` of each branch under its gate, int64 [B,T,Hq] (with `kv_heads`, of the compressed and of the
-        window branch as the fused gradient reads them); the gates' gradient [B,T,Hq,3].
+        what `backward_preprocess` gives, of each branch under its gate, int64 [B,T,Hq] (with `kv_heads`, of the
+        compressed and of the window branch as the fused gradient reads it); the gates' gradient [B,T,Hq,3].
     """
     plain = torch.empty(3 if kv_heads is None else 1, *lses[0].shape, dtype=torch.int64, device=do.device)
     found = (plain[0], plain[1], plain[2]) if kv_heads is None else (
@@ -151,19 +149,15 @@ def _launch_backward(
     return dgates
 
 
-class GatedCombine(torch.autograd.Function):
-    """`forward`, differentiable."""
+def _combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> tuple[Tensor]:
+    return (forward(o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous(), gates.contiguous()),)
 
-    @staticmethod
-    def forward(ctx: Any, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
-        branches = o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous()
-        gates = gates.contiguous()
-        ctx.save_for_backward(*branches, gates)
-        return forward(*branches, gates)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, do: Tensor) -> tuple[Tensor, ...]:
-        *branches, gates = ctx.saved_tensors
-        gradients, dgates = spread(do.contiguous(), tuple(branches), gates)
-        return *gradients, dgates
+def _gradients(do: Tensor, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> tuple[Tensor, ...]:
+    branches = o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous()
+    gradients, dgates = spread(do.contiguous(), branches, gates.contiguous())
+    return *gradients, dgates
+
+
+gated_combine = Differentiable("combine", _combine, _gradients, keep=lambda tensors, results: tensors)
+"""`forward`, differentiable."""

@@ -6,7 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nsa import rope
+from nsa import ops
+
+IN_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+"""Whether PyTorch's attention takes fewer KV heads than query heads."""
 
 
 class DenseAttention(nn.Module):
@@ -25,11 +28,13 @@ class DenseAttention(nn.Module):
         if cache is not None:
             raise ValueError("DenseAttention has no cache: generate with use_cache=False")
         positions = torch.arange(x.shape[1], device=x.device)[None]
-        by = rope.angles(positions, self.dk, self.rope_base, x.device)
-        q = rope.turn(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), by)
-        k = rope.turn(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), by)
+        q = ops.rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions, self.rope_base)
+        k = ops.rotate(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), positions, self.rope_base)
         v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dv))
-        group_size = self.n_heads // self.n_kv_heads
-        k, v = (y.repeat_interleave(group_size, dim=2).transpose(1, 2) for y in (k, v))
-        o = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True)  # as many keys as queries
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
+        if IN_GROUPS:
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # as many keys as queries
+        else:
+            k, v = (y.repeat_interleave(self.n_heads // self.n_kv_heads, dim=1) for y in (k, v))
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.to_out(o.transpose(1, 2).flatten(2))

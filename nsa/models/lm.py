@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
+from nsa.layer import NativeSparseAttention
 from nsa.models.dense import DenseAttention
-from nsa.module import NativeSparseAttention
 
 ATTENTIONS = ("nsa", "dense")
 

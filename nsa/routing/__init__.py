@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
 
-import torch
-
-from nsa import backends, flags
-from nsa.device import device_name
-from nsa.routing import debug
+from nsa import flags
+from nsa.routing import registry
 from nsa.routing.explain import explain_routing
-from nsa.routing.policy import PARTS, WHOLE, BackendChoice, below_crossover, decide, per_operation
-from nsa.routing.record import Recording, add, record, recording
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation
+from nsa.routing.record import Judge, Recording, observed, observing, record, recording
 from nsa.routing.request import Decision, Request, Route
 
 __all__ = [
@@ -26,14 +20,15 @@ __all__ = [
     "Request",
     "Route",
     "RoutingError",
+    "carry_out",
     "decide",
+    "decided",
     "explain_routing",
-    "module",
+    "observing",
     "per_operation",
     "prefers_dense",
     "record",
     "run",
-    "run_whole",
 ]
 
 Result = TypeVar("Result")
@@ -49,104 +44,55 @@ def run(
     *,
     backend: BackendChoice = None,
     strict: bool = False,
-    judge: debug.Judge | None = None,
+    judge: Judge | None = None,
 ) -> Result:
     """Run `call` with the module of the backend that the request is routed to, and record it.
 
     Args:
-        request: the facts of the call.
+        request, backend, strict: as in `decided`.
         call: calls the operation's function in a backend's module.
-        backend: the caller's choice, before any flag; where it cannot run, that is a RoutingError.
-        strict: a fallback is a RoutingError, and so is what a profile keeps off (NSA_STRICT: in every call).
         judge: the oracle on some query rows, used under NSA_DEBUG_COMPARE=1 only.
     """
-    decision = _decision(request, backend)
+    decision = decided(request, backend, strict)
     if decision is None:
         raise RoutingError(f"no backend implements {request.operation}")
-    return _execute(request, decision, call, strict, judge)
+    return carry_out(decision, request, call, judge)
 
 
-def run_whole(
-    request: Request,
-    call: Callable[[ModuleType], Result],
-    *,
-    backend: BackendChoice = None,
-    strict: bool = False,
-    judge: debug.Judge | None = None,
-) -> Result | None:
-    """Run the fused operation where a backend has it and may; None leaves it to the separate operations."""
-    decision = _decision(request, backend)
-    return None if decision is None else _execute(request, decision, call, strict, judge)
+def decided(request: Request, backend: BackendChoice = None, strict: bool = False) -> Decision | None:
+    """What `decide` says by the flags in force, if it may be carried out; None: nothing considered has the operation.
 
-
-def module(request: Request, backend: BackendChoice) -> ModuleType | None:
-    """The module that `run` would call, without a record of it."""
-    decision = _decision(request, backend)
-    return None if decision is None else backends.load(decision.backend)
-
-
-def _decision(request: Request, choice: BackendChoice) -> Decision | None:
-    if choice is None or isinstance(choice, str):
-        return decided(request, choice, flags.current())
-    items = choice if isinstance(choice, Mapping) else per_operation(choice)  # which refuses it
-    return decided(request, tuple(items.items()), flags.current())
-
-
-@lru_cache(maxsize=1024)
-def decided(request: Request, choice: str | tuple[tuple[str, str], ...] | None, active: flags.Flags) -> Decision | None:
-    """`decide`, remembered: a model asks the same at every layer. A mapping is given by its items."""
-    return decide(request, dict(choice) if isinstance(choice, tuple) else choice, active)
-
-
-def prefers_dense(request: Request) -> bool:
-    """Whether dense attention is switched on (NSA_DENSE=1) and this request is below the crossover."""
-    return below_crossover(request, flags.current())
-
-
-def _execute(
-    request: Request,
-    decision: Decision,
-    call: Callable[[ModuleType], Result],
-    strict: bool,
-    judge: debug.Judge | None,
-) -> Result:
-    active = flags.current()
+    Args:
+        request: the facts of the call.
+        backend: the caller's choice, before any flag; where it cannot run, that is a RoutingError.
+        strict: a fallback is a RoutingError, and so is what a profile keeps off (NSA_STRICT: in every call).
+    """
+    decision = decide(request, backend if isinstance(backend, str) else per_operation(backend), flags.current())
+    if decision is None:
+        return None
     if decision.refused:
         why = dict(decision.declined)[str(decision.requested)]
         raise RoutingError(
             f"{request.operation}: backend={decision.requested!r} cannot run this call: {why}; without backend= it "
             f"would run on {decision.backend}"
         )
-    if (decision.fallback or decision.overruled) and (strict or active.strict):
+    if (decision.fallback or decision.overruled) and (strict or flags.current().strict):
         raise RoutingError(f"{request.operation} would run on {decision.backend}: {decision.reason}")
-    start = _now(request.device) if active.debug_timing else 0.0
-    result = call(backends.load(decision.backend))
-    seconds = _now(request.device) - start if active.debug_timing else None
-    error = debug.mean_abs_error(result, judge) if active.debug_compare and judge else None
-    if recording() or debug.wanted(active):
-        _record(request, decision, seconds, error)
-    return result
+    return decision
 
 
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+def carry_out(
+    decision: Decision, request: Request, call: Callable[[ModuleType], Result], judge: Judge | None = None
+) -> Result:
+    """Run `call` with the module of the backend that was decided for, and record it."""
+    module = registry.load(decision.backend)
+    if recording() or observing(flags.current()):
+        named = PARTS if request.operation == WHOLE else (request.operation,)
+        return observed(decision, request.device, named, lambda: call(module), judge)
+    return call(module)
 
 
-def _record(request: Request, decision: Decision, seconds: float | None, error: float | None) -> None:
-    route = Route(
-        request.operation,
-        decision.backend,
-        device_name(request.device),
-        backends.interpreted(decision.backend),
-        decision.requested,
-        decision.fallback,
-        decision.reason,
-        seconds,
-        error,
-        decision.gradient or None,
-    )
-    for operation in PARTS if request.operation == WHOLE else (request.operation,):
-        add(replace(route, operation=operation))
-    debug.log(route, flags.current())
+def prefers_dense(request: Request) -> bool:
+    """Whether dense attention is switched on (NSA_DENSE=1) and this request is below the crossover."""
+    active = flags.current()
+    return active.dense and request.tokens < dense_crossover(request, active)

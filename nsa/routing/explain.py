@@ -10,7 +10,7 @@ import torch
 from nsa import flags
 from nsa.config import NSAConfig
 from nsa.device import device_name
-from nsa.routing.policy import PARTS, WHOLE, BackendChoice, Settings, decide, per_operation, settings_for
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation, profile_for
 from nsa.routing.request import Decision, Request
 
 
@@ -71,13 +71,12 @@ def explain_routing(
         shape = (batch, tokens, tokens, heads, kv_heads, dk, dk if dv is None else dv)
         return Request(operation, device, dtype, *shape, config, packed, False, needs_grad, deterministic)
 
-    active, choice = flags.current(), per_operation(backend)
-    whole = request(WHOLE)
-    found = {name: decide(request(name), choice, active) for name in (WHOLE, "compress", *PARTS)}
+    active, choice, whole = flags.current(), per_operation(backend), request(WHOLE)
+    found = {name: decide(request(name), choice, active) for name in (WHOLE, "rotate", "compress", *PARTS)}
     decisions = {name: decision for name, decision in found.items() if decision is not None}
-    settings = settings_for(whole, active)
-    note = f"{_dense_note(whole, settings)}\nTriton kernels: {settings.profile.kernels_timed.source}"
-    return Explanation(device_name(device), settings.profile.name, decisions, note)
+    profile = profile_for(whole, active)
+    note = f"{_dense_note(whole, active, profile.name)}\nTriton kernels: {profile.kernels_timed.source}"
+    return Explanation(device_name(device), profile.name, decisions, note)
 
 
 def _device(named: torch.device | str | None) -> torch.device:
@@ -90,12 +89,12 @@ def _device(named: torch.device | str | None) -> torch.device:
     return device
 
 
-def _dense_note(request: Request, settings: Settings) -> str:
+def _dense_note(request: Request, active: flags.Flags, profile: str) -> str:
     """What is known about dense attention at this length."""
-    crossover = settings.dense_crossover(request.group_size)
+    crossover = dense_crossover(request, active)
     if not crossover:
-        return f"dense attention: no crossover measured (profile {settings.profile.name})"
+        return f"dense attention: no crossover measured (profile {profile})"
     if request.tokens >= crossover:
         return f"dense attention: not faster from {crossover} tokens on"
-    chosen = "and chosen (NSA_DENSE=1)" if settings.flags.dense else "NSA_DENSE=1 would choose it"
+    chosen = "and chosen (NSA_DENSE=1)" if active.dense else "NSA_DENSE=1 would choose it"
     return f"dense attention: faster below {crossover} tokens, {chosen}"

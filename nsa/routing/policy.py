@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from nsa import backends, profiles
+from nsa import profiles
+from nsa.blocks import num_compressed
 from nsa.flags import Flags
 from nsa.profiles import Profile
+from nsa.routing import registry
 from nsa.routing.request import Decision, Request
 
 BackendChoice = str | Mapping[str, str] | None
@@ -18,42 +20,28 @@ WHOLE = "attention"
 PARTS = ("compressed", "select", "selected", "window", "combine")
 """What the fused operation `WHOLE` stands for."""
 
+SELECTING = ("select", "selected", WHOLE)
+"""The operations that flags and profiles mean by Triton selection."""
+
+FEWEST_SPANS = 64
+"""Spans below which an MLP's products, a few rows at a time such as in a step of decode, are left to PyTorch's."""
+
 # The order in which backends are considered when nobody asks for one.
 PREFERENCE = {"cuda": ("triton", "fa2", "torch"), "cpu": ("torch",)}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Flags over profile over defaults."""
+def profile_for(request: Request, flags: Flags) -> Profile:
+    """The profile of the request's device, unless a flag names another."""
+    return profiles.load(flags.profile) if flags.profile else profiles.for_device(request.device)
 
-    flags: Flags
-    profile: Profile
 
-    @property
-    def sel_triton_min_l(self) -> int:
-        return _first(self.flags.sel_triton_min_l, self.profile.sel_triton_min_L.value)
-
-    @property
-    def fa2_min_len_win(self) -> int:
-        return _first(self.flags.fa2_min_len_win, self.profile.fa2_min_len_win.value)
-
-    @property
-    def fa2_min_len_cmp(self) -> int:
-        return _first(self.flags.fa2_min_len_cmp, self.profile.fa2_min_len_cmp.value)
-
-    def dense_crossover(self, group_size: int) -> int:
-        """Tokens below which dense attention is faster; 0 where nobody said so."""
-        return _first(self.flags.dense_below, self.profile.dense_crossover(group_size))
+def dense_crossover(request: Request, flags: Flags) -> int:
+    """Tokens below which dense attention is faster; 0 where nobody said so."""
+    return _first(flags.dense_below, profile_for(request, flags).dense_crossover(request.group_size))
 
 
 def _first(flag: int | None, otherwise: int) -> int:
     return otherwise if flag is None else flag
-
-
-def settings_for(request: Request, flags: Flags) -> Settings:
-    """The settings for the request's device."""
-    profile = profiles.load(flags.profile) if flags.profile else profiles.for_device(request.device)
-    return Settings(flags, profile)
 
 
 # --- what flags and profiles say about each backend ---
@@ -67,53 +55,49 @@ class Off:
     by_profile: bool = False
 
 
-def _triton(request: Request, settings: Settings) -> Off | None:
-    if request.operation not in ("select", "selected", "attention") or settings.flags.triton_sel_force:
+def _triton(request: Request, flags: Flags, profile: Profile) -> Off | None:
+    if request.operation == "compress" and request.phi == "mlp" and request.config is not None:
+        spans = request.batch * num_compressed(request.keys, request.config)
+        return Off(f"an MLP of {spans} spans, fewer than {FEWEST_SPANS}") if spans < FEWEST_SPANS else None
+    if request.operation not in SELECTING or flags.triton_sel_force:
         return None
-    flags, profile, least = settings.flags, settings.profile, settings.sel_triton_min_l
     if flags.use_triton_sel is False:
         return Off("NSA_USE_TRITON_SEL=0")
     if not profile.sel_triton.value:
         return Off(f"profile {profile.name} keeps Triton selection off ({profile.sel_triton.source})", by_profile=True)
     if request.needs_grad and flags.sel_triton_allow_grad is False:
         return Off("NSA_SEL_TRITON_ALLOW_GRAD=0 and gradients are needed")
-    if request.tokens < least:
-        few = f"{request.tokens} tokens, fewer than sel_triton_min_L={least}"
-        return Off(few, by_profile=flags.sel_triton_min_l is None)
-    return None
+    least = _first(flags.sel_triton_min_l, profile.sel_triton_min_L.value)
+    few = Off(f"{request.tokens} tokens, fewer than sel_triton_min_L={least}", flags.sel_triton_min_l is None)
+    return few if request.tokens < least else None
 
 
-def _fa2(request: Request, settings: Settings) -> Off | None:
-    if settings.flags.fa2_force:
+def _fa2(request: Request, flags: Flags, profile: Profile) -> Off | None:
+    if flags.fa2_force:
         return None
-    if not settings.flags.use_fa2:
-        return Off("NSA_USE_FA2=0" if settings.flags.use_fa2 is False else "not asked for (NSA_USE_FA2=1)")
-    window = request.operation == "window"
-    least = settings.fa2_min_len_win if window else settings.fa2_min_len_cmp
-    name = "fa2_min_len_win" if window else "fa2_min_len_cmp"
+    if not flags.use_fa2:
+        return Off("NSA_USE_FA2=0" if flags.use_fa2 is False else "not asked for (NSA_USE_FA2=1)")
+    name = "fa2_min_len_win" if request.operation == "window" else "fa2_min_len_cmp"
+    least = _first(getattr(flags, name), getattr(profile, name).value)
     return Off(f"{request.tokens} tokens, fewer than {name}={least}") if request.tokens < least else None
 
 
-def _cuda(request: Request, settings: Settings) -> Off | None:
-    return None if settings.flags.use_cuda_sel else Off("not asked for (NSA_USE_CUDA_SEL=1)")
+def _cuda(request: Request, flags: Flags, profile: Profile) -> Off | None:
+    return None if flags.use_cuda_sel else Off("not asked for (NSA_USE_CUDA_SEL=1)")
 
 
-POLICIES: dict[str, Callable[[Request, Settings], Off | None]] = {
-    "triton": _triton,
-    "fa2": _fa2,
-    "cuda": _cuda,
-}
+POLICIES: dict[str, Callable[[Request, Flags, Profile], Off | None]] = {"triton": _triton, "fa2": _fa2, "cuda": _cuda}
 
 
 def _flag_request(operation: str, flags: Flags) -> str | None:
     """The backend that a flag asks for."""
-    if operation in ("select", "selected", "attention") and (flags.use_triton_sel or flags.triton_sel_force):
+    if operation in SELECTING and (flags.use_triton_sel or flags.triton_sel_force):
         return "triton"
     if operation == "selected" and flags.use_cuda_sel:
         return "cuda"
     if operation in ("window", "compressed") and (flags.use_fa2 or flags.fa2_force):
         return "fa2"
-    return flags.backend if flags.backend and backends.implements(flags.backend, operation) else None
+    return flags.backend if flags.backend and registry.implements(flags.backend, operation) else None
 
 
 # --- the decision ---
@@ -128,8 +112,8 @@ def per_operation(choice: BackendChoice) -> dict[str, str]:
 
 @lru_cache
 def _all_of(name: str) -> dict[str, str]:
-    backends.check_name(name)
-    return {operation: name for operation in backends.OPERATIONS if backends.implements(name, operation)}
+    registry.check_name(name)
+    return {operation: name for operation in registry.OPERATIONS if registry.implements(name, operation)}
 
 
 def _with_parts(choice: Mapping[str, str]) -> Mapping[str, str]:
@@ -144,19 +128,19 @@ def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
             f"backend must be a name, a mapping from operation to name, or None, got {type(choice).__name__}"
         )
     for name in choice:
-        if name not in backends.OPERATIONS:
-            raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(backends.OPERATIONS)}")
+        if name not in registry.OPERATIONS:
+            raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(registry.OPERATIONS)}")
     return choice
 
 
 def _incapable(name: str, request: Request) -> str | None:
     """Why the backend cannot run this request at all."""
-    if not backends.implements(name, request.operation):
+    if not registry.implements(name, request.operation):
         return f"{name} does not implement {request.operation}"
-    absent = backends.missing(name)
+    absent = registry.missing(name)
     if absent is not None or name == "torch":
         return absent
-    reason: str | None = backends.load(name).supports(request)
+    reason: str | None = registry.load(name).supports(request)
     return reason
 
 
@@ -164,28 +148,27 @@ def requested_backend(operation: str, choice: BackendChoice, flags: Flags) -> tu
     """The backend asked for, and whether an argument did (which no threshold overrules)."""
     argument = _named(choice).get(operation) if isinstance(choice, Mapping) else choice
     if argument is not None:
-        backends.check_name(argument)
+        registry.check_name(argument)
         return argument, True
     if flags.backend:
-        backends.check_name(flags.backend)
+        registry.check_name(flags.backend)
     return _flag_request(operation, flags), False
 
 
 def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | None:
     """The backend for this request; None where no backend considered implements the operation."""
     requested, by_argument = requested_backend(request.operation, choice, flags)
-    settings = settings_for(request, flags)
-    preference = PREFERENCE.get(request.device.type, PREFERENCE["cpu"])
+    profile, preference = profile_for(request, flags), PREFERENCE.get(request.device.type, PREFERENCE["cpu"])
     order = dict.fromkeys([*([requested] if requested else []), *preference])
     declined: list[tuple[str, str]] = []
     fallback = overruled = False
     for name in order:
         asked = name == requested
-        if not asked and not backends.implements(name, request.operation):
+        if not asked and not registry.implements(name, request.operation):
             continue
         off = _other_part(request, name, choice, flags)
         if off is None and not (asked and by_argument):
-            off = POLICIES.get(name, _no_policy)(request, settings)
+            off = POLICIES[name](request, flags, profile) if name in POLICIES else None
         incapable = None if off else _incapable(name, request)
         if off is None and incapable is None:
             why, way = _why(asked, by_argument, declined), _gradient(name, request)
@@ -199,7 +182,7 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
 
 def _gradient(name: str, request: Request) -> str:
     """How the backend computes the gradient, where it says so and one is needed."""
-    says: Callable[[Request], str] | None = getattr(backends.load(name), "gradient", None)
+    says: Callable[[Request], str] | None = getattr(registry.load(name), "gradient", None)
     return says(request) if says is not None and request.needs_grad else ""
 
 
@@ -207,17 +190,9 @@ def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags
     """A fused backend gives way where one of its parts is asked of another."""
     if request.operation != WHOLE:
         return None
-    asked = ((part, requested_backend(part, choice, flags)[0]) for part in PARTS)
+    parts = (*PARTS, "compress") if request.phi else PARTS
+    asked = ((part, requested_backend(part, choice, flags)[0]) for part in parts)
     return next((Off(f"{part} is asked of {other}") for part, other in asked if other not in (None, name)), None)
-
-
-def below_crossover(request: Request, flags: Flags) -> bool:
-    """Whether the user switched dense attention on and this request is below the crossover."""
-    return flags.dense and request.tokens < settings_for(request, flags).dense_crossover(request.group_size)
-
-
-def _no_policy(request: Request, settings: Settings) -> Off | None:
-    return None
 
 
 def _why(asked: bool, by_argument: bool, declined: list[tuple[str, str]]) -> str:

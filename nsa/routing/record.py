@@ -1,13 +1,36 @@
-"""What really ran: recorders see every operation executed inside their block, in this thread or task."""
+"""What really ran: recorders see every operation executed inside their block, in this thread or task.
+
+NSA_DEBUG_*: one log line for a route, with its time and its error against the oracle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
-from nsa.routing.request import Route
+import torch
+from torch import Tensor
 
+from nsa import flags
+from nsa.device import device_name
+from nsa.flags import Flags
+from nsa.routing import registry
+from nsa.routing.request import Decision, Route
+
+Result = TypeVar("Result")
+Judge = Callable[[list[int]], Tensor]
+"""The oracle's output [B,R,...] for R query rows."""
+
+SAMPLED_ROWS = 16
+logger = logging.getLogger("nsa")
+_lines: Counter[tuple[str, str]] = Counter()
 _active: ContextVar[tuple[Recording, ...]] = ContextVar("nsa_recordings", default=())
 
 
@@ -39,12 +62,6 @@ def recording() -> bool:
     return bool(_active.get())
 
 
-def add(route: Route) -> None:
-    """Tell every active recorder."""
-    for recording in _active.get():
-        recording.append(route)
-
-
 @contextmanager
 def paused() -> Iterator[None]:
     """No recorder sees what runs in the block (a judge's own work)."""
@@ -53,3 +70,66 @@ def paused() -> Iterator[None]:
         yield
     finally:
         _active.reset(token)
+
+
+def observing(active: Flags) -> bool:
+    """Whether any NSA_DEBUG_* flag asks for a line."""
+    return active.debug_log or active.debug_timing or active.debug_compare
+
+
+def observed(
+    decision: Decision,
+    device: torch.device,
+    operations: Sequence[str],
+    call: Callable[[], Result],
+    judge: Judge | None,
+) -> Result:
+    """Call, and tell every recorder and the log which backend ran these operations."""
+    active = flags.current()
+    start = _now(device) if active.debug_timing else 0.0
+    result = call()
+    route = Route(
+        decision.operation,
+        decision.backend,
+        device_name(device),
+        registry.interpreted(decision.backend),
+        decision.requested,
+        decision.fallback,
+        decision.reason,
+        _now(device) - start if active.debug_timing else None,
+        _mean_abs_error(result, judge) if active.debug_compare and judge else None,
+        decision.gradient or None,
+    )
+    for operation in operations:
+        for recording in _active.get():
+            recording.append(replace(route, operation=operation))
+    if observing(active):
+        _log(route, active.log_limit)
+    return result
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _log(route: Route, most: int) -> None:
+    """A JSON line for the route on the logger `nsa`, at most NSA_LOG_LIMIT for one operation and backend."""
+    tag = (route.operation, str(route))
+    _lines[tag] += 1
+    if _lines[tag] <= most:
+        logger.warning(json.dumps({key: value for key, value in asdict(route).items() if value is not None}))
+
+
+@torch.no_grad()
+def _mean_abs_error(result: Any, judge: Judge) -> float:
+    """Mean absolute difference to the oracle on rows spread over the queries, 0 where there are none."""
+    output: Tensor = result[0] if isinstance(result, (tuple, list)) else result
+    tokens = output.shape[1]
+    if tokens == 0:
+        return 0.0
+    rows = sorted({index * (tokens - 1) // (SAMPLED_ROWS - 1) for index in range(SAMPLED_ROWS)})
+    with paused():
+        expected = judge(rows)
+    return float((output[:, rows].to(expected.dtype) - expected).abs().mean())

@@ -12,11 +12,12 @@ from nsa.device import capability
 
 @dataclass(frozen=True)
 class Request:
-    """One call of one operation (a name of `nsa.backends.OPERATIONS`).
+    """One call of one operation (a name of `nsa.routing.registry.OPERATIONS`).
 
     `tokens` are query tokens, `keys` the length of the key axis, `dk` and `dv` the head dimensions (0 where the
     operation has none). `packed`: cu_seqlens was given; `offset`: q_start was given.
-    `lse`: the log-sum-exps are wanted too.
+    `lse`: the log-sum-exps are wanted too. `phi`: what makes compressed tokens here, `mean`, `weighted` or `mlp`; empty
+    where they are given, or there are none.
     """
 
     operation: str
@@ -35,6 +36,7 @@ class Request:
     needs_grad: bool = False
     deterministic: bool = False
     lse: bool = False
+    phi: str = ""
 
     @property
     def group_size(self) -> int:

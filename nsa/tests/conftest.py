@@ -7,7 +7,8 @@ import os
 import pytest
 import torch
 
-from nsa import routing, testing
+from nsa import testing
+from nsa.plans import PLANS
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported
@@ -28,20 +29,20 @@ _LONG = (
     "test_kernels_attention.py::test_matches_the_oracle[batch-float16]",
     "test_kernels_attention.py::test_matches_the_oracle[packed-float32]",
     "test_kernels_attention.py::test_matches_the_oracle[wide-group-float16]",
-    "test_kernels_compile.py::test_products_of_the_fused_gradient_are_under_way_together[64]",
-    "test_kernels_compile.py::test_products_of_the_fused_gradient_are_under_way_together[192]",
-    "test_kernels_compile.py::test_sample_fits[sm_80]",
+    "test_ahead_of_time.py::test_products_of_the_fused_gradient_are_under_way_together[64]",
+    "test_ahead_of_time.py::test_products_of_the_fused_gradient_are_under_way_together[192]",
+    "test_ahead_of_time.py::test_sample_fits[sm_80]",
     "test_kernels_fused.py::test_chunks_of_a_prefill[alike]",
-    "test_kernels_fused.py::test_in_parts_of_the_queries_and_of_the_heads[batch]",
+    "test_kernels_fused.py::test_in_splits_of_the_queries_and_of_the_heads[batch]",
     "test_kernels_fused.py::test_the_whole_matches_the_oracle[batch-",
     "test_kernels_selected.py::test_loads_by_descriptor[mixed]",
     "test_kernels_selected.py::test_logits_out_of_range[-1-token]",
     "test_kernels_selected.py::test_one_kernel_alone_equals_the_oracle[plain-token]",
     "test_kernels_selected.py::test_sums_of_few_runs_at_once_are_those_of_all[tile]",
     "test_kernels_selected.py::test_runs_of_any_keys[64-40000]",
-    "test_replay.py::test_of_its_own_keys_the_compressed_branch_keeps_the_means",
-    "test_replay.py::test_trials_are_not_replayed",
-    "test_replay.py::test_without_gradients",
+    "test_recorded.py::test_of_its_own_keys_the_compressed_branch_keeps_the_means",
+    "test_recorded.py::test_trials_are_not_replayed",
+    "test_recorded.py::test_without_gradients",
 )
 
 
@@ -54,9 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def undecided() -> None:
-    """No decision of another test, whose machine may have been another one."""
-    routing.decided.cache_clear()
+def unplanned() -> None:
+    """No plan of another test, whose machine may have been another one."""
+    PLANS.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,10 @@ import triton
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels import descriptors
+from nsa.kernels.common import tma
+from nsa.kernels.ranges import backward, forward
+from nsa.kernels.selected import tile_scheduler
+from nsa.kernels.selection import select
 from nsa.testing import Outcome, Problem, assert_outcome, outcome
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -53,13 +56,13 @@ def problems() -> list[object]:
     ]
 
 
-def by_descriptor(monkeypatch: pytest.MonkeyPatch, *modules: object) -> None:
-    """Have the kernels' modules load tiles by descriptor: the interpreter stands in for the copy engine."""
-    if descriptors.TensorDescriptor is None:
+def by_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the kernels load tiles by descriptor: the interpreter stands in for TMA."""
+    if tma.TensorDescriptor is None:
         pytest.skip(f"Triton {triton.__version__} has no tensor descriptors")
     if DEVICE == "cpu":
-        for module in modules:
-            monkeypatch.setattr(module, "copy_engine", lambda *tensors: True)
+        for module in (backward, forward, select, tile_scheduler):
+            monkeypatch.setattr(module, "use_tma", lambda *tensors: True)
 
 
 def judge(

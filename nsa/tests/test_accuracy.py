@@ -30,7 +30,16 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_kernels_pass(case: Case) -> None:
     rows = list(accuracy_ops.judged(case, CPU, seed=1, rows=12, repeats=2, backend="triton"))
-    expected = ["compress", "compressed", "selected", "window", "combine", "attention", "select"]
+    expected = [
+        "rotate",
+        *accuracy_ops.COMPRESSIONS,
+        "compressed",
+        "selected",
+        "window",
+        "combine",
+        "attention",
+        "select",
+    ]
     alone = [] if case.lengths or case.starts else ["decode"]
     assert [row["op"] for row in rows] == [*expected, *alone, "deterministic"]
     assert all(row["passed"] for row in rows), [row for row in rows if not row["passed"]]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nsa.bench.__main__ import main as bench
 from nsa.bench.autotune import Job, climb, jobs, neighbours, stopwatch
-from nsa.kernels import configs
-from nsa.kernels.configs import Tile
+from nsa.kernels.tuning import lookup
+from nsa.kernels.tuning.lookup import Tile
 
 START = Tile(64, 64, 4, 2)
 BEST = Tile(128, 32, 8, 3)
@@ -76,18 +76,18 @@ def test_each_kernel_is_tuned_once_by_a_part_that_was_asked_for(monkeypatch: pyt
     q, v = torch.empty(1, 1, 8, 128, device="meta"), torch.empty(1, 1, 2, 128, device="meta")
 
     def asking(*kernels: str) -> Callable[[], tuple[Tensor, ...]]:
-        return lambda: tuple(torch.empty(configs.config_for(kernel, q, v).BM) for kernel in kernels)
+        return lambda: tuple(torch.empty(lookup.config_for(kernel, q, v).BM) for kernel in kernels)
 
     calls = {
         "window forward": asking("window_forward"),
         "window backward": asking("window_backward_q", "window_forward"),
         "select": asking("select"),
     }
-    token = configs.COMPILING_FOR.set("sm_90")
+    token = lookup.COMPILING_FOR.set("sm_90")
     try:
         found = [(job.part, job.kernel, job.own_key) for job in jobs(calls, ["window"])]
     finally:
-        configs.COMPILING_FOR.reset(token)
+        lookup.COMPILING_FOR.reset(token)
     assert found == [
         ("window forward", "window_forward", "fp32/4"),
         ("window backward", "window_backward_q", "fp32/4"),
@@ -103,11 +103,11 @@ def test_a_dry_run_names_every_kernel_of_the_architecture(architecture: str) -> 
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     listed = {line.split()[2] for line in done.stdout.splitlines()}
-    tma = {name for name in configs.table() if name.endswith("_tma")}
+    tma = {name for name in lookup.table() if name.endswith("_tma")}
     replaced = {name.removesuffix("_tma") for name in tma}
-    assert listed == set(configs.table()) - (replaced if architecture == "sm_90" else tma)
+    assert listed == set(lookup.table()) - (replaced if architecture == "sm_90" else tma)
     kernel = "window_forward_tma" if architecture == "sm_90" else "window_forward"
-    tile = configs.lookup(kernel, architecture, 128, 128, 8, torch.bfloat16)
+    tile = lookup.tile_of(kernel, architecture, 128, 128, 8, torch.bfloat16)
     now = f"{tile.BM}x{tile.BN}w{tile.num_warps}s{tile.num_stages}"
     assert f"{kernel} [{architecture}, 128/8] by window forward: {now}, then " in done.stdout
 

@@ -27,6 +27,7 @@ from nsa.bench import (
 from nsa.bench.__main__ import COMMANDS
 from nsa.bench.__main__ import main as bench
 from nsa.bench.timing import Timing, measure
+from nsa.operations import Operation
 
 SMALL = (
     "--dim 16 --heads 4 --groups 2 --dk 8 --dv 6 --l 8 --d 4 --l_sel 8 --n_sel 4 --w 13 --warmup 1 --device cpu".split()
@@ -99,8 +100,10 @@ def test_the_kernel_bench_asks_for_the_gradients_it_was_told(
     case = kernels.case_of("4/2/16/16", 70, "random")
     x = kernels_parts.prepare(case, kernels.inputs(case, CPU.device, torch.float32, 0), "torch")
     asked: list[routing.Request] = []
-    decided = routing.decided
-    monkeypatch.setattr(routing, "decided", lambda request, *how: (asked.append(request), decided(request, *how))[1])
+    compute = Operation.compute
+    monkeypatch.setattr(
+        Operation, "compute", lambda self, plan, *x: (asked.append(plan.request), compute(self, plan, *x))[1]
+    )
     for part in kernels_parts.our_parts(case, x, "torch", deterministic):
         part.call(x)
     attention = [request for request in asked if request.operation in ("compressed", "selected", "window")]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from nsa import NSAConfig, flags, reference, routing
-from nsa.backends import fa2
-from nsa.backends import torch as torch_backend
-from nsa.backends.flash import Flash, Varlen
+from nsa.fallback import torch as torch_backend
+from nsa.providers import fa2
+from nsa.providers.flash import Flash, Varlen
 from nsa.testing import Problem, assert_close, assert_outcome, outcome
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)

@@ -9,7 +9,7 @@ import torch
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (the extra hf)")
 
-from nsa.models.huggingface import LayerCaches, NSAForCausalLM, NSALanguageConfig  # noqa: E402
+from nsa.integrations.huggingface import LayerCaches, NSAForCausalLM, NSALanguageConfig  # noqa: E402
 
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,

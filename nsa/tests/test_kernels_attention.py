@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from nsa import flags, nsa_attention, ops, reference, routing
-from nsa.backends import triton as backend
-from nsa.kernels import attention, compression
+from nsa.kernels import attention, backend
 from nsa.routing import Request
 from nsa.testing import Problem, expect_route
-from nsa.tests.kernel_cases import BRANCHES, CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
+from nsa.tests.kernel_cases import BRANCHES, CASES, CHUNKS, DEVICE, SLOW, SMALL, chunk, judge, problems
 
 pytestmark = pytest.mark.triton
 
@@ -60,12 +59,59 @@ def test_with_many_queries_the_window_comes_last(monkeypatch: pytest.MonkeyPatch
     )
 
 
-@pytest.mark.parametrize("name", CHUNKS)
-def test_chunks_of_a_prefill(name: str) -> None:
+ROTATED = {
+    "packed": Problem(SMALL, lengths=(13, 0, 11), group_size=3, dk=24, dv=16),
+    "192": Problem(SMALL, tokens=21, kv_heads=2, group_size=3, dk=192, dv=16),
+    "batch": replace(CASES["batch"], dk=48),
+}
+
+
+@pytest.mark.parametrize("name", ["packed", *(pytest.param(name, marks=SLOW) for name in ("192", "batch"))])
+def test_turns_the_means_of_keys(name: str) -> None:
+    problem = replace(ROTATED[name], device=DEVICE)
+    fixed = {"block_indices": _blocks(problem), "compressed_rope": 100.0}
+    with expect_route(**dict.fromkeys(BRANCHES, "triton")):
+        judge(
+            problem,
+            problem.tensors(),
+            _call(problem, nsa_attention, **fixed, backend="triton", strict=True),
+            _call(problem, reference.nsa_attention, **fixed),
+        )
+
+
+@pytest.mark.parametrize("backend_", ["torch", "triton"])
+def test_turned_means_of_keys_that_all_branches_share(backend_: str) -> None:
+    """With the blocks that the turned means choose; by the operations one after another too."""
+    problem = Problem(SMALL, tokens=21, group_size=2, device=DEVICE)
+    x = problem.tensors()
+
+    def call(function, **how):  # type: ignore[no-untyped-def]
+        return lambda q, k, v, gates: function(q, k, v, gates, SMALL, compressed_rope=10.0, **how)
+
+    judge(
+        problem,
+        {"q": x["q"], "k": x["k_sel"], "v": x["v_sel"], "gates": x["gates"]},
+        call(nsa_attention, backend=backend_),
+        call(reference.nsa_attention),
+    )
+
+
+def test_rotation_of_what_is_given_is_refused() -> None:
+    x = replace(CASES["one-head"], device=DEVICE).tensors()
+    keys = x["k_sel"], x["v_sel"]
+    call = partial(nsa_attention, x["q"], *keys, x["gates"], SMALL)
+    with pytest.raises(ValueError, match="compressed_rope is of the means"):
+        call(compressed=(keys[0][:, :16], keys[1][:, :16]), compressed_rope=1e4)
+    with pytest.raises(ValueError, match="a positive number, got -1"):
+        call(compressed_rope=-1.0)
+
+
+@pytest.mark.parametrize(("name", "rope"), [*zip(CHUNKS, (None, 1e4, None), strict=True)])
+def test_chunks_of_a_prefill(name: str, rope: float | None) -> None:
     found, q_start = chunk(name)
     k_cmp = reference.compress(found["k_cmp_in"].double(), SMALL)
     indices = reference.select_blocks(found["q"].double(), k_cmp, SMALL, q_start=q_start)
-    where = {"q_start": q_start, "block_indices": indices}
+    where = {"q_start": q_start, "block_indices": indices, "compressed_rope": rope}
     with expect_route(**dict.fromkeys(BRANCHES, "triton")):
         judge(
             CASES["batch"],
@@ -101,44 +147,6 @@ def test_gates_of_any_sign_shared_keys_and_given_compressed_tokens() -> None:
         ),
         lambda q, k, v, gates, k_cmp, v_cmp: reference.nsa_attention(q, k, v, gates, SMALL, compressed=(k_cmp, v_cmp)),
     )
-
-
-def _joined(branches: Iterable[Tensor]) -> Tensor:
-    """Keys and values side by side, as the one output that is judged."""
-    return torch.cat(tuple(branches), -1)
-
-
-class _Means(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, k, v, problem):  # type: ignore[no-untyped-def]
-        ctx.problem, ctx.tokens = problem, k.shape[1]
-        ctx.spans = compression.spans_of(k, problem.config, problem.cu_seqlens)
-        return compression.forward(k, v, problem.config, ctx.spans)
-
-    @staticmethod
-    def backward(ctx, *grads):  # type: ignore[no-untyped-def]
-        where = ctx.tokens, ctx.problem.config, ctx.spans, ctx.problem.cu_seqlens
-        return *compression.backward(*grads, *where), None
-
-
-def _judge_mean(problem: Problem) -> None:
-    found = problem.tensors()
-    judge(
-        problem,
-        {"k": found["k_cmp_in"], "v": found["v_cmp_in"]},
-        lambda k, v: _joined(_Means.apply(k, v, problem)),
-        lambda k, v: _joined(reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens) for x in (k, v)),
-    )
-
-
-@pytest.mark.parametrize("problem", problems())
-def test_mean_compression(problem: Problem) -> None:
-    _judge_mean(problem)
-
-
-def test_mean_of_spans_longer_than_one_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "LOADED", 256)  # of a few rows
-    _judge_mean(replace(CASES["packed"], device=DEVICE))
 
 
 def test_each_operation_is_routed_here() -> None:

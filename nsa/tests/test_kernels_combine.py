@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nsa import reference
-from nsa.kernels.combine import GatedCombine, stats
-from nsa.kernels.row_stats import row_stats
+from nsa.kernels.combine import gated_combine, stats
+from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SMALL, judge
 
@@ -23,7 +23,7 @@ def test_matches_the_oracle(dv: int, dtype: torch.dtype) -> None:
     judge(
         problem,
         {**branches, "gates": found["gates"]},
-        lambda o_cmp, o_sel, o_win, gates: GatedCombine.apply(o_cmp, o_sel, o_win, gates),
+        lambda o_cmp, o_sel, o_win, gates: gated_combine((o_cmp, o_sel, o_win, gates), ())[0],
         reference.gated_combine,
     )
 
@@ -55,7 +55,7 @@ def test_the_same_numbers_by_head() -> None:
     (*found, _), dgates = stats(do, tuple(branches), lses, gates, 2)
     assert torch.equal(dgates, expected)
     assert torch.equal(found[1], plain[1])  # the selected branch reads them as ever
-    alone = row_stats(do, branches[0], lses[0], 2), row_stats(do, branches[0], lses[0])
+    alone = backward_preprocess(do, branches[0], lses[0], 2), backward_preprocess(do, branches[0], lses[0])
     for by_head, packed in ((found[0], plain[0]), alone):
         numbers = torch.stack([(packed >> 32).int(), packed.int()]).unflatten(-1, (2, 3)).transpose(2, 3)
         assert torch.equal(by_head[..., :3].contiguous().view(torch.int32), numbers)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nsa import reference
 from nsa.config import NSAConfig
-from nsa.kernels.compressed import CompressedAttention, forward
+from nsa.kernels.ranges.compressed import compressed_attention, forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 
@@ -39,7 +39,7 @@ def _judge(problem: Problem) -> None:
     judge(
         problem,
         tensors,
-        lambda q, k_cmp, v_cmp: CompressedAttention.apply(q, k_cmp, v_cmp, config, scale, cu_seqlens)[0],
+        lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, cu_seqlens, None), (config, scale, False))[0],
         lambda q, k_cmp, v_cmp: reference.compressed_attention(
             q, k_cmp, v_cmp, config, scale=scale, cu_seqlens=cu_seqlens
         )[0],
@@ -71,7 +71,7 @@ def test_chunks_of_a_prefill(name: str, room: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k_cmp": k_cmp, "v_cmp": v_cmp},
-        lambda q, k_cmp, v_cmp: CompressedAttention.apply(q, k_cmp, v_cmp, SMALL, 0.2, None, q_start)[0],
+        lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, None, q_start), (SMALL, 0.2, False))[0],
         lambda q, k_cmp, v_cmp: reference.compressed_attention(q, k_cmp, v_cmp, SMALL, **where)[0],
     )
     lse = forward(found["q"], k_cmp, v_cmp, SMALL, 0.2, None, q_start)[1]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, testing
-from nsa.kernels import block_scores, decode
+from nsa.kernels.decode import step
+from nsa.kernels.selection.scores import sums_blocks
 from nsa.routing.record import paused
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
 from nsa.tests.decoding import ODD, SMALL
@@ -93,8 +94,8 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
     for _ in range(2):
         _, chosen = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
         assert torch.equal(chosen, expected)
-        for scratch in cache.scratch.values():
-            scratch.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # left by an earlier step: block 1, best
+        for workspace in cache.workspaces.values():
+            workspace.lists.fill_((0x7F000000 << 32) + 0x7FFFFFFF - 1)  # left by an earlier step: block 1, best
 
 
 @pytest.mark.parametrize("page_size", [None, pytest.param(80, marks=SLOW)])
@@ -106,7 +107,7 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
         {"lanes": 4, "among": 4, "few": 0},
         {"lanes": 16, "among": 4, "few": 0},
         {"lanes": 16, "among": 16, "few": 1 << 10},
-        {"lanes": 32, "among": 2, "few": 0, "keys": 16, "parts": 5},
+        {"lanes": 32, "among": 2, "few": 0, "keys": 16, "splits": 5},
     ],
     ids=str,
 )
@@ -114,13 +115,13 @@ def test_the_split_changes_no_choice(
     split: dict[str, int], alike: bool, config: NSAConfig, page_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of a program, lists of their best, and how these are merged; scores from sums of blocks or of tokens."""
-    assert block_scores.sums_blocks(config) == (config.l == 2 * config.d)
+    assert sums_blocks(config) == (config.l == 2 * config.d)
     inputs = drawn(230, dtype=torch.float32)
     if alike:
         inputs.k[0].zero_()
-    plan_for = decode.plan_for
-    monkeypatch.setattr(decode, "plan_for", lambda *given: replace(plan_for(*given), **split))
-    monkeypatch.setattr(decode, "TOKENS", 16)
+    plan_for = step.plan_for
+    monkeypatch.setattr(step, "plan_for", lambda *given: replace(plan_for(*given), **split))
+    monkeypatch.setattr(step, "TOKENS", 16)
     cache = cache_for(inputs, config, page_size=page_size)
     for begun, end in ((0, 60), (60, 230)):
         piece, last = inputs.between(begun, end), inputs.between(end - 1, end)

@@ -1,4 +1,4 @@
-"""The gradient of attention to spans in one kernel: on a GPU that of sm_90, on a CPU its plain twin, interpreted."""
+"""The gradient of attention to key ranges in one kernel: on a GPU that of sm_90, on a CPU its interpreted twin."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from nsa import explain_routing, nsa_attention, ops, reference, routing
 from nsa.config import NSAConfig
-from nsa.kernels import attention, fused
-from nsa.kernels.common import pad_group
-from nsa.kernels.spans import Spans
+from nsa.kernels import attention
+from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.forward import KeyRanges
 from nsa.testing import Problem
 from nsa.tests.kernel_cases import CHUNKS, DEVICE, SMALL, judge
 
@@ -70,13 +71,13 @@ def problems(*names: str) -> list[object]:
     ]
 
 
-def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut the queries of each key tile into parts, and take one KV head after the other, though there are few."""
+def in_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut the queries of each key tile into splits, and take one KV head after the other, though there are few."""
 
-    def one_tile(q: Tensor, k: Tensor, where: Spans, tile: fused.Tile, heads: int) -> int:
+    def one_tile(q: Tensor, k: Tensor, where: KeyRanges, tile: fused.Tile, heads: int) -> int:
         return tile.BM // pad_group(q.shape[2] // k.shape[2])
 
-    monkeypatch.setattr(fused, "_part", one_tile)
+    monkeypatch.setattr(fused, "_split", one_tile)
     monkeypatch.setattr(fused, "FEW_QUERIES", 0)
 
 
@@ -120,10 +121,10 @@ def test_compressed_matches_the_oracle(problem: Problem, counted: list[fused.Pie
 
 
 @pytest.mark.parametrize("name", ["batch", "group-of-12", "packed", "wider-keys"])
-def test_in_parts_of_the_queries_and_of_the_heads(
+def test_in_splits_of_the_queries_and_of_the_heads(
     name: str, counted: list[fused.Piece], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_parts(monkeypatch)
+    in_splits(monkeypatch)
     problem = replace(CASES[name], dtype=torch.float16, device=DEVICE)
     _window(problem, problem.config.w)
     _compressed(problem)
@@ -170,7 +171,7 @@ def test_the_whole_matches_the_oracle(
     few: bool, problem: Problem, counted: list[fused.Piece], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not few:
-        in_parts(monkeypatch)
+        in_splits(monkeypatch)
         monkeypatch.setattr(attention, "HOST_BOUND", 0)
     _whole(problem)
     assert counted
@@ -195,7 +196,7 @@ def test_chunks_of_a_prefill(name: str) -> None:
 
 @pytest.mark.slow
 def test_any_layout(counted: list[fused.Piece]) -> None:
-    """What the copy engine cannot load is copied, not computed otherwise."""
+    """What TMA cannot load is copied, not computed otherwise."""
     problem = replace(CASES["batch"], dtype=torch.float16, device=DEVICE)
     found = problem.tensors()
     turned = {name: found[name].transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k_win", "v_win")}

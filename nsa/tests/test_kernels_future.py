@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from nsa import NSAConfig, nsa_attention, reference
-from nsa.kernels import compressed, selected, spans, window
+from nsa.kernels.ranges import compressed, window
+from nsa.kernels.selected.forward import selected_forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, by_descriptor
 
@@ -43,7 +44,7 @@ def _branches(problem: Problem) -> dict[str, Callable[..., Tensor]]:
     return {
         "window": lambda v: window.forward(q, x["k_win"], v, problem.config.w, scale, cu)[0],
         "compressed": of_compressed,
-        "selected": lambda v: selected.forward(q, x["k_sel"], v, blocks, problem.config, scale, cu)[0],
+        "selected": lambda v: selected_forward(q, x["k_sel"], v, blocks, problem.config, scale, cu)[0],
     }
 
 
@@ -64,7 +65,7 @@ def test_the_future_reaches_no_further_than_a_tile(
     branch: str, dtype: torch.dtype, descriptors: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if descriptors:
-        by_descriptor(monkeypatch, spans, selected)
+        by_descriptor(monkeypatch)
     problem = Problem(CONFIG, tokens=TOKENS, dtype=dtype, device=DEVICE, **SIZES)
     call, first = _branches(problem)[branch], TOKENS - 31
     v = problem.tensors()["v_win"]
@@ -83,7 +84,7 @@ def test_the_next_sequence_of_a_pack_reaches_no_further(
     branch: str, descriptors: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if descriptors:
-        by_descriptor(monkeypatch, spans, selected)
+        by_descriptor(monkeypatch)
     lengths = (TOKENS // 2 - 3, TOKENS // 2 + 3)
     problem = Problem(CONFIG, lengths=lengths, dtype=DTYPES[0], device=DEVICE, **{**SIZES, "batch": 1})
     v = problem.tensors()["v_win"]

@@ -10,9 +10,13 @@ import torch
 from nsa import reference
 from nsa.blocks import token_positions
 from nsa.config import NSAConfig
-from nsa.kernels import combine, index, selected
-from nsa.kernels.row_stats import row_stats
-from nsa.kernels.schedules import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
+from nsa.kernels import combine
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.selected import backward_kv, inverted_index
+from nsa.kernels.selected.attention import selected_attention
+from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected.forward import selected_forward
+from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
 from nsa.tests.kernel_cases import SLOW, by_descriptor, far_apart
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -100,13 +104,13 @@ def assert_equals_oracle(shape: str, schedule: str, dtype: torch.dtype = MAIN) -
     want, do, grads = oracle([x.to(dtype).double() for x in qkv], indices, config, cu, start)
     q, k, v, idx, cu, start, do = low(*qkv, indices, cu, start, do, dtype=dtype)
     scale = q.shape[-1] ** -0.5
-    o, lse = selected.forward(q, k, v, idx, config, scale, cu, start, SCHEDULES[schedule])
+    o, lse = selected_forward(q, k, v, idx, config, scale, cu, start, SCHEDULES[schedule])
     close(o, want)
     empty = (indices < 0).all(-1).repeat_interleave(q.shape[2] // k.shape[2], -1)
     assert torch.equal(lse.cpu() == float("-inf"), empty)
     assert o.cpu()[empty].count_nonzero() == 0
-    stats, how = row_stats(do, o, lse), SCHEDULES[schedule]
-    got = selected.backward(do, q, k, v, stats, idx, config, scale, cu, start, schedule=how)
+    stats, how = backward_preprocess(do, o, lse), SCHEDULES[schedule]
+    got = selected_backward(do, q, k, v, stats, idx, config, scale, cu, start, schedule=how)
     for one, expected in zip(got, grads, strict=True):
         close(one, expected)
 
@@ -133,15 +137,15 @@ def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
 def test_sums_of_few_runs_at_once_are_those_of_all(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (q, k, v), indices, *_ = problem(**SHAPES["plain"])
     q, k, v, idx = low(q, k, v, indices)
-    o, lse = selected.forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
+    o, lse = selected_forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
     do = torch.randn_like(o)
-    stats = row_stats(do, o, lse)
+    stats = backward_preprocess(do, o, lse)
 
     def gradients() -> tuple[torch.Tensor, ...]:
-        return selected.backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
+        return selected_backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
 
     whole = gradients()
-    monkeypatch.setattr(selected, "RUNS_HELD", 3)
+    monkeypatch.setattr(backward_kv, "SEGMENTS_HELD", 3)
     for got, want in zip(gradients(), whole, strict=True):
         assert torch.equal(got, want)
 
@@ -149,11 +153,11 @@ def test_sums_of_few_runs_at_once_are_those_of_all(schedule: str, monkeypatch: p
 def test_heads_at_once_are_as_one_after_the_other() -> None:
     (q, k, v), indices, *_ = problem(tokens=20, heads=3, group=1)
     q, k, v, idx = low(q, k, v, indices)
-    o, lse = selected.forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES["gather"])
+    o, lse = selected_forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES["gather"])
     do = torch.randn_like(o)
-    stats = row_stats(do, o, lse)
+    stats = backward_preprocess(do, o, lse)
     one, two, all_at_once = (
-        selected.backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=replace(SCHEDULES["gather"], heads=heads))
+        selected_backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=replace(SCHEDULES["gather"], heads=heads))
         for heads in (1, 2, 3)
     )
     for found in (two, all_at_once):
@@ -207,7 +211,7 @@ def test_other_dtypes(dtype: torch.dtype, schedule: str) -> None:
 def test_a_token_that_reads_only_itself_gets_its_value(schedule: str) -> None:
     (q, k, v), indices, *_ = problem(batch=3, tokens=1)
     q, k, v, idx = low(q, k, v, indices)
-    o, _ = selected.forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
+    o, _ = selected_forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
     assert torch.equal(o, v.repeat_interleave(q.shape[2] // k.shape[2], 2))
 
 
@@ -216,7 +220,7 @@ def test_so_does_the_first_token_of_a_sequence_in_the_middle_of_a_tile(schedule:
     (q, k, v), indices, cu, _ = problem(tokens=48, cu=[0, 41, 48])
     indices[:, 41], indices[:, 41, :, 0] = -1, 0
     q, k, v, idx, cu = low(q, k, v, indices, cu)
-    o, _ = selected.forward(q, k, v, idx, SMALL, 0.3, cu, schedule=SCHEDULES[schedule])
+    o, _ = selected_forward(q, k, v, idx, SMALL, 0.3, cu, schedule=SCHEDULES[schedule])
     assert torch.equal(o[:, 41], v[:, 41].repeat_interleave(q.shape[2] // k.shape[2], 1))
 
 
@@ -227,14 +231,14 @@ def test_logits_out_of_range(sign: int, schedule: str) -> None:
     q[..., 0], k[..., 0] = far_apart(sign, q.shape[-1])
     want = reference.selected_attention(q, k, v, indices, SMALL)
     q, k, v, idx = low(q, k, v, indices)
-    o, lse = selected.forward(q, k, v, idx, SMALL, q.shape[-1] ** -0.5, schedule=SCHEDULES[schedule])
+    o, lse = selected_forward(q, k, v, idx, SMALL, q.shape[-1] ** -0.5, schedule=SCHEDULES[schedule])
     close(o, want)
     assert (lse[lse.isfinite()] * sign > 60).all()
 
 
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])
 def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_descriptor(monkeypatch, selected)
+    by_descriptor(monkeypatch)
     assert_equals_oracle("packed", schedule)
     assert_equals_oracle("192/128 in small", schedule)
 
@@ -251,10 +255,10 @@ def test_gate_and_added_dq(schedule: str) -> None:
     do = torch.randn_like(o)
     grads = torch.autograd.grad(gates[..., 1:2] * o, inputs, do)
     q, k, v, idx, do, gates = low(*qkv, indices, do, gates)
-    o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
+    o, lse = selected_forward(q, k, v, idx, SMALL, 0.25)
     dq = torch.ones_like(q)
     stats, _ = combine.stats(do, (o, o, o), (lse, lse, lse), gates)
-    got = selected.backward(do, q, k, v, stats[1], idx, SMALL, 0.25, dq=dq, schedule=SCHEDULES[schedule])
+    got = selected_backward(do, q, k, v, stats[1], idx, SMALL, 0.25, dq=dq, schedule=SCHEDULES[schedule])
     assert got[0] is dq
     close(dq, grads[0] + 1)
     close(got[1], grads[1])
@@ -266,7 +270,7 @@ def test_autograd_function_and_strided_inputs() -> None:
     want, do, grads = oracle([x.to(MAIN).double() for x in qkv], indices, SMALL, None, None)
     q, k, v, idx, do = low(*qkv, indices, do)
     inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
-    o, _ = selected.selected_attention(*inputs, idx, SMALL, 0.25)
+    o, _ = selected_attention(*inputs, idx, SMALL, 0.25)
     close(o, want)
     for one, expected in zip(torch.autograd.grad(o, inputs, do), grads, strict=True):
         close(one, expected)
@@ -275,7 +279,7 @@ def test_autograd_function_and_strided_inputs() -> None:
 def test_lse_is_the_natural_logarithm_of_the_sum() -> None:
     qkv, indices, _, _ = problem(tokens=17, heads=1, group=1)
     q, k, v, idx = low(*qkv, indices)
-    _, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
+    _, lse = selected_forward(q, k, v, idx, SMALL, 0.25)
     for t in range(17):
         keys = reference.selected_set(t, indices[0, t, 0].tolist(), SMALL)
         want = (0.25 * k[0, keys, 0].double() @ q[0, t, 0].double()).logsumexp(-1) if keys else torch.tensor(-torch.inf)
@@ -288,40 +292,40 @@ def test_nothing_to_do(shape: dict[str, int]) -> None:
     batch, tokens, slots = shape.get("batch", 1), shape.get("tokens", 3), shape.get("slots", 4)
     q, k = (torch.randn(batch, tokens, heads, 16, device=DEVICE) for heads in (4, 2))
     indices = torch.zeros(batch, tokens, 2, slots, dtype=torch.int32, device=DEVICE)
-    o, lse = selected.forward(q, k, k, indices, SMALL, 1.0)
+    o, lse = selected_forward(q, k, k, indices, SMALL, 1.0)
     assert o.shape == q.shape and o.count_nonzero() == 0
-    dq, dk, dv = selected.backward(o, q, k, k, row_stats(o, o, lse), indices, SMALL, 1.0)
+    dq, dk, dv = selected_backward(o, q, k, k, backward_preprocess(o, o, lse), indices, SMALL, 1.0)
     assert [x.count_nonzero() for x in (dq, dk, dv)] == [0, 0, 0] and dk.shape == k.shape
 
 
 def test_the_union_names_the_distinct_blocks_and_their_members() -> None:
-    """The worked example of `index`: two queries with the blocks {0,3} and {3,5}."""
+    """The worked example of `inverted_index`: two queries with the blocks {0,3} and {3,5}."""
     q = torch.zeros(1, 2, 1, 16, device=DEVICE)
     k = torch.zeros(1, 64, 1, 16, device=DEVICE)
-    where = index.places(q, k, 8, q_start=torch.tensor([50], device=DEVICE))
+    where = inverted_index.places(q, k, 8, q_start=torch.tensor([50], device=DEVICE))
     indices = torch.tensor([[[3, 0, -1]], [[-1, 3, 5]]], dtype=torch.int32, device=DEVICE)
-    union = index.union(indices, where, tokens=2)
+    union = inverted_index.union(indices, where, tokens=2)
     assert union.count.tolist() == [[3]]
     assert union.starts[0, 0, :3].tolist() == [0, 24, 40]
     assert union.members[0, 0, :3].tolist() == [0b01, 0b11, 0b10]
 
 
 def test_runs_hold_each_pair_once_in_order() -> None:
-    """Each block's queries ascend over its runs; a block chosen by all is cut into several."""
+    """Each block's queries ascend over its segments; a block chosen by all is cut into several."""
     config = SMALL
     positions = token_positions(2, 33)
     indices = random_indices(positions, 2, 4, config)
     indices[..., 0, 0] = torch.where((indices[..., 0, :] == 0).any(-1), indices[..., 0, 0], 0)
     q, k = (torch.zeros(2, 33, heads, 16, device=DEVICE) for heads in (4, 2))
-    where = index.places(q, k, config.l_sel)
+    where = inverted_index.places(q, k, config.l_sel)
     flat = indices.flatten(0, 1).to(DEVICE)
     last = 2 * where.bins
-    runs = index.runs(index.pair_keys(flat, where), last, 8, last)
+    segments = inverted_index.segments(inverted_index.pair_keys(flat, where), last, 8, last)
     found: dict[int, list[int]] = {}
-    for run, key in enumerate(runs.run_key.tolist()):
+    for number, key in enumerate(segments.segment_key.tolist()):
         if key < last:
-            begin = int(runs.edges[key]) + (run - int(runs.run_edges[key])) * 8
-            pairs = runs.order[begin : min(begin + 8, int(runs.edges[key + 1]))].tolist()
+            begin = int(segments.edges[key]) + (number - int(segments.segment_edges[key])) * 8
+            pairs = segments.order[begin : min(begin + 8, int(segments.edges[key + 1]))].tolist()
             assert pairs
             found.setdefault(key, []).extend(pairs)
     assert all(pairs == sorted(pairs) for pairs in found.values())
@@ -335,33 +339,35 @@ def test_runs_hold_each_pair_once_in_order() -> None:
 
 @pytest.mark.parametrize(("count", "last_key"), [(500, 300), (1, 5), (700, 3), (64, 40000)])
 def test_runs_of_any_keys(count: int, last_key: int) -> None:
-    """Keys that no pair has, keys of many runs, padding, and more keys than 16 bits hold."""
+    """Keys that no pair has, keys of many segments, padding, and more keys than 16 bits hold."""
     keys = torch.randint(last_key + 3, (count,), generator=torch.Generator().manual_seed(0)).to(torch.int32)
-    runs = index.runs(keys.to(DEVICE), last_key, 8, last_key)
+    segments = inverted_index.segments(keys.to(DEVICE), last_key, 8, last_key)
     counts = torch.bincount(keys.clamp(max=last_key), minlength=last_key + 1)[:last_key]
     parts = (counts + 7) // 8
-    assert runs.edges.tolist() == [0, *counts.cumsum(0).tolist()]
-    assert runs.run_edges.tolist() == [0, *parts.cumsum(0).tolist()]
+    assert segments.edges.tolist() == [0, *counts.cumsum(0).tolist()]
+    assert segments.segment_edges.tolist() == [0, *parts.cumsum(0).tolist()]
     expected = torch.arange(last_key).repeat_interleave(parts).tolist()
-    assert runs.run_key.tolist()[: len(expected)] == expected
-    assert all(key >= last_key for key in runs.run_key.tolist()[len(expected) :])
-    assert runs.order.cpu().tolist() == keys.sort(stable=True).indices.tolist()
+    assert segments.segment_key.tolist()[: len(expected)] == expected
+    assert all(key >= last_key for key in segments.segment_key.tolist()[len(expected) :])
+    assert segments.order.cpu().tolist() == keys.sort(stable=True).indices.tolist()
 
 
 def test_reachable_bounds_the_blocks_of_each_chunk() -> None:
     """One sequence of 20 tokens, blocks of 8, chunks of 8 queries: 1, 2 and 3 blocks; of two sequences: all bins."""
     one, two = (torch.zeros(batch, 20, 1, 16, device=DEVICE) for batch in (1, 2))
-    assert index.places(one, one, 8).reachable(8) == 1 + 2 + 3
-    assert index.places(two, two, 8).reachable(20) == 2 * index.places(two, two, 8).bins
+    assert inverted_index.places(one, one, 8).reachable(8) == 1 + 2 + 3
+    assert inverted_index.places(two, two, 8).reachable(20) == 2 * inverted_index.places(two, two, 8).bins
 
 
 @pytest.mark.slow
 def test_gradients_repeat_bit_for_bit() -> None:
     qkv, indices, _, _ = problem(tokens=60, group=4)
     q, k, v, idx = low(*qkv, indices)
-    o, lse = selected.forward(q, k, v, idx, SMALL, 0.25)
+    o, lse = selected_forward(q, k, v, idx, SMALL, 0.25)
     do = torch.randn_like(o)
-    first, *others = (selected.backward(do, q, k, v, row_stats(do, o, lse), idx, SMALL, 0.25) for _ in range(3))
+    first, *others = (
+        selected_backward(do, q, k, v, backward_preprocess(do, o, lse), idx, SMALL, 0.25) for _ in range(3)
+    )
     for other in others:
         assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
@@ -369,4 +375,4 @@ def test_gradients_repeat_bit_for_bit() -> None:
 def test_more_pairs_than_31_bits_number_are_refused() -> None:
     keys = torch.empty(1 << 31, dtype=torch.int32, device="meta")
     with pytest.raises(ValueError, match=r"2147483648 pairs .* more than 2\^31 - 1"):
-        index.runs(keys, 8, 128, 8)
+        inverted_index.segments(keys, 8, 128, 8)

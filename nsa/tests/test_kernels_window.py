@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from nsa import reference
-from nsa.kernels import combine, spans
-from nsa.kernels.geometry import window_spans
-from nsa.kernels.row_stats import row_stats
-from nsa.kernels.window import WindowAttention, backward, forward
+from nsa.kernels import combine
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import window_ranges
+from nsa.kernels.ranges.window import backward, forward, window_attention
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import (
     CASES,
@@ -40,7 +42,7 @@ def _judge(problem: Problem, window: int, scale: float) -> None:
     judge(
         problem,
         _tensors(problem),
-        lambda q, k, v: WindowAttention.apply(q, k, v, window, scale, cu_seqlens)[0],
+        lambda q, k, v: window_attention((q, k, v, cu_seqlens, None), (window, scale, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, cu_seqlens=cu_seqlens),
     )
 
@@ -52,7 +54,7 @@ def test_matches_the_oracle(problem: Problem) -> None:
 
 @pytest.mark.parametrize("name", ["batch", "packed", "wide-group"])
 def test_loads_by_descriptor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_descriptor(monkeypatch, spans)
+    by_descriptor(monkeypatch)
     _judge(replace(CASES[name], dtype=torch.float16, device=DEVICE), SMALL.w, 0.2)
 
 
@@ -91,19 +93,19 @@ def test_chunks_of_a_prefill(name: str, window: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
-        lambda q, k, v: WindowAttention.apply(q, k, v, window, 0.2, None, q_start)[0],
+        lambda q, k, v: window_attention((q, k, v, None, q_start), (window, 0.2, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=0.2, q_start=q_start),
     )
 
 
-def test_queries_of_a_key_may_be_cut_into_parts() -> None:
+def test_queries_of_a_key_may_be_cut_into_splits() -> None:
     problem = replace(CASES["batch"], device=DEVICE)
     q, k, v = _tensors(problem).values()
-    where = window_spans(problem.tokens, SMALL.w, None, q.device)
-    o, lse = spans.forward(q, k, v, where, 0.2)
+    where = window_ranges(problem.tokens, SMALL.w, None, q.device)
+    o, lse = ranges_forward(q, k, v, where, 0.2)
     do = torch.ones_like(o)
-    whole = spans.backward(do, q, k, v, row_stats(do, o, lse), where, 0.2)
-    parts = spans.backward(do, q, k, v, row_stats(do, o, lse), replace(where, parts=3), 0.2)
+    whole = ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), where, 0.2)
+    parts = ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), replace(where, splits=3), 0.2)
     for one, other in zip(whole, parts, strict=True):
         assert_close(one, other.double(), torch.float32)
 
@@ -116,7 +118,7 @@ def test_gate_and_accumulation_of_dq() -> None:
     o, lse = forward(q, k, v, SMALL.w, 0.2, None)
     do = torch.randn_like(o)
     scaled = do * gates[..., 1, None]
-    expected = backward(scaled, q, k, v, row_stats(scaled, o, lse), SMALL.w, 0.2, None)
+    expected = backward(scaled, q, k, v, backward_preprocess(scaled, o, lse), SMALL.w, 0.2, None)
     start = torch.randn_like(q)
     stats, _ = combine.stats(do, (o, o, o), (lse, lse, lse), gates)
     dq, dk, dv = backward(do, q, k, v, stats[1], SMALL.w, 0.2, None, dq=start.clone())

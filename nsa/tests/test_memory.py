@@ -1,4 +1,4 @@
-"""How much memory a call takes at most beyond its inputs, counted from its allocations: no kernel runs.
+"""How much memory a call takes at most beyond its inputs, counted from its allocations: no kernel segments.
 
 The same count of an earlier state gave what an H200 had measured of it: for the shapes below 3.23 GB (measured 3.22),
 4.07 (4.05), 1.92 (1.92) and 9.95 (9.95).
@@ -16,10 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nsa import NSAConfig
+from nsa.attention import Call
 from nsa.kernels.attention import attention
-from nsa.kernels.configs import COMPILING_FOR
-from nsa.kernels.launch import LISTENER
-from nsa.ops.attention import prepared
+from nsa.kernels.common.launch import LISTENER
+from nsa.kernels.tuning.lookup import COMPILING_FOR
+from nsa.operations import OPERATIONS
 
 
 class Allocated(TorchDispatchMode):
@@ -56,8 +57,9 @@ def test_peak_of_forward_and_backward(heads: int, kv_heads: int, tokens: int, mo
     listener = LISTENER.set(lambda *launch, **constants: None)
     try:
         with Allocated() as allocated:
-            call = prepared(q, k, v, gates, NSAConfig(), None, None, None, None, None, False)
-            (o,) = attention(call)
+            operation = OPERATIONS["nsa_attention"]
+            x = operation.bound((q, k, v, gates, NSAConfig()), {})
+            (o,) = attention(Call.of(operation.planned(x, False, None), x))
             torch.autograd.grad(o, leaves, do)
     finally:
         LISTENER.reset(listener)

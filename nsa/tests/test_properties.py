@@ -100,6 +100,7 @@ class Case:
     v: Callable[[Tensor], Tensor]
     shared: bool
     deterministic: bool
+    rope: float | None
 
     def laid_out(self, name: str, x: Tensor) -> Tensor:
         """x as this case has it."""
@@ -117,7 +118,7 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
     else:
         problem = replace(base, tokens=draw(length), batch=draw(st.integers(1, MOST)))
     q, k, v = (draw(st.sampled_from(LAYOUTS)) for _ in range(3))
-    return Case(problem, q, k, v, draw(st.booleans()), draw(st.booleans()))
+    return Case(problem, q, k, v, draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from((None, 1e4))))
 
 
 def _attention(case: Case, function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
@@ -138,13 +139,22 @@ def _parity(case: Case) -> None:
         tensors = {name: tensors[name] for name in ("q", "k_sel", "v_sel", "gates")}
     k_cmp = reference.compress(tensors["k_sel" if case.shared else "k_cmp_in"].double(), problem.config, **where)
     blocks = reference.select_blocks(tensors["q"].double(), k_cmp, problem.config, **where)
-    ours = _attention(case, nsa_attention, block_indices=blocks.int(), deterministic=case.deterministic, **ON_TRITON)
+    ours = _attention(
+        case,
+        nsa_attention,
+        block_indices=blocks.int(),
+        deterministic=case.deterministic,
+        compressed_rope=case.rope,
+        **ON_TRITON,
+    )
 
     def laid_out(**given: Tensor) -> Tensor:
         return ours(**{name: case.laid_out(name, x) for name, x in given.items()})
 
     def oracle(rows: Tensor, **given: Tensor) -> Tensor:
-        return _attention(case, reference.nsa_attention, block_indices=blocks, rows=rows)(**given)
+        return _attention(case, reference.nsa_attention, block_indices=blocks, compressed_rope=case.rope, rows=rows)(
+            **given
+        )
 
     width = tensors["q"].shape[1]
     rows = sampled_rows(width, ROWS, problem.seed) if width else torch.arange(0)

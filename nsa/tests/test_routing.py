@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from nsa import NSAConfig, backends, explain_routing, flags, nsa_attention, ops, profiles, routing
+from nsa import NSAConfig, explain_routing, flags, nsa_attention, ops, profiles, routing
 from nsa.device import device_name
+from nsa.routing import registry
 from nsa.routing.policy import decide
+from nsa.routing.record import paused
 from nsa.testing import Problem, expect_route
 from nsa.tests.decoding import SMALL, Inputs
 
@@ -24,13 +26,13 @@ PROBLEM = Problem(CONFIG, tokens=40, kv_heads=2, group_size=2)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """A device of any compute capability with every backend able to run everything it implements."""
     machine = SimpleNamespace(capability=(9, 0), reason={})
-    real_load = backends.load
+    real_load = registry.load
     able = {
         name: SimpleNamespace(supports=lambda r, n=name: machine.reason.get(n)) for name in ("triton", "fa2", "cuda")
     }
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: machine.capability)
-    monkeypatch.setattr(backends, "missing", lambda name: None)
-    monkeypatch.setattr(backends, "load", lambda name: able.get(name) or real_load(name))
+    monkeypatch.setattr(registry, "missing", lambda name: None)
+    monkeypatch.setattr(registry, "load", lambda name: able.get(name) or real_load(name))
     yield machine
 
 
@@ -49,7 +51,7 @@ def chosen(
 
 
 def test_hopper_prefers_triton(gpu: SimpleNamespace) -> None:
-    for operation in ("compressed", "select", "selected", "window", "combine", "attention"):
+    for operation in ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention"):
         decision = chosen(operation)
         assert (decision.backend, decision.fallback, decision.requested) == ("triton", False, None)
 
@@ -82,7 +84,7 @@ def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace
     gpu.capability = (8, 0)
 
     def run(operation: str, backend: str | None = None, **flag: object) -> str:
-        with flags.using(**flag):
+        with flags.using(**flag), paused():  # nothing runs on the device that is pretended
             return routing.run(
                 request(operation, tokens=96), lambda module: module.__name__, backend=backend, strict=True
             )
@@ -93,9 +95,9 @@ def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace
         {"operation": "selected", "backend": "torch"},
         {"operation": "selected", "use_triton_sel": False},
         {"operation": "selected", "sel_triton_min_l": 100},
-        {"operation": "compress"},
+        {"operation": "dense"},
     ):
-        assert run(**case) == "nsa.backends.torch"
+        assert run(**case) == "nsa.fallback.torch"
 
 
 def test_amd_s_gpus_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +106,7 @@ def test_amd_s_gpus_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 4))
     found = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: found)
-    backend, whole = backends.load("triton"), request("attention")
+    backend, whole = registry.load("triton"), request("attention")
     for interpreted in (False, True):
         monkeypatch.setattr(backend, "INTERPRETED", interpreted)
         assert backend.supports(request("selected")) is not None
@@ -217,7 +219,7 @@ def test_a_fallback_is_recorded_and_strict_makes_it_an_error() -> None:
 def test_a_backend_that_the_call_names_and_that_cannot_run_is_an_error(
     backend: routing.BackendChoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends.load("triton"), "INTERPRETED", False)
+    monkeypatch.setattr(registry.load("triton"), "INTERPRETED", False)
     x = PROBLEM.tensors()
     with pytest.raises(
         routing.RoutingError, match=r"backend='(triton|cuda)' cannot run this call: .*would run on torch"
@@ -268,7 +270,7 @@ def test_debug_flags_record_error_and_time(caplog: pytest.LogCaptureFixture) -> 
 def test_groups_of_64_heads_run_on_the_kernels(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], operation: str
 ) -> None:
-    backend = backends.load("triton")
+    backend = registry.load("triton")
     monkeypatch.setattr(backend, "INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
     for width in (64, 128, 192, 256):
@@ -280,7 +282,7 @@ def test_groups_of_64_heads_run_on_the_kernels(
 
 
 def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, gpu: SimpleNamespace) -> None:
-    backend = importlib.import_module("nsa.backends.triton")
+    backend = importlib.import_module("nsa.kernels.backend")
     monkeypatch.setattr(backend, "INTERPRETED", False)
     wide = {"kv_heads": 1, "dtype": torch.float32}
     assert backend.supports(request("selected", heads=32, **wide)) is None

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import nsa
-from nsa import check_env, fa2_probe, flags, milestones, sanity, sel_ranges
+from nsa import flags
 from nsa.bench import __main__ as bench_command
-from nsa.check_env import judge_pairing, triton_requirement
 from nsa.routing import RoutingError
 from nsa.routing import __main__ as routing_command
+from nsa.tools import check_env, fa2_probe, milestones, sanity, sel_ranges
+from nsa.tools.check_env import judge_pairing, triton_requirement
 
 # --- pairing ---
 

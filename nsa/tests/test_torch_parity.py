@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 
 from nsa import NSAConfig, blocks, nsa_attention, ops, reference
-from nsa.backends import chunks
-from nsa.backends import torch as backend
+from nsa.fallback import chunks
+from nsa.fallback import torch as backend
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.testing import Problem, assert_close, assert_outcome, assert_parity, assert_selection, expect_route, outcome
 from nsa.tests.strategies import problems

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsa.bench import options, text, train
-from nsa.models import LMConfig
+from nsa.bench import options, text, train, train_long
+from nsa.models import ByteLM, LMConfig
 
 TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--length", "48", "--depth", "1"]
 
@@ -62,3 +62,47 @@ def test_the_showcase_says_whether_it_was_reached(tmp_path: Path, capsys: pytest
     assert train.main([*arguments, "--target_loss", "0.1"]) == 1
     said = capsys.readouterr().out
     assert "resumed from nsa.pt" in said and "is ABOVE 0.1" in said
+
+
+# --- long sequences ---
+
+LONG = [*"--preset 100m --dim 16 --depth 1 --hidden 32 --heads 2 --dk 8 --dv 8 --device cpu".split()]
+SIZES = "--l 8 --d 4 --l_sel 8 --n_sel 4 --w 16".split()
+
+
+def test_a_preset_is_about_as_large_as_its_name() -> None:
+    sparse, dense = train_long._plans(train_long._parse(["--preset", "100m", "--device", "cpu", "--S_list", "8192"]))
+    with torch.device("meta"):
+        sizes = [sum(p.numel() for p in ByteLM(plan.model).parameters()) for plan in (sparse, dense)]
+    assert sizes[0] == pytest.approx(1e8, rel=0.05) and sizes[1] == pytest.approx(sizes[0], rel=0.05)
+    assert sparse.model.n_heads // sparse.model.n_kv_heads == 16 and sparse.model.phi == "mean"
+
+
+@pytest.mark.parametrize("more", [[], ["--checkpointing", "--dtype", "bf16"]])
+def test_long_sequences_leave_a_line_for_each_run(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.jsonl"
+    arguments = [*LONG, *SIZES, *more, "--S_list", "24,40", "--steps", "12", "--rate", "0.02", "--jsonl", str(path)]
+    assert train.main(arguments) == 0
+    said = capsys.readouterr()
+    found = [json.loads(text) for text in said.out.splitlines()]
+    assert found == [json.loads(text) for text in path.read_text().splitlines()]
+    assert [(one["attention"], one["length"]) for one in found] == [
+        (attention, length) for length in (24, 40) for attention in ("nsa", "dense")
+    ]
+    for one in found:
+        assert one["steps"] == 12 and one["loss"] < one["loss_first"] and one["tokens_per_s"] > 0
+        assert one["routes"]["rotate"] == ["torch@cpu"] and ("selected" in one["routes"]) == (one["attention"] == "nsa")
+    assert "12 steps, loss" in said.err
+
+
+def test_a_long_run_ends_in_time_and_one_that_fails_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*LONG, *SIZES, "--S_list", "24", "--steps", "500", "--attention"]
+    assert train.main([*arguments, "dense", "--seconds", "0"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == train_long.WARMUP + 1
+    monkeypatch.setattr(train.Run, "loss", lambda run, seed: torch.empty(1 << 62))
+    assert train.main([*arguments, "nsa"]) == 1
+    assert "RuntimeError" in json.loads(capsys.readouterr().out)["failed"]

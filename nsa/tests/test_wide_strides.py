@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nsa import NSACache, nsa_attention, ops, reference
-from nsa.kernels import selected
+from nsa.kernels.selected import tile_scheduler
 from nsa.testing import Outcome, Problem, assert_close, assert_outcome, outcome
 from nsa.tests.kernel_cases import DEVICE, SMALL
 from nsa.tests.test_kernels_selected import SCHEDULES
@@ -109,7 +109,7 @@ def test_selection(far: Far) -> None:
     "name", ["gather", *(pytest.param(name, marks=pytest.mark.slow) for name in ("token", "tile", "mixed"))]
 )
 def test_selected_attention(far: Far, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selected, "choose_schedule", lambda *args: SCHEDULES[name])
+    monkeypatch.setattr(tile_scheduler, "choose_schedule", lambda *args: SCHEDULES[name])
     blocks = PROBLEM.oracle_blocks(PROBLEM.tensors()).int()
     _judge(
         far,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -61,12 +62,22 @@ def of_stage(stage: object) -> Iterator[Error]:
     if not argv or pytest_arguments(argv) is None:
         if expect.get("routes"):
             yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
-        if shell is None and "tests" in expect:
-            yield Error(("expect", "tests"), "expected only of a stage that runs pytest, or lines of 'shell'")
+        if shell is None and "tests" in expect and not _may_run_tests(argv):
+            what = "expected only of a stage that runs pytest, a program or a runner of tests, or lines of 'shell'"
+            yield Error(("expect", "tests"), what)
         for key in ("kills", "mutants"):
             if expect.get(key):
                 yield Error(("expect", key), "expected only of a stage that runs pytest: its tests are run again")
     yield from _twice(expect)
+
+
+def _may_run_tests(argv: Sequence[str]) -> bool:
+    """Whether it is a Python with a program, or with a module of such a name: its tests are seen, whoever runs them."""
+    python, *rest = argv or [""]
+    if re.fullmatch(r"(.*/)?(python[\d.]*|\{python\})", python) is None:
+        return False
+    module = rest[rest.index("-m") + 1 : rest.index("-m") + 2] if "-m" in rest else []
+    return any(re.search(r"test|nose|trial", name) for name in module) if module else bool(rest)
 
 
 def _twice(expect: Mapping[str, Any]) -> Iterator[Error]:

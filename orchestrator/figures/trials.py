@@ -9,6 +9,7 @@ from pathlib import Path
 from orchestrator.figures.comparison import Comparison, Trial, compare
 from orchestrator.figures.run import of_run
 from orchestrator.shared.plan import Plan
+from orchestrator.verdict.rules import none_passed
 from orchestrator.verdict.status import Status
 
 
@@ -40,10 +41,14 @@ class Shortfall:
 
 
 def shortfalls(plan: Plan, statuses: Mapping[str, Status]) -> list[Shortfall]:
-    """What did not pass. Where that goes ahead of the timing, nothing was timed, and no bench is named."""
+    """What did not pass. Where that goes ahead of the timing, nothing was timed, and no bench is named. Runs of a bench
+    that was given up count for nothing.
+    """
     alike: dict[str, list[str]] = {}
     for stage in plan["stages"]:
         trial = stage.get("trial")
+        if none_passed(stage, statuses):
+            continue
         alike.setdefault(f"{trial['of']} of {trial['side']}" if trial else stage["name"], []).append(stage["name"])
     found = [
         Shortfall(name, wrong, len(stages))

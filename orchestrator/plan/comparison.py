@@ -20,6 +20,8 @@ from orchestrator.verdict.artifacts.asked import has_figures
 # The plan's own commit is A; the control is A once more, in a tree of its own.
 _BESIDE: Mapping[Side, str] = {"a": "", "b": "b", "control": "control"}
 _FROM_TREE = "tree:"
+# A bench that failed in so many blocks will fail in the others too.
+_TRIED = 2
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def comparison_plan(
     a: Plan, b: Plan, runbook: Runbook, timed: Sequence[str], blocks: int, told: Comparison
 ) -> Compared:
     """One plan of both: what builds and tests each of them, then `blocks` in which each side's bench runs once: in an
-    order drawn at random, and in the next block back. PodError for a bench that is no part of a run on this pod.
+    order drawn at random, and in the next block back. A bench of which one side passed in neither of the first two is
+    not run again. PodError for a bench that is no part of a run on this pod.
     """
     for left in (*a["left_out"], *b["left_out"]):
         if left["name"] in timed:
@@ -96,10 +99,16 @@ def comparison_plan(
         made.append((name, _of(stages[side][name], f"{name}.{side}", side, needs)))
     order = random.Random(a["nonce"])
     gate = [stage["name"] for _, stage in made]
+    first_tries: dict[str, dict[Side, list[str]]] = {name: {side: [] for side in SIDES} for name in timed}
     for trial, place in trials(timed, blocks, order):
         name = f"{trial['of']}.{trial['block']:02}.{place}.{trial['side']}"
-        own = _of(stages[trial["side"]][trial["of"]], name, trial["side"], gate)
-        made.append((trial["of"], {**own, "trial": trial}))
+        own: Stage = {**_of(stages[trial["side"]][trial["of"]], name, trial["side"], gate), "trial": trial}
+        tries = first_tries[trial["of"]]
+        if trial["block"] < _TRIED:
+            tries[trial["side"]].append(name)
+        else:
+            own["needs_any"] = list(tries.values())
+        made.append((trial["of"], own))
     plan: Plan = {
         **a,
         "stages": [stage for _, stage in made],

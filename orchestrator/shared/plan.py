@@ -76,13 +76,14 @@ class Trial(TypedDict):
 
 class Stage(_Stage, total=False):
     """`mutants` are there where `expect` asks for them; `beside` names the commit beside the plan's own that the stage
-    is of, `folder` where below artifacts/ its own are.
+    is of, `folder` where below artifacts/ its own are. Of each group in `needs_any` one stage has to have passed.
     """
 
     mutants: List[Mutant]
     beside: str
     folder: str
     trial: Trial
+    needs_any: List[List[str]]
 
 
 class LeftOut(TypedDict):

@@ -138,6 +138,7 @@ class Evidence(TypedDict):
     artifacts: List[Delivery]
     older: List[str]  # artifacts whose content was written before the stage began
     equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content
+    borrowed: Dict[str, str]  # artifacts whose content is from elsewhere, each with where from, as a clause
     overwritten: List[str]  # what earlier stages had left in artifacts/ and this one changed
     files: List[File]
     sabotage: List[Attempt]
@@ -167,6 +168,7 @@ _ABSENT: Mapping[str, Any] = {
     "idle_programs": [],
     "older": [],
     "equal_to_committed": {},
+    "borrowed": {},
     "sabotage": [],
 }
 
@@ -201,6 +203,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "artifacts": [],
         "older": [],
         "equal_to_committed": {},
+        "borrowed": {},
         "overwritten": [],
         "files": [],
         "sabotage": [],

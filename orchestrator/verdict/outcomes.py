@@ -38,7 +38,8 @@ class Test:
 
 @dataclass
 class Session:
-    """A pytest session; `exit_status` is None until it has ended, `interrupted` says what stopped it half-way.
+    """A session of pytest, or of another `runner` of tests in one process; `exit_status` is None until it has ended,
+    `interrupted` says what stopped it half-way.
 
     `prefix` is what its ids begin with where its root is above the tree;
     `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
@@ -50,6 +51,7 @@ class Session:
     """
 
     started: bool = False
+    runner: str = "pytest"
     prefix: str = ""
     inside: str | None = None
     outside: bool = False
@@ -121,6 +123,7 @@ def _ids_of(session: Session) -> set[str]:
 
 def _start(session: Session, event: dict[str, Any]) -> None:
     session.started = True
+    session.runner = str(event.get("runner") or "pytest")
     session.stripped = bool(event.get("optimize"))
     session.inside = None if event.get("inside") is None else str(event["inside"])
     session.outside = bool(event.get("outside"))
@@ -161,7 +164,9 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
     if event.get("subtest"):
         _fold_subtest(test, event)
         return
-    if event["when"] == "setup" and test.finished:  # run again, by a plugin that repeats failures
+    if event["when"] == "setup" and test.finished:  # run again
+        if test.outcome in ("failed", "error"):
+            session.reruns[test.id] = test.reason
         test = session.tests[test.id] = Test(test.id)
     _fold_phase(test, event)
     if event["when"] == "call" and not event.get("called", True):
@@ -184,9 +189,10 @@ def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
     if test.outcome == "passed" and checks.get("lost"):
         test.outcome, test.reason = "failed", str(checks["lost"][0])
     elif test.outcome == "passed" and checks.get("idle"):
-        test.outcome, test.reason = "idle", "no assertion of it ran"
+        why = checks.get("why")
+        test.outcome, test.reason = "idle", f"no assertion of it ran{f': {why}' if why else ''}"
     elif "ran" in checks:
-        test.checks, test.vacuous = int(checks["ran"]), str(checks["vacuous"])
+        test.checks, test.vacuous = int(checks["ran"]), str(checks.get("vacuous") or "")
 
 
 def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ The agent judges with this to know which later stages may run; the laptop judges
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
@@ -104,7 +104,14 @@ def blocked_by_plan(stage: Stage, statuses: Mapping[str, Status]) -> Optional[st
     for need in stage["needs"]:
         if statuses.get(need) != "passed":
             return f"needs {need}, which is {statuses.get(need, 'not part of this run')}"
-    return stage["blocked"]
+    group = none_passed(stage, statuses)
+    return f"needs one of {', '.join(group)}, none of which has passed" if group else stage["blocked"]
+
+
+def none_passed(stage: Stage, statuses: Mapping[str, Status]) -> Sequence[str]:
+    """The first group of stages of which it needs one, and none has passed."""
+    groups = stage.get("needs_any", ())
+    return next((group for group in groups if all(statuses.get(need) != "passed" for need in group)), ())
 
 
 def _matches(case: Case) -> Iterator[Tuple[Status, str]]:
@@ -231,7 +238,8 @@ RULES: Tuple[Rule, ...] = (
         "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
         "or environment changed, a module of the tree's name imported from elsewhere, someone else on a bench's GPU, "
         "kernels of a CUDA stage in the interpreter; an artifact older than the stage, equal to a file of the commit "
-        "(unless `reproducible: true`), a Git LFS pointer, or against a check with `impossible: true`",
+        "in any form or to an earlier run's figures, or of another commit (unless `reproducible: true`), a Git LFS "
+        "pointer, or against a check with `impossible: true`",
         _untrusted,
     ),
     Rule(

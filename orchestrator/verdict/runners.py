@@ -85,9 +85,12 @@ def read(text: str, everywhere: Callable[[str], bool]) -> List[Closing]:
 
 
 def _closings(case: Case) -> List[Closing]:
-    """Of a stage that is no pytest; pytest shows what its tests print, and says itself how they ended."""
+    """Of a stage that is no pytest; pytest shows what its tests print, and says itself how they ended. Of a runner
+    whose tests were seen to run it matters only that it ran none another time.
+    """
     if case.stage["pytest"]:
         return []
+    seen = {session.runner for session in case.sessions.own}
     command = " ".join(case.stage["argv"])
 
     def is_named(runner: str) -> bool:
@@ -98,7 +101,7 @@ def _closings(case: Case) -> List[Closing]:
         with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:
             f.seek(max(0, f.seek(0, 2) - _MOST_BYTES))
             found += read(f.read().decode("utf-8", "replace").replace("\r\n", "\n"), is_named)
-    return found
+    return [closing for closing in found if closing.runner not in seen or not closing.ran]
 
 
 def _unittest(text: str, everywhere: bool) -> Iterator[Closing]:

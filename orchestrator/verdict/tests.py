@@ -296,7 +296,7 @@ def _unfinished(session: outcomes.Session, exit_code: Optional[int]) -> Optional
     if session.interrupted is not None:
         return f"pytest was stopped half-way: {session.interrupted}"
     if session.exit_status is None:
-        return "pytest did not finish its session"
+        return f"{session.runner} did not finish its session"
     if session.exit_status != exit_code:
         return f"pytest finished with {session.exit_status}, its process with {exit_code}"
     if Counter(session.collected) != Counter(session.selected) + Counter(session.deselected):

@@ -118,6 +118,40 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
     assert bool(checks.now.failures()) is lost
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("helper(1)\n    assert_on(0)", None),
+        ("assert_off(0)", "no assertion of assert_off ran"),
+        ("assert_nothing(0)", "assert_nothing (test_it.py) checks nothing"),
+        ("assert True", "a constant is asserted"),
+        ("ok = True\n    assert ok", "a constant is asserted"),
+        ("ok = helper(1)\n    assert ok is None", None),
+        ("y = [1]\n    z = y.copy()\n    assert_same(y, z)", "something is compared with a copy of itself"),
+        ("y = [1]\n    z = y.copy()\n    y.append(2)\n    assert_same(y[:1], z)", None),
+        ("assert always()", "always returns a constant"),
+        ("assert always", "always is asserted itself, and not called"),
+        ("assert 3 == Anything()", "Anything equals everything"),
+    ],
+)
+def test_a_check_that_cannot_fail_is_named(checks: Checks, body: str, why: str | None) -> None:
+    source = """import pytest
+    def helper(x): assert x
+    def assert_on(x): assert x == 0
+    def assert_off(x):
+        if x: assert x == 3
+    def assert_nothing(x): pass
+    def assert_same(a, b): assert a == b
+    def always(): return True
+    class Anything:
+        def __eq__(self, other): return True
+    """
+    test = loaded(checks, textwrap.dedent(f"    {source}") + f"def test():\n    {body}\n")
+    test()
+    found = checks.now.vacuous[0] if checks.now.vacuous else checks.now.none
+    assert found == (why or "")
+
+
 def test_lines_and_messages_stay(checks: Checks) -> None:
     source = "def test():\n    x = 1\n    assert (\n        x ==\n        2\n    ), 'why'\n"
     plain: dict[str, Any] = {}

@@ -2,7 +2,8 @@
 
 Sessions as `nsa-pod compare` plans them (blocks in random order, a control, a process for each run of the bench), timed
 by `nsa_pod_bench`, read and judged by `orchestrator.figures`. In each session one half of the rows is the same on both
-sides, and in the other B has `--planted` more to do; each half is one comparison. What a run of `nsa-pod` does around
+sides, and in the other B has `--planted` more to do; each half is one comparison (with `--planted 0` both are of a
+commit with itself). What a run of `nsa-pod` does around
 the bench (trees, environments, evidence) is left out, so that this needs the standard library alone, and on a GPU torch
 and triton. Prints one JSON object; `power` is of the planted rows, `false_alarms` of the others.
 """
@@ -56,7 +57,9 @@ def main() -> None:
                 comparisons.append(compare([_only(trial, half) for trial in timed], asked.threshold))
             spent.append(time.monotonic() - start)
             print(f"session {len(spent)}: {spent[-1]:.1f} s", file=sys.stderr)
-    print(json.dumps({**_setting(asked, spent), **_told(found)}, indent=1))
+    if not asked.planted:
+        found = {SAME: found[SAME] + found[PLANTED], PLANTED: []}
+    print(json.dumps({**_setting(asked, spent), "comparisons": len(found[SAME]), **_told(found)}, indent=1))
 
 
 def _arguments() -> argparse.Namespace:

@@ -11,6 +11,7 @@ from orchestrator.config.commands import pytest_arguments, python_module
 from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths
 from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
+from tests.support import ROOT
 from tests.support.whole_runbook import GOOD
 
 
@@ -120,6 +121,11 @@ def test_what_cannot_be_asked_of_an_artifact(asked: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         artifacts_of(asked)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("runbooks/*.yaml")), ids=lambda path: path.stem)
+def test_this_projects_own_are_read(path: Path) -> None:
+    assert find_runbook(str(path), ROOT).runbook.name == path.stem
 
 
 def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:

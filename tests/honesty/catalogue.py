@@ -15,6 +15,7 @@ from tests.honesty import (
     run_cases,
     sabotage_cases,
     shell_cases,
+    stand_in_cases,
     status_cases,
     tree_cases,
 )
@@ -25,6 +26,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Shells and other runners": shell_cases.CASES,
     "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
+    "Stand-ins, and what is dropped": stand_in_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
@@ -38,7 +40,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
 # what ran, or only by `sabotage`, running the tests again with wrong code.
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
-    **dict.fromkeys(("Tests", "Shells and other runners", "Checks"), "observation"),
+    **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
     "Exit codes that nothing depends on": "observation",
     **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
@@ -52,7 +54,10 @@ Every line is a tiny repository and a runbook that `tests/honesty` runs through 
 fetch, judge. Each lie stands beside the same thing done honestly, which passes. Written by `python -m tests.honesty`.
 
 A lie is caught by a rule about what the stage delivers or asks for, by observation of what ran on the pod, or only by
-sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`).
+sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`). Of what
+stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
+function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are
+tolerances that a test writes as a comparison, two sides that are both made zero, and star imports.
 """
 
 

@@ -83,6 +83,10 @@ CASES: Sequence[Case] = [
                  "from unittest import mock\nimport of_{name}\ndef test_a():\n"
                  "    with mock.patch('of_{name}.square', return_value=9.0): assert of_{name}.square(3.0) == 9.0\n",
                  "of_mocked:square was not called"),
+    _cannot_fail("handed_out", "a fixture hands out another function than the one that is tested",
+                 "import pytest\nimport of_{name}\n@pytest.fixture\ndef square(): return lambda x: x * x\n"
+                 "def test_a(square): assert square(3.0) == 9.0\n",
+                 "of_handed_out:square was not called"),
     lie(
         _tests("only_breaks", "invalid", "none by an assertion or a comparison: .*test_a: KeyError",
                "from of_{name} import square\ndef test_a(): {{9.0: 1}}[square(3.0)]\n"),

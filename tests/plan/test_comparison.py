@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,8 @@ from orchestrator.errors import InputError, IntegrityError, PodError
 from orchestrator.plan.comparison import before, benches, comparison_plan, harness
 from orchestrator.plan.plan import Tree, read_plan, to_json, with_id
 from orchestrator.shared.plan import Comparison, Plan, commits_of
+from orchestrator.verdict.rules import blocked_by_plan
+from orchestrator.verdict.status import Status
 from tests.support.plans import plan_of
 
 RUNBOOK = """
@@ -109,6 +112,18 @@ def test_each_run_has_a_folder_of_its_own_and_artifacts_named_for_its_commit(run
         if "trial" in stage:
             commit = "bbbbbbb" if stage["trial"]["side"] == "b" else "ccccccc"
             assert asked["path"] == f"{stage['name']}/a_{commit}.csv"
+
+
+def test_a_bench_that_failed_twice_on_one_side_is_not_run_again(runbook: Runbook) -> None:
+    stages = [stage for stage in made(runbook)["stages"] if "trial" in stage]
+    statuses: dict[str, Status] = dict.fromkeys(stages[0]["needs"], "passed")
+    for stage in stages:
+        trial, stage["blocked"] = stage["trial"], None
+        blocked = blocked_by_plan(stage, statuses)
+        assert (blocked is not None) == (trial["block"] >= 2), "one side failed in both of the first two blocks"
+        assert blocked is None or re.match(r"needs one of (bench\.0[01]\.\d\.b(, )?){2}, none of which", blocked)
+        failed = trial["side"] == "b" or (trial["side"], trial["block"]) == ("a", 0)  # A failed in one: it goes on
+        statuses[stage["name"]] = "blocked" if blocked else "failed" if failed else "passed"
 
 
 def test_the_plan_is_one_that_both_ends_read(runbook: Runbook) -> None:

@@ -22,6 +22,8 @@ def session(checks: dict[str, Any], outcome: str = "passed") -> outcomes.Session
         ({}, "passed", ""),
         ({"lost": [], "idle": False, "ran": 2, "vacuous": ""}, "passed", ""),
         ({"lost": [], "idle": True, "ran": 1, "vacuous": ""}, "idle", "no assertion of it ran"),
+        ({"idle": True, "why": "f is a mock", "ran": 0}, "idle", "no assertion of it ran: f is a mock"),
+        ({"ran": 2}, "passed", ""),
         ({"lost": ["dropped"], "idle": True, "ran": 0, "vacuous": ""}, "failed", "dropped"),
     ],
 )

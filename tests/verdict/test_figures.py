@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +117,16 @@ def test_asvs_own_file() -> None:
 
 
 def test_nvbenchs_own_file() -> None:
-    found = read(DATA / "nvbench.json", kind="nvbench")
-    assert [dict(reading.row)["Elements"] for reading in found] == ["1024", "1048576"]
-    assert dict(found[0].row) == {"benchmark": "copy", "T": "F32", "Elements": "1024", "device": "NVIDIA H200"}
-    assert found[0].samples == pytest.approx((1.5e-5, 1.6e-5, 1.55e-5, 1.5e-5))
-    assert found[1].samples == (2.5e-4,)
+    short, long = read(DATA / "nvbench.json", kind="nvbench")
+    assert dict(short.row) == {"benchmark": "copy", "T": "F32", "Elements": "1048576", "device": "NVIDIA H200"}
+    assert short.samples == (6.182523718842866e-06,)  # its mean, where no samples lie beside it
+    assert dict(long.row)["Elements"] == "4194304"
+    assert len(long.samples) == 23570 and statistics.median(long.samples) == pytest.approx(1.2608e-05)
 
 
 def test_samples_that_are_cut_are_no_samples() -> None:
     asked = {"kind": "nvbench"}
-    with (DATA / "nvbench.json").open("rb") as f, pytest.raises(Bad, match="says that 4 samples lie beside it"):
+    with (DATA / "nvbench.json").open("rb") as f, pytest.raises(Bad, match="says that 26488 samples lie beside it"):
         list(asking.kind_of(asked).figures(asked, f, lambda path: b"\0" * 15))
 
 

@@ -49,5 +49,11 @@ def test_a_session_outside_the_tree_can_fail_but_not_pass() -> None:
     assert [(test.id, test.outcome) for test in whole.tests.values()] == [("a.py::y", "failed")]
 
 
+def test_a_test_that_failed_and_was_run_again_is_a_rerun() -> None:
+    found = session(("x", "failed"), ("x", "passed"), ("y", "passed"), ("y", "passed"))
+    assert [(test.id, test.outcome) for test in found.tests.values()] == [("x", "passed"), ("y", "passed")]
+    assert list(found.reruns) == ["x"]
+
+
 def test_nothing_ran() -> None:
     assert outcomes.merged([]) == outcomes.Session()

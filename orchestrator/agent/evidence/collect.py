@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
+from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.moment import Moment
 from orchestrator.agent.evidence.secret_files import take_away
 from orchestrator.agent.layout import Layout
@@ -25,10 +26,13 @@ _LINE_BYTES = 1 << 20
 
 
 class Artifacts:
-    """The run's artifacts/, watched over its stages: what each one made, and what it did to the others'."""
+    """The run's artifacts/, watched over its stages: what each one made, and what it did to the others'; `sources` are
+    where they might have been taken from.
+    """
 
-    def __init__(self, places: Layout, committed: Iterable[Manifest]) -> None:
+    def __init__(self, places: Layout, committed: Iterable[Manifest], sources: Sources) -> None:
         self._places = places
+        self._sources = sources
         files = (item for manifest in committed for item in manifest.items())
         self._committed = {entry[1]: name for name, entry in files if not is_empty(entry)}
         self._began = Moment(places.run_dir)
@@ -69,6 +73,11 @@ class Artifacts:
         """Those that have the content of a file of the commit, with its name."""
         blobs = {a["path"]: entry_of(self._places.artifacts / a["path"])[1] for a in expected}
         return {path: self._committed[blob] for path, blob in blobs.items() if blob in self._committed}
+
+    def borrowed(self, expected: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Those whose content is from elsewhere, each with where from, as a clause."""
+        found = ((a["path"], self._sources.of(a, self._places.artifacts / a["path"])) for a in expected)
+        return {path: clause for path, clause in found if clause}
 
     def _link_outside(self, status: os.stat_result) -> str | None:
         """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""

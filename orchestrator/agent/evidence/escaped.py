@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List
 
+from orchestrator.agent.injected.other_runners import RUNNER
 from orchestrator.agent.injected.stage import FILE
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside, walk
@@ -31,7 +32,7 @@ def escaped(places: Layout, stage: str, seconds: float, committed: Iterable[str]
     found: Dict[str, None] = {}
     for stream in ("stdout", "stderr"):
         found.update(dict.fromkeys(_closing_lines(folder, stream, seconds)))
-    sessions = len(list(walk(folder / SESSIONS)))
+    sessions = sum(not name.startswith(RUNNER) for name, _ in walk(folder / SESSIONS))
     if len(found) <= sessions:
         return []
     old = _lines_of(places, stage, committed, set(found))

@@ -1,8 +1,9 @@
 """Which assertions a file of tests holds, and the marks beside them by which `checks` sees that they ran.
 
 A mark is a statement on the line of what it marks, so that line numbers, tracebacks, coverage and pytest's own
-explanations stay as they are. It is written as `isinstance(KEY, CLASS)` because compilers of Python code, TorchDynamo
-above all, evaluate that while they trace: a call of a function they would take for part of the program.
+explanations stay as they are. It is written as `isinstance(KEY, CLASS)`, KEY being text or a tuple of it, because
+compilers of Python code, TorchDynamo above all, evaluate that while they trace: a call of a function they would take
+for part of the program.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ from __future__ import annotations
 import ast
 import re
 
+from .callees import Callees
+from .truths import literals, why_method_holds, why_true
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Iterable, Iterator, Sequence
+    from typing import Any, Collection, Iterable, Iterator, Sequence
+
+    from .callees import Spec
 
 ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
 COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
+CALLED, VACUOUS, RETURNED = "called", "vacuous", "returned"
+"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test."""
 
 _CHECK = re.compile(
     r"_*assert\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
@@ -28,6 +36,7 @@ _FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 _COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 # They convert what they are called on, and change nothing.
 _CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to")
+_COPY = "something is compared with a copy of itself"
 _TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
@@ -38,12 +47,12 @@ _BLOCKS = ("body", "orelse", "finalbody")
 
 
 class Function:
-    """A function of a file that stands in no other: whether it holds an assertion."""
+    """A function of a file that stands in no other: whether it holds an assertion, and one that can fail."""
 
     def __init__(self, name: str, line: int) -> None:
         self.name = name
         self.line = line
-        self.holds = False
+        self.holds = self.owes = False
 
 
 class Facts:
@@ -53,6 +62,7 @@ class Facts:
         self.path = path
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
+        self._owed: dict[CodeType, list[str]] = {}
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function
@@ -68,8 +78,11 @@ class Facts:
 
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
-        return [self.key(line) for line in lines if self.holds(line)]
+        if code not in self._owed:
+            lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
+            owed = [self.key(line) for line in lines if line in self._functions and self._functions[line].owes]
+            self._owed[code] = owed
+        return self._owed[code]
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -90,23 +103,25 @@ def is_check(name: str) -> bool:
     return _CHECK.fullmatch(name) is not None
 
 
-def mark(module: ast.Module, source: bytes, path: str) -> Facts:
-    """Put marks beside the assertions of `module`, and say where they are.
+def mark(module: ast.Module, source: bytes, path: str, names: Collection[str] = ()) -> Facts:
+    """Put marks beside the assertions of `module`, and say where they are; `names` are the tree's packages.
 
     A file that uses numba is left alone: what numba compiles must not hold them.
     """
     facts = Facts(path)
     if b"numba" not in source:
-        _Marker(facts).statements(module)
+        _Marker(facts, names).statements(module)
     return facts
 
 
 class _Marker:
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, names: Collection[str]) -> None:
         self._facts = facts
+        self._callees = Callees(names)
         self._function: Function | None = None
         self._outermost: ast.AST | None = None  # function
         self._checked: set[str] | None = None
+        self._constants: dict[str, object] | None = None
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
@@ -122,7 +137,8 @@ class _Marker:
         if outer is None and isinstance(node, _FUNCTIONS):
             self._function = Function(node.name, first_line(node))
             self._facts.add(self._function)
-            self._outermost, self._checked = node, None
+            self._outermost, self._checked, self._constants = node, None, None
+            self._callees.begin()
         self.statements(node)
         self._function = outer
         if isinstance(node, _TRIES):
@@ -140,19 +156,26 @@ class _Marker:
 
     def _beside(self, node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
         """The marks before and after a statement."""
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            self._callees.note_import(node)
+            return [], []
         if isinstance(node, ast.Assert):
-            return self._beside_assert(node)
-        if isinstance(node, (ast.With, ast.AsyncWith)):
-            return [], self._ran(node) if any(_checks(item.context_expr) for item in node.items) else []
-        if isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
-            return self._ran(node) if _fails_in(node) else [], []
-        if isinstance(node, _TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
-            return [], self._ran(node) if _fails_in(node) else []
-        if isinstance(node, ast.Return):
-            return self._ran(node) if _checks(node) else [], []
-        if isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
-            return [], self._ran(node) if _checks(node) else []
-        return [], []
+            before, after = self._beside_assert(node)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            checks = [item.context_expr for item in node.items if _checks(item.context_expr)]
+            before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
+        elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
+            before, after = self._ran(node) if _fails_in(node) else [], []
+        elif isinstance(node, _TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
+            before, after = [], self._ran(node) if _fails_in(node) else []
+        elif isinstance(node, ast.Return):
+            before, after = self._ran(node) if _checks(node) else [], []
+        elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            before, after = [], self._beside_call(node)
+        else:
+            return [], []
+        self._callees.note_copy(node)
+        return before, after
 
     def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
         test = node.test
@@ -160,20 +183,90 @@ class _Marker:
             return [_call(node, "asserted_tuple", _constant(f"{self._facts.path}:{node.lineno}"))], []
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
-        after = self._ran(node)
-        if isinstance(test, ast.Constant):
-            after.append(_call(node, "vacuous", _constant("a constant is asserted")))
-        elif _same_name(test):
-            after.append(_call(node, "vacuous", _constant("one name is compared with itself")))
-        elif isinstance(test, ast.Call):
-            after += _compared(node, test)
+        why = why_true(test, self._literals(test))
+        if why is None and isinstance(test, ast.Call) and _called(test) in _COMPARES and self._is_of_copies(test):
+            why = _COPY
+        if why is not None:
+            return [], self._vacuous(node, why)
+        called = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
+        after = self._ran(node, called, self._callees.about([test]), self._callees.equal_by_class(test))
+        if isinstance(test, ast.Call):
+            after += self._compared(node, test)
+        elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
+            after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
         return [], after
 
-    def _ran(self, node: ast.stmt) -> list[ast.stmt]:
+    def _beside_call(self, node: Any) -> list[ast.stmt]:
+        marks: list[ast.stmt] = []
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            called = self._callees.note_assigned(node)
+            if called and not self._checked_names().isdisjoint(_named_in_targets(node)):
+                marks = [_seen(node, (CALLED, tuple(sorted(called))))]
+        if isinstance(node, ast.Expr) and _called(node.value) == "fail":
+            spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
+            return [_seen(node, (RETURNED, spec))] if spec is not None else []
+        if not _checks(node):
+            return marks
+        call = node.value
+        if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
+            return [*marks, *self._ran(node)]
+        why = why_method_holds(_called(call), call.args, self._literals(call))
+        if why is None and is_check(_called(call)) and self._is_of_copies(call):
+            why = _COPY
+        if why is not None:
+            return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
+        return [*marks, *self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))]
+
+    def _callee(self, expressions: Sequence[ast.expr], way: str) -> tuple[Spec, str] | None:
+        """What a statement calls, or asserts, that is a check by its name."""
+        for node in expressions:
+            spec = self._callees.spec(node.func if isinstance(node, ast.Call) else node)
+            if spec is not None:
+                return spec, way if isinstance(node, ast.Call) else "bare"
+        return None
+
+    def _is_of_copies(self, call: ast.Call) -> bool:
+        """Whether a function, or a method, compares two things that have the same content."""
+        of = [call.func.value] if len(call.args) == 1 and isinstance(call.func, ast.Attribute) else []
+        operands = [*of, *call.args]
+        return len(operands) > 1 and self._callees.is_copy(*operands[:2])
+
+    def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
+        """What looks at the arguments of a comparison again, where to look at them does nothing else."""
+        if _called(call) not in _COMPARES or not isinstance(call.func, ast.Attribute):
+            return []
+        keywords = [k for k in call.keywords if k.arg]
+        operands = [call.func.value, *call.args, *(k.value for k in keywords)]
+        if len(keywords) < len(call.keywords) or not all(map(_is_plain, operands)):
+            return []
+        return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+
+    def _literals(self, test: ast.expr) -> dict[str, object]:
+        """The names in the function around that stand for a literal, where an expression may be about no more."""
+        if self._constants is None and self._outermost is not None and _may_be_literal(test):
+            self._constants = literals(self._outermost)
+        return self._constants or {}
+
+    def _vacuous(self, node: ast.stmt, why: str, called: Spec | None = None) -> list[ast.stmt]:
+        if self._function is not None:
+            self._function.holds = True
+        return [_seen(node, (VACUOUS, why, called))]
+
+    def _ran(
+        self,
+        node: ast.stmt,
+        called: tuple[Spec, str] | None = None,
+        about: Iterable[Spec] = (),
+        equals: Iterable[Spec] = (),
+    ) -> list[ast.stmt]:
+        """That a check ran: by its function's key alone, or with what it was called by, is about, and compares with."""
         line = 0
         if self._function is not None:
-            self._function.holds, line = True, self._function.line
-        return [_seen(node, self._facts.key(line))]
+            self._function.holds = self._function.owes = True
+            line = self._function.line
+        key = self._facts.key(line)
+        more = (called, tuple(sorted(set(about))), tuple(sorted(set(equals))))
+        return [_seen(node, (key, *more) if any(more) else key)]
 
     def _watch_handlers(self, node: Any) -> None:
         """Have a handler that neither raises nor checks tell which AssertionError it has swallowed.
@@ -200,10 +293,10 @@ def _constant(value: object) -> ast.Constant:
     return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
 
 
-def _seen(at: ast.stmt, key: str) -> ast.stmt:
+def _seen(at: ast.stmt, key: object) -> ast.stmt:
     place, load = _at(at), ast.Load()
     names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
-    key_node = ast.Constant(key, **place)
+    key_node = ast.Constant(key, **place)  # type: ignore[arg-type, unused-ignore]
     return ast.Expr(ast.Call(names[0], [key_node, names[1]], [], **place), **place)
 
 
@@ -307,23 +400,26 @@ def _before_jumps(block: list[ast.stmt], key: str) -> list[ast.stmt]:
     return marked
 
 
-def _same_name(test: ast.expr) -> bool:
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return False
-    left, right = test.left, test.comparators[0]
-    same = isinstance(left, ast.Name) and isinstance(right, ast.Name) and left.id == right.id
-    return same and isinstance(test.ops[0], (ast.Eq, ast.Is, ast.LtE, ast.GtE))
+def _may_be_literal(test: ast.expr) -> bool:
+    """Whether a name alone, or beside a literal, may decide: to look for literals takes a walk over the function."""
+    parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, (ast.Compare, ast.BoolOp, ast.Call)) else [test]
+    names = sum(isinstance(part, ast.Name) for part in parts)
+    return bool(names) and all(isinstance(p, (ast.Name, ast.Constant, ast.cmpop, ast.boolop)) for p in parts[1:])
 
 
-def _compared(node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
-    """What looks at the arguments of a comparison again, where to look at them does nothing else."""
-    if _called(call) not in _COMPARES or not isinstance(call.func, ast.Attribute):
-        return []
-    keywords = [k for k in call.keywords if k.arg]
-    operands = [call.func.value, *call.args, *(k.value for k in keywords)]
-    if len(keywords) < len(call.keywords) or not all(map(_is_plain, operands)):
-        return []
-    return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+def _named_in_targets(node: Any) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def _is_slice(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _is_literal_or_name(node.value)
+
+
+def _is_literal_or_name(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(
+        isinstance(n, ast.Call) for n in ast.walk(node)
+    )
 
 
 def _is_plain(node: ast.AST) -> bool:

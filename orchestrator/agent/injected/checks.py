@@ -13,14 +13,16 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 
 from .frames import drops_result
 from .stage import test_around
+from .stand_ins import StandIns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any, Callable
 
     from .assertions import Facts
-    from .stage import Config, Notes, test_around
+    from .callees import Spec
+    from .stage import Config, Notes
 
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 # Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
@@ -33,7 +35,9 @@ class Record:
     def __init__(self, test: str | None) -> None:
         self.test = test
         self.counts: dict[str, int] = _Counts()
-        self.vacuous: list[str] = []
+        self.vacuous: list[str] = []  # of checks that ran and could not fail, why
+        self.none = ""  # why the first is none of what is called a check, or asserted
+        self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.swallowed: dict[str, str] = {}
         self.pending: list[Pending] = []
         self.lost: list[str] = []
@@ -79,6 +83,8 @@ class Checks:
         self.facts: dict[str, Facts] = {}
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self._records: list[Record] = []
+        self._names = config.all("name")
+        self._stand_ins = StandIns(self, self._names)
         self._helping: Any = None
         self.after_child_starts()
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.assertion.rewrite": self._mark_rewritten}
@@ -130,13 +136,20 @@ class Checks:
         if test is not None:
             self.notes.add(checked=key, test=test)
 
+    def watch_import(self, loader: Any) -> None:
+        """Remember what a module holds that is about to be imported, if it is the tree's."""
+        from importlib.machinery import SourceFileLoader
+
+        if isinstance(loader, SourceFileLoader) and self._is_ours(loader.path):
+            self._stand_ins.originals.watch(loader)
+
     def _is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
         from .assertions import mark
 
-        self.facts[path] = mark(module, source, path)
+        self.facts[path] = mark(module, source, path, self._names)
 
     def _mark_rewritten(self, rewrite: Any) -> None:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
@@ -182,6 +195,44 @@ class Checks:
         inside = path[len(self.tree) : -len(".py")]
         return any(map(self._helping.match, inside.split(os.sep)))
 
+    def see(self, mark: tuple[Any, ...], frame: FrameType) -> None:
+        """What a mark says that is more than a key."""
+        now = self.now
+        if mark[0] == "vacuous":
+            _, why, called = mark
+            if called is not None and self._stand_ins.is_own(called, frame):  # its own assertions were counted
+                now.vacuous.append(why)
+            now.none = now.none or why
+        elif mark[0] == "called":
+            for spec in mark[1]:
+                now.called[spec] = self._stand_ins.replaced(spec, frame)
+        elif mark[0] == "returned":
+            if self._stand_ins.must_raise(mark[1], frame):
+                now.lost.append(f"{'.'.join(mark[1][:2])}() returned, and the test went on")
+        else:
+            key, called, about, equals = mark
+            why = self._why_none(called, about, equals, frame)
+            if why is not None:
+                now.none = now.none or why
+                return
+            now.counts[key] += 1
+            why = self._stand_ins.cannot_fail(called, equals, frame)
+            if why is not None:
+                now.vacuous.append(why)
+
+    def _why_none(
+        self, called: tuple[Spec, str] | None, about: tuple[Spec, ...], equals: tuple[Spec, ...], frame: FrameType
+    ) -> str | None:
+        """Why what ran is no check of the tree's code."""
+        why = self._stand_ins.checks_nothing(*called, frame) if called is not None else None
+        for spec in equals:
+            why = why or self._stand_ins.stands_for_library(spec, frame)
+        if why is not None or not about:
+            return why
+        known = self.now.called
+        found = [(spec, known[spec] if spec in known else self._stand_ins.replaced(spec, frame)) for spec in about]
+        return self._stand_ins.why_of_stand_ins(found, frame)
+
     def raised_in_a_check(self, error: BaseException, *, keeps_it: bool) -> bool:
         """Whether an AssertionError comes from a check of the tests, not from a program that refuses its arguments.
 
@@ -205,15 +256,16 @@ def _seen_by(checks: Checks) -> type:
 
     class Seen(type):
         def __instancecheck__(cls, key: Any) -> bool:
-            if key[0] == "!":
+            if key.__class__ is tuple:
+                try:
+                    checks.see(key, _getframe(1))
+                except Exception:  # of what it looked at: the test is not to see it
+                    checks.now.counts[key[0]] += 1
+            elif key[0] == "!":
                 checks.now.swallowed.pop(key[1:], None)
             else:
                 checks.now.counts[key] += 1
             return False
-
-        @staticmethod
-        def vacuous(why: str) -> None:
-            checks.now.vacuous.append(why)
 
         @staticmethod
         def compared(first: Any, *others: Any, **options: Any) -> None:
@@ -224,6 +276,11 @@ def _seen_by(checks: Checks) -> type:
             why = why_vacuous(*operands, **options)
             if why:
                 checks.now.vacuous.append(why)
+
+        @staticmethod
+        def compared_slices(left: Any, right: Any) -> None:
+            if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
+                checks.now.vacuous.append("empty slices are compared")
 
         @staticmethod
         def asserted_tuple(place: str) -> None:

@@ -18,6 +18,7 @@ from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
+from .other_runners import OtherRunners
 from .stage import Config, Notes, moved_up, read_config, test_around
 
 TYPE_CHECKING = False
@@ -36,6 +37,7 @@ class Guard:
         self.config = config
         self.notes = Notes(config.one("report"))
         self._imports = Imports(config, self.notes)
+        self._own = frozenset(config.all("name"))
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
@@ -45,12 +47,14 @@ class Guard:
         self._end = End(config, self.notes)
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
+        self._runners = OtherRunners(config, self.checks, self.test)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             **self._launches.after_import,
             **self.checks.after_import,
             **Comparisons(self.checks).after_import,
             **self._lost.after_import,
+            **self._runners.after_import,
         }
         for target in config.all("kill"):
             from . import sabotage
@@ -63,7 +67,7 @@ class Guard:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
         self._imports.begins(name)
         hook = self._after_import.get(name)
-        if hook is None:
+        if hook is None and name.partition(".")[0] not in self._own:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
@@ -71,7 +75,9 @@ class Guard:
             return None
         if isinstance(found.loader, type):  # of frozen modules, all of which have this one
             found.loader = _Loader(found.loader)
-        _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
+        self.checks.watch_import(found.loader)
+        if hook is not None:
+            _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
         return found
 
     def test(self) -> str | None:
@@ -123,6 +129,7 @@ class Guard:
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
         os.register_at_fork(after_in_child=self._note_begin)
+        atexit.register(self._runners.tell_end)
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
@@ -138,6 +145,7 @@ class Guard:
                 self._note_work()
                 self._imports.look_at_new()
                 self._end.leaves_by(status)
+                self._runners.tell_end()
             finally:
                 end(status)
 

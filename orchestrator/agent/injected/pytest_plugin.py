@@ -10,10 +10,7 @@ import functools
 import inspect
 import os
 import sys
-import time
 from fnmatch import fnmatch
-from json import dumps  # bound here, as the next: a test may have replaced them when it is reported
-from os import getpid, write
 from pathlib import Path
 from typing import Any, Callable, Iterator
 from unittest import SkipTest
@@ -22,7 +19,7 @@ import pytest
 
 from . import guard as guards
 from .attempt import Attempt, Stop, quickest
-from .checks import Record
+from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
 from .why import why
 from .written import NO_TESTS_IN, code_of, not_collected
@@ -60,7 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     tree = Path(guards.installed().config.one("tree"))
     prefix = f"{tree.name}/" if config.rootpath == tree.parent else ""  # a repository without a configuration
-    reporter = Reporter(_own_file() if pipe is None else int(pipe), inside=inside, outside=outside, prefix=prefix)
+    fd = file_of_its_own(guards.installed().config.one("sessions")) if pipe is None else int(pipe)
+    reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
@@ -79,31 +77,25 @@ def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
     return [target if begins == os.curdir else os.path.join(begins, target) for target in targets]
 
 
-def _own_file() -> int:
-    """Where a session reports that another program, or a test, has started."""
-    folder = guards.installed().config.one("sessions")
-    os.makedirs(folder, exist_ok=True)
-    name = f"{time.time_ns()}-{os.urandom(4).hex()}.jsonl"
-    return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Note what was raised beside what is reported: other hooks may make something else of it."""
     before = call.excinfo
     result: Any = yield  # the hook's result
     excinfo = before or call.excinfo
-    raised: list[str] = item.__dict__.setdefault(_RAISED, [])
-    by_the_test = item.__dict__[_CALLED] if _CALLED in item.__dict__ else None if _calls_function(item) else ""
+    state = item.__dict__
     if excinfo is not None and not excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
-        raised.append(excinfo.typename)
-    elif call.when == "call" and by_the_test:
-        raised.append(by_the_test)
+        state.setdefault(_RAISED, []).append(excinfo.typename)
+    elif call.when == "call" and state.get(_CALLED):
+        state.setdefault(_RAISED, []).append(state[_CALLED])
     report = result.get_result()
-    _explain(report, excinfo)
-    setattr(report, _RAISED, list(raised))
-    setattr(report, _CALLED, by_the_test is not None)
-    if call.when == "teardown":
+    if excinfo is not None:
+        _explain(report, excinfo)
+    if _RAISED in state:
+        setattr(report, _RAISED, list(state[_RAISED]))
+    if call.when == "call":
+        setattr(report, _CALLED, _CALLED in state or not _calls_function(item))
+    elif call.when == "teardown":
         setattr(report, _CHECKS, _checks(item))
 
 
@@ -114,24 +106,25 @@ def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> 
 
 def _checks(item: pytest.Item) -> dict[str, object]:
     """How many checks ran that could fail, or why none of those that ran could; what was lost; whether all that the
-    test holds is `idle`. Of an item that is no function nothing is known but what was lost.
+    test holds is `idle`: what of this there is. Of an item that is no function nothing is known but what was lost.
     """
     checks = guards.installed().checks
     record = checks.now
     checks.add_told(record)
-    found: dict[str, object] = {"lost": record.failures()}
+    found: dict[str, object] = {}
+    lost = record.failures()
+    if lost:
+        found["lost"] = lost
     code = item.__dict__.get(_WRITTEN) or code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
         owed = facts.owed_by(code)
-        found["idle"] = bool(owed) and not any(key in record.counts for key in owed)
-        found.update(_counted(record))
+        if owed and record.counts.keys().isdisjoint(owed):
+            found.update({"idle": True, "why": record.none} if record.none else {"idle": True})
+        found["ran"] = max(sum(record.counts.values()) - len(record.vacuous), 0)
+        if not found["ran"] and (record.vacuous or record.none):
+            found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found
-
-
-def _counted(record: Record) -> dict[str, object]:
-    ran, vacuous = sum(record.counts.values()), len(record.vacuous)
-    return {"ran": max(ran - vacuous, 0), "vacuous": record.vacuous[0] if 0 < ran <= vacuous else ""}
 
 
 def _calls_function(item: pytest.Item) -> bool:
@@ -156,29 +149,56 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     guard.note_test(item.nodeid)
 
 
-@pytest.hookimpl(specname="pytest_pyfunc_call")
-def pytest_pyfunc_call_begins(pyfuncitem: pytest.Function) -> None:
-    """After all hooks that may call the function in pytest's place, and before pytest's own."""
-    pyfuncitem.__dict__[_CALLED] = ""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have those hooks that call a test's function tell of it, inside all that only look on."""
+    tree = guards.installed().checks.tree
+    for impl in session.config.hook.pytest_pyfunc_call.get_hookimpls():
+        only_looks = getattr(impl, "hookwrapper", False) or getattr(impl, "wrapper", False)
+        if impl.function.__module__ == "_pytest.python":
+            impl.function = _watched(impl.function)  # type: ignore[misc, unused-ignore]
+        elif not only_looks and "pyfuncitem" in impl.argnames:
+            code = getattr(inspect.unwrap(impl.function), "__code__", None)
+            is_ours = code is None or code.co_filename.startswith(tree)
+            impl.function = _claiming(impl.function, is_ours=is_ours)  # type: ignore[misc, unused-ignore]
 
 
-@pytest.hookimpl(hookwrapper=True, tryfirst=True, specname="pytest_pyfunc_call")
-def pytest_pyfunc_call_by_others(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Where another hook may call the function in pytest's place, the function itself tells that it was called."""
-    if not _calls_function(pyfuncitem) or not _has_other_callers(pyfuncitem):
-        yield
-        return
-    function = pyfuncitem.obj
-    pyfuncitem.obj = _telling(function, pyfuncitem.__dict__)
-    yield
-    pyfuncitem.obj = function
+def _watched(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Pytest's own call of the function, which tells what that has raised."""
+
+    def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
+        state = pyfuncitem.__dict__
+        state[_CALLED] = ""
+        try:
+            return call(pyfuncitem)
+        except (pytest.skip.Exception, SkipTest):
+            raise
+        except BaseException as error:
+            state[_CALLED] = type(error).__name__
+            raise
+
+    return pytest_pyfunc_call
 
 
-def _has_other_callers(item: pytest.Function) -> bool:
-    found = item.ihook.pytest_pyfunc_call.get_hookimpls()
-    wraps = ("hookwrapper", "wrapper")
-    calling = (impl for impl in found if not any(getattr(impl, name, False) for name in wraps))
-    return any(impl.function.__module__ not in ("_pytest.python", __name__) for impl in calling)
+def _claiming(call: Callable[..., Any], *, is_ours: bool) -> Callable[..., Any]:
+    """A hook that may call the function in pytest's place, and says so. Of one of the tree's own, the function itself
+    tells that it was called.
+    """
+
+    def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
+        if not is_ours or not _calls_function(pyfuncitem):
+            claimed = call(pyfuncitem)
+            if claimed is not None:
+                pyfuncitem.__dict__.setdefault(_CALLED, "")
+            return claimed
+        function = pyfuncitem.obj
+        pyfuncitem.obj = _telling(function, pyfuncitem.__dict__)
+        try:
+            return call(pyfuncitem)
+        finally:
+            pyfuncitem.obj = function
+
+    return pytest_pyfunc_call
 
 
 def _telling(function: Callable[..., Any], state: dict[str, Any]) -> Callable[..., Any]:
@@ -197,15 +217,6 @@ def _telling(function: Callable[..., Any], state: dict[str, Any]) -> Callable[..
 
 
 @pytest.hookimpl(hookwrapper=True, trylast=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Inside all wrappers, which may swallow it: note what the test has raised."""
-    result: Any = yield
-    excinfo = result.excinfo
-    if excinfo is not None and not issubclass(excinfo[0], (pytest.skip.Exception, SkipTest)):
-        pyfuncitem.__dict__[_CALLED] = excinfo[0].__name__
-
-
-@pytest.hookimpl(hookwrapper=True, trylast=True)
 def pytest_make_collect_report() -> Iterator[None]:
     """Note what was collected beside what is reported, as for a test."""
     result: Any = yield
@@ -218,28 +229,13 @@ def _extent(report: pytest.CollectReport) -> tuple[str, int]:
     return report.outcome, len(report.result or ())
 
 
-class Reporter:
+class Reporter(Events):
     """Sends the events of this process's session; `about` it, beside what pytest knows, is told first."""
 
     def __init__(self, fd: int, **about: object) -> None:
-        os.set_inheritable(fd, False)
-        self._fd = fd
+        super().__init__(fd)
         self._about = about
-        self._pid = getpid()
         self._told_by_worker: set[str] = set()
-        self._held = b""
-
-    def hold(self, event: str, **fields: Any) -> None:
-        """Send this together with the next event."""
-        self._held += dumps({"event": event, **fields}).encode("ascii") + b"\n"
-
-    def send(self, event: str, **fields: Any) -> None:
-        if getpid() != self._pid:  # a test that forked: the child's session is not the stage's
-            return
-        self.hold(event, **fields)
-        rest, self._held = memoryview(self._held), b""
-        while rest:
-            rest = rest[write(self._fd, rest) :]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -271,8 +267,9 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         details = {"seconds": round(report.duration, 4), **_details(report)}
-        tell = self.send if report.when == "setup" or report.failed else self.hold  # known if the process dies
-        tell("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
+        self.hold("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
+        if report.when == "setup" or report.failed:  # known if the process dies
+            self.flush()
 
     def pytest_internalerror(self, excrepr: object) -> None:
         self.send("interrupted", reason="internal error: " + str(excrepr).strip().rpartition("\n")[2])
@@ -351,7 +348,12 @@ def _may_hold_tests(path: Path, patterns: list[str]) -> bool:
 
 def _details(report: Any) -> dict[str, object]:
     """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
-    details: dict[str, object] = {"raised": getattr(report, _RAISED, []), "called": getattr(report, _CALLED, False)}
+    details: dict[str, object] = {}
+    raised = getattr(report, _RAISED, None)
+    if raised:
+        details["raised"] = raised
+    if report.when == "call" and not getattr(report, _CALLED, False):
+        details["called"] = False
     if hasattr(report, "wasxfail"):
         details["xfail"] = str(report.wasxfail)
     elif report.skipped:
@@ -361,8 +363,12 @@ def _details(report: Any) -> dict[str, object]:
     if hasattr(report, "context"):
         details["subtest"] = True
     if report.when == "teardown":
-        details["routes"] = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
-        details["checks"] = getattr(report, _CHECKS, {})
+        routes = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
+        if routes:
+            details["routes"] = routes
+        checks = getattr(report, _CHECKS, None)
+        if checks:
+            details["checks"] = checks
     return details
 
 

@@ -19,17 +19,25 @@ def why(error: BaseException, report: Any, tree: str) -> dict[str, object]:
     """Of a failed `report` of pytest; where no code of the tree has raised `error`, as the report tells it."""
     cause = error.__cause__ if type(error).__name__ == "CollectError" else None
     error = cause or error
-    found = (error.filename, error.lineno) if isinstance(error, SyntaxError) else _last_in(tree, error)
+    found = of_error(error, tree, own=os.path.join(tree, report.nodeid.partition("::")[0]))
     if found is None:
         place = getattr(report, "location", None)
         return {"error": _told(report), "place": f"{place[0]}:{(place[1] or 0) + 1}" if place else None, "line": ""}
+    return found
+
+
+def of_error(error: BaseException, tree: str, own: str = "") -> dict[str, object] | None:
+    """Of an error itself, with the line of the file `own` that led there; None where no code of the tree raised it."""
+    found = (error.filename, error.lineno) if isinstance(error, SyntaxError) else _last_in(tree, error)
+    if found is None:
+        return None
     file, number = os.path.abspath(str(found[0])), int(found[1] or 0)
-    own = _last_in(os.path.join(tree, report.nodeid.partition("::")[0]), error)
+    caller = _last_in(own, error) if own else None
     return {
         "error": _lines(error),
         "place": f"{_inside(tree, file)}:{number}",
         "line": linecache.getline(file, number).strip()[:_LONGEST],
-        "called_from": f"{_inside(tree, own[0])}:{own[1]}" if own and own != (file, number) else None,
+        "called_from": f"{_inside(tree, caller[0])}:{caller[1]}" if caller and caller != (file, number) else None,
     }
 
 

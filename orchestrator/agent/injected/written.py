@@ -19,6 +19,7 @@ from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, Nam
 import pytest
 
 from .assertions import first_line, mark
+from .reached import reached
 
 NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
 """pytest's default `norecursedirs`: where nobody expects the commit's tests."""
@@ -40,13 +41,14 @@ _NO_TEST_BY = ("'fixture'", "overload", "property", "'setter'", "'register'", "c
 
 class _Collected(NamedTuple):
     """What a session collected: code by file and first line, and how many of each name by file; tests and their classes
-    by file and names; `known` are the tests whose code is; `bases` are all classes that these inherit from.
+    by file and names; `known` are the tests whose own code is, with their functions; `bases` are all classes that these
+    inherit from.
     """
 
     code: Set[Tuple[str, int]]
     names: Dict[str, Dict[str, int]]
     tests: Set[Tuple[str, Names]]
-    known: Set[Tuple[str, Names]]
+    known: Dict[Tuple[str, Names], object]
     classes: Set[Tuple[str, Names]]
     bases: Set[Tuple[str, Names]]
 
@@ -84,16 +86,17 @@ def not_collected(
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
-    found = _Collected(set(), {}, set(), set(), set(), set())
+    found = _Collected(set(), {}, set(), {}, set(), set())
     for item in items:
         file = str(item.path)
         classes = tuple(node.name for node in item.listchain() if isinstance(node, pytest.Class))
         test = (file, (*classes, getattr(item, "originalname", None) or item.name))
         found.tests.add(test)
         found.classes.add((file, classes))
-        code = code_of(item)
-        if code is not None:
-            found.known.add(test)
+        function = getattr(item, "function", None)
+        if code_of(item) is not None:
+            found.known[test] = function
+        for code in reached(function).codes:
             place = (code.co_filename, code.co_firstlineno)
             if place not in found.code:
                 found.code.add(place)
@@ -107,7 +110,8 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
 def code_of(item: pytest.Item) -> Any:
     """The code of an item's function, below what it is wrapped in; None if it has none."""
     try:
-        return inspect.unwrap(item.function).__code__  # type: ignore[attr-defined]
+        function: Any = item.function  # type: ignore[attr-defined]
+        return (inspect.unwrap(function) if "__wrapped__" in function.__dict__ else function).__code__
     except Exception:  # items of plugins may be anything
         return None
 
@@ -192,7 +196,7 @@ def _is_accounted_for(test: _Written, written: Sequence[_Written], file: str, fo
     collected = [other for other in namesakes if (file, other.line) in found.code]
     if collected:
         return all(other.arms != test.arms for other in collected)
-    if test.bare and (file, test.path) in found.known:
+    if (file, test.path) in found.known and (test.bare or reached(found.known[file, test.path]).all_known):
         return False
     return (file, test.path) in found.tests and test.line >= max((n.line for n in namesakes), default=0)
 

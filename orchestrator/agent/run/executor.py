@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ContextManager, Dict, Mapping, Optional, Sequence
 
 from orchestrator.agent.evidence import exit_codes
+from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.observed import read_observed
@@ -32,7 +33,7 @@ from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStar
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
-from orchestrator.shared.plan import Plan, Stage, with_sabotage
+from orchestrator.shared.plan import Plan, Stage, commits_of, with_sabotage
 from orchestrator.shared.stage_record import StageRecord, blank
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
@@ -60,7 +61,8 @@ class Executor:
         self._grounds = grounds
         self._supervisor = supervisor
         self._secrets = secrets
-        self._artifacts = Artifacts(places, [ground.manifest for ground in grounds.values()])
+        manifests = [ground.manifest for ground in grounds.values()]
+        self._artifacts = Artifacts(places, manifests, _sources(plan, places, grounds))
         self._statuses: Dict[str, Status] = {}
         self._run = Run(places.run_dir, devices=routes.devices(plan), sabotage=with_sabotage(plan))
         self._sabotage = {
@@ -213,6 +215,7 @@ class Executor:
         delivered = [a for a in _artifacts(stage) if problems[a["path"]] is None]
         record["older"] = self._artifacts.older(delivered, own_tree)
         record["equal_to_committed"] = self._artifacts.equal_to_committed(delivered)
+        record["borrowed"] = self._artifacts.borrowed(delivered)
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
         fresh = [name for name in fresh if name not in removed]
@@ -308,6 +311,12 @@ class Executor:
             event="stage_ended", stage=stage["name"], status=judgement.status, reason=judgement.reason, **record
         )
         self._journal.append(ended)
+
+
+def _sources(plan: Plan, places: Layout, grounds: Mapping[str, Ground]) -> Sources:
+    commits = commits_of(plan)
+    trees = {places.pristine(of["tree"]): grounds[name].manifest for name, of in commits.items()}
+    return Sources(places.run_dir, trees, [of["commit"] for of in commits.values()])
 
 
 def _artifacts(stage: Stage) -> Sequence[Mapping[str, Any]]:

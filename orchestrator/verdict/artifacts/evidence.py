@@ -54,6 +54,12 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
                 f"artifact {plain(path, 120)} equals {plain(file, 120)}, a file of the commit: expected one that only "
                 "the stage can have made; if it makes the same each time, say `reproducible: true` beside its path"
             )
+    for path, source in case.evidence["borrowed"].items():
+        if path not in reproducible:
+            yield (
+                f"artifact {plain(path, 120)} {plain(source, 300)}: expected one that only the stage can have made; if "
+                "it makes the same each time, say `reproducible: true` beside its path"
+            )
     if case.run.format > 1:
         yield from of_weight(case, "borrowed")
         yield from of_weight(case, "impossible")

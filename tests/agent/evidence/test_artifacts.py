@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts
 from orchestrator.agent.evidence.moment import Moment
 from orchestrator.agent.layout import Layout
@@ -53,7 +54,7 @@ def test_a_clock_that_is_put_back_makes_nothing_old(tmp_path: Path, monkeypatch:
 
 
 def test_artifacts_that_are_older_than_the_stage(places: Layout) -> None:
-    artifacts = Artifacts(places, [])
+    artifacts = Artifacts(places, [], Sources(places.run_dir, {}, []))
     asked: list[dict[str, Any]] = [
         {"path": "own"},
         {"path": "cached"},
@@ -72,7 +73,7 @@ def test_artifacts_that_are_older_than_the_stage(places: Layout) -> None:
 def test_artifacts_that_equal_a_file_of_the_commit(places: Layout) -> None:
     for name, content in {"golden.txt": "1 of 1", "empty.py": "", "said.txt": "stderr of it"}.items():
         (places.tree / name).write_text(content)
-    artifacts = Artifacts(places, [tree.scan(places.tree)])
+    artifacts = Artifacts(places, [tree.scan(places.tree)], Sources(places.run_dir, {}, []))
     asked: list[dict[str, Any]] = [
         {"path": "copy"}, {"path": "other"}, {"path": "empty"}, {"path": "err", "from": "stderr"}
     ]  # fmt: skip
@@ -87,4 +88,6 @@ def test_artifacts_that_equal_a_file_of_the_commit(places: Layout) -> None:
 def test_a_file_of_the_commit_was_there_before(places: Layout) -> None:
     (places.tree / "result.txt").write_text("passed")
     asked = [{"path": "it", "from": "tree:result.txt"}]
-    assert Artifacts(places, [tree.scan(places.tree)]).begin(asked, places.tree) == {"it": True}
+    assert Artifacts(places, [tree.scan(places.tree)], Sources(places.run_dir, {}, [])).begin(asked, places.tree) == {
+        "it": True
+    }

@@ -1,0 +1,267 @@
+"""The whole operation: one fused function where a backend has it, else the branches composed, or dense attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nsa import blocks, checks, flags, host, library, reference, routing
+from nsa.checks import Triple
+from nsa.config import NSAConfig
+from nsa.library import Arguments
+from nsa.operations import OPERATIONS, Operation, attention_shapes, default_scale, widened
+from nsa.plans import Key, Plan, capturing, layout
+from nsa.routing import Request, registry
+
+GIVEN = ("q", "k", "v", "gates", "compressed", "cu_seqlens", "q_start", "block_indices")
+"""What a plan takes in each call."""
+
+
+class Call(NamedTuple):
+    """A call whose arguments go together.
+
+    Attributes:
+        request: its facts.
+        q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
+        k, v: of the branches (cmp, sel, win).
+        config, compressed, compressed_rope, scale, cu_seqlens, q_start, block_indices: as given.
+    """
+
+    request: Request
+    q: Tensor
+    k: Triple
+    v: Triple
+    gates: Tensor
+    config: NSAConfig
+    compressed: tuple[Tensor, Tensor] | None
+    compressed_rope: float | None
+    scale: float
+    cu_seqlens: Tensor | None
+    q_start: Tensor | None
+    block_indices: Tensor | None
+
+    @classmethod
+    def of(cls, plan: Plan, x: Arguments) -> Call:
+        """The call of a plan's kind with these arguments."""
+        keys, values = x["k"], x["v"]
+        return cls(
+            plan.request, x["q"], keys if type(keys) is tuple else checks.triple("", "k", keys),
+            values if type(values) is tuple else checks.triple("", "v", values), x["gates"], x["config"],
+            x["compressed"], x["compressed_rope"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
+        )  # fmt: skip
+
+    def judge(self, rows: list[int]) -> Tensor:
+        """The oracle's output for some query rows."""
+        return reference.nsa_attention(
+            *map(widened, (self.q, self.k, self.v, self.gates)), self.config, compressed=widened(self.compressed),
+            compressed_rope=self.compressed_rope, scale=self.scale, cu_seqlens=self.cu_seqlens, q_start=self.q_start,
+            block_indices=self.block_indices, rows=rows,
+        )  # fmt: skip
+
+
+class Attention(Operation):
+    """`nsa.nsa_attention`. Its results are o, then the lse of each branch, then what is kept beside them: o of each
+    branch, and the blocks where they are chosen here.
+    """
+
+    def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
+        self.demands(x)
+        request = self.request(x, keep)
+        dense = self._dense_instead(request, x)
+        if dense:
+            request = replace(request, operation="dense")
+        choice = None if dense else routing.per_operation(x["backend"])
+        decision = routing.decided(request, choice, x["strict"])
+        return Plan(key or (), request, decision, flags.current(), default_scale(x["q"], x["scale"]))
+
+    def _dense_instead(self, request: Request, x: Arguments) -> bool:
+        """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""
+        if x["return_lse"] or x["backend"] is not None or not routing.prefers_dense(request):
+            return False
+        bundles = [branches for branches in (x["k"], x["v"]) if not isinstance(branches, Tensor)]
+        shared = all(y is branches[0] for branches in bundles for y in branches)
+        given = any(x[name] is not None for name in ("compressed", "compressed_rope", "block_indices"))
+        return shared and not given and not request.offset
+
+    def map_of(self, x: Arguments) -> str:
+        return "mean" if x["compressed"] is None else ""
+
+    def computed(self, plan: Plan, x: Arguments, keep: bool, looked: bool = False) -> list[Tensor]:
+        """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.noted` says later
+        what is wrong with them. Strict calls and those that NSA_DEBUG_* observes wait.
+        """
+        if not looked and plan.request.packed and host.waits_for(x["cu_seqlens"]) and self._unseen(plan, x):
+            host.noted(plan.device)
+            return plan.within(lambda: self.compute(plan, x, keep))
+        return super().computed(plan, x, keep, looked)
+
+    def _unseen(self, plan: Plan, x: Arguments) -> bool:
+        beside = x["cu_seqlens"].device == plan.device
+        if plan.decision is None or not (beside and x["compressed"] is None and x["block_indices"] is None):
+            return False
+        observed = x["strict"] or plan.flags.strict or routing.observing(plan.flags)
+        module = registry.load(plan.decision.backend)
+        return getattr(module, "ORDERS_BORDERS", False) and (capturing(plan.device) or not observed)
+
+    def compute(self, plan: Plan, x: Arguments, keep: bool) -> list[Tensor]:
+        call, lse = Call.of(plan, x), x["return_lse"]
+        if plan.decision is None:
+            return self._composed(call, x, keep, lse)
+        if plan.request.operation == "dense":
+            return self._dense(call, plan, keep)
+        return routing.carry_out(
+            plan.decision, plan.request, lambda module: module.attention(call, lse, keep), call.judge
+        )
+
+    def _composed(self, call: Call, x: Arguments, keep: bool, lse: bool) -> list[Tensor]:
+        """The operations one after another: all results, with all that is kept."""
+        how: dict[str, Any] = {
+            "keep": keep, "looked": True, "backend": routing.per_operation(x["backend"]), "strict": x["strict"]
+        }  # fmt: skip
+        where = {"scale": call.scale, "cu_seqlens": call.cu_seqlens, "q_start": call.q_start, **how}
+        attend = {**where, "deterministic": call.request.deterministic}
+        q, config, chosen = call.q, call.config, call.block_indices
+        k_cmp, v_cmp = call.compressed or (
+            OPERATIONS["compress"].run(x=y[0], config=config, cu_seqlens=call.cu_seqlens, **how)[0]
+            for y in (call.k, call.v)
+        )
+        if call.compressed_rope is not None:
+            at = blocks.compressed_positions(k_cmp.shape[1], config, call.cu_seqlens, q.device)
+            (k_cmp,) = OPERATIONS["rotate"].run(x=k_cmp, positions=at, base=call.compressed_rope, **how)
+        o_cmp, lse_cmp = OPERATIONS["compressed_attention"].run(q=q, k_cmp=k_cmp, v_cmp=v_cmp, config=config, **attend)
+        if chosen is None:
+            (chosen,) = OPERATIONS["select_blocks"].run(q=q, k_cmp=k_cmp, config=config, lse=lse_cmp, **where)
+        o_sel, *lse_sel = OPERATIONS["selected_attention"].run(
+            q=q, k=call.k[1], v=call.v[1], block_indices=chosen, config=config, return_lse=lse, **attend
+        )
+        o_win, lse_win = OPERATIONS["sliding_window_attention"].run(
+            q=q, k=call.k[2], v=call.v[2], window=config.w, **attend
+        )
+        (o,) = OPERATIONS["gated_combine"].run(o_cmp=o_cmp, o_sel=o_sel, o_win=o_win, gates=call.gates, **how)
+        given = call.block_indices is not None
+        return [o, lse_cmp, *(lse_sel or [lse_win]), lse_win, o_cmp, o_sel, o_win, *([] if given else [chosen])]
+
+    def _dense(self, call: Call, plan: Plan, keep: bool) -> list[Tensor]:
+        """Causal attention to all keys instead."""
+        assert plan.decision is not None
+        o = routing.carry_out(
+            plan.decision, plan.request,
+            lambda module: module.dense(call.q, call.k[1], call.v[1], scale=call.scale, cu_seqlens=call.cu_seqlens),
+        )  # fmt: skip
+        if not keep:
+            return [o]
+        lse = attention_shapes(call.q, call.v[1])[1]  # what is kept has its shape, whatever computed
+        return [o, lse, lse, lse, *_kept_besides(o, call.k[1], call.config, None)]
+
+    def returned(self, results: list[Tensor], x: Arguments) -> Any:
+        return (results[0], (results[1], results[2], results[3])) if x["return_lse"] else results[0]
+
+    # --- as an operator ---
+
+    def count(self, x: Arguments, keep: bool) -> int:
+        return (7 if x["block_indices"] is not None else 8) if keep else 4 if x["return_lse"] else 1
+
+    def shapes(self, x: Arguments, keep: bool) -> list[Tensor]:
+        q, k, v = (y if isinstance(y, Tensor) else y[-1] for y in (x["q"], x["k"], x["v"]))
+        o, lse = attention_shapes(q, v)
+        found = [o, lse, lse.new_empty(lse.shape), lse.new_empty(lse.shape)]
+        return [*found, *_kept_besides(o, k, x["config"], x["block_indices"])][: self.count(x, keep)]
+
+    def gradient(self, grad: Tensor, results: list[Tensor], x: Arguments) -> Sequence[Tensor] | None:
+        """By the gradient of the backend that computed the whole."""
+        plan = self.plan(x, True, self.key(x, True))
+        if plan.decision is None or plan.request.operation == "dense":
+            return None
+        module = registry.load(plan.decision.backend)
+        if plan.request.packed and not self._unseen(plan, x):
+            x = {**x, "cu_seqlens": host.beside(x["cu_seqlens"], plan.device)}
+        return plan.within(lambda: module.attention_gradient(grad, results, Call.of(plan, x)))  # type: ignore[no-any-return]
+
+
+def _kept_besides(o: Tensor, k: Tensor, config: NSAConfig, given: Tensor | None) -> list[Tensor]:
+    """New tensors for what is kept beside the lse: o of each branch, and the blocks where they are chosen here."""
+    branches = [o.new_empty(o.shape) for _ in range(3)]
+    chosen = o.new_empty(*o.shape[:2], k.shape[2], config.n_sel, dtype=torch.int32)
+    return branches if given is not None else [*branches, chosen]
+
+
+class AttentionPlan:
+    """Calls of `nsa.nsa_attention` of one kind, planned by their owner (`nsa.plan`)."""
+
+    def __init__(self, x: Arguments) -> None:
+        self._operation = operation = OPERATIONS["nsa_attention"]
+        self._x = {name: None if name in GIVEN else y for name, y in x.items()}
+        self._plan = operation.planned(x, False, None)
+        self._layouts = {name: layouts(x[name]) for name in GIVEN}
+        leaves = [y for y in library.flat(x.values()) if y.requires_grad]
+        for _ in range(2):  # compiled and made, then recorded
+            o = library.flat([self.run(**{name: x[name] for name in GIVEN})])[0]
+            if o.requires_grad:
+                torch.autograd.grad(o, leaves, torch.ones_like(o), allow_unused=True)
+
+    @property
+    def request(self) -> Request:
+        """What is computed."""
+        return self._plan.request
+
+    @property
+    def decision(self) -> routing.Decision | None:
+        """What computes it, and why; None: each operation is routed by itself."""
+        return self._plan.decision
+
+    def run(
+        self,
+        q: Tensor,
+        k: Tensor | Triple,
+        v: Tensor | Triple,
+        gates: Tensor,
+        *,
+        compressed: tuple[Tensor, Tensor] | None = None,
+        cu_seqlens: Tensor | None = None,
+        q_start: Tensor | None = None,
+        block_indices: Tensor | None = None,
+    ) -> Any:
+        """What `nsa.nsa_attention` returns for these tensors and the plan's settings, differentiable.
+
+        Raises:
+            ValueError: a tensor that is not laid out as the one that was planned with, or gradients that were not
+                planned; the sentence says which.
+        """
+        given = {
+            "q": q, "k": k, "v": v, "gates": gates, "compressed": compressed, "cu_seqlens": cu_seqlens,
+            "q_start": q_start, "block_indices": block_indices,
+        }  # fmt: skip
+        x = {**self._x, **given}
+        if library.intercepted(given.values()) or library.any_autocast():
+            return self._operation((), x)
+        for name, planned in self._layouts.items():
+            if (found := layouts(given[name])) != planned:
+                raise ValueError(f"plan.run: {name} must be laid out as planned, {_said(planned)}, got {_said(found)}")
+        wanted = torch.is_grad_enabled() and any(y.requires_grad for y in library.flat(given.values()))
+        if wanted and not self.request.needs_grad:
+            raise ValueError("plan.run: gradients are wanted, and the plan was made for a call without them")
+        if torch.are_deterministic_algorithms_enabled() and not self.request.deterministic:
+            raise ValueError("plan.run: gradients are to be repeatable now, and the plan was made for others")
+        return self._operation.returned(self._operation.computed(self._plan, x, False), x)
+
+
+def layouts(x: Any) -> Any:
+    """Of a tensor, or of several in a list, and which of them are the same one."""
+    if isinstance(x, (tuple, list)):
+        return [*map(layouts, x), tuple(y is x[0] for y in x)]
+    return layout(x) if isinstance(x, Tensor) else x
+
+
+def _said(found: Any) -> str:
+    """A layout in words."""
+    if isinstance(found, list):
+        return f"({', '.join(map(_said, found[:-1]))})"
+    if not isinstance(found, tuple):
+        return repr(found)
+    shape, stride, dtype, device, offset = found
+    off = f", {offset} bytes off" if offset else ""
+    return f"{list(shape)} with strides {list(stride)} in {dtype} on {device}{off}"

@@ -1,0 +1,241 @@
+"""From which length on Native Sparse Attention is faster than dense attention, forward and with the gradient.
+
+Example: python -m nsa.bench crossover --heads 64 --kv-heads 4
+
+At each length the whole operation on random and on smooth inputs (those of `python -m nsa.bench kernels`) is timed
+beside dense causal attention by the fastest of PyTorch's kernels. Where sparse attention begins to be faster, lengths
+in between are halved. The rows of --csv and --jsonl are those of --S_list, for `nsa-pod history`; --crossings writes
+where the crossings are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nsa import nsa_attention
+from nsa.bench import options, rows
+from nsa.bench.kernels_cases import REGIMES, case_of, inputs
+from nsa.bench.kernels_parts import Tensors, dense_attention
+from nsa.bench.timing import Timing, measure
+
+PASSES = ("fwd", "fwd+bwd")
+ANY = "any"
+"""The regime of dense attention, whose time does not depend on it."""
+LEAVES = ("q", "k", "v", "gates")
+STEP = 64
+"""Lengths in between are multiples of this."""
+
+NEAR = 1.05
+"""A crossing is known when the length that is faster is at most so many times the one that is slower."""
+
+SLOWER = 1.3
+"""A kernel of dense attention that takes so many times as long as another is not timed at longer lengths."""
+
+WIDTH, HEIGHT = 64, 13
+Points = Sequence[tuple[int, float]]
+
+
+@dataclass
+class Bench:
+    """Times of one shape, each measured once.
+
+    Attributes:
+        shape, where: what is measured, and on what.
+        iters, warmup: calls.
+        kernels: those of dense attention that are still worth timing, for each pass.
+        row: of a measurement, as it is made.
+    """
+
+    shape: options.Shape
+    where: options.Where
+    iters: int
+    warmup: int
+    row: Callable[[rows.Row], None] = lambda row: None
+    kernels: dict[str, list[str]] = field(init=False)
+    _known: dict[tuple[str, str, int], Timing] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = ["sdpa-flash", "sdpa-cudnn"] if self.where.device.type == "cuda" else ["sdpa"]
+        self.kernels = {name: list(names) for name in PASSES}
+
+    def sparse(self, name: str, regime: str, tokens: int) -> Timing:
+        """Of our operation."""
+        known = self._known.get((name, regime, tokens))
+        if known is None:
+            call = partial(nsa_attention, config=self.shape.config)
+            known = self._timed(name, regime, tokens, lambda t: call(t["q"], t["k"], t["v"], t["gates"]), LEAVES)
+            self._note(name, regime, "nsa", "nsa", tokens, known)
+        return known
+
+    def dense(self, name: str, tokens: int) -> Timing:
+        """Of the fastest kernel of dense attention that runs."""
+        known = self._known.get((name, ANY, tokens))
+        if known is not None:
+            return known
+        found: dict[str, Timing] = {}
+        for by in self.kernels[name]:
+            try:
+                found[by] = self._timed(name, REGIMES[0], tokens, partial(dense_attention, by), LEAVES[:3])
+            except RuntimeError as error:  # it does not take this shape
+                print(f"{by}: {error}".splitlines()[0][:200], file=sys.stderr)
+        if not found:
+            raise ValueError(f"no kernel of dense attention runs at {tokens} tokens")
+        best = min(found, key=lambda by: found[by].ms)
+        self.kernels[name] = [by for by, timing in found.items() if timing.ms < SLOWER * found[best].ms]
+        self._note(name, ANY, best, "dense", tokens, found[best])
+        return found[best]
+
+    def speedup(self, name: str, regime: str, tokens: int) -> float:
+        """Time of dense attention over that of sparse."""
+        return self.dense(name, tokens).ms / self.sparse(name, regime, tokens).ms
+
+    def _timed(
+        self, name: str, regime: str, tokens: int, call: Callable[[Tensors], Tensor], leaves: Sequence[str]
+    ) -> Timing:
+        shape, where = self.shape, self.where
+        case = case_of(f"{shape.heads}/{shape.kv_heads}/{shape.dk}/{shape.dv}", tokens, regime)
+        x = inputs(case, where.device, where.dtype, where.seed)
+        if name == "fwd":
+            with torch.no_grad():
+                return measure(lambda: call(x), where.device, iters=self.iters, warmup=self.warmup)
+        wanted = [x[leaf].requires_grad_() for leaf in leaves]
+        both = partial(_with_gradient, call, x, wanted)
+        return measure(both, where.device, iters=self.iters, warmup=self.warmup)
+
+    def _note(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> None:
+        self._known[name, regime, tokens] = timing
+        self.row(
+            {
+                "S": tokens, "by": by, "regime": regime, "pass": name, "ms": timing.ms, "ms_iqr": timing.iqr,
+                "ms_samples": [*timing.samples], "wall_ms": timing.wall_ms, "host_bound": int(timing.host_bound),
+                "kernel": kernel, **self.shape.columns(), "iters": self.iters, "warmup": self.warmup,
+                **rows.context(self.where.device, self.where.dtype),
+            }
+        )  # fmt: skip
+
+
+def _with_gradient(call: Callable[[Tensors], Tensor], x: Tensors, wanted: list[Tensor]) -> object:
+    return torch.autograd.grad(call(x), wanted, x["do"])
+
+
+# --- where they cross ---
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Sparse attention is slower at `slower` and faster from `faster` on; None where no length that was timed is so."""
+
+    slower: int | None
+    faster: int | None
+
+    def __str__(self) -> str:
+        if self.faster is None:
+            return f"not faster up to {self.slower:,} tokens"
+        if self.slower is None:
+            return f"faster from the shortest on, {self.faster:,} tokens"
+        return f"faster from {self.faster:,} tokens on (slower at {self.slower:,})"
+
+
+def crossing(speedup: Callable[[int], float], lengths: Sequence[int]) -> Crossing:
+    """Between the last of the lengths at which it is not faster and the next, narrowed down by halving."""
+    slow = [length for length in lengths if speedup(length) <= 1]
+    if not slow:
+        return Crossing(None, lengths[0])
+    slower = slow[-1]
+    longer = [length for length in lengths if length > slower]
+    if not longer:
+        return Crossing(slower, None)
+    faster = longer[0]
+    while faster > NEAR * slower:
+        between = round((slower * faster) ** 0.5 / STEP) * STEP
+        if not slower < between < faster:
+            break
+        slower, faster = (between, faster) if speedup(between) <= 1 else (slower, between)
+    return Crossing(slower, faster)
+
+
+# --- what is shown ---
+
+
+def plot(series: Mapping[str, Points]) -> str:
+    """Speedups over lengths, on logarithmic scales; a series by the first letter of its name, `*` where two meet."""
+    lengths = sorted({length for points in series.values() for length, _ in points})
+    values = [value for points in series.values() for _, value in points]
+    low, high = min(0.5, *values), max(2.0, *values)
+
+    def place(value: float, least: float, most: float, cells: int) -> int:
+        return 0 if most == least else round(math.log(value / least) / math.log(most / least) * (cells - 1))
+
+    grid = [[" "] * WIDTH for _ in range(HEIGHT)]
+    even = place(1.0, low, high, HEIGHT)
+    grid[even] = ["-"] * WIDTH
+    for name, points in series.items():
+        for length, value in points:
+            column, row = place(length, lengths[0], lengths[-1], WIDTH), place(value, low, high, HEIGHT)
+            taken = grid[row][column]
+            grid[row][column] = name[0] if taken in " -" or taken == name[0] else "*"
+    labels = {HEIGHT - 1: f"{high:.3g}x", even: "1x", 0: f"{low:.3g}x"}
+    lines = [f"{labels.get(row, ''):>6} |{''.join(grid[row])}" for row in reversed(range(HEIGHT))]
+    axis = [" "] * (WIDTH + 8)
+    for length in lengths:
+        text = f"{length // 1024}k" if length % 1024 == 0 else str(length)
+        start = min(place(length, lengths[0], lengths[-1], WIDTH), WIDTH - len(text)) + 8
+        if all(cell == " " for cell in axis[start - 1 : start + len(text)]):
+            axis[start : start + len(text)] = text
+    return "\n".join([*(line.rstrip() for line in lines), "".join(axis).rstrip()])
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = options.parser("crossover", __doc__)
+    options.add_shape(parser, heads=64, groups=4, dk=128, dv=128)
+    options.add_where(parser)
+    options.add_measure(parser, "1024,2048,4096,8192,16384,32768")
+    parser.set_defaults(iters=7, warmup=3)
+    parser.add_argument("--crossings", type=Path, default=None, help="write a CSV of the crossings there")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """`python -m nsa.bench crossover`."""
+    args = _parse(argv)
+    shape, where = options.shape_of(args), options.where_of(args)
+    if shape.batch != 1:
+        raise ValueError("crossover: B is 1: a length, not a batch, is what is looked for")
+    print(rows.headline(where.device, where.dtype), flush=True)
+    lengths, found, crossings = sorted(set(args.S_list)), [], []
+
+    def row(new: rows.Row) -> None:
+        print(f"S={new['S']} {new['by']} {new['regime']} {new['pass']}: {new['ms']:.3f} ms", flush=True)
+        if new["S"] in lengths:
+            found.append(new)
+
+    bench = Bench(shape, where, args.iters, args.warmup, row)
+    for name in PASSES:
+        speedups = {regime: [(length, bench.speedup(name, regime, length)) for length in lengths] for regime in REGIMES}
+        where_from = {regime: crossing(partial(bench.speedup, name, regime), lengths) for regime in REGIMES}
+        print(f"\n{name}: time of dense attention over that of sparse, (r)andom and (s)mooth inputs\n{plot(speedups)}")
+        for regime, at in where_from.items():
+            print(f"{name}, {regime}: {at}", flush=True)
+            crossings.append({"regime": regime, "pass": name, "slower": at.slower or "", "faster": at.faster or ""})
+    rows.write(found, args.csv, args.jsonl)
+    rows.write([{**one, **rows.context(where.device, where.dtype)} for one in crossings], args.crossings, None)
+    print()
+    print(rows.shown(sorted(found, key=_order), ("S", "pass", "regime", "kernel", "ms", "ms_iqr", "wall_ms")))
+    return 0
+
+
+def _order(row: rows.Row) -> tuple[str, int, str]:
+    return str(row["pass"]), int(row["S"]), str(row["regime"])  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,236 @@
+"""A whole attention layer at each length: ours, dense attention with the same projections and RoPE, and others'.
+
+Example: python -m nsa.bench layer --dim 2048 --heads 64 --kv-heads 4 --dk 128 --dv 128 --S_list 8192,65536
+
+`fwd` is without gradients, `fwd+bwd` with those of the input and of all parameters, `peak_gb` what a call takes beyond
+what is there. The parts of ours are timed alone, each with its backward: projection, rope (q and the selected and
+window keys), compression, op, output. The mean is a part of the op too: its own row is what the op saves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nsa import NativeSparseAttention, nsa_attention, ops, routing
+from nsa.bench import layer_peers, options, rows
+from nsa.bench.timing import measure, peak_bytes
+from nsa.models.dense import DenseAttention
+
+BASE = 1e4
+STEPS = ("rotate", "compress", "compressed", "select", "selected", "window")
+"""The operations whose routes a row names."""
+DENSE = {"dense-flash": SDPBackend.FLASH_ATTENTION, "dense-cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that is timed.
+
+    Attributes:
+        by, part: whose it is, and which part; `layer` is the whole.
+        call: of the leaves, which get gradients beside `parameters`.
+        inside: where it runs, such as in the choice of a kernel.
+    """
+
+    by: str
+    part: str
+    call: Callable[..., Any]
+    leaves: tuple[Tensor, ...]
+    parameters: tuple[nn.Parameter, ...] = ()
+    inside: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def forward(self) -> Any:
+        """Without gradients."""
+        with torch.no_grad(), self.inside():
+            return self.call(*self.leaves)
+
+    def backward(self) -> Callable[[], object]:
+        """Forward and backward, under an upstream gradient of ones."""
+        leaves = [x.detach().requires_grad_() for x in self.leaves]
+        wanted = [*leaves, *self.parameters]
+
+        def both() -> object:
+            with self.inside():
+                results = _flat(self.call(*leaves))
+            return torch.autograd.grad(results, wanted, [torch.ones_like(x) for x in results], allow_unused=True)
+
+        return both
+
+
+def _flat(results: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    return [results] if isinstance(results, Tensor) else list(results)
+
+
+# --- what is timed ---
+
+
+def ours(shape: options.Shape, where: options.Where, phi: str) -> NativeSparseAttention:
+    """Our layer."""
+    return NativeSparseAttention(
+        shape.dim, shape.heads, shape.kv_heads, shape.config, dk=shape.dk, dv=shape.dv, phi=phi, rope_base=BASE
+    ).to(where.device, where.dtype)
+
+
+def _dense(shape: options.Shape, where: options.Where, x: Tensor) -> Iterator[Part]:
+    """Dense attention by each kernel of PyTorch's that the device has."""
+    layer = DenseAttention(shape.dim, shape.heads, shape.kv_heads, shape.dk, shape.dv, BASE).to(where.device, x.dtype)
+    kernels: dict[str, Callable[[], AbstractContextManager[Any]]] = {"dense": nullcontext}
+    if where.device.type == "cuda":
+        kernels = {name: partial(sdpa_kernel, backend) for name, backend in DENSE.items()}
+    for by, inside in kernels.items():
+        yield Part(by, "layer", layer, (x,), tuple(layer.parameters()), inside)
+
+
+def parts(by: str, layer: NativeSparseAttention, x: Tensor) -> Iterator[Part]:
+    """Our layer, whole and part by part on what the parts before it give."""
+    config, heads, own = layer.config, layer.n_kv_heads, tuple(layer.parameters())
+    at = torch.arange(x.shape[1], device=x.device)[None]
+    yield Part(by, "layer", layer, (x,), own)
+
+    def project(x: Tensor) -> tuple[Tensor, ...]:
+        return layer.to_q(x), layer.to_k(x), layer.to_v(x), layer.gates(x)
+
+    def branches(projected: Tensor, dim: int) -> tuple[Tensor, ...]:
+        return projected.unflatten(-1, (3, heads, dim)).unbind(2)
+
+    def rope(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        _, k_sel, k_win = branches(k, layer.dk)
+        return tuple(ops.rotate(y, at, BASE) for y in (q.unflatten(-1, (-1, layer.dk)), k_sel, k_win))
+
+    def compression(k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        k_cmp, v_cmp = (
+            ops.compress(branches(y, dim)[0], config, phi=learned and learned.phi(y.dtype))
+            for y, dim, learned in ((k, layer.dk, layer.compress_k), (v, layer.dv, layer.compress_v))
+        )
+        return ops.rotate(k_cmp, at[:, : k_cmp.shape[1]] * config.d, BASE), v_cmp
+
+    def op(q: Tensor, k: Tensor, k_sel: Tensor, k_win: Tensor, v: Tensor, gates: Tensor, *compressed: Tensor) -> Tensor:
+        keys = branches(k, layer.dk)[0], k_sel, k_win
+        o = nsa_attention(
+            q, keys, branches(v, layer.dv), gates, config, compressed=compressed or None,
+            compressed_rope=None if compressed else BASE,
+        )  # fmt: skip
+        assert isinstance(o, Tensor)
+        return o
+
+    with torch.no_grad():
+        q, k, v, gates = project(x)
+        turned = rope(q, k)
+        means = compression(k, v) if layer.compress_k is not None else ()
+        o = op(turned[0], k, *turned[1:], v, gates, *means)
+    projections = (layer.to_q, layer.to_k, layer.to_v, layer.to_gates)
+    maps = (layer.compress_k, layer.compress_v)
+    yield Part(by, "projection", project, (x,), _parameters(projections))
+    yield Part(by, "rope", rope, (q, k))
+    yield Part(by, "compression", compression, (k, v), _parameters(maps))
+    yield Part(by, "op", op, (turned[0], k, *turned[1:], v, gates, *means))
+    yield Part(by, "output", lambda o: layer.to_out(o.flatten(2)), (o,), tuple(layer.to_out.parameters()))
+
+
+def _parameters(modules: tuple[nn.Module | None, ...]) -> tuple[nn.Parameter, ...]:
+    return tuple(p for module in modules if module is not None for p in module.parameters())
+
+
+def _peer(name: str, shape: options.Shape, where: options.Where, x: Tensor) -> Part:
+    layer, call = layer_peers.PEERS[name][0](shape, where, x.shape[1])
+    return Part(name, "layer", call, (x,), tuple(layer.parameters()))
+
+
+# --- rows ---
+
+
+def run(
+    shape: options.Shape, where: options.Where, length: int, args: argparse.Namespace
+) -> tuple[list[rows.Row], list[str]]:
+    """The rows of one length, and a sentence for each contender that failed."""
+    torch.manual_seed(where.seed)
+    x = torch.randn(shape.batch, length, shape.dim, device=where.device, dtype=where.dtype)
+    found: list[rows.Row] = []
+    failed: list[str] = []
+    for phi in args.phi.split(","):
+        for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(shape, where, phi), x):
+            found += _rows(part, shape, where, length, args)
+    others: list[tuple[str, Callable[[], Part]]] = [(p.by, partial(_same, p)) for p in _dense(shape, where, x)]
+    for by, made in [*others, *((name, partial(_peer, name, shape, where, x)) for name in args.peer)]:
+        try:
+            found += _rows(made(), shape, where, length, args)
+        except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # others' own kinds
+            failed.append(f"S={length} {by}: {type(error).__name__}: {error}".splitlines()[0][:200])
+    dense = {
+        name: min(
+            (row["ms"] for row in found if str(row["by"]).startswith("dense") and row["pass"] == name), default=""
+        )
+        for name in ("fwd", "fwd+bwd")
+    }
+    for row in found:
+        least = dense[str(row["pass"])]
+        row["speedup_over_dense"] = least / row["ms"] if least and row["part"] == "layer" else ""  # type: ignore[operator]
+    return found, failed
+
+
+def _same(part: Part) -> Part:
+    return part
+
+
+def _rows(
+    part: Part, shape: options.Shape, where: options.Where, length: int, args: argparse.Namespace
+) -> Iterator[rows.Row]:
+    with routing.record() as recording:
+        part.forward()
+    for name, call in (("fwd", part.forward), ("fwd+bwd", part.backward())):
+        timing = measure(call, where.device, iters=args.iters, warmup=args.warmup)
+        yield {
+            "S": length, "by": part.by, "part": part.part, "pass": name,
+            "ms": timing.ms, "ms_iqr": timing.iqr, "ms_samples": [*timing.samples], "wall_ms": timing.wall_ms,
+            "peak_gb": peak_bytes(call, where.device) / 1e9, "speedup_over_dense": "",
+            **shape.columns(), "iters": args.iters, "warmup": args.warmup,
+            **{f"route_{step}": " ".join(sorted(recording.backends(step))) for step in STEPS},
+            **rows.context(where.device, where.dtype),
+        }  # fmt: skip
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = options.parser("layer", __doc__)
+    options.add_shape(parser, dim=2048, heads=64, groups=4, dk=128, dv=128)
+    options.add_where(parser)
+    options.add_measure(parser, "8192,16384,32768,65536")
+    parser.set_defaults(iters=10, warmup=3)
+    parser.add_argument("--phi", default="mean", help="compressions of ours, of mean, weighted, mlp, with commas")
+    layer_peers.add_peers(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """`python -m nsa.bench layer`."""
+    args = _parse(argv)
+    shape, where = options.shape_of(args), options.where_of(args)
+    print(rows.headline(where.device, where.dtype), flush=True)
+    found: list[rows.Row] = []
+    for length in args.S_list:
+        new, failed = run(shape, where, length, args)
+        found += new
+        for row in new:
+            print(f"S={length} {row['by']} {row['part']} {row['pass']}: {row['ms']:.3f} ms", flush=True)
+        for sentence in failed:
+            print(f"failed: {sentence}", flush=True)
+        if where.device.type == "cuda":
+            torch.cuda.empty_cache()
+    rows.write(found, args.csv, args.jsonl)
+    print(rows.shown(found, ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")))
+    for name in args.peer:
+        print(f"{name}: {layer_peers.PEERS[name][1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Layers of others beside ours, from a checkout or a folder of packages that is named: --peer fla=/path/to/it.
+
+Their interfaces: flash-linear-attention 0.6, `fla.layers.nsa.NativeSparseAttention`; mdy666's
+Scalable-Flash-Native-Sparse-Attention, `flash_nsa.layers.hf_level_nsa.HFNSA`, with its `NSAConfig`. Both share keys and
+values between the branches, rotate the keys before they are compressed, and have one head dimension for all three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nsa.bench.kernels_fla import WHOLE as FLA_DIFFERS
+from nsa.bench.options import Shape, Where
+from nsa.rope import frequencies
+
+Call = Callable[[Tensor], Tensor]
+BASE = 1e4
+SHARED = "one projection of keys and values for all branches, keys rotated before their means"
+
+
+def _fla(shape: Shape, where: Where, length: int) -> tuple[nn.Module, Call]:
+    config = shape.config
+    layer = import_module("fla.layers.nsa").NativeSparseAttention(
+        hidden_size=shape.dim, num_heads=shape.heads, num_kv_heads=shape.kv_heads, head_dim=_one_dim(shape),
+        block_size=config.l_sel, block_counts=config.n_sel, window_size=config.w, rope_theta=BASE,
+    ).to(where.device, where.dtype)  # fmt: skip
+    return layer, lambda x: layer(x)[0]
+
+
+def _mdy(shape: Shape, where: Where, length: int) -> tuple[nn.Module, Call]:
+    config = shape.config
+    sizes = import_module("flash_nsa.config").NSAConfig(
+        hidden_size=shape.dim, num_heads=shape.heads, num_kv_heads=shape.kv_heads, qk_head_dim=shape.dk,
+        v_head_dim=shape.dv, kernel_size=config.l, stride=config.d, block_size=config.l_sel, top_n=config.n_sel,
+        num_init_blocks=config.init_blocks, num_local_blocks=config.local_blocks, window_size=config.w,
+    )  # fmt: skip
+    layer = import_module("flash_nsa.layers.hf_level_nsa").HFNSA(sizes).to(where.device, where.dtype)
+    at = torch.arange(length, device=where.device, dtype=torch.float32)
+    angle = at[None, :, None] * frequencies(shape.dk, BASE, where.device).repeat(2)
+    by = angle.cos().to(where.dtype), angle.sin().to(where.dtype)
+    return layer, lambda x: layer(x, by)
+
+
+def _one_dim(shape: Shape) -> int:
+    if shape.dk != shape.dv:
+        raise ValueError(f"one head dimension only, not {shape.dk} and {shape.dv}")
+    return shape.dk
+
+
+PEERS: dict[str, tuple[Callable[[Shape, Where, int], tuple[nn.Module, Call]], str]] = {
+    "fla": (_fla, f"{FLA_DIFFERS}; {SHARED}"),
+    "mdy": (_mdy, SHARED),
+}
+"""By name: what makes the layer, and in which way it computes something else than ours."""
+
+
+def named(text: str) -> str:
+    """NAME of NAME=PATH, whose packages can be imported from then on."""
+    name, _, path = text.partition("=")
+    if name not in PEERS or not path:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=PATH, NAME one of {', '.join(PEERS)}")
+    if not Path(path).is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is no folder")
+    sys.path.insert(0, str(Path(path).resolve()))
+    return name
+
+
+def add_peers(to: Any) -> None:
+    """--peer"""
+    to.add_argument(
+        "--peer",
+        type=named,
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help=f"also time one of {', '.join(PEERS)}",
+    )

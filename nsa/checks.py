@@ -1,0 +1,334 @@
+"""What every operation demands of its tensors; each refusal is one sentence that names the operation.
+
+The functions at the end, one for each operation, look at types and layouts only: once for calls of one kind. What the
+tensors hold is looked at in each call (`values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nsa.blocks import check_block_indices, num_compressed, packed_compressed, token_positions
+from nsa.config import NSAConfig
+from nsa.host import beside, numbers
+from nsa.phi import MlpPhi, WeightedPhi
+
+Arguments = Mapping[str, Any]
+"""Of a public function, by name."""
+
+PHIS = {type(None): "mean", WeightedPhi: "weighted", MlpPhi: "mlp"}
+"""How a request names a learned map."""
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def tensor(operation: str, name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{operation}: {name} must be a tensor, got {type(x).__name__}")
+
+
+def sizes(operation: str, config: object) -> None:
+    """Refuse what is no configuration."""
+    if not isinstance(config, NSAConfig):
+        raise TypeError(f"{operation}: config must be an NSAConfig, got {type(config).__name__}")
+
+
+def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
+    """Refuse what is no tensor, or one whose number of axes is not that of `expected`, such as [B,T,Hq,Dk]."""
+    tensor(operation, name, x)
+    if x.dim() != expected.count(",") + 1:
+        raise ValueError(f"{operation}: {name} must have the shape {expected}, got {list(x.shape)}")
+
+
+def alike(operation: str, **tensors: Tensor) -> None:
+    """Refuse tensors of different or unsupported dtypes, or on different devices."""
+    (first, x), *others = tensors.items()
+    tensor(operation, first, x)
+    if x.dtype not in DTYPES:
+        raise ValueError(f"{operation}: {first} must be fp16, bf16, fp32 or fp64, got {x.dtype}")
+    for name, y in others:
+        tensor(operation, name, y)
+        if (y.dtype, y.device) != (x.dtype, x.device):
+            raise ValueError(
+                f"{operation}: {name} ({y.dtype}, {y.device}) must have the dtype and device of {first} "
+                f"({x.dtype}, {x.device})"
+            )
+
+
+Triple = tuple[Tensor, Tensor, Tensor]
+"""What the branches (cmp, sel, win) read."""
+
+
+def triple(operation: str, name: str, x: Tensor | Triple) -> Triple:
+    """One tensor for all branches, three times, or a triple as it is; refuse anything else."""
+    if isinstance(x, Tensor):
+        return x, x, x
+    if not isinstance(x, (tuple, list)):
+        raise TypeError(f"{operation}: {name} must be a tensor or a triple (cmp, sel, win), got {type(x).__name__}")
+    if len(x) != 3:
+        raise ValueError(f"{operation}: {name} must be one tensor or a triple (cmp, sel, win), got {len(x)}")
+    return tuple(x)  # type: ignore[return-value]
+
+
+def attention(operation: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Refuse q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] that do not go together."""
+    for name, x, expected in (("q", q, "[B,T,Hq,Dk]"), ("k", k, "[B,Tk,Hkv,Dk]"), ("v", v, "[B,Tk,Hkv,Dv]")):
+        shape(operation, name, x, expected)
+    alike(operation, q=q, k=k, v=v)
+    if k.shape[:3] != v.shape[:3]:
+        raise ValueError(
+            f"{operation}: k and v must agree in [B,Tk,Hkv], got {list(k.shape[:3])} and {list(v.shape[:3])}"
+        )
+    heads(operation, q, k)
+
+
+def heads(operation: str, q: Tensor, k: Tensor) -> None:
+    """Refuse q [B,T,Hq,Dk] and k [B,Tk,Hkv,Dk] with other batches, head dimensions, or Hq not a multiple of Hkv."""
+    if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(f"{operation}: q and k must agree in B and Dk, got {list(q.shape)} and {list(k.shape)}")
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
+        raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}")
+
+
+def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor | None:
+    """Borders of packed sequences as backends read them, int32 beside `like`; refuse what are no whole numbers."""
+    if cu_seqlens is None:
+        return None
+    tensor(operation, "cu_seqlens", cu_seqlens)
+    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.numel() == 0:
+        raise ValueError(
+            f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
+        )
+    return beside(cu_seqlens, like.device)
+
+
+def rotation(operation: str, dim: int, base: object) -> None:
+    """Refuse a rotary embedding of an odd dimension, or of a base that is no positive number."""
+    if isinstance(base, bool) or not isinstance(base, (int, float)) or not base > 0:
+        raise ValueError(f"{operation}: the base of rotary positions must be a positive number, got {base!r}")
+    if dim % 2:
+        raise ValueError(f"{operation}: rotary positions need an even head dimension, got {dim}")
+
+
+def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
+    """Refuse cu_seqlens and q_start that cannot say where the queries stand on a key axis of length `keys`, if it is
+    that of tokens.
+    """
+    cu_seqlens, q_start = x["cu_seqlens"], x.get("q_start")
+    if borders(operation, cu_seqlens, q) is not None:
+        if q_start is not None:
+            raise ValueError(f"{operation}: give cu_seqlens or q_start, not both")
+        if q.shape[0] != 1:
+            raise ValueError(f"{operation}: packed sequences need B=1, got B={q.shape[0]}")
+    if q_start is not None:
+        tensor(operation, "q_start", q_start)
+        if q_start.shape != (q.shape[0],) or q_start.is_floating_point():
+            raise ValueError(f"{operation}: q_start must be integers [B={q.shape[0]}], got {list(q_start.shape)}")
+    elif keys is not None and q.shape[1] != keys:
+        raise ValueError(f"{operation}: q has {q.shape[1]} tokens and k has {keys}; without q_start they agree")
+
+
+def compressed_count(operation: str, q: Tensor, count: int, x: Arguments) -> None:
+    """Refuse a compressed axis of length `count` that does not belong to the queries of one sequence each."""
+    if x["cu_seqlens"] is None and x["q_start"] is None:
+        _count(operation, count, num_compressed(q.shape[1], x["config"]))
+
+
+def _count(operation: str, count: int, needed: int, more: bool = False) -> None:
+    if count < needed or (not more and count != needed):
+        raise ValueError(f"{operation}: k_cmp must hold {needed} compressed tokens, got {count}")
+
+
+def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> None:
+    """Refuse indices that are not integers [B,T,Hkv,n] on q's device."""
+    tensor(operation, "block_indices", indices)
+    expected = [*q.shape[:2], kv_heads]
+    if indices.dim() != 4 or list(indices.shape[:3]) != expected:
+        b, t, h = expected
+        raise ValueError(
+            f"{operation}: block_indices must have the shape [B={b},T={t},Hkv={h},n], got {list(indices.shape)}"
+        )
+    if indices.dtype not in (torch.int32, torch.int64) or indices.device != q.device:
+        raise ValueError(
+            f"{operation}: block_indices must be int32 on {q.device}, got {indices.dtype} on {indices.device}"
+        )
+
+
+def gates(operation: str, gate: Tensor, o: Tensor) -> None:
+    """Refuse gates that are not [B,T,Hq,3] for an output (or a query) [B,T,Hq,D]."""
+    tensor(operation, "gates", gate)
+    if list(gate.shape) != [*o.shape[:3], 3]:
+        raise ValueError(
+            f"{operation}: gates must have the shape {[*o.shape[:3], 3]} (cmp, sel, win), got {list(gate.shape)}"
+        )
+
+
+# --- what tensors hold ---
+
+
+def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Tensor | None) -> None:
+    """Refuse borders that are not from 0 to T, never falling; queries that do not fit in `keys` keys of tokens, or
+    that see more compressed tokens than k_cmp has; blocks that no query may select. With q_start k_cmp may be longer
+    than what the last query sees (a cache with room). The borders are int32 beside q.
+    """
+    tokens, cu_seqlens, q_start = q.shape[1], x["cu_seqlens"], x.get("q_start")
+    if cu_seqlens is not None:
+        ends = numbers(cu_seqlens)
+        if ends[0] != 0 or ends[-1] != tokens or any(a > b for a, b in pairwise(ends)):
+            raise ValueError(f"{operation}: cu_seqlens must rise from 0 to T={tokens}, got {ends}")
+        if k_cmp is not None:
+            _count(operation, k_cmp.shape[1], packed_compressed(ends, x["config"]))
+    if q_start is not None:
+        starts = numbers(q_start)
+        if any(start < 0 or (keys is not None and start + tokens > keys) for start in starts):
+            room = 2**62 if keys is None else keys
+            raise ValueError(f"{operation}: queries at q_start={starts} with {tokens} tokens do not fit in {room} keys")
+        if k_cmp is not None:
+            _count(operation, k_cmp.shape[1], num_compressed(tokens + max(starts, default=0), x["config"]), more=True)
+    chosen = x.get("block_indices")
+    if chosen is not None and x.get("validate", True):
+        at = token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, q_start=q_start)
+        check_block_indices(chosen, at, x["config"])
+
+
+# --- what each operation demands ---
+
+
+def rotate(x: Arguments) -> None:
+    name, positions, base = "rotate", x["positions"], x["base"]
+    _rotated(name, x["x"], positions, base)
+
+
+def _rotated(name: str, x: Tensor, positions: Tensor, base: float) -> None:
+    shape(name, "x", x, "[B,T,H,D]")
+    alike(name, x=x)
+    shape(name, "positions", positions, "[B,T]")
+    rotation(name, x.shape[-1], base)
+    if positions.shape[1] != x.shape[1] or positions.shape[0] not in (1, x.shape[0]):
+        raise ValueError(
+            f"{name}: positions must be [B={x.shape[0]},T={x.shape[1]}] or [1,T], got {list(positions.shape)}"
+        )
+    if positions.dtype not in (torch.int32, torch.int64) or positions.device != x.device:
+        raise ValueError(
+            f"{name}: positions must be int32 or int64 on {x.device}, got {positions.dtype} on {positions.device}"
+        )
+
+
+def compress(x: Arguments) -> None:
+    name = "compress"
+    shape(name, "x", x["x"], "[B,T,Hkv,D]")
+    alike(name, x=x["x"])
+    sizes(name, x["config"])
+    _phi(name, x["x"], x["config"], x["phi"])
+    where(name, x["x"], None, x)
+
+
+def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
+    if type(phi) not in PHIS:
+        raise TypeError(f"{name}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
+    heads, dim = x.shape[2:]
+    parameters: dict[str, Tensor] = {} if phi is None else {f"phi.{part}": y for part, y in vars(phi).items()}
+    alike(name, x=x, **parameters)
+    expected: dict[str, list[int]] = {}
+    if isinstance(phi, WeightedPhi):
+        expected = {"weight": [heads, config.l]}
+    elif isinstance(phi, MlpPhi):
+        hidden = phi.w_in.shape[-1]
+        expected = {
+            "position": [heads, config.l, dim], "w_in": [heads, config.l * dim, hidden], "b_in": [heads, hidden],
+            "w_out": [heads, hidden, dim], "b_out": [heads, dim],
+        }  # fmt: skip
+    for part, wanted in expected.items():
+        found = list(parameters[f"phi.{part}"].shape)
+        if found != wanted:
+            raise ValueError(f"{name}: phi.{part} must have the shape {wanted}, got {found}")
+
+
+def compressed_attention(x: Arguments) -> None:
+    name = "compressed_attention"
+    attention(name, x["q"], x["k_cmp"], x["v_cmp"])
+    sizes(name, x["config"])
+    where(name, x["q"], None, x)
+    compressed_count(name, x["q"], x["k_cmp"].shape[1], x)
+
+
+def select_blocks(x: Arguments) -> None:
+    name, q, k_cmp, lse = "select_blocks", x["q"], x["k_cmp"], x["lse"]
+    shape(name, "q", q, "[B,T,Hq,Dk]")
+    shape(name, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
+    alike(name, q=q, k_cmp=k_cmp)
+    heads(name, q, k_cmp)
+    sizes(name, x["config"])
+    where(name, q, None, x)
+    compressed_count(name, q, k_cmp.shape[1], x)
+    if lse is not None and lse.shape != q.shape[:3]:
+        raise ValueError(f"{name}: lse must have the shape {list(q.shape[:3])}, got {list(lse.shape)}")
+
+
+def selected_attention(x: Arguments) -> None:
+    name = "selected_attention"
+    attention(name, x["q"], x["k"], x["v"])
+    sizes(name, x["config"])
+    where(name, x["q"], x["k"].shape[1], x)
+    block_indices(name, x["block_indices"], x["q"], x["k"].shape[2])
+
+
+def sliding_window_attention(x: Arguments) -> None:
+    name, window = "sliding_window_attention", x["window"]
+    if isinstance(window, bool) or not isinstance(window, int):
+        raise TypeError(f"{name}: window must be an integer, got {type(window).__name__}")
+    if window < 1:
+        raise ValueError(f"{name}: window must be at least 1, got {window}")
+    attention(name, x["q"], x["k"], x["v"])
+    where(name, x["q"], x["k"].shape[1], x)
+
+
+def gated_combine(x: Arguments) -> None:
+    name, branches = "gated_combine", {each: x[each] for each in ("o_cmp", "o_sel", "o_win")}
+    shape(name, "o_cmp", x["o_cmp"], "[B,T,Hq,Dv]")
+    alike(name, **branches, gates=x["gates"])
+    if len({o.shape for o in branches.values()}) > 1:
+        shapes = ", ".join(str(list(o.shape)) for o in branches.values())
+        raise ValueError(f"{name}: the branches must have one shape, got {shapes}")
+    gates(name, x["gates"], x["o_cmp"])
+
+
+def nsa_attention(x: Arguments) -> None:
+    name, q, given, rope = "nsa_attention", x["q"], x["compressed"], x["compressed_rope"]
+    if rope is not None:
+        if given is not None:
+            raise ValueError(f"{name}: compressed_rope is of the means; compressed is used as it is given")
+        rotation(name, q.shape[-1] if isinstance(q, Tensor) else 0, rope)
+    keys, values = triple(name, "k", x["k"]), triple(name, "v", x["v"])
+    sizes(name, x["config"])
+    for each, branches in (("k", keys), ("v", values)):
+        for one in branches:
+            tensor(name, each, one)
+    for k, v in dict.fromkeys(zip(keys, values, strict=True)):  # branches may share theirs: once is enough
+        attention(name, q, k, v)
+    for each, branches in (("k", keys), ("v", values)):
+        if len({one.shape for one in branches}) > 1:
+            shapes = [list(one.shape) for one in branches]
+            raise ValueError(f"{name}: {each} of the three branches must have one shape, got {shapes}")
+    where(name, q, keys[0].shape[1], x)
+    alike(name, q=q, gates=x["gates"])
+    gates(name, x["gates"], q)
+    if x["block_indices"] is not None:
+        block_indices(name, x["block_indices"], q, keys[1].shape[2])
+    if given is None:
+        return
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise ValueError(f"{name}: compressed must be a pair (k_cmp, v_cmp)")
+    for each, one, of in zip(("k_cmp", "v_cmp"), given, (keys[0], values[0]), strict=True):
+        shape(name, each, one, "[B,Tc,Hkv,D]")
+        expected = [of.shape[0], given[0].shape[1], *of.shape[2:]]
+        if list(one.shape) != expected:
+            raise ValueError(f"{name}: {each} must have the shape {expected}, got {list(one.shape)}")
+        alike(name, q=q, **{each: one})
+    compressed_count(name, q, given[0].shape[1], x)

@@ -1,0 +1,314 @@
+"""Attention through a cache: chunks of a prompt, then one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nsa import checks, flags, library, reference, routing
+from nsa.blocks import num_compressed
+from nsa.cache import CACHES, Branches, NSACache, Triple
+from nsa.config import BRANCHES
+from nsa.functional import (
+    compressed_attention,
+    gated_combine,
+    nsa_attention,
+    select_blocks,
+    selected_attention,
+    sliding_window_attention,
+)
+from nsa.host import to_device, told
+from nsa.operations import default_scale, widened
+from nsa.plans import Key, Plan, layout
+from nsa.serving.slot_mapping import SlotMapping
+
+NAME = "nsa_decode"
+MOST_STEPS = 16
+"""Kinds of steps that a cache keeps plans of."""
+
+Stepped = tuple[Tensor, Tensor, Tensor]
+"""o, reads, blocks."""
+
+
+@library.in_graphs
+def nsa_decode(
+    q: Tensor, k: Branches, v: Branches, gates: Tensor, cache: NSACache, *,
+    counts: Sequence[int] | Tensor | None = None, scale: float | None = None, backend: routing.BackendChoice = None,
+    strict: bool = False,
+) -> Tensor:  # fmt: skip
+    """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
+
+    Args:
+        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts, more is a chunk of a prompt.
+        k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
+        gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
+        cache: grows by the new tokens. Its config holds the sizes, its compressor makes compressed tokens.
+        counts: integers [B]: of entry b only the first counts[b] tokens are real, the rest is padding.
+        scale: of the logits; default Dk**-0.5.
+        backend, strict: see `nsa.nsa_attention`.
+
+    Returns:
+        o [B,T,Hq,Dv], 0 for padding. Not differentiable: a backward pass through it is an error.
+
+    On the Triton backend a step of one token never waits for the device and can be captured in a CUDA graph, if the
+    cache has room (`NSACache.reserve`) and one step ran before.
+    Replays append to the cache; `NSACache.advance` tells its host side. `counts` is then None or int32 on the device.
+
+    Raises:
+        ValueError: arguments that do not go together, or do not fit the cache.
+        TypeError: an argument of another type.
+    """
+    _check_cache(NAME, cache)
+    if library.intercepted((q, k, v, gates)):
+        numbers, tensor = (None, counts) if isinstance(counts, Tensor) else (counts and list(counts), None)
+        branches, choice = library.KINDS["Tensor | Triple"].encode, library.KINDS["routing.BackendChoice"].encode
+        return torch.ops.nsa.decode(  # type: ignore[no-any-return]
+            q, branches(k), branches(v), gates, cache.lengths, cache.handle, numbers, tensor, scale, choice(backend),
+            strict,
+        )  # fmt: skip
+    if library.any_autocast() and library.autocast_dtype(q.device) is not None:
+        q, k, v, gates = library.cast((q, k, v, gates), cache.selected.shaped[0].dtype)
+    with torch.no_grad():
+        o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
+    return no_gradient(o, q, k, v, gates)
+
+
+# --- the operator ---
+
+SCHEMA = """decode(
+    Tensor q, Tensor[] k, Tensor[] v, Tensor gates, Tensor(a!) lengths, SymInt cache, int[]? counts,
+    Tensor? counts_tensor, float? scale, str[] backend, bool strict
+) -> Tensor"""
+"""A cache is no tensor: the operator knows it by `NSACache.handle`, and writes to its `lengths`, among others."""
+
+
+def _operator(
+    q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, lengths: Tensor, handle: int, counts: list[int] | None,
+    counts_tensor: Tensor | None, scale: float | None, backend: list[str], strict: bool,
+) -> Tensor:  # fmt: skip
+    cache, branches = CACHES[handle], library.KINDS["Tensor | Triple"].decode
+    choice = library.KINDS["routing.BackendChoice"].decode(backend)
+    given = counts if counts_tensor is None else counts_tensor
+    o = _decode(q, branches(k), branches(v), gates, cache, given, scale, choice, strict)
+    if lengths.data_ptr() != cache.lengths.data_ptr():  # a copy, which is written back to the cache's own
+        lengths.copy_(cache.lengths)
+    return o
+
+
+def _shapes(q: Tensor, k: list[Tensor], v: list[Tensor], *others: object) -> Tensor:
+    return q.new_empty(*q.shape[:3], v[0].shape[-1])
+
+
+def _without_gradient(q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, *others: object) -> Tensor:
+    with library.below_autograd():
+        o = torch.ops.nsa.decode(q, k, v, gates, *others)
+    return no_gradient(o, q, *k, *v, gates)
+
+
+def _in_autocast(
+    q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, lengths: Tensor, handle: int, *others: object
+) -> Tensor:
+    """In the cache's dtype."""
+    inputs = library.cast((q, k, v, gates), CACHES[handle].selected.shaped[0].dtype)
+    with torch.autocast(q.device.type, enabled=False):
+        return torch.ops.nsa.decode(*inputs, lengths, handle, *others)  # type: ignore[no-any-return]
+
+
+library.define(
+    SCHEMA, _operator, _shapes, [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+)
+library.LIBRARY.impl("decode", _without_gradient, "Autograd")
+for _device in ("CPU", "CUDA"):
+    library.LIBRARY.impl("decode", _in_autocast, f"Autocast{_device}")
+
+
+def _decode(
+    q: Tensor, k: Branches, v: Branches, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
+    scale: float | None, backend: routing.BackendChoice, strict: bool,
+) -> Tensor:  # fmt: skip
+    keys, values = cache.branches(k, v)
+    checks.attention(NAME, q, keys[0], values[0])
+    checks.gates(NAME, gates, q)
+    checks.alike(NAME, q=q, gates=gates)
+    if q.shape[1] != keys[0].shape[1]:
+        raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
+    how = {"backend": routing.per_operation(backend), "strict": strict}
+    scale = default_scale(q, scale)
+    if q.shape[1] == 1:
+        return _step(q, keys, values, gates, cache, counts, scale, how)
+    mapping = cache.slot_mapping(q.shape[1], counts)
+    with cache.whole_or_nothing():
+        o = _chunk(q, keys, values, gates, cache, mapping, {"scale": scale, **how}, how)
+    padding = torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None]
+    return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
+
+
+def _chunk(
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, mapping: SlotMapping,
+    scaled: dict[str, Any], how: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """Several tokens of each sequence, appended and attended to. The last may be padding; it stands before `end`."""
+    config, empty, end = cache.config, cache.empty, max(mapping.starts) + mapping.width
+    start = told(cache.lengths.clone(), mapping.starts)
+    recent = None if empty else cache.recent(mapping, keys[2], values[2])
+    cache.append(keys, values, counts=mapping.counts)
+    count = num_compressed(end, config)
+    k_cmp, v_cmp = cache.compressed.first(count if empty else max(1, count))
+    if recent is None:  # these sequences have just begun
+        first = k_cmp[:, :count], v_cmp[:, :count]
+        return nsa_attention(q, keys, values, gates, config, compressed=first, **scaled)
+    k_sel, v_sel = cache.selected.first(end)
+    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, q_start=start, **scaled)
+    chosen = select_blocks(q, k_cmp, config, lse=lse, q_start=start, **scaled)
+    o_sel = selected_attention(q, k_sel, v_sel, chosen, config, validate=False, q_start=start, **scaled)
+    o_win = sliding_window_attention(q, recent.k, recent.v, config.w, q_start=recent.start, **scaled)
+    return gated_combine(o_cmp, o_sel, o_win, gates, **how)
+
+
+def _step(
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
+    scale: float, how: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """One token of each sequence, appended and attended to by one backend."""
+    if not (cache.capturing and isinstance(counts, Tensor)):
+        counts = cache.slot_mapping(1, counts).counts
+    known = not isinstance(counts, Tensor)
+    o, cache.branch_reads, _ = _routed(
+        (q, *keys, *values, gates, *(() if known else (counts,))),
+        cache,
+        lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
+        lambda _: _judge(q, gates, cache, None, scale),
+        ("step", scale, known and all(counts)),
+        how,
+    )
+    if known and all(counts):
+        return o
+    real = to_device(torch.tensor(counts), o.device) if known else counts
+    return o.masked_fill((real == 0)[:, None, None, None], 0.0)
+
+
+def _routed(
+    tensors: tuple[Tensor, ...], cache: NSACache, call: Callable[[ModuleType], Stepped],
+    judge: routing.record.Judge | None, facts: Key, how: dict[str, Any],
+) -> Stepped:  # fmt: skip
+    """A step of one token by the backend for it. Its plan belongs to the cache, whose buffers its launches read."""
+    backend = how["backend"]
+    choice = tuple(backend.items()) if isinstance(backend, Mapping) else backend
+    switches = id(flags.current()), choice, how["strict"]
+    key = (*facts, *switches, *map(layout, tensors), *(x.data_ptr() for x in cache.tensors))
+    plan = cache.plans.get(key)
+    if plan is None:
+        q, (k, v) = tensors[0], cache.selected.shaped
+        request = routing.Request(
+            "decode", q.device, q.dtype, len(q), 1, k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+            cache.config, offset=True,
+        )  # fmt: skip
+        decision = routing.decided(request, **how)
+        plan = Plan(key, request, decision, flags.current(), owned=True)
+        if len(cache.plans) >= MOST_STEPS:
+            cache.plans.clear()
+        cache.plans[key] = plan
+    assert plan.decision is not None
+    decision = plan.decision
+    return plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
+
+
+def _check_cache(operation: str, cache: object) -> None:
+    if not isinstance(cache, NSACache):
+        raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")
+
+
+@library.apart
+def cached_attention(
+    q: Tensor, gates: Tensor, cache: NSACache, *, branches: Collection[str] = BRANCHES,
+    block_indices: Tensor | None = None, scale: float | None = None, backend: routing.BackendChoice = None,
+    strict: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention of the last token of each sequence, which the cache holds already; changes only its `reads`.
+
+    Args:
+        q: [B,1,Hq,Dk].
+        gates: [B,1,Hq,3], already activated.
+        cache: not empty, and not just undone.
+        branches: those to compute; the others count as 0 (to time one alone).
+        block_indices: int32 [B,1,Hkv,n], as returned, instead of the selection.
+        scale, backend, strict: as in `nsa_decode`.
+
+    Returns:
+        o [B,1,Hq,Dv], and the selected blocks int32 [B,1,Hkv,n_sel]. Not differentiable, as `nsa_decode`.
+    """
+    name = "cached_attention"
+    _check_cache(name, cache)
+    checks.tensor(name, "q", q)
+    if q.dim() != 4 or q.shape[1] != 1 or cache.empty:
+        raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
+    if cache.rewound:
+        raise ValueError(f"{name}: after undo the window lacks a key of the last token; append a token first")
+    if not branches or set(branches) - set(BRANCHES):
+        raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
+    held_k, held_v = cache.selected.shaped
+    checks.attention(name, q, held_k, held_v)
+    checks.gates(name, gates, q)
+    if block_indices is not None:
+        checks.block_indices(name, block_indices, q, held_k.shape[2])
+    scale = default_scale(q, scale)
+    with torch.no_grad():
+        o, cache.branch_reads, block_indices = _routed(
+            (q, gates) if block_indices is None else (q, gates, block_indices),
+            cache,
+            lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
+            None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+            ("cached", scale, frozenset(branches)),
+            {"backend": backend, "strict": strict},
+        )
+    return no_gradient(o, q, gates), block_indices
+
+
+def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
+    """The oracle's output for the last token of each sequence, 0 for one without any."""
+    config, t = cache.config, (cache.lengths - 1).clamp(min=0)
+    count = max(1, num_compressed(cache.longest, config))
+    read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
+    compressed, selected, window = ((widened(k), widened(v)) for k, v in read)
+    query = widened(q)
+    where = {"scale": scale, "cu_seqlens": None, "q_start": t}
+    if block_indices is None:
+        block_indices = reference.select_blocks(query, compressed[0], config, **where)
+    o_cmp, _ = reference.compressed_attention(query, *compressed, config, **where)
+    o_sel = reference.selected_attention(query, *selected, block_indices, config, **where)
+    where["q_start"] = t.clamp(max=config.w - 1)  # the ring, from its first row: softmax does not mind the order
+    o_win = reference.sliding_window_attention(query, *window, config.w, **where)
+    o = reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
+    return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0)
+
+
+# --- no gradient ---
+
+SENTENCE = (
+    "no gradient flows through a cache: what it holds keeps no graph. Train without a cache (nsa_attention, or the "
+    "layer called without one), or take the step under torch.no_grad()"
+)
+
+
+class _NoGradient(torch.autograd.Function):
+    """The identity, whose backward is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, o: Tensor, *inputs: Tensor) -> Tensor:
+        return o.view_as(o)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        raise RuntimeError(SENTENCE)
+
+
+def no_gradient(o: Tensor, *inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """`o`, computed from `inputs` without a graph; a backward pass that would go through it is refused."""
+    if not torch.is_grad_enabled():
+        return o
+    flat = [x for given in inputs for x in ((given,) if isinstance(given, Tensor) else given)]
+    return _NoGradient.apply(o, *flat) if any(x.requires_grad for x in flat) else o  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""The PyTorch path, for any device."""

@@ -1,0 +1,86 @@
+"""How the PyTorch backend walks over queries: in chunks, so that memory never grows with T*T."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Tensor
+
+from nsa.blocks import num_compressed
+from nsa.config import NSAConfig
+from nsa.host import numbers
+
+TILE_BYTES = 128 * 2**20
+"""Aim for the largest temporary of one chunk."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Queries that stand at t0, t0+1, ... of their sequence, alike in every batch entry of `batch`.
+
+    `row0` is the first query's index on the T axis, `key0` and `cmp0` the indices of the sequence's first
+    token and first compressed token on their axes.
+    """
+
+    batch: slice
+    row0: int
+    length: int
+    t0: int = 0
+    key0: int = 0
+    cmp0: int = 0
+
+    def split(self, size: int) -> Iterator[Chunk]:
+        """Its queries, at most `size` at a time."""
+        for start in range(0, self.length, size):
+            rows = slice(self.row0 + start, self.row0 + min(start + size, self.length))
+            yield Chunk(self.batch, rows, self.t0 + start, self.key0, self.cmp0)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive queries `rows` of the T axis, the first at position `t0` of its sequence (see `Sequence`)."""
+
+    batch: slice
+    rows: slice
+    t0: int
+    key0: int
+    cmp0: int
+
+    @property
+    def end(self) -> int:
+        """The position after the last query's."""
+        return self.t0 + self.rows.stop - self.rows.start
+
+
+def sequences(
+    batch: int,
+    tokens: int,
+    config: NSAConfig | None,
+    cu_seqlens: Tensor | None,
+    q_start: Tensor | None,
+) -> list[Sequence]:
+    """What is walked over: the batch at once, or each packed segment, or each entry with its own start.
+
+    `config` is needed for `cmp0` of packed sequences only.
+    """
+    if cu_seqlens is not None:
+        return _packed(numbers(cu_seqlens), config)
+    starts = [0] if q_start is None else numbers(q_start)
+    if len(set(starts)) <= 1:
+        return [Sequence(slice(0, batch), 0, tokens, *starts[:1])]
+    return [Sequence(slice(b, b + 1), 0, tokens, start) for b, start in enumerate(starts)]
+
+
+def _packed(borders: list[int], config: NSAConfig | None) -> list[Sequence]:
+    found, cmp0 = [], 0
+    for first, end in pairwise(borders):
+        found.append(Sequence(slice(0, 1), first, end - first, 0, first, cmp0))
+        cmp0 += 0 if config is None else num_compressed(end - first, config)
+    return found
+
+
+def rows_per_chunk(bytes_per_row: int, most: int = 4096) -> int:
+    """Queries in one chunk, so that its largest temporary stays near TILE_BYTES."""
+    return max(1, min(most, TILE_BYTES // max(1, bytes_per_row)))

@@ -1,0 +1,46 @@
+"""From probabilities of compressed tokens to blocks, for every query alike (Eq. 9 and 11)."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nsa import blocks
+from nsa.config import NSAConfig
+from nsa.host import to_device
+
+
+def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:
+    """Scores [...,count] of the first `count` blocks: the overlap-weighted sums of p [...,Tc] (Eq. 9)."""
+    first, weights, end = _band(count, config, p.device, p.dtype)
+    p = F.pad(p, (0, max(0, end - p.shape[-1])))
+    scores = torch.zeros_like(p[..., first])
+    for k in range(weights.shape[1]):
+        scores += p[..., first + k] * weights[:, k]
+    return scores
+
+
+@lru_cache(maxsize=64)  # the same at every step of a decode, which should not wait for it
+def _band(count: int, config: NSAConfig, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, int]:
+    """`blocks.overlap_band` on the device, and the end of its last row."""
+    first, weights = blocks.overlap_band(count, config)
+    end = int(first[-1]) + weights.shape[1] if count else 0
+    return to_device(first, device), to_device(weights.to(dtype), device), end
+
+
+def choose_blocks(scores: Tensor, t: Tensor, config: NSAConfig) -> Tensor:
+    """The forced blocks and the best others, int32 [...,c,n_sel]; scores [...,c,blocks], positions t [c]."""
+    block = torch.arange(scores.shape[-1], device=scores.device)
+    current = torch.div(t, config.l_sel, rounding_mode="floor")[:, None]
+    forced = (block < config.init_blocks) | (block > current - config.local_blocks)
+    ranked = scores.masked_fill(forced, math.inf).masked_fill(block > current, -math.inf)
+    best = ranked.sort(dim=-1, descending=True, stable=True)  # stable: ties go to the lower index
+    kept = min(config.n_sel, scores.shape[-1])
+    index = best.indices[..., :kept].masked_fill(best.values[..., :kept] == -math.inf, scores.shape[-1])
+    index = index.sort(dim=-1).values
+    index = index.masked_fill(index == scores.shape[-1], -1)
+    return F.pad(index, (0, config.n_sel - kept), value=-1).to(torch.int32)

@@ -1,0 +1,196 @@
+"""Masked attention over tiles of keys, with its gradient: the one softmax of the PyTorch backend.
+
+A tile holds the keys that a chunk of queries reads. A span of consecutive keys serves all queries of the
+chunk (window, compressed tokens); gathered keys are each query's own (selected blocks). Forward keeps only o
+and lse; backward computes the probabilities again, chunk by chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nsa.fallback.chunks import Chunk
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def unrounded(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose products are of its own dtypes also where autocast would round their factors.
+
+    The gradient needs it too: autocast is as it is where `backward` is called.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        x = next(x for x in args if isinstance(x, Tensor))
+        with torch.autocast(x.device.type, enabled=False):
+            return function(*args, **kwargs)
+
+    return called
+
+
+class Tile(Protocol):
+    """The keys of one chunk. Query rows are [*n,M,D], keys [*n,K,D], the mask broadcasts to [*n,M,K]."""
+
+    @property
+    def mask(self) -> Tensor: ...
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The chunk's part of x [B,T,Hq,...] as rows [*n,M,...]."""
+        ...
+
+    def unrows(self, y: Tensor) -> Tensor:
+        """Rows [*n,M,...] as [b,c,Hq,...]."""
+        ...
+
+    def keys(self, x: Tensor) -> Tensor:
+        """The keys [*n,K,D] read from x [B,Tk,Hkv,D]."""
+        ...
+
+    def add(self, total: Tensor, part: Tensor) -> None:
+        """Add the gradient of the keys, [*n,K,D], to that of x."""
+        ...
+
+
+TileOf = Callable[[Chunk], Tile]
+"""Which keys a chunk of queries reads."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Keys [lo, hi) for all queries of the chunk, n = (b, Hkv), M = c*G; visible: bool [c,K]."""
+
+    chunk: Chunk
+    lo: int
+    hi: int
+    visible: Tensor
+    group_size: int
+
+    @property
+    def mask(self) -> Tensor:
+        return self.visible.repeat_interleave(self.group_size, dim=0)
+
+    def rows(self, x: Tensor) -> Tensor:
+        heads = x[self.chunk.batch, self.chunk.rows].unflatten(2, (-1, self.group_size))
+        return heads.transpose(1, 2).flatten(2, 3)
+
+    def unrows(self, y: Tensor) -> Tensor:
+        return y.unflatten(2, (-1, self.group_size)).transpose(1, 2).flatten(2, 3)
+
+    def keys(self, x: Tensor) -> Tensor:
+        return x[self.chunk.batch, self.lo : self.hi].transpose(1, 2)
+
+    def add(self, total: Tensor, part: Tensor) -> None:
+        total[self.chunk.batch, self.lo : self.hi] += part.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Keys of each query and KV head, n = (b, c, Hkv), M = G; index int64 and visible bool [b,c,Hkv,K]."""
+
+    chunk: Chunk
+    index: Tensor
+    visible: Tensor
+
+    @property
+    def mask(self) -> Tensor:
+        return self.visible[:, :, :, None]
+
+    def rows(self, x: Tensor) -> Tensor:
+        return x[self.chunk.batch, self.chunk.rows].unflatten(2, (self.index.shape[2], -1))
+
+    def unrows(self, y: Tensor) -> Tensor:
+        return y.flatten(2, 3)
+
+    def keys(self, x: Tensor) -> Tensor:
+        found = x.flatten(0, 2).index_select(0, self._flat(x).flatten())
+        return found.unflatten(0, self.index.shape)
+
+    def add(self, total: Tensor, part: Tensor) -> None:
+        flat = self._flat(total).flatten()
+        rows, part = total.view(-1, total.shape[-1]), part.flatten(0, 3)
+        if total.is_cuda:  # sorts, so the sum's order does not vary between runs
+            rows.index_put_((flat,), part, accumulate=True)
+        else:
+            rows.scatter_add_(0, flat[:, None].expand_as(part), part)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """Index of each key among the rows of x flattened to [B*Tk*Hkv, D]."""
+        tokens, heads = x.shape[1:3]
+        entry = torch.arange(self.chunk.batch.start, self.chunk.batch.stop, device=x.device)
+        head = torch.arange(heads, device=x.device)
+        return (entry[:, None, None, None] * tokens + self.index) * heads + head[:, None]
+
+
+def softmax_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over the last axis and its lse; a row of -inf alone gives zeros and -inf."""
+    lse = logits.logsumexp(-1)
+    return probabilities(logits, lse), lse
+
+
+def probabilities(logits: Tensor, lse: Tensor) -> Tensor:
+    """exp(logits - lse), 0 where nothing is visible."""
+    return torch.exp(logits - lse.masked_fill(lse == -math.inf, 0.0)[..., None])
+
+
+def masked_logits(q: Tensor, k: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """scale * q k^T [*n,M,K], -inf where the mask is False."""
+    return (q @ k.transpose(-1, -2)).mul_(scale).masked_fill_(~mask, -math.inf)
+
+
+class TiledAttention(torch.autograd.Function):
+    """Attention of q [B,T,Hq,Dk] to the tiles' keys in k, v [B,Tk,Hkv,D*] -> o [B,T,Hq,Dv], lse [B,T,Hq].
+
+    Sums are fp32 at least. lse is not differentiable.
+    """
+
+    @staticmethod
+    @unrounded
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, chunks: list[Chunk], tile_of: TileOf, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        o = q.new_zeros(*q.shape[:3], v.shape[-1])
+        lse = q.new_full(q.shape[:3], -math.inf, dtype=wide)
+        for chunk in chunks:
+            tile = tile_of(chunk)
+            logits = masked_logits(tile.rows(q).to(wide), tile.keys(k).to(wide), tile.mask, scale)
+            p, row_lse = softmax_rows(logits)
+            here = chunk.batch, chunk.rows
+            o[here] = tile.unrows(p @ tile.keys(v).to(wide)).to(o.dtype)
+            lse[here] = tile.unrows(row_lse[..., None])[..., 0]
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.chunks, ctx.tile_of, ctx.scale = chunks, tile_of, scale
+        ctx.mark_non_differentiable(lse)
+        return o, lse
+
+    @staticmethod
+    @once_differentiable
+    @unrounded
+    def backward(ctx: Any, grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, o, lse = ctx.saved_tensors
+        wide = lse.dtype
+        grad_q = torch.zeros_like(q)
+        grad_k, grad_v = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
+        delta = (grad_o.to(wide) * o.to(wide)).sum(-1)
+        for chunk in ctx.chunks:
+            tile = ctx.tile_of(chunk)
+            q_rows, do = tile.rows(q).to(wide), tile.rows(grad_o).to(wide)
+            keys = tile.keys(k).to(wide)
+            logits = masked_logits(q_rows, keys, tile.mask, ctx.scale)
+            p = probabilities(logits, tile.rows(lse[..., None])[..., 0])
+            tile.add(grad_v, p.transpose(-1, -2) @ do)
+            dp = do @ tile.keys(v).to(wide).transpose(-1, -2)
+            ds = p * (dp - tile.rows(delta[..., None])) * ctx.scale
+            tile.add(grad_k, ds.transpose(-1, -2) @ q_rows)
+            grad_q[chunk.batch, chunk.rows] = tile.unrows(ds @ keys).to(q.dtype)
+        return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), None, None, None

@@ -1,0 +1,235 @@
+"""Every operation in vectorised PyTorch: any device and dtype, gradients, memory never near T*T.
+
+The functions here are the backend interface (see `nsa.routing.registry`): arguments are checked, `scale` is resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nsa import blocks
+from nsa.config import NSAConfig
+from nsa.fallback.chunks import Chunk, Sequence, rows_per_chunk, sequences
+from nsa.fallback.decoding import decode, step
+from nsa.fallback.scoring import choose_blocks, sum_over_blocks
+from nsa.fallback.tiles import (
+    Gather,
+    Span,
+    TiledAttention,
+    TileOf,
+    masked_logits,
+    probabilities,
+    softmax_rows,
+    unrounded,
+)
+from nsa.host import numbers
+from nsa.phi import MlpPhi, Phi, WeightedPhi
+from nsa.rope import rotate
+
+__all__ = [
+    "combine",
+    "compress",
+    "compressed",
+    "decode",
+    "dense",
+    "rotate",
+    "rotate_gradient",
+    "select",
+    "selected",
+    "step",
+    "window",
+]
+
+
+def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
+    """To turn back is to turn by the negative positions."""
+    return [rotate(do, -positions, base)]
+
+
+# --- compression ---
+
+
+def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+    """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D]."""
+    if cu_seqlens is None:
+        return _compress(x, config, phi)
+    segments = [_compress(x[:, first:end], config, phi) for first, end in pairwise(numbers(cu_seqlens))]
+    return torch.cat(segments, dim=1) if segments else x[:, :0]
+
+
+def _compress(x: Tensor, config: NSAConfig, phi: Phi | None) -> Tensor:
+    if x.shape[1] < config.l:
+        return x[:, :0]
+    spans = x.unfold(1, config.l, config.d)  # [B,Tc,Hkv,D,l]
+    if phi is None:
+        return spans.mean(-1)
+    if isinstance(phi, WeightedPhi):
+        return torch.einsum("bihdl,hl->bihd", spans, phi.weight)
+    return _mlp(spans, phi)
+
+
+def _mlp(spans: Tensor, phi: MlpPhi) -> Tensor:
+    flat = (spans.transpose(-1, -2) + phi.position).flatten(3)  # [B,Tc,Hkv,l*D]
+    hidden = F.gelu(torch.einsum("bihx,hxm->bihm", flat, phi.w_in) + phi.b_in)
+    return torch.einsum("bihm,hmd->bihd", hidden, phi.w_out) + phi.b_out
+
+
+# --- which keys each branch reads ---
+
+
+def _compressed_tiles(config: NSAConfig, group_size: int, device: torch.device) -> Callable[[Chunk], Span]:
+    """The visible compressed tokens: i*d + l - 1 <= t."""
+
+    def tile(chunk: Chunk) -> Span:
+        count = blocks.num_compressed(chunk.end, config)
+        t = torch.arange(chunk.t0, chunk.end, device=device)[:, None]
+        last = torch.arange(count, device=device) * config.d + config.l - 1
+        return Span(chunk, chunk.cmp0, chunk.cmp0 + count, last <= t, group_size)
+
+    return tile
+
+
+def _window_tiles(window: int, group_size: int, device: torch.device) -> TileOf:
+    """The last `window` positions, the query's own included."""
+
+    def tile(chunk: Chunk) -> Span:
+        first = max(0, chunk.t0 - window + 1)
+        t = torch.arange(chunk.t0, chunk.end, device=device)[:, None]
+        position = torch.arange(first, chunk.end, device=device)
+        visible = (position <= t) & (position > t - window)
+        return Span(chunk, chunk.key0 + first, chunk.key0 + chunk.end, visible, group_size)
+
+    return tile
+
+
+def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
+    """The positions <= t of each query's blocks."""
+    device = block_indices.device
+    offsets = torch.arange(config.l_sel, device=device)
+
+    def tile(chunk: Chunk) -> Gather:
+        slots = min(block_indices.shape[-1], blocks.candidates(chunk.end - 1, config))
+        chosen = block_indices[chunk.batch, chunk.rows].to(torch.int64)
+        chosen = chosen.sort(dim=-1, descending=True).values[..., :slots]  # padding last, and cut where it can be
+        position = (chosen[..., None] * config.l_sel + offsets).flatten(3)
+        t = torch.arange(chunk.t0, chunk.end, device=device)[:, None, None]
+        visible = (position >= 0) & (position <= t)
+        return Gather(chunk, chunk.key0 + position.masked_fill(~visible, 0), visible)
+
+    return tile
+
+
+def _chunks(found: list[Sequence], bytes_per_row: int, most: int = 4096) -> list[Chunk]:
+    size = rows_per_chunk(bytes_per_row, most)
+    return [chunk for sequence in found for chunk in sequence.split(size)]
+
+
+def _item(x: Tensor) -> int:
+    """Bytes of one number in a temporary."""
+    return torch.promote_types(x.dtype, torch.float32).itemsize
+
+
+# --- attention ---
+
+
+def compressed(
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
+    chunks = _compressed_chunks(q, k_cmp, config, cu_seqlens, q_start)
+    tiles = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
+    return TiledAttention.apply(q, k_cmp, v_cmp, chunks, tiles, scale)
+
+
+def _compressed_chunks(
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Tensor | None, q_start: Tensor | None
+) -> list[Chunk]:
+    found = sequences(q.shape[0], q.shape[1], config, cu_seqlens, q_start)
+    return _chunks(found, q.shape[0] * q.shape[2] * k_cmp.shape[1] * _item(q))
+
+
+def selected(
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
+    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
+    keys = block_indices.shape[-1] * config.l_sel
+    row = q.shape[0] * keys * (k.shape[2] * (k.shape[3] + v.shape[3]) + q.shape[2])
+    found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
+    return TiledAttention.apply(q, k, v, _chunks(found, row * _item(q)), _selected_tiles(block_indices, config), scale)
+
+
+def window(
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
+    most = max(64, window // 2)  # a chunk of c queries reads c + window - 1 keys: keep the unused part small
+    found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
+    chunks = _chunks(found, q.shape[0] * q.shape[2] * (window + most) * _item(q), most)
+    tiles = _window_tiles(window, q.shape[2] // k.shape[2], q.device)
+    return TiledAttention.apply(q, k, v, chunks, tiles, scale)
+
+
+def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+    """Gated sum of the branches [B,T,Hq,Dv], gates [B,T,Hq,3]; the sum is fp32 at least."""
+    wide = torch.promote_types(o_cmp.dtype, torch.float32)
+    branches = zip((o_cmp, o_sel, o_win), gates.to(wide).unbind(-1), strict=True)
+    terms = [gate[..., None] * o.to(wide) for o, gate in branches]
+    return (terms[0] + terms[1] + terms[2]).to(o_cmp.dtype)
+
+
+# --- selection ---
+
+
+@torch.no_grad()
+@unrounded
+def select(
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
+    lse: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Chosen blocks, int32 [B,T,Hkv,n_sel], ascending, -1 padded. lse: that of `compressed`, if known."""
+    tile_of = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
+    out = q.new_full((*q.shape[:2], k_cmp.shape[2], config.n_sel), -1, dtype=torch.int32)
+    for chunk in _compressed_chunks(q, k_cmp, config, cu_seqlens, q_start):
+        scores = block_scores(q, k_cmp, chunk, tile_of(chunk), config, scale, lse)
+        t = torch.arange(chunk.t0, chunk.end, device=q.device)
+        out[chunk.batch, chunk.rows] = choose_blocks(scores, t, config).transpose(1, 2)
+    return out
+
+
+def block_scores(
+    q: Tensor, k_cmp: Tensor, chunk: Chunk, tile: Span, config: NSAConfig, scale: float, lse: Tensor | None
+) -> Tensor:
+    """Scores of the chunk's candidate blocks, summed over the group: [b,Hkv,c,blocks], fp32 at least."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    logits = masked_logits(tile.rows(q).to(wide), tile.keys(k_cmp).to(wide), tile.mask, scale)
+    if lse is None:
+        p, _ = softmax_rows(logits)
+    else:
+        p = probabilities(logits, tile.rows(lse[..., None])[..., 0].to(wide))
+    p = p.unflatten(2, (-1, tile.group_size)).sum(3)
+    return sum_over_blocks(p, blocks.candidates(chunk.end - 1, config), config)
+
+
+# --- dense attention, where the user prefers it ---
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, *, scale: float, cu_seqlens: Tensor | None) -> Tensor:
+    """Causal attention to all keys, q, k, v of equal length: o [B,T,Hq,Dv]."""
+    if cu_seqlens is None:
+        return _dense(q, k, v, scale)
+    segments = [slice(first, end) for first, end in pairwise(numbers(cu_seqlens))]
+    return torch.cat([_dense(q[:, s], k[:, s], v[:, s], scale) for s in segments], dim=1)
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    group_size = q.shape[2] // k.shape[2]
+    k, v = (x.repeat_interleave(group_size, 2).transpose(1, 2) for x in (k, v))
+    return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True, scale=scale).transpose(1, 2)

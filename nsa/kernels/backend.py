@@ -1,0 +1,241 @@
+"""The Triton backend: the kernels of `nsa.kernels` as the operations of `nsa.routing.registry`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.host import to_device
+from nsa.kernels import attention as whole
+from nsa.kernels import rotary
+from nsa.kernels.combine import gated_combine
+from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.compression.mlp import mlp_of_spans
+from nsa.kernels.compression.weighted import span_sums
+from nsa.kernels.decode.step import cached_attention, decode_step
+from nsa.kernels.ranges import compressed as compressed_kernels
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges import window as window_kernels
+from nsa.kernels.recorded import Tensors, repeated
+from nsa.kernels.selected.attention import gradients, selected_attention
+from nsa.kernels.selection.select import select_blocks
+from nsa.phi import MlpPhi, Phi
+from nsa.plans import layout
+from nsa.routing import Request
+
+if TYPE_CHECKING:
+    from nsa.attention import Call
+    from nsa.cache import NSACache
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+OLDEST = (3, 0)
+OLDEST_HOPPER_GRADIENT = (3, 3)  # before, selected gradients compile unpipelined, which later versions got wrong there
+LARGEST_HEAD = 256
+LARGEST_GROUP = 64
+LARGEST_GROUP_FP32 = 32
+"""One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
+ORDERS_BORDERS = True
+"""Of the whole operation: borders on the device need not be looked at before."""
+
+Triple = tuple[Tensor, Tensor, Tensor]
+
+
+# --- what can run ---
+
+
+def supports(request: Request) -> str | None:
+    """None, or why this request cannot run on these kernels."""
+    checks = (_version(request), _device(request), _dtype(request), _shape(request))
+    return next((reason for reason in checks if reason is not None), None)
+
+
+def _version(request: Request) -> str | None:
+    found = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if found < OLDEST:
+        return f"Triton {triton.__version__} is older than 3.0"
+    selecting = request.operation in ("selected", "attention") and request.needs_grad
+    if selecting and found < OLDEST_HOPPER_GRADIENT and (request.capability or (0, 0)) >= (9, 0):
+        return f"the gradient of selected attention on SM 9.0 or higher needs Triton 3.3, not {triton.__version__}"
+    return None
+
+
+def _device(request: Request) -> str | None:
+    if INTERPRETED:
+        return None if request.device.type == "cpu" else "TRITON_INTERPRET=1 interprets kernels, on the CPU only"
+    if torch.version.hip is not None and request.device.type == "cuda":
+        return f"kernels are written for NVIDIA GPUs, and this PyTorch is built for AMD's (ROCm {torch.version.hip})"
+    if request.capability is None:
+        return f"kernels need a CUDA device, not {request.device.type} (or TRITON_INTERPRET=1 on the CPU)"
+    major, minor = request.capability
+    return None if major >= 8 else f"kernels need compute capability 8.0 or higher, this device has {major}.{minor}"
+
+
+def _dtype(request: Request) -> str | None:
+    known = (torch.float16, torch.float32) if INTERPRETED else (torch.float16, torch.bfloat16, torch.float32)
+    if request.dtype in known:
+        return None
+    where = "Triton's interpreter" if INTERPRETED else "the kernels"
+    return f"{where} cannot compute in {str(request.dtype).removeprefix('torch.')}"
+
+
+def _shape(request: Request) -> str | None:
+    if max(request.dk, request.dv) > LARGEST_HEAD:
+        return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
+    if request.operation in ("rotate", "compress"):
+        return None  # heads are apart from each other
+    if pad_group(request.group_size) > _most_heads(request):
+        return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
+    return None
+
+
+def _most_heads(request: Request) -> int:
+    """Query heads of one KV head that the kernels' tiles hold."""
+    small = request.device.type != "cuda" or request.operation in ("combine", "decode")
+    return LARGEST_GROUP if small or request.dtype != torch.float32 else LARGEST_GROUP_FP32
+
+
+def gradient(request: Request) -> str:
+    """How the gradient of the compressed and of the window branch is computed."""
+    if request.operation not in ("compressed", "window", "attention"):
+        return ""
+    major, minor = request.capability or (0, 0)
+    target = f"sm_{major}{minor}" if request.capability else fused.INTERPRETER
+    facts = request.dtype, request.dk, request.dv, request.group_size, request.deterministic
+    reason = fused.against(target, *facts)
+    return "one kernel for dq, dk and dv" if reason is None else f"dq apart from dk and dv: {reason}"
+
+
+# --- the operations: those of `nsa.routing.registry`, as their kernels take them ---
+
+
+def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    return rotary.rotate((x, positions), (base,))[0]  # type: ignore[return-value]
+
+
+def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+    if isinstance(phi, MlpPhi):
+        tensors = x, cu_seqlens, phi.position, phi.w_in, phi.b_in, phi.w_out, phi.b_out
+        return mlp_of_spans(tensors, (config,))[0]  # type: ignore[return-value]
+    weight = None if phi is None else phi.weight
+    return span_sums((x, weight, cu_seqlens), (config, x.shape[1]))[0]  # type: ignore[return-value]
+
+
+def compressed(
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
+    q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return compressed_kernels.compressed_attention(
+        (q, k_cmp, v_cmp, cu_seqlens, q_start), (config, scale, deterministic)
+    )
+
+
+def select(
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
+    lse: Tensor | None,
+) -> Tensor:  # fmt: skip
+    def chosen(q: Tensor, k_cmp: Tensor, cu_seqlens: Tensor, lse: Tensor, q_start: Tensor) -> tuple[Tensor]:
+        return (select_blocks(q, k_cmp, config, scale, cu_seqlens, lse, q_start),)
+
+    return repeated("select", chosen, (q, k_cmp, cu_seqlens, lse, q_start), ())[0]  # type: ignore[return-value]
+
+
+def selected(
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
+    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
+
+
+def window(
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
+    deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return window_kernels.window_attention((q, k, v, cu_seqlens, q_start), (window, scale, deterministic))
+
+
+def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
+    return gated_combine((o_cmp, o_sel, o_win, gates), ())[0]  # type: ignore[return-value]
+
+
+def attention(call: Call, lse: bool, keep: bool) -> list[Tensor]:
+    return whole.attention(call, lse=lse, keep=keep)
+
+
+# --- their gradients, from results ---
+
+
+def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
+    return [rotary.forward(do, positions, base, back=True)]
+
+
+def compressed_gradient(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *,
+    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return _gradients(
+        compressed_kernels.compressed_attention.backward, do, (q, k_cmp, v_cmp, cu_seqlens, q_start, o, lse),
+        config, scale, deterministic,
+    )  # fmt: skip
+
+
+def selected_gradient(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *,
+    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    def found(do: Tensor, *kept: Tensor | None) -> Tensors:
+        q, k, v, block_indices, cu_seqlens, q_start, o, lse = kept
+        return gradients(do, o, lse, q, k, v, block_indices, config, scale, cu_seqlens, q_start)  # type: ignore[arg-type]
+
+    return _gradients(found, do, (q, k, v, block_indices, cu_seqlens, q_start, o, lse))
+
+
+def window_gradient(
+    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, window: int, *,
+    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
+) -> Tensors:  # fmt: skip
+    return _gradients(
+        window_kernels.window_attention.backward, do, (q, k, v, cu_seqlens, q_start, o, lse), window, scale,
+        deterministic,
+    )  # fmt: skip
+
+
+def _gradients(function: Callable[..., Tensors], do: Tensor, kept: Tensors, *settings: Any) -> Tensors:
+    """Of q, k and v; the plan's key tells the layouts of all but these."""
+    kind = tuple(layout(x) for x in (do, *kept[-2:]) if x is not None)
+    return repeated("gradient", function, (do, *kept), settings, kind)[:3]
+
+
+def attention_gradient(grad: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
+    return whole.gradient(grad, results, call)
+
+
+# --- one token of each sequence ---
+
+
+def decode(
+    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str], block_indices: Tensor | None
+) -> Triple:
+    return cached_attention(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices)
+
+
+def step(
+    q: Tensor, k: Triple, v: Triple, gates: Tensor, cache: NSACache, *, counts: Sequence[int] | Tensor, scale: float
+) -> Triple:
+    """Append a token of each sequence and attend, in three kernels; a learned map makes compressed tokens before."""
+    mapping, new = None, counts
+    if not isinstance(counts, Tensor):  # else a graph is captured
+        mapping = cache.slot_mapping(1, counts)
+        cache.reserve(mapping.ends)
+        new = None if all(counts) else to_device(torch.tensor(counts, dtype=torch.int32), q.device)
+    if cache.mean is None:
+        cache.emit(k[0], v[0], new)
+    result = decode_step(q, k, v, gates, cache, scale=scale, counts=new)
+    if mapping is not None:
+        cache.count_step(mapping)
+    return result

@@ -1,0 +1,1 @@
+"""What every kernel uses: tiles and their loads, the softmax, launches."""

@@ -1,0 +1,157 @@
+"""What every kernel shares: how rows and columns are laid out in tiles, and how tiles are loaded.
+
+Rows of a query tile are token-major, head-minor: row r is head r % GP of token r // GP, so one tile of keys serves all
+heads of a group, and a sum over heads is a sum inside one token's rows. GP is the group size rounded up to a power of
+two; rows of the heads that do not exist are masked. A head dimension that is no power of two is held as two tiles
+(192 = 128 + 64), because padding it to the next power would waste up to half of the arithmetic.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+LOW = tl.constexpr(-1.0e30)  # below every logit, and finite: the difference of two of them is 0, not NaN
+
+LOADS_CHAIN = tl.constexpr(tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 3))
+"""Whether Triton's pipeliner takes loads whose mask or address another step of the loop has loaded."""
+
+SMALLEST_DOT = 16
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b rounded up, on the host: `triton.cdiv` takes microseconds at every call."""
+    return -(-a // b)
+
+
+def next_power_of_2(x: int) -> int:
+    """The smallest power of two that is at least x, on the host; x is at least 1."""
+    return 1 << (x - 1).bit_length()
+
+
+def split_dim(size: int) -> tuple[int, int]:
+    """Widths of the two tiles that hold `size` columns; the second is 0 when one tile is enough."""
+    if size <= SMALLEST_DOT:
+        return SMALLEST_DOT, 0
+    first = 1 << (size.bit_length() - 1)
+    rest = size - first
+    return first, max(SMALLEST_DOT, next_power_of_2(rest)) if rest else 0
+
+
+@lru_cache
+def widths(dk: int, dv: int) -> dict[str, int]:
+    """The compile-time arguments that name the head dimensions and the tiles that hold them; not to be changed."""
+    (dk0, dk1), (dv0, dv1) = split_dim(dk), split_dim(dv)
+    return {"DK": dk, "DK0": dk0, "DK1": dk1, "DV": dv, "DV0": dv0, "DV1": dv1}
+
+
+def pad_group(group_size: int) -> int:
+    """GP: rows of a tile that belong to one token."""
+    return next_power_of_2(group_size)
+
+
+def dot_precision(dtype: torch.dtype) -> str:
+    """fp32 inputs are multiplied as IEEE fp32; the setting means nothing for half precision."""
+    return "ieee" if dtype == torch.float32 else "tf32"
+
+
+def rows_last(x: Tensor) -> Tensor:
+    """x with its last axis contiguous, as the kernels need it."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+@triton.jit
+def load_tile(p_x, o_row, m_row, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr):
+    """Columns [START, START + WIDTH) of the rows that begin at o_row: [R, WIDTH]; what lies outside D or m_row is 0."""
+    o_col = START + tl.arange(0, WIDTH)
+    p_tile = p_x + o_row[:, None] + o_col[None, :]
+    if START + WIDTH > D:
+        if MASKED:
+            b_x = tl.load(p_tile, mask=m_row[:, None] & (o_col[None, :] < D), other=0.0)
+        else:
+            b_x = tl.load(p_tile, mask=o_col[None, :] < D, other=0.0)
+    elif MASKED:
+        b_x = tl.load(p_tile, mask=m_row[:, None], other=0.0)
+    else:
+        b_x = tl.load(p_tile)
+    return b_x
+
+
+@triton.jit
+def load_pair(p_x, o_row, m_row, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, MASKED: tl.constexpr):
+    """The rows at o_row as two tiles [R, D0] and [R, D1]; without a second part, the first stands in for it."""
+    b_0 = load_tile(p_x, o_row, m_row, 0, D0, D, MASKED)
+    b_1 = b_0
+    if D1 > 0:
+        b_1 = load_tile(p_x, o_row, m_row, D0, D1, D, MASKED)
+    return b_0, b_1
+
+
+@triton.jit
+def load_keys(
+    p_x, d_0, d_1, o_row, m_row, i_row, i_column, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
+    MASKED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Rows of keys or values as two tiles: by TMA from (i_row, i_column) on, or by `load_pair`."""
+    if TMA:
+        b_0 = d_0.load([i_row, i_column])
+        b_1 = b_0
+        if D1 > 0:
+            b_1 = d_1.load([i_row, i_column + D0])
+    else:
+        b_0, b_1 = load_pair(p_x, o_row, m_row, D, D0, D1, MASKED)
+    return b_0, b_1
+
+
+@triton.jit
+def load_queries(
+    p_x, d_0, d_1, o_row, m_row, i_row, i_head, BM: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
+    MASKED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Rows (token, head) as two tiles [BM, D0], [BM, D1]: by TMA from token i_row and head i_head on."""
+    if TMA:
+        b_0 = tl.reshape(d_0.load([i_row, i_head, 0]), [BM, D0])
+        b_1 = b_0
+        if D1 > 0:
+            b_1 = tl.reshape(d_1.load([i_row, i_head, D0]), [BM, D1])
+    else:
+        b_0, b_1 = load_pair(p_x, o_row, m_row, D, D0, D1, MASKED)
+    return b_0, b_1
+
+
+@triton.jit
+def dot_rows(b_q0, b_q1, b_k0, b_k1, D1: tl.constexpr, PREC: tl.constexpr):
+    """b_q [M, D] times b_k [N, D] transposed: [M, N]."""
+    b_s = tl.dot(b_q0, tl.trans(b_k0), input_precision=PREC)
+    if D1 > 0:
+        b_s = tl.dot(b_q1, tl.trans(b_k1), b_s, input_precision=PREC)
+    return b_s
+
+
+@triton.jit
+def store_tile(p_x, o_row, m_row, b_x, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, ADD: tl.constexpr):
+    """Write b_x [R, WIDTH] to columns [START, START + WIDTH) of the rows at o_row, or add it to what is there."""
+    o_col = START + tl.arange(0, WIDTH)
+    p_tile = p_x + o_row[:, None] + o_col[None, :]
+    m_tile = m_row[:, None] & (o_col[None, :] < D)
+    if ADD:
+        b_x += tl.load(p_tile, mask=m_tile, other=0.0).to(tl.float32)
+    tl.store(p_tile, b_x.to(p_x.dtype.element_ty), mask=m_tile)
+
+
+@triton.jit
+def mask_free(i_lo, i_full, i_cut, i_hi, STEP: tl.constexpr):
+    """Split the steps over [i_lo, i_hi) into those inside [i_full, i_cut), which need no mask, and the others.
+
+    Returns left, right, n: steps left <= i < right of n are mask-free.
+    """
+    n = tl.cdiv(tl.maximum(i_hi - i_lo, 0), STEP)
+    left = tl.minimum(tl.cdiv(tl.maximum(i_full - i_lo, 0), STEP), n)
+    right = tl.maximum(left, tl.minimum(tl.maximum(i_cut - i_lo, 0) // STEP, n))
+    return left, right, n

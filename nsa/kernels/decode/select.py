@@ -1,0 +1,222 @@
+"""The second decode kernel: finish compressed attention, score the blocks, choose the best, attend to the window.
+
+Of the programs of one (sequence, KV head) some finish the output of a few heads each, some attend to a split of the
+window; the others score `BJ` blocks each and leave the best of each `AMONG` in falling order; the one that comes last
+merges these lists.
+
+What takes time is waiting for loads, so loads that need nothing of each other are issued together; and the window,
+which needs none of the rest, is read here because the others leave the memory idle.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import LOW, load_pair
+from nsa.kernels.decode.rows import query_position, store_columns
+from nsa.kernels.decode.scores import scores_of_blocks, scores_of_tokens
+from nsa.kernels.decode.window import window_split
+
+# --- the output of compressed attention ---
+
+
+@triton.jit
+def _store_merged(
+    p_out, b_a, b_w, o_out, m_out,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    b_o = tl.sum(tl.reshape(b_a * b_w[:, None], [SPLITS, HEADS, WIDTH]), 0)
+    store_columns(p_out, o_out, m_out, b_o, START, WIDTH, D)
+
+
+@triton.jit
+def _merge_heads(
+    p_m, p_l, p_a, p_out, i_bh, i_first, S,
+    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """The outputs of HEADS heads from i_first on: their S splits, weighted by exp(largest logit), over all sums.
+
+    Splits are the slowest axis, so that each warp adds up heads of its own.
+    """
+    o_x = tl.arange(0, SPLITS * HEADS)
+    o_s, o_g = o_x // HEADS, i_first + o_x % HEADS
+    m_x = (o_s < S) & (o_g < G)
+    o_row = (i_bh * S + o_s).to(tl.int64) * GP + o_g
+    b_m = tl.reshape(tl.load(p_m + o_row, mask=m_x, other=LOW), [SPLITS, HEADS])
+    b_l = tl.reshape(tl.load(p_l + o_row, mask=m_x, other=0.0), [SPLITS, HEADS])
+    b_a0, b_a1 = load_pair(p_a, o_row * DV, m_x, DV, DV0, DV1, True)
+    b_w = tl.math.exp2(b_m - tl.max(b_m, 0)[None, :])
+    b_w = b_w / tl.maximum(tl.sum(b_w * b_l, 0), 1e-30)[None, :]
+    b_w = tl.reshape(b_w, [SPLITS * HEADS])
+    o_head = i_first + tl.arange(0, HEADS)
+    o_out = (i_bh * G + o_head).to(tl.int64)
+    _store_merged(p_out, b_a0, b_w, o_out, o_head < G, HEADS, SPLITS, 0, DV0, DV)
+    if DV1 > 0:
+        _store_merged(p_out, b_a1, b_w, o_out, o_head < G, HEADS, SPLITS, DV0, DV1, DV)
+
+
+# --- the best of all ---
+
+
+@triton.jit
+def _keys(b_score, o_b, m_b):
+    """Keys that fall as blocks get worse: a score's bits above the falling index. Distinct; negative: no candidate."""
+    b_key = (b_score.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (0x7FFFFFFF - o_b).to(tl.int64)
+    return tl.where(m_b, b_key, -1 - o_b.to(tl.int64))
+
+
+@triton.jit
+def _triangle(p_lists, b_list, o_p, FREE: tl.constexpr, FP: tl.constexpr, LISTED: tl.constexpr):
+    """Keys of the candidates o_p [N]: number r of the list whose head is the h-th best, for all h + r < FREE.
+
+    No other key can be among the FREE best: h heads and the r keys before it in its own list are better.
+    """
+    o_h = tl.arange(0, FP)
+    b_offset = o_h * FREE - o_h * (o_h - 1) // 2  # candidates of better lists
+    m_after = (b_offset[:, None] <= o_p[None, :]) & (o_h > 0)[:, None] & (o_h < FREE)[:, None]
+    b_h = tl.sum(m_after.to(tl.int32), 0)
+    b_r = o_p - (b_h * FREE - b_h * (b_h - 1) // 2)
+    b_from = tl.sum(tl.where(o_h[:, None] == b_h[None, :], b_list[:, None], 0), 0)
+    m_p = (b_h + b_r < FREE) & (b_r < LISTED) & (b_from >= 0)
+    return tl.load(p_lists + b_from * LISTED + b_r, mask=m_p, other=-1)
+
+
+@triton.jit
+def _candidates(p_lists, b_list, C, o_p, FREE: tl.constexpr, FP: tl.constexpr, LISTED: tl.constexpr, FEW: tl.constexpr):
+    """Keys of the candidates o_p [N], -1 where there is none: with FEW lists all that are in them."""
+    if FEW:
+        b_key = tl.load(p_lists + o_p, mask=o_p < C * LISTED, other=-1)
+    else:
+        b_key = _triangle(p_lists, b_list, o_p, FREE, FP, LISTED)
+    return b_key
+
+
+@triton.jit
+def _best_lists(p_lists, C, FP: tl.constexpr, LISTED: tl.constexpr, CP: tl.constexpr):
+    """Numbers of the FP lists with the best heads, in falling order of their heads [FP]; -1 where there is none."""
+    o_c = tl.arange(0, CP)
+    b_head = tl.load(p_lists + o_c * LISTED, mask=o_c < C, other=-(1 << 40))
+    b_rank = tl.where(o_c < C, 0, FP)  # a list that does not exist is never among them
+    for j in range(0, C, 32):
+        o_j = j + tl.arange(0, 32)
+        b_other = tl.load(p_lists + o_j * LISTED, mask=o_j < C, other=-(1 << 40))
+        b_rank += tl.sum((b_other[:, None] > b_head[None, :]).to(tl.int32), 0)
+    o_h = tl.arange(0, FP)
+    return tl.sum(tl.where(b_rank[:, None] == o_h[None, :], o_c[:, None] + 1, 0), 0) - 1
+
+
+@triton.jit
+def _best(
+    p_lists, C, FREE: tl.constexpr, FP: tl.constexpr, SP: tl.constexpr, LISTED: tl.constexpr,
+    CP: tl.constexpr, CANDIDATES: tl.constexpr, AT_ONCE: tl.constexpr, FEW: tl.constexpr,
+):  # fmt: skip
+    """The FREE best blocks of C lists, int32 [SP], then -1. Ties go to the lower index.
+
+    AT_ONCE candidates are compared with each other at once.
+    """
+    b_list = tl.arange(0, FP)
+    if not FEW:
+        b_list = _best_lists(p_lists, C, FP, LISTED, CP)
+    o_slot = tl.arange(0, SP)
+    b_best = tl.full([SP], 0, tl.int32)
+    for i in range(0, CANDIDATES, AT_ONCE):
+        b_key = _candidates(p_lists, b_list, C, i + tl.arange(0, AT_ONCE), FREE, FP, LISTED, FEW)
+        b_rank = tl.zeros([AT_ONCE], tl.int32)
+        for j in range(0, CANDIDATES, AT_ONCE):
+            b_other = _candidates(p_lists, b_list, C, j + tl.arange(0, AT_ONCE), FREE, FP, LISTED, FEW)
+            b_rank += tl.sum((b_other[:, None] > b_key[None, :]).to(tl.int32), 0)
+        b_block = tl.where(b_key >= 0, 0x7FFFFFFF - (b_key & 0x7FFFFFFF), -1).to(tl.int32) + 1
+        m_here = (b_rank[:, None] == o_slot[None, :]) & (b_key >= 0)[:, None] & (o_slot < FREE)[None, :]
+        b_best += tl.sum(tl.where(m_here, b_block[:, None], 0), 0)
+    return b_best - 1
+
+
+@triton.jit
+def _store_chosen(
+    p_chosen, b_best, now,
+    FREE: tl.constexpr, INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
+):  # fmt: skip
+    """The best and the forced blocks, ascending, -1 at the end; `now` is the query's block, -1 where there is none."""
+    o_slot = tl.arange(0, SP)
+    b_init = o_slot - FREE
+    b_local = now - (o_slot - FREE - INIT)
+    b_block = tl.where(o_slot < FREE, b_best, -1)
+    b_block = tl.where((o_slot >= FREE) & (o_slot < FREE + INIT) & (b_init <= now), b_init, b_block)
+    b_block = tl.where((o_slot >= FREE + INIT) & (o_slot < SLOTS) & (b_local >= INIT), b_local, b_block)
+    b_order = tl.where(b_block < 0, (1 << 30) + o_slot, b_block)  # distinct
+    b_rank = tl.sum((b_order[:, None] < b_order[None, :]).to(tl.int32), 0)
+    tl.store(p_chosen + b_rank, b_block, mask=b_rank < SLOTS)
+
+
+@launched
+@triton.jit(do_not_specialize=["C", "C_WIN"])
+def select_kernel(
+    p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
+    p_m3, p_l3, p_a3, p_seen3,
+    H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_zero, HALF, s_summed, scale,
+    G: tl.constexpr, GP: tl.constexpr,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
+    INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, FP: tl.constexpr,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr, BJ: tl.constexpr, AMONG: tl.constexpr,
+    CP: tl.constexpr, LISTED: tl.constexpr, CANDIDATES: tl.constexpr, AT_ONCE: tl.constexpr, FEW: tl.constexpr,
+    BLOCKS: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, BT: tl.constexpr, APPEND: tl.constexpr,
+    KEYS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """Programs i_c < C score BJ blocks each and choose, the next C_WIN attend to KEYS keys of the window each, the
+    others finish heads.
+
+    SPLITS and CP are S and the number of lists rounded up to a power of two. What the window gives are splits N_SEL and
+    on of the third kernel's N.
+    """
+    FREE: tl.constexpr = SLOTS - INIT - LOCAL
+    LISTS: tl.constexpr = BJ // AMONG
+    i_h = tl.program_id(0)
+    i_b = tl.program_id(1)
+    i_c = tl.program_id(2)  # those that score begin first: they take longest
+    i_bh = i_b * H + i_h
+    i_t = query_position(p_length, p_now, i_b, APPEND)
+    if i_c >= C + C_WIN:
+        _merge_heads(p_m, p_l, p_a, p_out, i_bh, (i_c - C - C_WIN) * HEADS, S, G, GP, DV, DV0, DV1, HEADS, SPLITS)
+    elif i_c >= C:
+        window_split(
+            p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_b, i_h, i_t, i_c - C, i_bh * N + N_SEL, H, s_qb, s_qh, scale,
+            G, GP, DK, DK0, DK1, DV, DV0, DV1, W, KEYS, BN, PREC,
+        )  # fmt: skip
+    else:
+        now = tl.where(i_t >= 0, tl.maximum(i_t, 0) // LS, -1)
+        i_end = tl.maximum(now + 1 - LOCAL, INIT)  # blocks [INIT, i_end) are free to be chosen
+        p_mine = p_lists + i_bh.to(tl.int64) * (C * LISTS) * LISTED
+        if FREE > 0:
+            n = tl.maximum(i_t + 1 - L + D, 0) // D
+            p_sums += i_bh.to(tl.int64) * s_sums
+            p_zero += i_bh.to(tl.int64) * s_zero
+            o_b = i_c * BJ + tl.arange(0, BJ)
+            m_b = (o_b >= INIT) & (o_b < i_end)
+            if BLOCKS:
+                b_score = scores_of_blocks(
+                    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S, G, GP, L, D, LS, SPLITS, TILE
+                )
+            else:
+                p_summed += i_bh.to(tl.int64) * s_summed
+                b_score = scores_of_tokens(
+                    p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
+                    G, GP, L, D, LS, SPLITS, TILE, WIDTH, STEP, BT,
+                )  # fmt: skip
+            o_list = i_c * LISTS + tl.arange(0, LISTS)[:, None]
+            b_key = tl.reshape(_keys(b_score, o_b, m_b), [LISTS, AMONG])
+            m_better = tl.trans(b_key)[:, :, None] > b_key[None, :, :]  # in this order no warp needs another's
+            b_rank = tl.sum(m_better.to(tl.int32), 0)
+            tl.store(p_mine + o_list * LISTED + b_rank, b_key, mask=b_rank < LISTED)
+        tl.debug_barrier()  # every thread has stored before one of them says so
+        if tl.atomic_add(p_ticket + i_bh, 1, sem="acq_rel") == C - 1:
+            b_best = tl.full([SP], -1, tl.int32)
+            if FREE > 0:
+                b_best = _best(p_mine, C * LISTS, FREE, FP, SP, LISTED, CP, CANDIDATES, AT_ONCE, FEW)
+            _store_chosen(p_chosen + i_bh * SLOTS, b_best, now, FREE, INIT, LOCAL, SLOTS, SP)
+            tl.store(p_ticket + i_bh, 0)
+    if APPEND:  # at the end, because no load may overtake a store
+        tl.store(p_length + i_b, i_t.to(tl.int64) + 1, mask=(i_h == 0) & (i_c == 0))

@@ -1,0 +1,315 @@
+"""One decode step in three kernels: `append_compressed`, `select`, `combine`.
+
+Nothing here asks the device anything, and the grids depend on capacities only, so a step can be captured in a CUDA
+graph: lengths are read, and counted on, by the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nsa import blocks
+from nsa.config import BRANCHES, NSAConfig
+from nsa.kernels.common.tiles import LOG2E, SMALLEST_DOT, dot_precision, next_power_of_2, rows_last, widths
+from nsa.kernels.decode.append_compressed import append_compressed_kernel
+from nsa.kernels.decode.combine import combine_kernel
+from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
+from nsa.kernels.decode.select import select_kernel
+from nsa.kernels.decode.workspace import Workspace, make_workspace
+from nsa.kernels.recorded import repeated
+from nsa.kernels.selection.scores import sums_blocks
+from nsa.kernels.tuning.lookup import Tile
+from nsa.plans import capturing
+
+if TYPE_CHECKING:
+    from nsa.cache import NSACache
+
+Triple = tuple[Tensor, Tensor, Tensor]
+TOKENS = 512
+"""Compressed tokens that a program of the second kernel takes at once, where it adds up tokens instead of blocks."""
+RANKED = 128
+"""Candidates that it compares with each other at once."""
+UNROLLED = 8
+FEWEST_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """A cache's memory, as rows [.., D]: position p of sequence b is row b * rows + p, or is in a page.
+
+    Attributes:
+        compressed, selected, window, ring: contiguous keys and values; the ring holds the last l of the compressed
+            branch.
+        compressed_rows, selected_rows: rows for each sequence, without pages.
+        table: int32 [B, pages] or None; a page holds `page` tokens.
+        lengths: int64 [B].
+    """
+
+    compressed: tuple[Tensor, Tensor]
+    selected: tuple[Tensor, Tensor]
+    window: tuple[Tensor, Tensor]
+    ring: tuple[Tensor, Tensor]
+    compressed_rows: int
+    selected_rows: int
+    table: Tensor | None
+    page: int
+    lengths: Tensor
+
+    @property
+    def limit(self) -> int:
+        """Tokens that a sequence can have."""
+        return self.selected_rows if self.table is None else self.table.shape[1] * self.page
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """A new token of each sequence.
+
+    Attributes:
+        k, v: keys and values [B,1,Hkv,D*] of the branches (cmp, sel, win).
+        counts: int32 [B], 0 where the sequence has no new token; None: each has one.
+        emit: whether the kernels make compressed tokens, as means; otherwise they are there already.
+        frequency: fp32 [Dk/2], radians for each position by which a compressed key is rotated; None leaves it.
+    """
+
+    k: Triple
+    v: Triple
+    counts: Tensor | None = None
+    emit: bool = True
+    frequency: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The three launches of a step.
+
+    Attributes:
+        q, gates: [B,1,Hq,Dk] with a contiguous last dimension, [B,1,Hq,3].
+        held, sizes, plan, workspace: of the cache; after the step `workspace.reads` holds what was read.
+        scale: of the logits.
+        new: tokens to append first; None attends to the last token that is there.
+    """
+
+    q: Tensor
+    gates: Tensor
+    held: Buffers
+    sizes: Sizes
+    plan: Plan
+    workspace: Workspace
+    scale: float
+    new: NewTokens | None = None
+
+    def run(self, branches: Collection[str], block_indices: Tensor | None) -> tuple[Tensor, Tensor]:
+        """o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots].
+
+        Args:
+            branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `new`.
+        """
+        sizes, chosen, select = self.sizes, block_indices, block_indices is None
+        if chosen is None:
+            chosen = torch.empty(sizes.batch, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=self.q.device)
+        chosen = chosen.contiguous()
+        programs = self.plan.programs(sizes, branches, chosen.shape[-1], select)
+        if programs.heads:
+            self._compressed()
+        if programs.second:
+            self._select(chosen, programs)
+        return self._combine(chosen, "cmp" in branches, programs), chosen
+
+    @property
+    def _dimensions(self) -> dict[str, int]:
+        """Compile-time sizes of heads, keys and values."""
+        return {"G": self.sizes.group, "GP": self.sizes.rows, **widths(self.sizes.dk, self.sizes.dv)}
+
+    @property
+    def _pages(self) -> tuple[Tensor, int, int]:
+        """The page table, its pages for each sequence, tokens of a page; without pages lengths stand in."""
+        table = self.held.table
+        return (self.held.lengths, 0, 0) if table is None else (table, table.shape[1], self.held.page)
+
+    @property
+    def _left(self) -> tuple[int, int, int]:
+        """Strides of what the first kernel leaves for the scores, and where its second half begins."""
+        sums, zero = self.workspace.sums, self.workspace.zero
+        return sums.stride(0), zero.stride(0), sums.stride(0) // 2
+
+    def _grid(self, splits: int) -> tuple[int, int, int]:
+        return self.sizes.kv_heads, splits, self.sizes.batch
+
+    def _compressed(self) -> None:
+        """Append, emit, and attend to the compressed tokens in splits."""
+        held, workspace, config, new = self.held, self.workspace, self.sizes.config, self.new
+        keys, values = ((self.q,) * 3, (self.q,) * 3) if new is None else (_alike(new.k), _alike(new.v))
+        counts = None if new is None else new.counts
+        frequency = None if new is None else new.frequency
+        table, pages, page = self._pages
+        append_compressed_kernel[self._grid(self.plan.splits)](
+            self.q, held.lengths, held.lengths if counts is None else counts, workspace.now, table,
+            *keys, *values, workspace.m if frequency is None else frequency,
+            *held.compressed, *held.selected, *held.window, *held.ring,
+            workspace.sums, workspace.zero, workspace.m, workspace.l, workspace.a, workspace.seen,
+            self.sizes.kv_heads, self.plan.splits, held.selected_rows, held.compressed_rows, held.limit, pages,
+            *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), *self._left, self.scale * LOG2E.value,
+            **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, PAGE=page,
+            CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
+            EMIT=new is not None and new.emit, ROTATED=frequency is not None, BLOCKS=sums_blocks(config),
+            **_tile(self.plan.first, self.sizes.rows, self.q),
+        )  # fmt: skip
+
+    def _select(self, chosen: Tensor, programs: Programs) -> None:
+        """Finish compressed attention; the best blocks go to `chosen`; the window."""
+        held, workspace, sizes, config, plan = self.held, self.workspace, self.sizes, self.sizes.config, self.plan
+        width, free = _overlap_width(config), max(1, sizes.free)
+        lists, listed = plan.lists(sizes), plan.listed(sizes)
+        few = lists * listed <= plan.few
+        candidates = lists * listed if few else free * (free + 1) // 2
+        select_kernel[sizes.kv_heads, sizes.batch, programs.second](
+            self.q, held.lengths, workspace.now, *held.window, workspace.sums, workspace.zero, workspace.summed,
+            workspace.m, workspace.l, workspace.a, workspace.o_cmp, workspace.lists, workspace.tickets[0], chosen,
+            workspace.m3, workspace.l3, workspace.a3, workspace.seen3,
+            sizes.kv_heads, plan.splits, programs.scorers, programs.window, programs.selected, programs.splits,
+            *_heads(self.q), *self._left, workspace.summed.shape[1], self.scale * LOG2E.value,
+            **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, WIDTH=width,
+            INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=at_least_two(config.n_sel),
+            FP=at_least_two(free), HEADS=plan.heads(sizes), SPLITS=at_least_two(plan.splits), BJ=plan.lanes,
+            AMONG=plan.among, CP=at_least_two(lists), LISTED=listed, CANDIDATES=candidates,
+            AT_ONCE=at_least_two(candidates) if few else RANKED, FEW=few, BLOCKS=sums_blocks(config),
+            TILE=keys_of(plan.first, sizes.rows), STEP=min(width, UNROLLED), BT=TOKENS * SMALLEST_DOT // sizes.rows,
+            APPEND=self.new is not None, KEYS=plan.keys, **_tile(plan.third, sizes.rows, self.q),
+        )  # fmt: skip
+
+    def _combine(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
+        """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
+        held, workspace, sizes, config, plan = self.held, self.workspace, self.sizes, self.sizes.config, self.plan
+        o = torch.empty(
+            sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
+        )
+        splits, (table, pages, page) = at_least_two(programs.splits), self._pages
+        columns = min(next_power_of_2(sizes.dv), plan.summed // (splits * sizes.rows))
+        combine_kernel[self._grid(max(1, programs.selected))](
+            self.q, held.lengths, workspace.now, table, *held.selected, chosen, self.gates,
+            workspace.o_cmp, workspace.seen, workspace.m3, workspace.l3, workspace.a3, workspace.seen3,
+            workspace.tickets[1], o, workspace.reads, sizes.kv_heads, plan.splits, programs.selected, programs.splits,
+            chosen.shape[-1], held.selected_rows, pages,
+            *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale * LOG2E.value,
+            **self._dimensions, LS=config.l_sel, PAGE=page, KEYS=plan.keys, SPLITS=splits,
+            CMP_SPLITS=at_least_two(plan.splits), COLUMNS=max(FEWEST_COLUMNS, columns),
+            APPEND=self.new is not None, CMP=cmp, CMP_READ=programs.heads > 0,
+            **_tile(plan.third, sizes.rows, self.q),
+        )  # fmt: skip
+        return o
+
+
+def _heads(x: Tensor) -> tuple[int, int]:
+    """Strides of x [B,1,H,D] between sequences and between heads."""
+    return x.stride(0), x.stride(2)
+
+
+def _alike(triple: Triple) -> Triple:
+    """The triple with the same strides in all three."""
+    if all(x.stride() == triple[0].stride() and x.stride(-1) == 1 for x in triple):
+        return triple
+    return triple[0].contiguous(), triple[1].contiguous(), triple[2].contiguous()
+
+
+def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
+    """The keyword arguments of a launch with so many rows: wide groups take more warps."""
+    return {
+        "BN": keys_of(tile, rows),
+        "num_warps": tile.num_warps if rows <= tile.BM else 8,
+        "num_stages": tile.num_stages,
+        "PREC": dot_precision(q.dtype),
+    }
+
+
+@lru_cache
+def _overlap_width(config: NSAConfig) -> int:
+    """The most compressed tokens that overlap one block."""
+    return blocks.overlap_band(1, config)[1].shape[1]
+
+
+# --- with a cache ---
+
+
+def decode_step(
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, *, scale: float, counts: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Append one token of each sequence and attend. The cache has room; its host side is the caller's.
+
+    Args:
+        q, keys, values, gates: as in `nsa.ops.nsa_decode`, T = 1.
+        cache: the cache; a learned compressor has emitted already (`NSACache.emit`).
+        scale: of the logits.
+        counts: int32 [B] on the device, 0 or 1; None is 1 everywhere.
+
+    Returns:
+        o [B,1,Hq,Dv], reads int64 [B,Hkv,3], blocks int32 [B,1,Hkv,n_sel].
+    """
+    return repeated("step", partial(_decode, cache), (q, *keys, *values, gates, counts), (scale,))  # type: ignore[return-value]
+
+
+def _decode(
+    cache: NSACache, q: Tensor, k_cmp: Tensor, k_sel: Tensor, k_win: Tensor, v_cmp: Tensor, v_sel: Tensor,
+    v_win: Tensor, gates: Tensor, counts: Tensor | None, scale: float,
+) -> Triple:  # fmt: skip
+    mean = cache.mean
+    frequency = None if mean is None else mean.frequency(q.shape[-1], q.device)
+    new = NewTokens((k_cmp, k_sel, k_win), (v_cmp, v_sel, v_win), counts, mean is not None, frequency)
+    launches = _step(q, gates, cache, scale, cache.config.n_sel, new)
+    o, chosen = launches.run(BRANCHES, None)
+    return o, launches.workspace.reads, chosen
+
+
+def cached_attention(
+    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str],
+    block_indices: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Attention of the last token of each sequence; arguments and results as `decode` in `nsa.routing.registry`."""
+    return repeated("cached", partial(_attend, cache), (q, gates, block_indices), (scale, branches))  # type: ignore[return-value]
+
+
+def _attend(
+    cache: NSACache, q: Tensor, gates: Tensor, block_indices: Tensor | None, scale: float, branches: Collection[str]
+) -> Triple:
+    slots = cache.config.n_sel if block_indices is None else block_indices.shape[-1]
+    launches = _step(q, gates, cache, scale, slots, None)
+    o, chosen = launches.run(branches, block_indices)
+    return o, launches.workspace.reads, chosen
+
+
+def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, new: NewTokens | None) -> _Step:
+    held = _buffers(cache)
+    kv_heads, config = held.selected[0].shape[-2], cache.config
+    most = blocks.num_compressed(held.limit, config)
+    sizes = Sizes(
+        len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], held.selected[1].shape[-1], most,
+        blocks.num_blocks(held.limit, config), slots, config, q.dtype,
+    )  # fmt: skip
+    plan = plan_for(sizes, q, held.selected[1])
+    workspace = _kept_workspace(cache, sizes, plan, q.device)
+    return _Step(rows_last(q), gates, held, sizes, plan, workspace, scale, new)
+
+
+def _buffers(cache: NSACache) -> Buffers:
+    pages = cache.pages
+    return Buffers(
+        cache.compressed.stored, cache.selected.stored, cache.window.stored, cache.pending.stored,
+        cache.compressed.rows, cache.selected.rows, None if pages is None else pages.table,
+        0 if pages is None else pages.size, cache.lengths,
+    )  # fmt: skip
+
+
+def _kept_workspace(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
+    """The cache's workspace for these sizes. A capture that makes its own keeps it inside its graph."""
+    kept = cache.workspaces.get((sizes, plan))
+    if kept is None:
+        kept = make_workspace(sizes, plan, device)
+        if not capturing(device):  # never replaced: a graph may use it as long as the cache's buffers stay
+            cache.workspaces[sizes, plan] = kept
+    return kept

@@ -1,0 +1,81 @@
+"""What the kernels of a decode step leave for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nsa.config import BRANCHES
+from nsa.kernels.common.tiles import SMALLEST_DOT, cdiv
+from nsa.kernels.decode.plan import Plan, Sizes, keys_of
+from nsa.kernels.selection.scores import sums_blocks
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What the kernels leave for each other, of each pair (sequence, KV head).
+
+    Attributes:
+        now: int32 [B], positions of the queries.
+        sums, zero: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`scores`).
+        summed: fp32 [pairs,Tc], probabilities summed over heads, where scores are made of these.
+        m, l, a, seen: [pairs,splits,rows] (a [..,Dv]), largest logits, sums, weighted values and int32 counts of keys
+            that the splits of compressed attention leave; m3, l3, a3, seen3: those of selected blocks and window.
+        o_cmp: fp32 [pairs * G,Dv], compressed attention.
+        lists: int64 [pairs,lists,listed], the best blocks.
+        tickets: int32 [2,pairs], programs of the second and third kernel that are done; 0 between steps.
+        reads: int64 [B,Hkv,3].
+    """
+
+    now: Tensor
+    sums: Tensor
+    zero: Tensor
+    summed: Tensor
+    m: Tensor
+    l: Tensor  # noqa: E741  the sum of a softmax
+    a: Tensor
+    seen: Tensor
+    m3: Tensor
+    l3: Tensor
+    a3: Tensor
+    seen3: Tensor
+    o_cmp: Tensor
+    lists: Tensor
+    tickets: Tensor
+    reads: Tensor
+
+
+def make_workspace(sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
+    """Buffers for one cache on the device."""
+
+    def floats(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device)
+
+    def integers(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.int32, device=device)
+
+    pairs, gp = sizes.pairs, sizes.rows
+    third = plan.programs(sizes, BRANCHES, sizes.slots, select=True).splits
+    numbers, summed = _numbers(sizes)
+    tiles = max(1, cdiv(sizes.compressed, keys_of(plan.first, gp)))
+    return Workspace(
+        integers(sizes.batch), floats(pairs, numbers, sizes.group), floats(pairs, tiles, sizes.group),
+        floats(pairs, summed),
+        floats(pairs, plan.splits, gp), floats(pairs, plan.splits, gp), floats(pairs, plan.splits, gp, sizes.dv),
+        integers(pairs, plan.splits),
+        floats(pairs, third, gp), floats(pairs, third, gp), floats(pairs, third, gp, sizes.dv), integers(pairs, third),
+        floats(pairs * sizes.group, sizes.dv),
+        torch.empty(pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
+        integers(2, pairs),
+        torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),
+    )  # fmt: skip
+
+
+def _numbers(sizes: Sizes) -> tuple[int, int]:
+    """Numbers that the first kernel leaves of each head for the scores, and how many the second keeps between."""
+    if not sums_blocks(sizes.config):
+        return max(1, sizes.compressed), max(1, sizes.compressed)
+    begun = cdiv(sizes.compressed * sizes.config.d, sizes.config.l_sel)
+    return 2 * cdiv(begun + 1, SMALLEST_DOT) * SMALLEST_DOT, 0  # halves begin where vectors can be loaded

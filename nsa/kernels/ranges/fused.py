@@ -1,0 +1,313 @@
+"""The gradient of attention to ranges of keys in one kernel: dq, dk and dv from five products instead of seven.
+
+A program takes a tile of keys, which gives their dk and dv as in `backward`, and adds its share of dq to memory in
+fp32, where all key tiles that a query reads add up. So no logits are computed twice; but the order of the additions is
+that of the moment: results differ in their last bits from run to run. `deterministic=True` asks for the two kernels.
+
+The fp32 sums of dq take twice the room of dq. For many queries they are made for a quarter of the KV heads after the
+other, both branches of the whole operation into the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from inspect import signature
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.split_reduce import reduce_splits
+from nsa.kernels.common.tiles import cdiv, pad_group
+from nsa.kernels.common.tma import describable
+from nsa.kernels.ranges import fused_plain
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.key_ranges import KeyRanges
+from nsa.kernels.tuning.lookup import COMPILING_FOR
+
+
+@dataclass(frozen=True)
+class Tile:
+    """BM rows (tokens x heads) of queries against BN keys, and how many tiles of queries are loaded ahead."""
+
+    BM: int
+    BN: int
+    slots: int
+
+
+TILES = {64: Tile(64, 128, 3), 128: Tile(64, 128, 2), 192: Tile(32, 128, 2)}
+"""By Dk: what the registers of two warpgroups and the shared memory hold. No wider than that, nothing to tune."""
+
+VALUES = (64, 128)
+"""Dv."""
+
+INTERPRETER = "interpreted"
+"""The target that a CPU is."""
+
+INTERPRETED = Tile(32, 16, 2)
+"""Small, so that small shapes of a test take several of them."""
+
+FEW_QUERIES = 16384
+"""Up to so many the fp32 sums of dq are made for all heads at once."""
+
+PROGRAMS = 1024
+"""Of one launch, at least, where the queries suffice: a few for each multiprocessor, so that none waits for long."""
+
+FEWEST_TILES, MOST_TILES = 32, 512
+"""Of queries, for one program: enough to load keys for, and few enough that the programs on the card stay near the
+same queries, whose sums then are in the level-2 cache."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What one branch attends to: k [B,S,Hkv,Dk], v [B,S,Hkv,Dv], the stats of its rows by head, and its key ranges."""
+
+    k: Tensor
+    v: Tensor
+    stats: Tensor
+    where: KeyRanges
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One launch.
+
+    Attributes:
+        q, k, v, do: [B,T,Hq,Dk], [B,S,Hkv,Dk], [B,S,Hkv,Dv], [B,T,Hq,Dv].
+        stats, where, tile, scale: of the branch.
+        dq: fp32 [B,T,heads * G,Dk], which is added to.
+        dk, dv: [B,S,Hkv,D*], added to in fp32 where there are several `splits`, else written.
+        first, heads: the KV heads [first, first + heads).
+        splits, split: of the queries, which are programs of their own; tokens of one.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    do: Tensor
+    stats: Tensor
+    where: KeyRanges
+    tile: Tile
+    scale: float
+    dq: Tensor
+    dk: Tensor
+    dv: Tensor
+    first: int
+    heads: int
+    splits: int
+    split: int
+
+    @property
+    def adds(self) -> bool:
+        return self.splits > 1
+
+
+# --- where it can run ---
+
+
+def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deterministic: bool) -> str | None:
+    """Why the gradient takes two kernels instead: a sentence, or None.
+
+    Args:
+        target: `sm_90` and so on, or INTERPRETER.
+        dtype, dk, dv, group: of q and k, the head dimensions, query heads of a KV head.
+        deterministic: as asked for.
+    """
+    if deterministic:
+        return "deterministic=True: it adds in the order of the moment"
+    if target not in ("sm_90", INTERPRETER):
+        return f"it is written for sm_90, not {target}"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return f"it computes in half precision, not {str(dtype).removeprefix('torch.')}"
+    if dk not in TILES or dv not in VALUES:
+        return f"head dimensions {dk} and {dv} are not among {', '.join(map(str, TILES))} and {VALUES[0]}, {VALUES[1]}"
+    if pad_group(group) > TILES[dk].BM:
+        return f"{group} query heads share a KV head, more than a tile's {TILES[dk].BM}"
+    return lacking() if target == "sm_90" else None
+
+
+@lru_cache
+def lacking() -> str | None:
+    """What the installed Triton lacks of the Gluon that the kernel is written in: a sentence, or None."""
+    wanted = f"Triton {triton.__version__} lacks what it is written in (Gluon of 3.6)"
+    try:
+        language = import_module("triton.experimental.gluon.language")
+        builder = import_module("triton._C.libtriton").gluon_ir.GluonOpBuilder
+        takes_list = "functions_and_args" in signature(language.warp_specialize).parameters
+        import_module("nsa.kernels.ranges.fused_gluon")
+    except (ImportError, AttributeError):
+        return wanted
+    return None if takes_list and hasattr(builder, "create_async_tma_reduce") else wanted
+
+
+@lru_cache
+def _target(device: torch.device) -> str:
+    if device.type != "cuda":
+        return INTERPRETER
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
+    """Whether the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv] is made in one kernel: `against` finds nothing."""
+    target = COMPILING_FOR.get() or _target(q.device)
+    return _chosen(target, q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // v.shape[2], deterministic)
+
+
+@lru_cache(maxsize=1024)
+def _chosen(*facts: object) -> bool:
+    return against(*facts) is None  # type: ignore[arg-type]
+
+
+# --- the gradient ---
+
+
+def gradients(
+    do: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    where: KeyRanges,
+    scale: float,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v of one branch alone, in one kernel or in two; tensors as in `ranges_backward`."""
+    if not chosen(q, v, deterministic):
+        return ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), where, scale)
+    dq, ((dk, dv),) = backward(do, q, [Branch(k, v, backward_preprocess(do, o, lse, k.shape[2]), where)], scale)
+    return dq, dk, dv
+
+
+def backward(
+    do: Tensor, q: Tensor, branches: list[Branch], scale: float, dq: Tensor | None = None
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """The gradient of q, summed over the branches, and those of each branch's k and v.
+
+    Args:
+        do: gradient of the branches' sum, [B,T,Hq,Dv].
+        q, scale: as in `ranges_forward`.
+        dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
+    """
+    q, do = _described(q), _described(do)
+    added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
+    batch, tokens, heads, dk = q.shape
+    kv_heads = branches[0].k.shape[2]
+    at_once = _at_once(batch * tokens, kv_heads)
+    runs = [_Run.of(q, branch, at_once) for branch in branches]
+    if not q.numel():
+        return dq, [run.results() for run in runs]
+    wide = torch.empty(batch * tokens * at_once * (heads // kv_heads) * dk, dtype=torch.float32, device=q.device)
+    for first in range(0, kv_heads, at_once):
+        count = min(at_once, kv_heads - first)
+        rows = count * (heads // kv_heads)
+        sums = wide[: batch * tokens * rows * dk].view(batch, tokens, rows, dk).zero_()
+        for run in runs:
+            run.launch(q, do, sums, scale, first, count)
+        narrow(sums, dq, first * (heads // kv_heads), scale, added)
+    return dq, [run.results() for run in runs]
+
+
+def _at_once(queries: int, kv_heads: int) -> int:
+    """For how many KV heads the fp32 sums of dq are made at once."""
+    return kv_heads if queries <= FEW_QUERIES else cdiv(kv_heads, 4)
+
+
+def _described(x: Tensor) -> Tensor:
+    """x, copied where TMA could not load tiles of it."""
+    return x if describable(x) else x.clone(memory_format=torch.contiguous_format)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A branch on its way: what all of its launches share, and the sums of dk and dv."""
+
+    branch: Branch
+    tile: Tile
+    splits: int
+    split: int
+    dk: Tensor
+    dv: Tensor
+
+    @classmethod
+    def of(cls, q: Tensor, branch: Branch, heads: int) -> _Run:
+        k, v = _described(branch.k), _described(branch.v)
+        tile = INTERPRETED if q.device.type == "cpu" else TILES[q.shape[-1]]
+        split = _split(q, k, branch.where, tile, heads)
+        splits = max(1, cdiv(q.shape[1], split))
+        if splits > 1 or not q.numel():
+            sums = torch.zeros(k.numel() + v.numel(), dtype=torch.float32, device=k.device)
+            dk, dv = sums[: k.numel()].view(k.shape), sums[k.numel() :].view(v.shape)
+        else:
+            dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))
+        return cls(Branch(k, v, branch.stats, branch.where), tile, splits, split, dk, dv)
+
+    def launch(self, q: Tensor, do: Tensor, dq: Tensor, scale: float, first: int, heads: int) -> None:
+        branch = self.branch
+        if branch.k.numel():
+            _launcher(q)(
+                Piece(
+                    q, branch.k, branch.v, do, branch.stats, branch.where, self.tile, scale, dq, self.dk, self.dv,
+                    first, heads, self.splits, self.split,
+                )
+            )  # fmt: skip
+
+    def results(self) -> tuple[Tensor, Tensor]:
+        """dk and dv, in the dtype of k."""
+        if self.dk.dtype == self.branch.k.dtype:
+            return self.dk, self.dv
+        return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
+
+
+def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> int:
+    """How many tokens' queries one program takes of those that read its keys."""
+    tokens = tile.BM // pad_group(q.shape[2] // k.shape[2])
+    if where.splits == 1:
+        return max(1, cdiv(q.shape[1], tokens)) * tokens
+    tiles = cdiv(q.shape[1], tokens)
+    programs = heads * k.shape[0] * cdiv(k.shape[1], tile.BN)
+    return tokens * min(MOST_TILES, max(FEWEST_TILES, tiles * programs // (2 * PROGRAMS)))  # half of them see no key
+
+
+def _launcher(q: Tensor) -> Callable[[Piece], None]:
+    if q.device.type == "cpu":
+        return fused_plain.launch
+    found: Callable[[Piece], None] = import_module("nsa.kernels.ranges.fused_gluon").launch
+    return found
+
+
+# --- from the sums to the gradient ---
+
+ROWS, COLUMNS = 4, 1024
+"""Of one program."""
+
+
+@launched
+@triton.jit(do_not_specialize=["N"])
+def _narrow(p_wide, p_dq, N, W, s_dq, o_first, scale, ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Columns of N rows: p_dq [N, s_dq] from o_first on takes scale * p_wide [N, W]."""
+    o_row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    o_column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    m_tile = (o_row < N) & (o_column < W)
+    b_x = tl.load(p_wide + o_row * W + o_column, mask=m_tile, other=0.0) * scale
+    p_tile = p_dq + o_row * s_dq + o_first + o_column
+    if ADD:
+        b_x += tl.load(p_tile, mask=m_tile, other=0.0).to(tl.float32)
+    tl.store(p_tile, b_x.to(p_dq.dtype.element_ty), mask=m_tile)
+
+
+def narrow(sums: Tensor, dq: Tensor, first: int, scale: float, added: bool) -> None:
+    """Write scale * sums, fp32 [B,T,H',Dk], to the heads [first, first + H') of dq [B,T,Hq,Dk], or add it to them."""
+    batch, tokens, heads, size = dq.shape
+    width = sums.shape[2] * size
+    _narrow[(cdiv(batch * tokens, ROWS), cdiv(width, COLUMNS))](
+        sums, dq, batch * tokens, width, heads * size, first * size, scale, ADD=added, ROWS=ROWS, COLUMNS=COLUMNS,
+        num_warps=4,
+    )  # fmt: skip

@@ -1,0 +1,369 @@
+"""The fused gradient of attention to key ranges for sm_90, in Gluon: what `fused_plain` computes, specialised by warps.
+
+A program holds BN keys and values in shared memory and takes the query tiles that read them in turn. One partition
+copies: q, do and the rows' numbers of the next tiles come through a ring of NB slots while the other partition, two
+warpgroups of 64 keys each, multiplies. Keys are rows: P^T stays in registers as the left operand of the product that
+makes dv, dS^T goes to shared memory for dk and for dq^T = K^T dS, which leaves by a reduce-add of TMA into fp32
+memory. While P is computed V dO^T is under way, while dS is that of dv, and from tile to tile those of dk.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import cdiv, pad_group, split_dim
+
+if TYPE_CHECKING:
+    from nsa.kernels.ranges.fused import Piece
+
+LOG2E = gl.constexpr(1.4426950408889634)
+
+
+@builtin
+def _add_tile(descriptor, coordinates, tile, _semantic=None):
+    """memory[box at coordinates] += tile, by TMA; Gluon has no name for it before Triton 3.8."""
+    at = _semantic._convert_to_ir_values(coordinates, require_i64=False)
+    _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, descriptor.handle, at, tile.handle)
+
+
+# --- which tiles ---
+
+
+@gluon.jit
+def _tiles(p_qlo, p_qhi, i_first, i_begin, i_end, S, BN: gl.constexpr, TB: gl.constexpr, ADD: gl.constexpr):
+    """The tiles of TB tokens that read some of BN keys: the first token, how many, and with which to begin."""
+    i_last = gl.minimum(i_first + BN, S) - 1
+    i_lo = gl.maximum(gl.load(p_qlo + i_first), i_begin) // TB * TB
+    i_hi = gl.minimum(gl.load(p_qhi + i_last), i_end)
+    n = gl.cdiv(gl.maximum(i_hi - i_lo, 0), TB)
+    if not ADD:
+        n = gl.maximum(n, 1)
+    return i_lo, n, (n - i_lo // TB % gl.maximum(n, 1)) % gl.maximum(n, 1)
+
+
+# --- the partition that copies ---
+
+
+@gluon.jit
+def _copy(
+    d_keys, d_queries, keys, ring, numbers, ready, full, empty, i_key, i_h, i_row, i_tile, n, i_lo, i_stats, n_stats,
+    i_head, BM: gl.constexpr, TB: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr,
+):  # fmt: skip
+    d_k0, d_k1, d_v = d_keys
+    d_q0, d_q1, d_do, d_stats = d_queries
+    k0, k1, v = keys
+    q0, q1, do = ring
+    lse, delta = numbers
+    NB: gl.constexpr = do.type.shape[0]
+    column = i_h * (DK0 + DK1)
+    size: gl.constexpr = DK0 + DK1 + DV
+    mbarrier.expect(ready, 2 * v.type.shape[0] * size)
+    tma.async_copy_global_to_shared(d_k0, [i_key, column], ready, k0)
+    if DK1 > 0:
+        tma.async_copy_global_to_shared(d_k1, [i_key, column + DK0], ready, k1)
+    tma.async_copy_global_to_shared(d_v, [i_key, i_h * DV], ready, v)
+    for j in range(n):
+        slot = j % NB
+        i_t = i_lo + i_tile * TB
+        mbarrier.wait(empty.index(slot), (j // NB & 1) ^ 1)
+        bar = full.index(slot)
+        mbarrier.expect(bar, 2 * BM * size + 2 * 4 * BM)
+        tma.async_copy_global_to_shared(d_q0, [i_row + i_t, i_head, 0], bar, q0.index(slot))
+        if DK1 > 0:
+            tma.async_copy_global_to_shared(d_q1, [i_row + i_t, i_head, DK0], bar, q1.index(slot))
+        i_number = i_stats + i_t * (BM // TB)
+        tma.async_copy_global_to_shared(d_stats, [i_number], bar, lse.index(slot))
+        tma.async_copy_global_to_shared(d_stats, [n_stats + i_number], bar, delta.index(slot))
+        tma.async_copy_global_to_shared(d_do, [i_row + i_t, i_head, 0], bar, do.index(slot))
+        i_tile = gl.where(i_tile + 1 < n, i_tile + 1, 0)
+
+
+# --- the partition that computes ---
+
+
+@gluon.constexpr_function
+def _product(rows, columns, warps):
+    """How wgmma holds a product [rows, columns] in `warps` warps: by rows as far as they reach, then by columns."""
+    down = min(warps, rows // 16)
+    return gl.NVMMADistributedLayout([3, 0], [down, warps // down], [16, columns * down // warps, 16])
+
+
+@gluon.jit
+def _add_dq(d_dq, dq, tile, i_row, i_head, i_column: gl.constexpr, BM: gl.constexpr, D: gl.constexpr):
+    """Add dq^T [D, BM] to memory through `tile`, which TMA may read until the next `tma.store_wait`."""
+    tile.reshape((BM, D)).permute((1, 0)).store(dq)
+    fence_async_shared()
+    _add_tile(d_dq, [i_row, i_head, i_column], tile)
+
+
+@gluon.jit
+def _step(
+    j, slot, phase, sums, d_dqs, keys, ring, numbers, spare, full, empty, b_qlo, b_qhi, i_t, i_row, i_head, scale,
+    GP: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr,
+):  # fmt: skip
+    """The tile of queries from token i_t on, the j-th, in `slot` of the ring.
+
+    It leaves the products of dk under way: the tensor cores have something to do until the next tile's logits, and the
+    next step gives the slot back.
+    """
+    W: gl.constexpr = gl.num_warps()
+    NB: gl.constexpr = ring[2].type.shape[0]
+    S_L: gl.constexpr = _product(BN, BM, W)
+    column: gl.constexpr = gl.SliceLayout(0, S_L)
+    dk0, dk1, dv = sums
+    k0, k1, v = keys
+    lse, delta = numbers
+    b_ds, b_dq0, b_dq1 = spare
+    b_q0 = ring[0].index(slot).reshape((BM, DK0))
+    b_do = ring[2].index(slot).reshape((BM, DV))
+
+    mbarrier.wait(full.index(slot), phase)
+    b_s = warpgroup_mma(k0, b_q0.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
+    if DK1 > 0:
+        b_q1 = ring[1].index(slot).reshape((BM, DK1))
+        b_s = warpgroup_mma(k1, b_q1.permute((1, 0)), b_s, is_async=True)
+    b_dp = warpgroup_mma(v, b_do.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
+    b_lse = lse.index(slot).load(column)
+    b_delta = delta.index(slot).load(column)
+    b_sign = ((b_delta.to(gl.int32, bitcast=True) << 31) | 0x3F800000).to(gl.float32, bitcast=True)  # 1 or -1
+    o_t = gl.expand_dims(i_t + gl.arange(0, BM, layout=column) // GP, 0)
+    seen = (o_t >= gl.expand_dims(b_qlo, 1)) & (o_t < gl.expand_dims(b_qhi, 1))
+    b_s = warpgroup_mma_wait(1, [b_s])  # and the products of dk of the step before
+    b_p = gl.exp2(b_s * scale - gl.expand_dims(b_lse, 0)) * gl.expand_dims(b_sign, 0)  # [BN, BM]
+    b_p = gl.where(seen, b_p, 0.0)
+    LEFT: gl.constexpr = gl.DotOperandLayout(0, _product(BN, DV, W), 2)
+    b_left = gl.convert_layout(b_p.to(v.dtype), LEFT, assert_trivial=True)
+    dv = warpgroup_mma(b_left, b_do, dv, is_async=True)
+    mbarrier.arrive(empty.index((slot + NB - 1) % NB), count=1, pred=j > 0)
+
+    b_dp = warpgroup_mma_wait(1, [b_dp])
+    b_ds.store((b_p * (b_dp - gl.expand_dims(b_delta, 0))).to(v.dtype))
+    fence_async_shared()
+    T0_L: gl.constexpr = _product(DK0, BM, W)
+    b_x0 = warpgroup_mma(k0.permute((1, 0)), b_ds, gl.zeros([DK0, BM], gl.float32, T0_L), use_acc=False, is_async=True)
+    if DK1 > 0:
+        T1_L: gl.constexpr = _product(DK1, BM, W)
+        b_x1 = warpgroup_mma(
+            k1.permute((1, 0)), b_ds, gl.zeros([DK1, BM], gl.float32, T1_L), use_acc=False, is_async=True
+        )
+        dk0 = warpgroup_mma(b_ds, b_q0, dk0, is_async=True)
+        dk1 = warpgroup_mma(b_ds, b_q1, dk1, is_async=True)
+        dv, b_x0, b_x1, _ = warpgroup_mma_wait(2, [dv, b_x0, b_x1, b_left])
+    else:
+        dk0 = warpgroup_mma(b_ds, b_q0, dk0, is_async=True)
+        dv, b_x0, _ = warpgroup_mma_wait(1, [dv, b_x0, b_left])
+    tma.store_wait(0)
+    _add_dq(d_dqs[0], b_x0, b_dq0, i_row, i_head, 0, BM, DK0)
+    if DK1 > 0:
+        _add_dq(d_dqs[1], b_x1, b_dq1, i_row, i_head, DK0, BM, DK1)
+        dk0, dk1 = warpgroup_mma_wait(2, [dk0, dk1])  # waits for nothing: the loop may carry them on
+    else:
+        dk0 = warpgroup_mma_wait(1, [dk0])
+    return dk0, dk1, dv
+
+
+@gluon.jit
+def _give(p_x, x, o_row, m_row, START: gl.constexpr, WIDTH: gl.constexpr, ADD: gl.constexpr):
+    """Store x [BN, WIDTH] in columns START onwards of its rows, or add it to them."""
+    layout: gl.constexpr = x.type.layout
+    o_row = gl.convert_layout(o_row, gl.SliceLayout(1, layout))
+    m_row = gl.convert_layout(m_row, gl.SliceLayout(1, layout))
+    o_column = START + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, layout))
+    p_tile = p_x + gl.expand_dims(o_row, 1) + gl.expand_dims(o_column, 0)
+    if ADD:
+        gl.atomic_add(p_tile, x, mask=gl.expand_dims(m_row, 1), sem="relaxed")
+    else:
+        gl.store(p_tile, x.to(p_x.dtype.element_ty), mask=gl.expand_dims(m_row, 1))
+
+
+@gluon.jit
+def _compute(
+    d_dqs, keys, ring, numbers, spare, ready, full, empty, p_qlo, p_qhi, p_dk, p_dv, i_first, i_h, o_batch, H, S, T,
+    i_end, i_tile, n, i_lo, i_row, i_head, scale,
+    GP: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr,
+    ADD: gl.constexpr,
+):  # fmt: skip
+    W: gl.constexpr = gl.num_warps()
+    NB: gl.constexpr = ring[2].type.shape[0]
+    of_key: gl.constexpr = gl.SliceLayout(1, _product(BN, BM, W))
+    o_s = i_first + gl.arange(0, BN, layout=of_key)  # [BN]
+    m_s = o_s < S
+    b_qlo = gl.load(p_qlo + o_s, mask=m_s, other=T)
+    b_qhi = gl.minimum(gl.load(p_qhi + o_s, mask=m_s, other=0), i_end)
+    dk0 = gl.zeros([BN, DK0], gl.float32, _product(BN, DK0, W))
+    dk1 = 0
+    if DK1 > 0:
+        dk1 = gl.zeros([BN, DK1], gl.float32, _product(BN, DK1, W))
+    dv = gl.zeros([BN, DV], gl.float32, _product(BN, DV, W))
+    gl.assume(n > 0)  # else ptxas sees a way past the loop, on which the sums are no products, and serialises them all
+    mbarrier.wait(ready, 0)
+    for j in range(n):
+        i_t = i_lo + i_tile * (BM // GP)
+        dk0, dk1, dv = _step(
+            j, j % NB, j // NB & 1, (dk0, dk1, dv), d_dqs, keys, ring, numbers, spare, full, empty, b_qlo, b_qhi, i_t,
+            i_row + i_t, i_head, scale * LOG2E, GP, BM, BN, DK0, DK1, DV,
+        )  # fmt: skip
+        i_tile = gl.where(i_tile + 1 < n, i_tile + 1, 0)
+    if DK1 > 0:
+        dk0, dk1 = warpgroup_mma_wait(0, [dk0, dk1])
+    else:
+        dk0 = warpgroup_mma_wait(0, [dk0])
+    tma.store_wait(0)
+    o_row = (o_batch + o_s) * H + i_h  # [BN]
+    _give(p_dk, dk0 * scale, o_row * (DK0 + DK1), m_s, 0, DK0, ADD)
+    if DK1 > 0:
+        _give(p_dk, dk1 * scale, o_row * (DK0 + DK1), m_s, DK0, DK1, ADD)
+    _give(p_dv, dv, o_row * DV, m_s, 0, DV, ADD)
+
+
+# --- the kernel ---
+
+
+@launched
+@gluon.jit(do_not_specialize=["T", "S", "H", "H0", "NH", "B", "SPLIT", "SPLITS", "s_range", "s_stats"])
+def _backward_qkv(
+    d_k0, d_k1, d_v, d_q0, d_q1, d_do, d_stats, d_dq0, d_dq1, p_dk, p_dv, p_qlo, p_qhi, s_range, s_stats,
+    T, S, H, H0, NH, B, SPLIT, SPLITS, scale,
+    G: gl.constexpr, GP: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr, BM: gl.constexpr,
+    BN: gl.constexpr, NB: gl.constexpr, WARPS: gl.constexpr, REGISTERS: gl.constexpr, ADD: gl.constexpr,
+):  # fmt: skip
+    """What `fused_plain` does; d_k1, d_q1 and d_dq1 are the second parts of head dimensions that have one."""
+    TB: gl.constexpr = BM // GP
+    tiles = gl.cdiv(S, BN)
+    i_item = gl.program_id(0)
+    i_first = i_item % tiles * BN
+    i_local = i_item // tiles % NH
+    i_b = i_item // (tiles * NH) % B
+    i_begin = (SPLITS - 1 - i_item // (tiles * NH * B)) * SPLIT
+    i_end = gl.minimum(i_begin + SPLIT, T)
+    i_h = H0 + i_local
+    p_qlo += i_b.to(gl.int64) * s_range
+    p_qhi += i_b.to(gl.int64) * s_range
+    i_lo, n, i_tile = _tiles(p_qlo, p_qhi, i_first, i_begin, i_end, S, BN, TB, ADD)
+    if n > 0:
+        dtype: gl.constexpr = d_v.dtype
+        k0 = gl.allocate_shared_memory(dtype, [BN, DK0], d_k0.layout)
+        v = gl.allocate_shared_memory(dtype, [BN, DV], d_v.layout)
+        q0 = gl.allocate_shared_memory(dtype, [NB, TB, GP, DK0], d_q0.layout)
+        do = gl.allocate_shared_memory(dtype, [NB, TB, GP, DV], d_do.layout)
+        dq0 = gl.allocate_shared_memory(gl.float32, [TB, GP, DK0], d_dq0.layout)
+        k1, q1, dq1 = k0, q0, dq0
+        if DK1 > 0:
+            k1 = gl.allocate_shared_memory(dtype, [BN, DK1], d_k1.layout)
+            q1 = gl.allocate_shared_memory(dtype, [NB, TB, GP, DK1], d_q1.layout)
+            dq1 = gl.allocate_shared_memory(gl.float32, [TB, GP, DK1], d_dq1.layout)
+        lse = gl.allocate_shared_memory(gl.float32, [NB, BM], d_stats.layout)
+        delta = gl.allocate_shared_memory(gl.float32, [NB, BM], d_stats.layout)
+        ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], dtype)
+        ds = gl.allocate_shared_memory(dtype, [BN, BM], ds_layout)
+        ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+        full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
+        empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
+        mbarrier.init(ready, count=1)
+        for i in gl.static_range(NB):
+            mbarrier.init(full.index(i), count=1)
+            mbarrier.init(empty.index(i), count=1)
+        fence_async_shared()
+        keys, ring, numbers, spare = (k0, k1, v), (q0, q1, do), (lse, delta), (ds, dq0, dq1)
+        gl.warp_specialize(
+            [
+                (
+                    _copy,
+                    (
+                        (d_k0, d_k1, d_v), (d_q0, d_q1, d_do, d_stats), keys, ring, numbers, ready, full, empty,
+                        i_b * S + i_first, i_h, i_b * T, i_tile, n, i_lo, (i_b * H + i_h) * s_stats, B * H * s_stats,
+                        i_h * G, BM, TB, DK0, DK1, DV,
+                    ),
+                ),
+                (
+                    _compute,
+                    (
+                        (d_dq0, d_dq1), keys, ring, numbers, spare, ready, full, empty, p_qlo, p_qhi, p_dk, p_dv,
+                        i_first, i_h, i_b.to(gl.int64) * S, H, S, T, i_end, i_tile, n, i_lo, i_b * T,
+                        i_local * G, scale, GP, BM, BN, DK0, DK1, DV, ADD,
+                    ),
+                ),
+            ],
+            [WARPS],
+            [REGISTERS],
+        )  # fmt: skip
+
+
+# --- launching ---
+
+WARPS = 8
+"""Of the partition that computes: two warpgroups."""
+
+REGISTERS = 240
+"""Of a thread of it; four warps that copy leave it so many."""
+
+ELEMENTS = {2: gl.float16, 4: gl.float32}
+"""What stands for any type of so many bytes in a layout."""
+
+Sizes = tuple[int, ...]
+
+
+@lru_cache(maxsize=1024)
+def _checked(dtype: torch.dtype, shape: Sizes, strides: Sizes, box: Sizes) -> dict[str, Any]:
+    """What a descriptor holds beside its tensor, as the constructor approves it."""
+    layout = gl.NVMMASharedLayout.get_default_for(list(box), ELEMENTS[dtype.itemsize])
+    standing_in = torch.empty(0, dtype=dtype, device="meta")
+    return {**vars(TensorDescriptor(standing_in, list(shape), list(strides), list(box), layout)), "base": None}
+
+
+def _described(x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> TensorDescriptor:
+    found = TensorDescriptor.__new__(TensorDescriptor)
+    vars(found).update(_checked(x.dtype, shape, strides, box), base=x)
+    return found
+
+
+def _keys(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """Boxes of keys or values of one head of x [B,S,H,D]."""
+    batch, keys, heads, size = x.shape
+    return _described(x, (batch * keys, heads * size), (x.stride(1), 1), (rows, columns))
+
+
+def _queries(x: Tensor, tokens: int, group: int, columns: int) -> TensorDescriptor:
+    """Boxes of tokens and heads of x [B,T,H,D]."""
+    batch, length, heads, size = x.shape
+    return _described(x, (batch * length, heads, size), (x.stride(1), size, 1), (tokens, group, columns))
+
+
+def launch(piece: Piece) -> None:
+    """Run the kernel; tensors as `descriptors.describable` wants them."""
+    tile, (batch, keys, heads, dk), dv = piece.tile, piece.k.shape, piece.v.shape[-1]
+    tokens, group = piece.q.shape[1], piece.q.shape[2] // heads
+    padded = pad_group(group)
+    first, second = split_dim(dk)
+    box = tile.BM // padded, padded
+    of_second = (
+        (_keys(piece.k, tile.BN, second), _queries(piece.q, *box, second), _queries(piece.dq, *box, second))
+        if second
+        else (None, None, None)
+    )
+    numbers = _described(piece.stats, (piece.stats.numel(),), (1,), (tile.BM,))
+    _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.splits,)](
+        _keys(piece.k, tile.BN, first), of_second[0], _keys(piece.v, tile.BN, dv), _queries(piece.q, *box, first),
+        of_second[1], _queries(piece.do, *box, dv), numbers, _queries(piece.dq, *box, first), of_second[2], piece.dk,
+        piece.dv, piece.where.q_lo, piece.where.q_hi, piece.where.s_key, piece.stats.stride(2), tokens, keys, heads,
+        piece.first, piece.heads, batch, piece.split, piece.splits, piece.scale,
+        G=group, GP=padded, DK0=first, DK1=second, DV=dv, BM=tile.BM, BN=tile.BN, NB=tile.slots, WARPS=WARPS,
+        REGISTERS=REGISTERS, ADD=piece.adds, num_warps=4,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Attention to the selected blocks."""

@@ -1,0 +1,358 @@
+"""The inverted index of selected attention.
+
+It is built on the device without host synchronisation, atomics' order or randomness.
+
+Queries and keys are flattened over the batch: a query is a row n, a key a row of k, whatever the layout (dense,
+packed, or chunked with q_start). Three structures come out of the block indices:
+
+    Places    for each query its sequence, its sequence's first key and its own key (the causal limit), so that no
+              kernel needs to know the layout.
+    Union     for each tile of neighbouring queries the distinct blocks that they chose, ascending, and who chose
+              each (a bit for each query). Example, 2 queries with the blocks {0,3} and {3,5}:
+              starts = [0*l', 3*l', 5*l'], members = [0b01, 0b11, 0b10], count = 3.
+    Segments  for each block the queries that chose it, in order, cut into segments of at most `pairs` entries: the
+              hot block that every query selects becomes many segments. A stable sort of (block, pair) does the count,
+              the prefix sum and the fill, so the order never varies.
+
+A pair is one (query, KV head, slot), numbered (n * Hkv + h) * slots + slot. A bin is a block's number over all
+sequences: first_key // l_sel + sequence + block; unique, and dense up to one gap for each sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.kernels.ranges.key_ranges import Borders, last_at_most, pack
+from nsa.plans import constant
+
+FAR = tl.constexpr(1 << 30)  # a key that no query reaches
+LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
+
+
+# --- where queries and blocks stand ---
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each query and each block stands among the flattened keys.
+
+    Attributes:
+        queries: int32 [3,N]: sequence, its first key, the query's own key.
+        blocks: int32 [2,bins]: first key of each bin's block and the end of its sequence; a bin that holds no
+            block has first >= end.
+        keys: rows of the flattened k.
+        l_sel: tokens in one block.
+        single: whether query n is token n of the one sequence that there is.
+    """
+
+    queries: Tensor
+    blocks: Tensor
+    keys: int
+    l_sel: int
+    single: bool
+
+    @property
+    def bins(self) -> int:
+        return self.blocks.shape[1]
+
+    def reachable(self, chunk: int) -> int:
+        """At most so many (chunk of queries, bin) have pairs: no query chooses a block that begins after it."""
+        rows = self.queries.shape[1]
+        ends = (min(first + chunk, rows) for first in range(0, rows, chunk))
+        return sum(min(self.bins, cdiv(end, self.l_sel)) if self.single else self.bins for end in ends)
+
+
+@launched
+@triton.jit(do_not_specialize=["N", "S", "steps"])
+def _query_places_kernel(q_borders, k_borders, q_start, out, N, S, steps, STARTED: tl.constexpr, BLOCK: tl.constexpr):
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = n < N
+    sequence = last_at_most(q_borders, n, S, steps, live)
+    first = tl.load(k_borders + sequence, mask=live, other=0)
+    position = n - tl.load(q_borders + sequence, mask=live, other=0)
+    if STARTED:
+        position += tl.load(q_start + sequence, mask=live, other=0).to(tl.int32)
+    tl.store(out + n, sequence, mask=live)
+    tl.store(out + N + n, first, mask=live)
+    tl.store(out + 2 * N + n, first + position, mask=live)
+
+
+@launched
+@triton.jit(do_not_specialize=["bins", "S", "steps"])
+def _block_places_kernel(first_bins, k_borders, out, bins, S, steps, L_SEL: tl.constexpr, BLOCK: tl.constexpr):
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = x < bins
+    sequence = last_at_most(first_bins, x, S, steps, live)
+    block = x - tl.load(first_bins + sequence, mask=live, other=0)
+    tl.store(out + x, tl.load(k_borders + sequence, mask=live, other=0) + block * L_SEL, mask=live)
+    tl.store(out + bins + x, tl.load(k_borders + sequence + 1, mask=live, other=0), mask=live)
+
+
+def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Borders = None, q_start: Tensor | None = None) -> Places:
+    """Places of the queries of q [B,T,Hq,D] and of the blocks of k [B,Tk,Hkv,D]."""
+    if cu_seqlens is None and q_start is None:
+        return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
+    if cu_seqlens is None:
+        borders = _dense_borders(*q.shape[:2], k.shape[1], q.device)
+        return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), l_sel, q_start)
+    packed = pack(cu_seqlens, q.shape[1]).borders
+    return _places(packed, packed, q.shape[1], k.shape[1], l_sel, None)
+
+
+@constant
+def _dense_places(batch: int, tokens: int, keys: int, l_sel: int, device: torch.device) -> Places:
+    """Depends on sizes alone, so a layer that is called again finds it made."""
+    return _places(*_dense_borders(batch, tokens, keys, device), batch * tokens, batch * keys, l_sel, None)
+
+
+def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    counts = torch.arange(batch + 1, dtype=torch.int32, device=device)
+    return counts * tokens, counts * keys
+
+
+def _places(q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: int, q_start: Tensor | None) -> Places:
+    """Places of `rows` queries and `keys` keys in the sequences that the int32 borders [S+1] name."""
+    sequences, device = q_borders.numel() - 1, q_borders.device
+    steps = max(1, math.ceil(math.log2(sequences + 1)))
+    queries = torch.empty(3, rows, dtype=torch.int32, device=device)
+    _query_places_kernel[(cdiv(rows, 1024),)](
+        q_borders, k_borders, q_start, queries, rows, sequences, steps, STARTED=q_start is not None, BLOCK=1024
+    )
+    first_bins = k_borders[:-1] // l_sel + torch.arange(sequences, dtype=torch.int32, device=device)
+    bins = keys // l_sel + sequences
+    blocks = torch.empty(2, bins, dtype=torch.int32, device=device)
+    _block_places_kernel[(cdiv(bins, 1024),)](
+        first_bins, k_borders, blocks, bins, sequences, steps, L_SEL=l_sel, BLOCK=1024
+    )
+    return Places(queries, blocks, keys, l_sel, sequences == 1 and q_start is None)
+
+
+# --- the union of a tile of queries ---
+
+
+@dataclass(frozen=True)
+class Union:
+    """The distinct blocks of each tile of neighbouring queries.
+
+    Attributes:
+        starts: int32 [Hkv,tiles,U], the first keys of the blocks, ascending; `count` of them hold.
+        members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
+        count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
+        tokens: queries of one tile.
+        keys: int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their bin
+            keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
+            padding has the key past the last.
+        rest_keys: how many keys there are for the pairs left out.
+    """
+
+    starts: Tensor
+    members: Tensor
+    count: Tensor
+    tokens: int
+    keys: Tensor | None = None
+    rest_keys: int = 0
+
+
+@triton.jit
+def _bin(queries, n, start, N, L_SEL: tl.constexpr, live):
+    """Bins of the blocks that begin at `start` in the sequences of the queries n."""
+    first = tl.load(queries + N + n, mask=live, other=0)
+    sequence = tl.load(queries + n, mask=live, other=0)
+    return first // L_SEL + (start - first) // L_SEL + sequence
+
+
+@launched
+@triton.jit(do_not_specialize=["N", "M", "HKV", "BINS", "chunk", "rest_keys", "dense_from", "most"])
+def _union_kernel(
+    indices, queries, starts, members, count, keys, N, M, HKV, BINS, chunk, rest_keys, dense_from, most, i_t, i_h,
+    SLOTS: tl.constexpr, TB: tl.constexpr, U: tl.constexpr, L_SEL: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    """One tile of TB queries, one KV head: sort the blocks, number the distinct ones, set their members' bits."""
+    tile, h = tl.program_id(0), tl.program_id(1)
+    e = tl.arange(0, U)  # [U]
+    tok, slot = e // SLOTS, e % SLOTS
+    n = tile * TB + tok
+    live = (tok < TB) & (n < N)
+    block = tl.load(indices + n.to(tl.int64) * i_t + h.to(tl.int64) * i_h + slot, mask=live, other=-1)
+    start = tl.where(block >= 0, tl.load(queries + N + n, mask=live, other=0) + block * L_SEL, M)
+    if REST:
+        limit = tl.load(queries + 2 * N + n, mask=live, other=FAR)
+        lowest = tl.min(limit, 0)
+        pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
+        tl.store(keys + pair, tl.zeros_like(e) + rest_keys + HKV * BINS, mask=live & (block < 0))
+    key = start
+    if WIDE:
+        key = key.to(tl.int64)
+    key = tl.sort((key * TB + tok) * SLOTS + slot)
+    start = (key // (TB * SLOTS)).to(tl.int32)
+    tok, slot = (key // SLOTS % TB).to(tl.int32), (key % SLOTS).to(tl.int32)
+    valid = start < M
+    base = (h * tl.num_programs(0) + tile).to(tl.int64) * U
+    tl.store(starts + base + e, start)
+    tl.store(members + base + e, tl.zeros_like(e).to(members.dtype.element_ty))
+    tl.debug_barrier()
+    before = tl.load(starts + base + tl.maximum(e - 1, 0))
+    tl.debug_barrier()
+    new = valid & ((e == 0) | (start != before))
+    kept = valid
+    left_out = 0
+    if REST:  # keep a block in the union where enough queries share it, or where a query may not see all of it
+        run = tl.cumsum(new.to(tl.int32), 0) - 1
+        tl.store(starts + base + run, e, mask=new)
+        tl.debug_barrier()
+        begin = tl.load(starts + base + run, mask=valid, other=0)
+        distinct = tl.sum(new.to(tl.int32), 0)
+        left_out = tl.where(distinct > most, LEFT_OUT, 0)
+        last = run + 1 >= distinct
+        end = tl.load(starts + base + run + 1, mask=valid & (last == 0), other=0)
+        tl.debug_barrier()
+        shared = tl.where(last, tl.sum(valid.to(tl.int32), 0), end) - begin
+        kept = valid & ((distinct <= most) | (shared >= dense_from) | (start + L_SEL > lowest + 1))
+        n = tile * TB + tok
+        pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
+        bin_key = _bin(queries, n, start, N, L_SEL, valid) + h * BINS
+        bin_key += tl.where(kept, rest_keys, n // chunk * (HKV * BINS))
+        tl.store(keys + pair, bin_key, mask=valid)
+    new = new & kept
+    at = tl.cumsum(new.to(tl.int32), 0) - 1
+    tl.store(starts + base + at, start, mask=new)
+    bit = tl.full([U], 1, members.dtype.element_ty) << tok.to(members.dtype.element_ty)
+    tl.atomic_or(members + base + at, bit, mask=kept, sem="relaxed")
+    tl.store(count + h * tl.num_programs(0) + tile, tl.sum(new.to(tl.int32), 0) + left_out)
+
+
+def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0) -> Union:
+    """The union of each tile of `tokens` neighbouring queries.
+
+    Args:
+        indices: int32 [N,Hkv,slots], -1 anywhere.
+        where: the places of the N queries.
+        tokens: queries of one tile, at most 64.
+        dense_from: if not 0, only blocks that this many of a tile's queries share (or that some of them may not
+            see whole) stay in the union, and `keys` is made for all pairs.
+        most: with `dense_from`, a union of at most so many blocks stays as it is.
+        chunk: queries whose pairs are neighbours among those left out.
+    """
+    rows, heads, slots = indices.shape
+    tiles, width = cdiv(rows, tokens), next_power_of_2(tokens * slots)
+    device = indices.device
+    starts = torch.empty(heads, tiles, width, dtype=torch.int32, device=device)
+    members = torch.empty(heads, tiles, width, dtype=torch.int32 if tokens <= 32 else torch.int64, device=device)
+    count = torch.empty(heads, tiles, dtype=torch.int32, device=device)
+    rest_keys = cdiv(rows, chunk) * heads * where.bins if dense_from else 0
+    keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=device) if dense_from else None
+    _union_kernel[(tiles, heads)](
+        indices, where.queries, starts, members, count, keys,
+        rows, where.keys, heads, where.bins, chunk, rest_keys, dense_from, most, indices.stride(0), indices.stride(1),
+        SLOTS=slots, TB=tokens, U=width, L_SEL=where.l_sel, REST=dense_from > 0,
+        WIDE=(where.keys + 2) * tokens * slots >= 1 << 31, num_warps=1 if width <= 256 else 4,
+    )  # fmt: skip
+    return Union(starts, members, count, tokens, keys, rest_keys)
+
+
+# --- the queries of each block ---
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The pairs sorted by bin key, cut into segments of at most `pairs` pairs of one bin.
+
+    Attributes:
+        order: int64 [pairs in all], pair numbers, below 2^31, sorted by key, then by query.
+        edges: int32 [K+1], where each key's pairs begin in `order`.
+        segment_edges: int32 [K+1], where each key's segments begin among all segments.
+        segment_key: int32 [R], the key of each segment, >= K where there is none; R bounds the number of segments.
+        pairs: pairs of a full segment.
+    """
+
+    order: Tensor
+    edges: Tensor
+    segment_edges: Tensor
+    segment_key: Tensor
+    pairs: int
+
+
+@launched
+@triton.jit(do_not_specialize=["N", "HKV", "BINS", "past"])
+def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOTS: tl.constexpr,
+                      L_SEL: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    h = tl.program_id(1)
+    n, slot = e // SLOTS, e % SLOTS
+    live = n < N
+    block = tl.load(indices + n.to(tl.int64) * i_t + h.to(tl.int64) * i_h + slot, mask=live, other=-1)
+    start = tl.load(queries + N + n, mask=live, other=0) + block * L_SEL
+    key = h * BINS + _bin(queries, n, start, N, L_SEL, live)
+    tl.store(keys + (n.to(tl.int64) * HKV + h) * SLOTS + slot, tl.where(block >= 0, key, past), mask=live)
+
+
+def pair_keys(indices: Tensor, where: Places) -> Tensor:
+    """Bin keys int32 [pairs] of all pairs of indices [N,Hkv,slots]; padding gets Hkv * bins."""
+    rows, heads, slots = indices.shape
+    keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=indices.device)
+    _pair_keys_kernel[(cdiv(rows * slots, 1024), heads)](
+        indices, where.queries, keys, rows, heads, where.bins, heads * where.bins, indices.stride(0), indices.stride(1),
+        SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
+    )  # fmt: skip
+    return keys
+
+
+@launched
+@triton.jit(do_not_specialize=["P", "K", "pairs", "steps"])
+def _edges_kernel(ordered, edges, counts, P, K, pairs, steps, BLOCK: tl.constexpr):
+    """Binary search among P sorted keys: edges [K+1], and one further on, counts [K+1], the segments of each key."""
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = x <= K
+    first, first_high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
+    end, end_high = tl.zeros_like(x), tl.zeros_like(x) + P  # and more than x
+    for _ in range(steps):
+        middle = (first + first_high) // 2
+        below = tl.load(ordered + middle, mask=live & (first < first_high), other=0).to(tl.int32) < x
+        below &= first < first_high
+        first, first_high = tl.where(below, middle + 1, first), tl.where(below, first_high, middle)
+        middle = (end + end_high) // 2
+        below = tl.load(ordered + middle, mask=live & (end < end_high), other=0).to(tl.int32) <= x
+        below &= end < end_high
+        end, end_high = tl.where(below, middle + 1, end), tl.where(below, end_high, middle)
+    tl.store(edges + x, first, mask=live)
+    tl.store(counts + x + 1, (end - first + pairs - 1) // pairs, mask=x < K)
+    tl.store(counts + x, tl.zeros_like(x), mask=x == 0)
+
+
+def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
+    """Segments of at most `pairs` pairs.
+
+    Args:
+        keys: int32 bin keys of all pairs; those >= last_key belong to no segment.
+        last_key: how many keys there are.
+        pairs: the longest segment.
+        used: how many keys can have pairs.
+
+    Raises:
+        ValueError: 2^31 pairs or more.
+    """
+    if keys.numel() >= 1 << 31:
+        raise ValueError(f"selected attention: {keys.numel()} pairs of query and block, more than 2^31 - 1")
+    narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
+    ordered, order = torch.sort(keys.to(narrow), stable=True)
+    edges, segment_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
+    _edges_kernel[(cdiv(last_key + 1, 128),)](
+        ordered, edges, segment_edges, keys.numel(), last_key, pairs, keys.numel().bit_length(), BLOCK=128, num_warps=4
+    )
+    segment_edges.cumsum_(0, dtype=torch.int32)
+    most = keys.numel() // pairs + min(used, keys.numel())
+    segment_key = torch.searchsorted(segment_edges[1:], _numbers(most, keys.device), right=True, out_int32=True)
+    return Segments(order, edges, segment_edges, segment_key, pairs)
+
+
+@constant
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, dtype=torch.int32, device=device)

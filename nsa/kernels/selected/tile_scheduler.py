@@ -1,0 +1,225 @@
+"""How selected attention shares its queries among programs.
+
+A `Schedule` is chosen from shapes alone; where the best one depends on the data (how many blocks neighbouring queries
+share), the kernels decide tile by tile on the device. A `Problem` holds the operands of a call and what its launches
+share, `Lists` the blocks that a kernel reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.kernels.common.tiles import dot_precision, next_power_of_2, pad_group, rows_last, widths
+from nsa.kernels.common.tma import key_tiles, use_tma
+from nsa.kernels.ranges.key_ranges import Borders
+from nsa.kernels.selected import inverted_index
+from nsa.kernels.tuning.lookup import config_for
+
+ALWAYS = 1 << 30
+"""A union limit that every tile meets."""
+
+WHOLE = inverted_index.LEFT_OUT.value - 1
+"""A union limit that every tile meets that no block was left out of."""
+
+NEVER = -1
+"""A union limit that no tile meets: no union is built."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the queries are shared among programs.
+
+    Attributes:
+        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; the others
+            query by query, or as `dense_from` says.
+        dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
+            read by the tile, and the rest by segments of the queries that chose them.
+        chunk, heads: queries and KV heads whose partial results are held at once by `gather`; its forward holds those
+            of all heads.
+        pairs: (query, block) pairs of one segment.
+    """
+
+    most: int = ALWAYS
+    dense_from: int = 0
+    chunk: int = 8192
+    heads: int = 1
+    pairs: int = 128
+
+
+FEW_ROWS = 16384
+"""Queries among whose blocks unions stay small enough to need no second kernel (measured on an H200)."""
+
+GATHER_LARGEST_BLOCK = {2: 64 * 256, 4: 64 * 64}
+"""Elements of a block of keys, by bytes of one: the gather kernels keep it and the values on chip, on sm_89 too."""
+
+GATHER_LARGEST_GRADIENT = 64 * 128
+"""The same for the gradient."""
+
+
+MOST_HELD = 1 << 31
+"""Bytes of partial dq that `gather` holds at once."""
+
+FEWEST_HELD = 8192
+"""Queries times KV heads whose partial dq it holds at once, at least: fewer would not fill the card."""
+
+
+def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
+    """Whether blocks of l_sel tokens, `widest` elements of `item` bytes each, leave the gather kernels enough room.
+
+    The gathered gradient holds more beside them, and wider heads than 128 do not leave it enough registers.
+    """
+    most = GATHER_LARGEST_BLOCK[item]
+    if backward:
+        most = 0 if widest > 128 else min(most, GATHER_LARGEST_GRADIENT)
+    return max(16, next_power_of_2(l_sel)) * widest <= most
+
+
+def choose_schedule(
+    group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool, item: int = 2, rows: int = 1 << 30
+) -> Schedule:
+    """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
+
+    The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
+    the tile kernel beats the token kernel below a union of about 48 of 64 blocks, and gathering wins in the gradient
+    only; with 4 heads gathering wins above about 40 of 256 blocks, but not in the forward pass of so few queries that
+    a union has no more blocks than half of its tile's choices: then one kernel does as well as the four of `gather`.
+
+    Args:
+        group: query heads of a KV head.
+        tokens: neighbouring queries of a tile.
+        slots, l_sel: blocks of a query and tokens of a block.
+        widest: the larger head dimension.
+        backward: for the gradient.
+        item: bytes of an element.
+        rows: queries in all.
+    """
+    if tokens == 1:
+        return Schedule(most=NEVER)
+    if can_gather(l_sel, widest, item, backward):
+        if group <= 8 and not backward and rows <= tokens * slots // 2 * l_sel:
+            return Schedule()
+        if group <= 8:
+            chunk, heads = _held(rows, group * slots * widest * item) if backward else (8192, 1)
+            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk, heads)
+        if backward:
+            chunk, heads = _held(rows, group * slots * widest * item)
+            return Schedule(tokens * slots // 2, 2, chunk, heads)
+    return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
+
+
+def _held(rows: int, size: int) -> tuple[int, int]:
+    """Queries and KV heads of a chunk, of `size` bytes for each query and head. One head with all its queries where
+    that fits: then no key is in two chunks, whose sums would be read and written once more.
+    """
+    chunk = min(max(1, rows), MOST_HELD // size)
+    return chunk, max(1, FEWEST_HELD // chunk)
+
+
+# --- what is shared out ---
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The flattened operands of one call: q [N,Hq,Dk], k [M,Hkv,Dk], v [M,Hkv,Dv], indices [N,Hkv,slots]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    indices: Tensor
+    where: inverted_index.Places
+    scale: float
+
+    @cached_property
+    def heads(self) -> int:
+        return self.k.shape[1]
+
+    @cached_property
+    def group(self) -> int:
+        return self.q.shape[1] // self.heads
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Token and head strides of q, k and v."""
+        return (*self.q.stride()[:2], *self.k.stride()[:2], *self.v.stride()[:2])
+
+    @cached_property
+    def sizes(self) -> dict[str, Any]:
+        """Compile-time arguments that all kernels share."""
+        return {
+            "H": self.heads, "G": self.group, "GP": pad_group(self.group), "LB": self.where.l_sel,
+            "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype),
+            **widths(self.q.shape[-1], self.v.shape[-1]),
+        }  # fmt: skip
+
+    def tile(self, kernel: str, tma: bool = False) -> dict[str, int]:
+        """The tile and the warps of `kernel`."""
+        return config_for(kernel + "_tma" if tma else kernel, self.q, self.v).launch(pad_group(self.group))
+
+    def launch(self, kernel: str, tma: bool = False) -> dict[str, Any]:
+        """The compile-time arguments of `kernel`; a tile of keys is no longer than a block."""
+        tile, block = self.tile(kernel, tma), max(16, next_power_of_2(self.where.l_sel))
+        return {**self.sizes, **tile, "BN": min(tile["BN"], block)}
+
+    def schedule(self, kernel: str, backward: bool) -> Schedule:
+        """What `choose_schedule` names for this problem and the tiles of `kernel`."""
+        tokens = self.tile(kernel)["BM"] // pad_group(self.group)
+        widest = max(self.q.shape[-1], self.v.shape[-1])
+        rows, slots, item = self.indices.shape[0], self.indices.shape[-1], self.q.element_size()
+        return choose_schedule(self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows)
+
+    @cached_property
+    def one_batch(self) -> tuple[Tensor, Tensor]:
+        """k and v [1,M,Hkv,D*]."""
+        return self.k[None], self.v[None]
+
+    def descriptors(self, rows: int, tma: bool) -> tuple[Any, ...]:
+        """Tiles of `rows` keys for TMA: two parts of k and two of v, None for what there is not."""
+        k, v = self.one_batch
+        return (*key_tiles(k, rows, tma), *key_tiles(v, rows, tma))
+
+    def use_tma(self) -> bool:
+        """Whether k and v can be loaded by descriptor."""
+        return use_tma(*self.one_batch)
+
+
+def problem_of(
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, scale: float,
+    cu_seqlens: Borders, q_start: Tensor | None,
+) -> Problem:  # fmt: skip
+    where = inverted_index.places(q, k, config.l_sel, cu_seqlens, q_start)
+    flat = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))
+    return Problem(*flat, where, scale)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The blocks that a kernel reads: a tile's union, or each query's own. What a kernel does not read stands in.
+
+    Attributes:
+        blocks: first keys [Hkv,tiles,U] or indices [N,Hkv,slots]; members; counts.
+        strides: of the indices; 0 for a union.
+        tiles, width: tiles of the union and its U.
+        keys, rest_keys: of the union where partial results are merged.
+    """
+
+    blocks: tuple[Tensor, Tensor, Tensor]
+    strides: tuple[int, int]
+    tiles: int
+    width: int
+    keys: Tensor
+    rest_keys: int
+
+    @classmethod
+    def of(cls, p: Problem, union: inverted_index.Union | None, tile: bool, merge: bool) -> Lists:
+        if union is None:
+            return cls((p.indices,) * 3, p.indices.stride()[:2], 0, 0, p.indices, 0)
+        keys, rest = (union.keys, union.rest_keys) if merge else (union.count, 0)
+        first, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
+        tiles, width = union.starts.shape[1:]
+        return cls((first, union.members, union.count), strides, tiles, width, keys, rest)

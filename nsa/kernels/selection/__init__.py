@@ -1,0 +1,1 @@
+"""The scores of blocks and the best of them."""

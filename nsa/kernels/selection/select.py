@@ -1,0 +1,309 @@
+"""Block scores and the choice of blocks (Eq. 8 to 11) in one kernel.
+
+One program scores a tile of queries of one KV head. First pass, over the visible compressed keys: logits with keys as
+rows, p = exp(logit - lse), summed over the heads of each query, fp32; what scores need of that (`scores`) goes to
+a scratch that the program reuses for its next tile. Second pass (`top_n`): the scores of all candidate blocks,
+and a cut through them that separates the best ones. So nothing of size T x T/d or T x T/l_sel exists; the scratch is
+one row for each query in flight, and the sums' order never varies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nsa.blocks import overlap_band
+from nsa.config import NSAConfig
+from nsa.kernels.common.launch import launched
+from nsa.kernels.common.tiles import (
+    LOG2E,
+    cdiv,
+    dot_precision,
+    dot_rows,
+    load_keys,
+    load_pair,
+    mask_free,
+    next_power_of_2,
+    pad_group,
+    rows_last,
+    split_dim,
+)
+from nsa.kernels.common.tma import key_tiles, use_tma
+from nsa.kernels.ranges import compressed
+from nsa.kernels.ranges.key_ranges import Borders, compressed_ranges, sequence_bounds
+from nsa.kernels.selection.scores import (
+    LANES,
+    candidates,
+    scores_of_probabilities,
+    scores_of_sums,
+    store_probabilities,
+    store_sums,
+    sums_blocks,
+)
+from nsa.kernels.selection.top_n import keep_best, store_blocks
+from nsa.kernels.tuning.lookup import config_for
+
+SCORES_AT_ONCE = 4096
+"""Scores of one chunk of candidates, over the queries that choose together."""
+ROWS = (4, 32)
+"""The fewest and the most rows of LANES candidates in a chunk."""
+SPLIT = 16
+"""Rows of candidates from which on queries with half as many are a launch of their own, which takes half as many."""
+ALIGNED = 16
+"""Rows of the scratch begin at multiples of so many numbers, so that they can be read as vectors."""
+
+
+@triton.jit
+def _rows(BM: tl.constexpr, GP: tl.constexpr):
+    """Query and head of each row of a tile [BM]: the heads in pairs, and all queries' pairs before the next pair.
+
+    Rows are columns of the product, of which a thread holds pairs that are far from each other: so the heads of a query
+    are summed up without other threads.
+    """
+    o_row = tl.arange(0, BM)
+    o_query, o_head = o_row, o_row * 0
+    if GP > 1:
+        TB: tl.constexpr = BM // GP
+        o_query, o_head = o_row // 2 % TB, o_row // (2 * TB) * 2 + o_row % 2
+    return o_query, o_head
+
+
+@triton.jit
+def _over_heads(b_p, BN: tl.constexpr, TB: tl.constexpr, GP: tl.constexpr):
+    """Sums [BN, TB] of b_p [BN, TB * GP], whose columns are in the order of `_rows`."""
+    if GP > 1:
+        b_p = tl.sum(tl.sum(tl.reshape(b_p, [BN, GP // 2, TB, 2]), 3), 1)
+    return b_p
+
+
+@triton.jit
+def _probabilities_step(
+    b_q0, b_q1, b_lse, o_lo, o_hi, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, LENGTH, scale,
+    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
+    GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr,
+    MASKED: tl.constexpr, SUMS: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Leave in the scratch [TB, LENGTH] what scores need of p of BN keys, summed over the heads of each query.
+
+    o_lo, o_hi: [TB], query t sees the keys o_lo[t] <= s < o_hi[t].
+    """
+    o_s = i_key + tl.arange(0, BN)  # [BN]
+    m_s = o_s < i_hi
+    o_at = o_s.to(tl.int64) * s_ks
+    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, m_s, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
+    b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
+    b_p = _over_heads(b_p, BN, TB, GP)  # [BN, TB]
+    if MASKED:
+        b_p = tl.where((o_s[:, None] >= o_lo[None, :]) & (o_s[:, None] < o_hi[None, :]), b_p, 0.0)
+    if SUMS:
+        store_sums(b_p, p_scratch, i_key, i_hi, LENGTH, L, D, LS, BN, TB)
+    else:
+        o_out = o_s[:, None] - o_lo[None, :]
+        store_probabilities(b_p, p_scratch, o_out, m_s[:, None] & (o_out >= 0), LENGTH, TB)
+
+
+@launched
+@triton.jit(do_not_specialize=["T", "FIRST", "H", "B", "N", "S", "s_range"])
+def _select(
+    p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_range,
+    T, FIRST, H, B, N, S, LENGTH, s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
+    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr,
+    INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr,
+    SUMS: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Blocks of N tiles of queries from FIRST on, int32 p_out [B,T,H,SLOTS]. Programs take tiles in turn, the last
+    queries first.
+    """
+    TB: tl.constexpr = BM // GP
+    FREE: tl.constexpr = SLOTS - INIT - LOCAL
+    o_query, o_g = _rows(BM, GP)
+    p_mine = p_scratch + tl.program_id(0).to(tl.int64) * TB * LENGTH + KEPT * LANES * (1 if SUMS else LS // D)
+    for x in range(tl.program_id(0), N * H * B, tl.num_programs(0)):
+        i_h = x % H
+        i_b = (x // H % B).to(tl.int64)
+        i_first = FIRST + (N - 1 - x // (H * B)) * TB
+        i_last = tl.minimum(i_first + TB - 1, T - 1)
+        o_t = i_first + o_query  # [BM]
+        m_row = (o_t < T) & (o_g < G)
+        o_t = tl.minimum(o_t, T - 1)
+        o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
+        b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
+        o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
+        b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
+        b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
+        p_lo, p_hi, p_start = p_all_lo + i_b * s_range, p_all_hi + i_b * s_range, p_all_start + i_b * s_range
+        i_lo = tl.load(p_lo + i_first)
+        o_own = tl.minimum(i_first + tl.arange(0, TB), T - 1)  # [TB]
+        o_lo = tl.load(p_lo + o_own)
+        o_hi = tl.load(p_hi + o_own)
+        i_hi = tl.load(p_hi + i_last)
+        left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
+        p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
+        i_row = i_b.to(tl.int32) * S
+        for i in range(left, right):
+            _probabilities_step(
+                b_q0, b_q1, b_lse, o_lo, o_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_lo + i * BN, i_hi, LENGTH, scale, DK, DK0, DK1, L, D, LS, GP, TB, BN, False, SUMS, PREC, TMA,
+            )  # fmt: skip
+        for i in range(0, left + n - right):
+            i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
+            _probabilities_step(
+                b_q0, b_q1, b_lse, o_lo, o_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
+                i_key, i_hi, LENGTH, scale, DK, DK0, DK1, L, D, LS, GP, TB, BN, True, SUMS, PREC, TMA,
+            )  # fmt: skip
+        tl.debug_barrier()  # the scratch is read by other threads than wrote it
+
+        for i_part in range(TB // TS):
+            o_r = i_part * TS + tl.arange(0, TS)  # [TS], rows of the scratch
+            m_r = i_first + o_r < T
+            o_q1 = tl.minimum(i_first + o_r, T - 1)
+            o_seen = tl.load(p_hi + o_q1) - tl.load(p_lo + o_q1)
+            now = (o_q1 - tl.load(p_start + o_q1)) // LS  # the block of each query
+            p_row = p_mine + o_r * LENGTH
+            p_mine_kept = p_kept + (tl.program_id(0) * TS + tl.arange(0, TS)) * (2 * SP)
+            n_kept = tl.zeros([TS], tl.int32)
+            if FREE > 0:
+                NEW: tl.constexpr = (C - KEPT) * LANES
+                for i in range(INIT // NEW, tl.cdiv(tl.max(now, 0) + 1 - LOCAL, NEW)):
+                    i_block = i * NEW - KEPT * LANES
+                    if SUMS:
+                        b_score = scores_of_sums(p_row, LENGTH, i_block, o_seen, L, D, LS, INIT, LOCAL, C)
+                    else:
+                        b_score = scores_of_probabilities(p_row, i_block, o_seen, L, D, LS, WIDTH, INIT, LOCAL, TS, C)
+                    o_b = candidates(i_block, C)
+                    m_b = (o_b >= tl.maximum(i * NEW, INIT)) & (o_b <= (now - LOCAL)[None, :, None])
+                    n_kept = keep_best(b_score, o_b, m_b, n_kept, p_mine_kept, m_r, FREE, TS, C, KEPT, SP)
+            p_block = p_out + ((i_b * T + o_q1) * H + i_h) * SLOTS
+            store_blocks(p_block, p_mine_kept, n_kept, now, m_r, INIT, LOCAL, SLOTS, SP)
+            tl.debug_barrier()  # the next queries overwrite what was kept
+        tl.debug_barrier()  # the next tile overwrites the scratch
+
+
+def select_blocks(
+    q: Tensor,
+    k_cmp: Tensor,
+    config: NSAConfig,
+    scale: float,
+    cu_seqlens: Borders,
+    lse: Tensor | None = None,
+    q_start: Tensor | None = None,
+) -> Tensor:
+    """The blocks that each query reads.
+
+    Args:
+        q, k_cmp: [B,T,Hq,Dk], [B,Tc,Hkv,Dk].
+        config, scale, cu_seqlens, q_start: as in `compressed.forward`.
+        lse: fp32 [B,T,Hq] of `compressed.forward`; None computes it.
+
+    Returns:
+        int32 [B,T,Hkv,n_sel], ascending, -1 padded at the end.
+    """
+    q, k_cmp = rows_last(q), rows_last(k_cmp)
+    if lse is None:
+        lse = compressed.forward(q, k_cmp, k_cmp, config, scale, cu_seqlens, q_start)[1]
+    batch, tokens, heads = q.shape[0], q.shape[1], k_cmp.shape[2]
+    where = compressed_ranges(tokens, k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
+    chosen = torch.empty(batch, tokens, heads, config.n_sel, dtype=torch.int32, device=q.device)
+    tma = use_tma(k_cmp)
+    group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
+    gp, tile = pad_group(group), row.launch(pad_group(group))
+    if not chosen.numel():
+        return chosen
+    sums, at_once = cu_seqlens is None and sums_blocks(config), tile["BM"] // gp
+    shares = _shares(tokens, k_cmp.shape[1], config, at_once, q_start is not None)
+    programs = min(cdiv(tokens, at_once) * heads * batch, row.resident * _multiprocessors(q.device))
+    length = max(_row_length(share, k_cmp.shape[1], config, sums) for share in shares)
+    scratch = torch.empty(programs, at_once, length, dtype=torch.float32, device=q.device)
+    slots = max(2, next_power_of_2(config.n_sel))
+    kept = torch.empty(programs, at_once, 2, slots, dtype=torch.int32, device=q.device)
+    start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
+    dk0, dk1 = split_dim(q.shape[-1])
+    keys, lse = key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous()
+    for share in shares:
+        n = cdiv(share.queries, at_once)
+        _select[(min(n * heads * batch, programs),)](
+            q, k_cmp, *keys, lse, scratch, kept, chosen, where.lo, where.hi, start,
+            where.s_query, tokens, share.first, heads, batch, n, k_cmp.shape[1], length, *q.stride()[:3],
+            *k_cmp.stride()[:3], scale * LOG2E.value,
+            G=group, GP=gp, DK=q.shape[-1], DK0=dk0, DK1=dk1, L=config.l, D=config.d, LS=config.l_sel,
+            WIDTH=_overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel,
+            SP=slots, TS=max(1, min(at_once, SCORES_AT_ONCE // (share.rows * LANES.value))), C=share.rows,
+            KEPT=share.kept, SUMS=sums, PREC=dot_precision(q.dtype), TMA=tma, **tile,
+        )  # fmt: skip
+    return chosen
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Queries whose candidates are taken alike.
+
+    Attributes:
+        first, queries: the first query and their number.
+        rows: rows of LANES candidates in a chunk.
+        kept: how many of these hold what earlier chunks left; 0 where one chunk is all.
+        blocks: the most candidates of a query.
+    """
+
+    first: int
+    queries: int
+    rows: int
+    kept: int
+    blocks: int
+
+    @property
+    def new(self) -> int:
+        """Candidates that a chunk adds."""
+        return (self.rows - self.kept) * LANES.value
+
+
+@lru_cache
+def _shares(tokens: int, compressed_tokens: int, config: NSAConfig, at_once: int, started: bool) -> tuple[_Share, ...]:
+    """All queries in launches, the last ones first: those with few candidates would wait for rows that they lack.
+
+    at_once: queries of one tile. started: queries may stand anywhere, and all are alike.
+    """
+    fewest, most = ROWS
+    last_position = max(0, compressed_tokens * config.d + config.l - 2)
+    blocks = max(1, last_position // config.l_sel + 1 - config.local_blocks)
+    rows, end, found = max(fewest, next_power_of_2(cdiv(blocks, LANES.value))), tokens, []
+    while end > 0:
+        half = rows // 2 * LANES.value
+        split = rows >= SPLIT and not started
+        first = min(end, (half + config.local_blocks) * config.l_sel // at_once * at_once) if split else 0
+        kept = cdiv(config.n_sel, LANES.value) if rows > most else 0
+        held = max(most, 2 * next_power_of_2(kept)) if kept else rows
+        if first < end:
+            found.append(_Share(first, end - first, held, kept, blocks))
+        rows, end, blocks = rows // 2, first, min(blocks, half)
+    return tuple(found)
+
+
+def _row_length(share: _Share, compressed_tokens: int, config: NSAConfig, sums: bool) -> int:
+    """Numbers of a row of the scratch: what kept rows would read, then all that is written or read."""
+    begin = config.l_sel // config.d
+    read, before = cdiv(share.blocks, share.new) * share.new, share.kept * LANES.value
+    if sums:
+        return 2 * _aligned(before + max(cdiv(compressed_tokens, begin) + 1, read))
+    return _aligned(before * begin + max(compressed_tokens, read * begin, 1))
+
+
+def _aligned(numbers: int) -> int:
+    return cdiv(numbers, ALIGNED) * ALIGNED
+
+
+@lru_cache
+def _overlap_width(config: NSAConfig) -> int:
+    """The most compressed tokens that overlap one block."""
+    return overlap_band(1, config)[1].shape[1]
+
+
+@lru_cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

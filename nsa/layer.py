@@ -1,0 +1,285 @@
+"""Native Sparse Attention as a layer: projections, rotary positions, gates, three branches, a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from nsa import blocks, checks, ops, routing
+from nsa.cache import NSACache, Triple
+from nsa.compressors import Compressor, MeanCompressor
+from nsa.config import NSAConfig
+from nsa.phi import MlpPhi, Phi, WeightedPhi
+
+NAME = "NativeSparseAttention"
+GATES = ("sigmoid", "softmax")
+
+
+class WeightedCompression(nn.Module):
+    """A learned weight for each token of a span; begins as the mean."""
+
+    def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_kv_heads, l))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The mean."""
+        nn.init.constant_(self.weight, 1.0 / self.weight.shape[1])
+
+    def phi(self, dtype: torch.dtype) -> Phi:
+        """The map in the dtype of its inputs."""
+        return WeightedPhi(self.weight.to(dtype))
+
+
+class MlpCompression(nn.Module):
+    """An MLP of the span with intra-block position embedding, one for each KV head; `dim` hidden units."""
+
+    def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
+        super().__init__()
+        self.position = nn.Parameter(torch.empty(n_kv_heads, l, dim))
+        self.w_in = nn.Parameter(torch.empty(n_kv_heads, l * dim, dim))
+        self.b_in = nn.Parameter(torch.empty(n_kv_heads, dim))
+        self.w_out = nn.Parameter(torch.empty(n_kv_heads, dim, dim))
+        self.b_out = nn.Parameter(torch.empty(n_kv_heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Outputs as large as the inputs."""
+        nn.init.normal_(self.position, std=0.02)
+        for weight in (self.w_in, self.w_out):
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+        for bias in (self.b_in, self.b_out):
+            nn.init.zeros_(bias)
+
+    def phi(self, dtype: torch.dtype) -> Phi:
+        """The map in the dtype of its inputs."""
+        return MlpPhi(*(x.to(dtype) for x in (self.position, self.w_in, self.b_in, self.w_out, self.b_out)))
+
+
+COMPRESSIONS = {"mean": None, "weighted": WeightedCompression, "mlp": MlpCompression}
+
+
+class NativeSparseAttention(nn.Module):
+    """Causal self-attention [B,T,dim] -> [B,T,dim] with compressed, selected and window branches.
+
+    Queries, and the keys of the selected and window branch, are rotated at their own positions; compressed keys
+    are made from unrotated keys and rotated at the first position of their span (i*d).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        config: NSAConfig | None = None,
+        *,
+        dk: int | None = None,
+        dv: int | None = None,
+        phi: str = "mean",
+        gate: str = "sigmoid",
+        shared_kv: bool = False,
+        rope_base: float | None = 10000.0,
+        bias: bool = False,
+        backend: routing.BackendChoice = None,
+        strict: bool = False,
+        deterministic: bool = False,
+    ) -> None:
+        """Make the layer.
+
+        Args:
+            dim: of the model.
+            n_heads, n_kv_heads: Hq and Hkv; Hkv divides Hq.
+            config: the sizes of the branches.
+            dk, dv: of a head; dk defaults to dim // n_heads, dv to dk.
+            phi: the compression: `mean`, `weighted` or `mlp`.
+            gate: `sigmoid` for each head and branch (the paper), or `softmax` over the branches for each KV head.
+            shared_kv: one projection of keys and values for all branches instead of one for each.
+            rope_base: of the rotary embedding; None leaves positions out.
+            bias: of the projections of queries, keys, values and output.
+            backend, strict, deterministic: see `nsa.nsa_attention`; stronger than any flag.
+
+        Raises:
+            ValueError: sizes or names that have no meaning.
+            TypeError: another type.
+        """
+        super().__init__()
+        _check_sizes(dim=dim, n_heads=n_heads, n_kv_heads=n_kv_heads, dk=dk, dv=dv)
+        dk = dim // n_heads if dk is None else dk
+        dv = dk if dv is None else dv
+        _check(n_heads, n_kv_heads, dk, phi, gate, rope_base)
+        self.config = NSAConfig() if config is None else config
+        checks.sizes(NAME, self.config)
+        self.n_heads, self.n_kv_heads, self.dk, self.dv = n_heads, n_kv_heads, dk, dv
+        self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
+        self.backend, self.strict, self.deterministic = backend, strict, deterministic
+        branches = 1 if shared_kv else 3
+        self.to_q = nn.Linear(dim, n_heads * dk, bias=bias)
+        self.to_k = nn.Linear(dim, branches * n_kv_heads * dk, bias=bias)
+        self.to_v = nn.Linear(dim, branches * n_kv_heads * dv, bias=bias)
+        self.to_gates = nn.Linear(dim, 3 * (n_heads if gate == "sigmoid" else n_kv_heads))
+        self.to_out = nn.Linear(n_heads * dv, dim, bias=bias)
+        learned = COMPRESSIONS[phi]
+        self.compress_k = None if learned is None else learned(n_kv_heads, self.config.l, dk)
+        self.compress_v = None if learned is None else learned(n_kv_heads, self.config.l, dv)
+
+    def forward(
+        self,
+        x: Tensor,
+        cache: NSACache | None = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        counts: Sequence[int] | Tensor | None = None,
+    ) -> Tensor:
+        """Attention of x [B,T,dim] to itself and to what the cache holds.
+
+        Args:
+            x: the tokens; with a cache, those that follow its own (a backward pass is an error then).
+            cache: of `new_cache`; takes the tokens in.
+            cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1, and there is no cache.
+            counts: with a cache, integers [B]: of entry b only the first counts[b] tokens are real.
+
+        Returns:
+            [B,T,dim].
+        """
+        self._check_call(x, cache, cu_seqlens, counts)
+        cu_seqlens = checks.borders(NAME, cu_seqlens, x)
+        q, k, v, gates = self.project(x, _positions(x, cache, cu_seqlens))
+        if cache is not None:
+            o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
+        else:
+            learned = self.compress_k is not None
+            o = ops.nsa_attention(
+                q, k, v, gates, self.config, compressed=self._compressed(k[0], v[0], cu_seqlens) if learned else None,
+                compressed_rope=None if learned else self.rope_base, cu_seqlens=cu_seqlens,
+                backend=self.backend, strict=self.strict, deterministic=self.deterministic,
+            )  # fmt: skip
+        return self.to_out(o.flatten(2))
+
+    def new_cache(
+        self, batch: int, capacity: int = 1024, *, dtype: torch.dtype | None = None, page_size: int | None = None
+    ) -> NSACache:
+        """An empty cache for this layer, on its device; dtype defaults to that of its weights, pages to none."""
+        weight, compress = self.to_k.weight, cast(Compressor, self._compress)
+        if self.compress_k is None:
+            compress = MeanCompressor(self.config, self.rope_base, routing.per_operation(self.backend), self.strict)
+        return NSACache(
+            self.config, batch, self.n_kv_heads, self.dk, self.dv, capacity=capacity, page_size=page_size,
+            dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=compress,
+        )  # fmt: skip
+
+    def _check_call(
+        self, x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None, counts: Sequence[int] | Tensor | None
+    ) -> None:
+        checks.shape(NAME, "x", x, "[B,T,dim]")
+        if x.shape[2] != self.to_q.in_features:
+            raise ValueError(f"{NAME}: x must have the shape [B,T,{self.to_q.in_features}], got {list(x.shape)}")
+        if cache is None:
+            if counts is not None:
+                raise ValueError(f"{NAME}: counts are of a step with a cache")
+            return
+        if not isinstance(cache, NSACache):
+            raise TypeError(f"{NAME}: cache must be an NSACache, got {type(cache).__name__}")
+        if cu_seqlens is not None:
+            raise ValueError(f"{NAME}: give a cache or cu_seqlens, not both")
+        if self.compress_k is None:
+            same = cache.mean is not None and cache.mean.base == self.rope_base
+        else:
+            same = cache.compress == self._compress
+        if cache.config != self.config or not same:
+            raise ValueError(f"{NAME}: the cache must be one of new_cache, with this layer's config and compression")
+
+    def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Triple, Triple, Tensor]:
+        """q [B,T,Hq,dk], the branches' k and v [B,T,Hkv,d*] and gates [B,T,Hq,3] of x [B,T,dim] at positions [B,T].
+
+        The selected and window keys are rotated, the compressed branch's are not.
+        """
+        q = self._turned(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions)
+        k_cmp, k_sel, k_win = self._split(self.to_k(x), self.dk)
+        k_sel = self._turned(k_sel, positions)
+        k_win = k_sel if self.shared_kv else self._turned(k_win, positions)
+        return q, (k_cmp, k_sel, k_win), self._split(self.to_v(x), self.dv), self.gates(x).to(q.dtype)
+
+    def gates(self, x: Tensor) -> Tensor:
+        """The activated gates [B,T,Hq,3] of x [B,T,dim]."""
+        logits = self.to_gates(x).unflatten(-1, (-1, 3))
+        if self.gate == "sigmoid":
+            return logits.sigmoid()
+        return logits.softmax(-1).repeat_interleave(self.n_heads // self.n_kv_heads, dim=2)
+
+    def _split(self, projected: Tensor, dim: int) -> Triple:
+        """A projection as the branches' tensors [B,T,Hkv,dim]."""
+        parts = projected.unflatten(-1, (-1, self.n_kv_heads, dim)).unbind(2)
+        return parts * 3 if self.shared_kv else parts
+
+    def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys [B,T,H,dk], rotated if the layer rotates."""
+        if self.rope_base is None:
+            return x
+        return ops.rotate(x, positions, self.rope_base, **self._plain)
+
+    def _compress(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Compressed keys, rotated, and values; row 0 of k, v stands at first[b] (an `nsa.cache.Compressor`)."""
+        k_cmp, v_cmp = self._mapped(k, v)
+        return self._turned(k_cmp, first[:, None] + self._first_positions(k_cmp)), v_cmp
+
+    def _compressed(self, k: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Compressed keys, rotated, and values of whole sequences."""
+        k_cmp, v_cmp = self._mapped(k, v, cu_seqlens)
+        return self._turned(k_cmp, self._first_positions(k_cmp, cu_seqlens)), v_cmp
+
+    def _mapped(self, k: Tensor, v: Tensor, cu_seqlens: Tensor | None = None) -> list[Tensor]:
+        """k and v through the learned maps."""
+        pairs = ((k, self.compress_k), (v, self.compress_v))
+        return [
+            ops.compress(x, self.config, phi=learned.phi(x.dtype), cu_seqlens=cu_seqlens, **self._plain)
+            for x, learned in pairs
+        ]
+
+    def _first_positions(self, k_cmp: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+        return blocks.compressed_positions(k_cmp.shape[1], self.config, cu_seqlens, k_cmp.device)
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        """How the single operations are routed."""
+        return {"backend": routing.per_operation(self.backend), "strict": self.strict}
+
+    def extra_repr(self) -> str:
+        """The effective configuration."""
+        return (
+            f"heads={self.n_heads}, kv_heads={self.n_kv_heads}, dk={self.dk}, dv={self.dv}, phi={self.phi}, "
+            f"gate={self.gate}, shared_kv={self.shared_kv}, rope_base={self.rope_base}, backend={self.backend}, "
+            f"{self.config}"
+        )
+
+
+def _positions(x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None) -> Tensor:
+    """Where the tokens x [B,T,dim] stand, int64 [B,T], or [1,T] for all batch entries."""
+    if cu_seqlens is not None:
+        return blocks.token_positions(*x.shape[:2], cu_seqlens=cu_seqlens)
+    index = torch.arange(x.shape[1], device=x.device)[None]
+    return index if cache is None else cache.lengths[:, None] + index
+
+
+def _check_sizes(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is None and name in ("dk", "dv"):
+            continue
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"{NAME}: {name} must be an integer, got {type(size).__name__}")
+        if size < 1:
+            raise ValueError(f"{NAME}: {name} must be at least 1, got {size}")
+
+
+def _check(n_heads: int, n_kv_heads: int, dk: int, phi: str, gate: str, rope_base: float | None) -> None:
+    if n_heads % n_kv_heads:
+        raise ValueError(f"{NAME}: n_heads={n_heads} must be a multiple of n_kv_heads={n_kv_heads}")
+    if dk < 1 or (rope_base is not None and dk % 2):
+        raise ValueError(f"{NAME}: dk={dk} must be positive, and even for rotary positions")
+    if phi not in COMPRESSIONS:
+        raise ValueError(f"{NAME}: phi must be one of {', '.join(COMPRESSIONS)}, got {phi!r}")
+    if gate not in GATES:
+        raise ValueError(f"{NAME}: gate must be one of {', '.join(GATES)}, got {gate!r}")

@@ -1,0 +1,1 @@
+"""Kernels of other packages, and the experimental CUDA selection."""

@@ -1,0 +1,1 @@
+"""The memory of a cache that many sequences share."""

@@ -1,0 +1,481 @@
+"""Calls that repeat are replayed: the same numbers, for other tensors, without the function that was recorded."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsa import flags, host, nsa_attention, routing
+from nsa.config import NSAConfig
+from nsa.kernels import attention, recorded
+from nsa.kernels.common.launch import Launched
+from nsa.kernels.common.tma import TensorDescriptor
+from nsa.kernels.recorded import NEVER, SEEN, repeated
+from nsa.kernels.tuning import lookup
+from nsa.plans import PLANS, Plan, layout
+from nsa.tests.kernel_cases import DEVICE, SMALL
+
+pytestmark = pytest.mark.triton
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        return self.function(*arguments)
+
+
+def a_plan(*tensors: Tensor, settings: tuple[object, ...] = ()) -> Plan:
+    """The plan of calls with such tensors: the same one for all of them."""
+    key = *settings, *map(layout, tensors)
+    found = PLANS.get(key)
+    if found is None:
+        shape = 1, 8, 8, 2, 1, 16, 16
+        request = routing.Request("window", torch.device("cpu"), torch.float32, *shape)
+        found = Plan(key, request, None, flags.current())
+        PLANS.add(found)
+    return found
+
+
+_numbers = itertools.count()
+
+
+def replayed(function: Callable[..., Any]) -> tuple[Callable[..., Any], Counted]:
+    """The function as plans repeat it: called with tensors and settings."""
+    counted, number = Counted(function), next(_numbers)
+
+    def call(tensors: tuple[Tensor, ...], settings: tuple[object, ...]) -> Any:
+        plan = a_plan(*tensors, settings=(number, *settings))
+        return plan.within(lambda: repeated("any", counted, tensors, settings))
+
+    return call, counted
+
+
+# --- the whole operation ---
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counted]:
+    """The functions of the whole operation."""
+    found = {name: Counted(getattr(attention, name)) for name in ("_forward", "_backward")}
+    whole = replace(attention._ATTENTION, forward=found["_forward"], backward=found["_backward"])
+    monkeypatch.setattr(attention, "_ATTENTION", whole)
+    return found
+
+
+def _tensors(seed: int, tokens: int = 21, batch: int = 1, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"q": (4, 16), "k": (2, 16), "v": (2, 16), "gates": (4, 3), "do": (4, 16)}
+    made = {name: torch.randn(batch, tokens, *shape, generator=generator) for name, shape in shapes.items()}
+    return {name: x.to(DEVICE, dtype) for name, x in made.items()}
+
+
+def _outcome(x: dict[str, Tensor], config: NSAConfig = SMALL, **how: Any) -> list[Tensor]:
+    leaves = [x[name].detach().requires_grad_() for name in ("q", "k", "v", "gates")]
+    o = nsa_attention(*leaves, config, backend="triton", strict=True, **how)
+    return [o.detach(), *torch.autograd.grad(o, leaves, x["do"])]
+
+
+def _same(found: list[Tensor], expected: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def _plain(x: dict[str, Tensor], **how: Any) -> list[Tensor]:
+    """The outcome without anything that was recorded."""
+    with lookup.trying({}):
+        return _outcome(x, **how)
+
+
+@pytest.mark.parametrize(
+    ("batch", "dtype"), [(1, torch.float32), pytest.param(2, torch.float16, marks=pytest.mark.slow)]
+)
+def test_the_third_call_is_replayed(batch: int, dtype: torch.dtype, counted: dict[str, Counted]) -> None:
+    for seed in range(3):
+        x = _tensors(seed, batch=batch, dtype=dtype)
+        found = _outcome(x)
+        calls = [function.calls for function in counted.values()]
+        assert calls == [min(seed + 1, 2)] * 2
+        assert _same(found, _plain(x))
+        for function, before in zip(counted.values(), calls, strict=True):
+            function.calls = before
+
+
+def test_without_gradients(counted: dict[str, Counted]) -> None:
+    for seed in range(4):
+        x = _tensors(seed)
+        with torch.no_grad():
+            found = nsa_attention(x["q"], x["k"], x["v"], x["gates"], SMALL, backend="triton", strict=True)
+        assert counted["_forward"].calls == min(seed + 1, 2)
+        assert torch.equal(found, counted["_forward"].function(*_arguments(x))[0])
+
+
+def _arguments(x: dict[str, Tensor]) -> tuple[object, ...]:
+    tensors = x["q"], x["k"], x["v"], *(None,) * 4, x["gates"], None, None, None
+    return *tensors, SMALL, 16**-0.5, True, None, True, False, False
+
+
+def _sliced(seed: int) -> dict[str, Tensor]:
+    """q, k and v as columns of one tensor, as a fused projection leaves them."""
+    x = _tensors(seed)
+    fused = torch.cat([x["q"], x["k"], x["v"]], 2)
+    return {**x, **dict(zip("qkv", fused.split((4, 2, 2), 2), strict=True))}
+
+
+def _turned(seed: int) -> dict[str, Tensor]:
+    """k and v with the heads before the tokens."""
+    x = _tensors(seed)
+    return {**x, **{name: x[name].transpose(1, 2).contiguous().transpose(1, 2) for name in "kv"}}
+
+
+def _shifted(seed: int) -> dict[str, Tensor]:
+    """q at an address that is no multiple of 16."""
+    x = _tensors(seed)
+    room = torch.empty(x["q"].numel() + 1, device=DEVICE)
+    return {**x, "q": room[1:].view_as(x["q"]).copy_(x["q"])}
+
+
+@pytest.mark.slow
+def test_layouts_are_kinds_of_their_own(counted: dict[str, Counted]) -> None:
+    made: list[Callable[[int], dict[str, Tensor]]] = [_tensors, _sliced, _turned, _shifted]
+    for seed in range(3):
+        for make in made:
+            x = make(seed)
+            found = _outcome(x)
+            if seed == 2:
+                assert _same(found, _plain(x)), make.__name__
+    assert len(PLANS) == len(made)
+    assert counted["_forward"].calls == len(made) * (2 + 1)  # `_plain` calls it too
+
+
+@pytest.mark.slow
+def test_keys_that_are_one_tensor_or_several(counted: dict[str, Counted]) -> None:
+    """Shared keys get one gradient, the sum of what they would get as three."""
+    for seed in range(3):
+        x = _tensors(seed)
+        o, dq, dk, dv, dgates = _outcome(x)
+        leaves = [x[name].detach().clone().requires_grad_() for name in ("q", *"kkkvvv", "gates")]
+        o_apart = nsa_attention(leaves[0], tuple(leaves[1:4]), tuple(leaves[4:7]), leaves[7], SMALL, backend="triton")
+        d = torch.autograd.grad(o_apart, leaves, x["do"])
+        assert torch.equal(o, o_apart)
+        assert torch.equal(dq, d[0])
+        assert torch.equal(dgates, d[7])
+        torch.testing.assert_close(dk, d[1] + d[2] + d[3])
+        torch.testing.assert_close(dv, d[4] + d[5] + d[6])
+    assert {function.calls for function in counted.values()} == {4}  # twice for each of two kinds
+
+
+def test_of_its_own_keys_the_compressed_branch_keeps_the_means(counted: dict[str, Counted]) -> None:
+    x = _tensors(0)
+    q, k, v = (x[name].requires_grad_() for name in "qkv")
+    expected = _outcome(x)[1:4]
+    for own in (k.clone(), k.clone()):
+        o = nsa_attention(q, (own, k, k), (v * 1, v, v), x["gates"], SMALL, backend="triton", strict=True)
+        with torch.no_grad():
+            own.zero_()
+        found = torch.autograd.grad(o, (q, k, v), x["do"])
+        torch.testing.assert_close(list(found), expected)
+
+
+@pytest.mark.slow
+def test_given_blocks_and_chunks_are_inputs(counted: dict[str, Counted]) -> None:
+    for seed in range(3):
+        x = _tensors(seed)
+        late = {**x, **{name: x[name][:, :9].contiguous() for name in ("q", "gates", "do")}}
+        how = {"q_start": torch.tensor([seed], device=DEVICE)}
+        found = _outcome(late, **how)
+        own = torch.arange(21, device=DEVICE, dtype=torch.int32)[None, :, None, None] // SMALL.l_sel
+        blocks = (own * (seed % 2)).expand(1, 21, 2, 1).contiguous()
+        given = _outcome(x, block_indices=blocks)
+    assert counted["_forward"].calls == 4
+    assert _same(found, _plain(late, **how))
+    assert _same(given, _plain(x, block_indices=blocks))
+
+
+@pytest.mark.slow
+def test_packed_sequences_are_replayed_whatever_their_borders(counted: dict[str, Counted]) -> None:
+    for seed, border in enumerate((12, 7, 12)):
+        x = _tensors(seed)
+        where = {"cu_seqlens": torch.tensor([0, border, 21], dtype=torch.int32, device=DEVICE)}
+        found = _outcome(x, **where)
+        assert counted["_forward"].calls == min(seed + 1, 2)
+    assert _same(found, _plain(x, **where))
+
+
+def test_many_queries_are_replayed_too(counted: dict[str, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "HOST_BOUND", 20)
+    for seed in range(3):
+        x = _tensors(seed)
+        found = _outcome(x)
+    assert counted["_backward"].calls == 2
+    assert _same(found, _plain(x))
+
+
+def test_trials_are_not_replayed(counted: dict[str, Counted]) -> None:
+    with lookup.trying({}):
+        for _ in range(3):
+            _outcome(_tensors(0))
+    assert counted["_forward"].calls == 3
+
+
+def test_nothing_of_the_recorded_call_is_held(counted: dict[str, Counted]) -> None:
+    references = []
+    for seed in range(3):
+        x = _tensors(seed)
+        found = _outcome(x)
+        references += [weakref.ref(tensor) for tensor in (*x.values(), *found)]
+    del x, found
+    until = time.monotonic() + 10  # the thread that computes gradients on a GPU may let go a moment later
+    while any(reference() is not None for reference in references) and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.01)
+    assert [reference() for reference in references] == [None] * len(references)
+
+
+# --- any function ---
+
+
+def _kinds(function: Callable[..., Any], *calls: tuple[Tensor, ...]) -> int:
+    """Call three times with each tuple of tensors, compare with the function itself, and count its calls."""
+    wrapped, counted = replayed(function)
+    for _ in range(3):
+        for tensors in calls:
+            expected = function(*tensors)
+            for found, x in zip(wrapped(tensors, ()), expected, strict=True):
+                assert (found is None and x is None) or torch.equal(found, x)
+    return counted.calls
+
+
+A, B = torch.arange(6.0), torch.arange(6.0).flip(0) ** 2
+TABLE = torch.ones(6)
+
+
+def test_operations_of_pytorch_are_repeated_with_the_new_tensors() -> None:
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        ordered, order = torch.sort(a.to(torch.float64)[1:], descending=True, stable=True)
+        sums = torch.empty_like(a[:5], dtype=torch.float64)
+        sums.copy_(ordered).cumsum_(0)
+        return sums[2:], order, torch.searchsorted(sums, ordered), a[::2]
+
+    assert _kinds(function, (A,), (B,)) == 2
+
+
+def test_constants_stay() -> None:
+    table = torch.tensor([3.0, 4.0])
+    assert _kinds(lambda a: (a[:2] * table, table, None), (A,), (B,)) == 2
+    assert _kinds(lambda a: (a[:1] * table[1:], table[:, None].expand(2, 6) * a, table[1:]), (A,), (B,)) == 2
+
+
+def test_what_is_empty_names_no_address() -> None:
+    assert _kinds(lambda empty, a: (a[2:] * 2, empty), (A[:0], A), (B[:0], B)) == 2
+
+
+def test_inputs_may_share_their_memory_in_any_way() -> None:
+    """They are told apart all the same: a later call's may lie elsewhere."""
+    both = torch.arange(16.0)
+    function = lambda a, b: (a[1:] + 10 * b[1:], b[2:], a)  # noqa: E731
+    calls = (both[:6], both[8:14]), (A, B), (both[8:14], both[:6]), (A, A.clone())
+    wrapped, counted = replayed(function)
+    for tensors in calls:
+        found = wrapped(tensors, ())
+        assert all(torch.equal(x, y) for x, y in zip(found, function(*tensors), strict=True))
+        assert found[2] is tensors[0]
+    assert counted.calls == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: (a * int(a.max()),),
+        lambda a: (a * host.numbers(a)[0],),
+        lambda a: (torch.cat([a, a * 2]),),
+        lambda a: ((a + 1).view(torch.int32),),
+        lambda a: (a.nonzero().flatten().float()[1:],),
+        lambda a: (TABLE.add_(0) * a,),
+    ],
+    ids=[
+        "asks for a value", "knows a value", "list of tensors", "read as another dtype", "size by value",
+        "changes a constant",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_repeated_is_called(function: Callable[..., Any]) -> None:
+    assert _kinds(function, (A,), (B,)) == 6
+
+
+def test_what_failed_when_it_was_recorded_is_called() -> None:
+    failing = [False, True, False, False]
+
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        if failing[counted.calls - 1]:
+            raise RuntimeError("out of memory")
+        return (a + 1,)
+
+    wrapped, counted = replayed(function)
+    wrapped((A,), ())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        wrapped((A,), ())
+    for _ in range(2):
+        assert torch.equal(wrapped((B,), ())[0], B + 1)
+    assert counted.calls == 4
+
+
+def test_temporaries_are_freed_in_time() -> None:
+    """A recording and a replay hold no more than the function did."""
+    alive: list[list[bool]] = []
+    made: list[weakref.ref[Tensor]] = []
+
+    class Kernel:
+        """Told of each tensor that it is launched with; notes which of all are there."""
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[[Tensor], None]:
+            def launch(x: Tensor) -> None:
+                made.append(weakref.ref(x))
+                alive[-1].append(len([other for other in made if other() is not None]))
+
+            return launch
+
+    kernel = Launched(Kernel())
+
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        b = torch.empty_like(a)
+        kernel[(1,)](b)
+        c = torch.empty_like(a)
+        del b
+        kernel[(1,)](c)
+        d = torch.empty_like(a)
+        kernel[(1,)](d)
+        del c
+        return (d,)
+
+    wrapped, counted = replayed(function)
+    for _ in range(4):
+        alive.append([])
+        made.clear()
+        wrapped((A,), ())
+    assert counted.calls == 2 and alive[:2] == [[1, 1, 2]] * 2
+    assert alive[2] == alive[3] == [1, 1, 1]
+
+
+# --- launches ---
+
+
+class Compiled:
+    """What Triton gives back for a launch; it notes what it is launched with later."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *arguments: self.launches.append((grid, arguments))
+
+
+class Compiling:
+    """A kernel k(x, y, n, scale, BLOCK, FLAG) that notes how often it is asked to compile."""
+
+    arg_names = ("x", "y", "n", "scale", "BLOCK", "FLAG")
+
+    def __init__(self) -> None:
+        self.compiled: list[Compiled] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Compiled]:
+        def compile_and_launch(*arguments: Any, **constants: Any) -> Compiled:
+            self.compiled.append(Compiled())
+            return self.compiled[-1]
+
+        return compile_and_launch
+
+
+def launching(grid: tuple[int, ...] = (3,)) -> tuple[Callable[..., Any], Compiling]:
+    """A replayed function of tensors x and y and settings n, scale, BLOCK and options, and its kernel."""
+    kernel = Launched(Compiling())
+    kernel.repeats = True  # as for a kernel that is not interpreted
+
+    def function(x: Tensor, y: Tensor | None, n: int, scale: float, block: int, *options: tuple[str, int]) -> tuple[()]:
+        kernel[grid](x, y, n, scale, FLAG=True, BLOCK=block, **dict(options))
+        return ()
+
+    return replayed(function)[0], kernel.kernel
+
+
+X = torch.zeros(64)
+USUAL = 64, 0.5, 32, ("num_warps", 4)
+
+
+def test_a_replay_goes_to_the_compiled_kernel() -> None:
+    call, kernel = launching((5, 2))
+    for x in (X, X.clone(), (other := X.clone())):
+        call((x, X), USUAL)
+    assert len(kernel.compiled) == 2
+    assert kernel.compiled[1].launches == [((5, 2, 1), (other.data_ptr(), X.data_ptr(), 64, 0.5, 32, True))]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "settings"),
+    [
+        ((X.half(), X), USUAL),
+        ((X[1:], X), USUAL),  # at another alignment
+        ((X, X[:8]), USUAL),
+        ((X, X), (1, *USUAL[1:])),
+        ((X, X), (64, 0.25, *USUAL[2:])),
+        ((X, X), (64, 0.5, 64, USUAL[3])),
+        ((X, X), (64, 0.5, 32, ("num_warps", 8))),
+        ((X, X), (*USUAL, ("maxnreg", 128))),
+    ],
+    ids=["dtype", "alignment", "size", "number", "float", "constant", "option", "one option more"],
+)
+def test_other_launches_are_compiled(tensors: tuple[Tensor, ...], settings: tuple[Any, ...]) -> None:
+    call, kernel = launching()
+    for _ in range(3):
+        call((X, X), USUAL)
+    (usual,) = [compiled for compiled in kernel.compiled if compiled.launches]
+    call(tensors, settings)
+    assert len(kernel.compiled) == 3 and len(usual.launches) == 1
+
+
+@pytest.mark.skipif(TensorDescriptor is None, reason="this Triton has no tensor descriptors")
+def test_descriptors_are_filled_with_the_new_tensors() -> None:
+    kernel = Launched(Compiling())
+    kernel.repeats = True
+
+    def function(x: Tensor) -> tuple[()]:
+        rows = x.view(8, 8)[2:]
+        kernel[(1,)](TensorDescriptor.from_tensor(rows, [2, 8]), None, 64, 0.5, BLOCK=32, FLAG=True)
+        return ()
+
+    call, _ = replayed(function)
+    for x in (X, X.clone(), (other := X.clone())):
+        call((x,), ())
+    (((_, (descriptor, *_)),),) = [compiled.launches for compiled in kernel.kernel.compiled if compiled.launches]
+    assert descriptor.base.data_ptr() == other[16:].data_ptr()
+    assert descriptor.block_shape == [2, 8] and tuple(descriptor.shape) == (6, 8)
+
+
+def test_what_is_compiled_for_another_device_is_not_repeated() -> None:
+    call, kernel = launching()
+    token = lookup.COMPILING_FOR.set("sm_90")
+    try:
+        for _ in range(4):
+            call((X, X), USUAL)
+    finally:
+        lookup.COMPILING_FOR.reset(token)
+    assert len(kernel.compiled) == 4
+
+
+def test_gradients_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "MOST_GRADIENTS", 4)
+    plan = a_plan(A)
+    for n in range(20):
+        plan.within(lambda n=n: repeated("any", lambda a: (a,), (A,), (), (n,)))  # type: ignore[misc]
+    assert set(plan.recorded.values()) <= {SEEN, NEVER} and len(plan.recorded) == 4

@@ -1,0 +1,48 @@
+"""The faults that the runbooks plant in the library can be planted: functions have their names, patches apply."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[2]
+EXPECTED = [
+    stage["expect"]
+    for path in sorted((ROOT / "runbooks").glob("*.yaml"))
+    for stage in yaml.safe_load(path.read_text()).get("stages", [])
+    if "expect" in stage
+]
+PATCHES = sorted((ROOT / "runbooks/mutants").glob("*.patch"))
+
+
+def defined(body: list[ast.stmt], before: str = "") -> Iterator[str]:
+    """The names of functions and methods."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            yield before + node.name
+        elif isinstance(node, ast.ClassDef):
+            yield from defined(node.body, f"{before}{node.name}.")
+
+
+@pytest.mark.parametrize("name", sorted({name for asked in EXPECTED for name in asked.get("kills", ())}))
+def test_a_function_to_spoil_is_there(name: str) -> None:
+    module, _, function = name.partition(":")
+    path = ROOT / (module.replace(".", "/") + ".py")
+    assert function in set(defined(ast.parse(path.read_text()).body))
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.stem)
+def test_a_patch_applies(patch: Path) -> None:
+    done = subprocess.run(["git", "apply", "--check", patch], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_patch_is_planted_by_a_runbook() -> None:
+    planted = {mutant["patch"] for asked in EXPECTED for mutant in asked.get("mutants", ())}
+    assert planted == {path.relative_to(ROOT).as_posix() for path in PATCHES}

@@ -1,0 +1,69 @@
+"""`python -m nsa.sel_ranges`: a sample of the token ranges that the selection chooses, one JSON line for each.
+
+Each line holds the query's position `t`, the KV head, the chosen `ranges` (half-open, end at most t+1), the key rows
+that the query reads in all three branches, and how many tokens of the query's own past the ranges cover.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nsa import NSAConfig, blocks, ops, routing
+
+
+def walk(shape: tuple[int, ...], random: torch.Generator, correlation: float) -> Tensor:
+    """x_t = c x_{t-1} + sqrt(1 - c^2) noise along axis 1, unit variance: neighbours that resemble each other."""
+    steps = torch.randn(shape, generator=random)
+    for t in range(1, shape[1]):
+        steps[:, t] = correlation * steps[:, t - 1] + (1 - correlation**2) ** 0.5 * steps[:, t]
+    return steps
+
+
+def sample(
+    config: NSAConfig, tokens: int, rows: int, *, kv_heads: int, group_size: int, dk: int, correlation: float, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Lines for `rows` queries spread over a sequence of `tokens`."""
+    random = torch.Generator().manual_seed(seed)
+    q = walk((1, tokens, kv_heads * group_size, dk), random, correlation)
+    k = walk((1, tokens, kv_heads, dk), random, correlation)
+    with routing.record() as recording:
+        indices = ops.select_blocks(q, ops.compress(k, config), config)
+    route = str(recording.of("select")[-1])
+    ranges = blocks.indices_to_ranges(indices, blocks.token_positions(1, tokens), config)
+    for t in sorted({(i + 1) * tokens // rows - 1 for i in range(rows)}):
+        for head in range(kv_heads):
+            chosen = [pair for pair in ranges[0, t, head].tolist() if pair[1] > pair[0]]
+            yield {
+                "t": t,
+                "kv_head": head,
+                "ranges": chosen,
+                "covered": sum(end - start for start, end in chosen),
+                "reads_expected": blocks.reads_expected(t, config, indices[0, t, head].tolist()),
+                "route": route,
+            }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the lines; 2 where an argument has no meaning."""
+    parser = argparse.ArgumentParser(prog="python -m nsa.sel_ranges", description=__doc__)
+    for name, default in (("S", 4096), ("rows", 16), ("groups", 2), ("heads", 8), ("dk", 64), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--correlation", type=float, default=0.98, help="of neighbouring tokens; 0: independent")
+    asked = parser.parse_args(argv)
+    if asked.rows < 1 or asked.rows > asked.S or asked.heads % asked.groups:
+        print("error: need 1 <= rows <= S, and heads a multiple of groups", file=sys.stderr)
+        return 2
+    lines = sample(
+        NSAConfig(), asked.S, asked.rows, kv_heads=asked.groups, group_size=asked.heads // asked.groups, dk=asked.dk,
+        correlation=asked.correlation, seed=asked.seed,
+    )  # fmt: skip
+    for line in lines:
+        print(json.dumps(line))
+    return 0

@@ -1,0 +1,103 @@
+"""Artifacts whose content is from elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.evidence.borrowed import Sources
+
+OWN, OTHER = "4106f1b2" * 5, "deadbeef" * 5
+TABLE = "S,ms,by\n512,1.50,a\n1024,2.57,b\n2048,5.13,é\n"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sources:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "old.csv").write_text(TABLE)
+    (tree / "old.json").write_text('{"ms": [1.5, 2.57], "by": "cuda", "rows": 3, "of": "a bench"}')
+    (tree / "small.txt").write_text("3 of 3\n")
+    (tree / "code.py").write_text("a, b, c, d, e, f, g = range(7)\n")
+    run = tmp_path / "runs" / "own"
+    run.mkdir(parents=True)
+    return Sources(run, {tree: ["old.csv", "old.json", "small.txt", "code.py", "gone.csv"]}, [OWN])
+
+
+def found(sources: Sources, tmp_path: Path, content: bytes, **asked: Any) -> str | None:
+    artifact = tmp_path / "made"
+    artifact.write_bytes(content)
+    return sources.of({"path": "made", **asked}, artifact)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TABLE.replace("\n", "\r\n").encode(),
+        TABLE.replace(",", " ; ").encode("utf-8-sig"),
+        TABLE.encode("utf-16"),
+        gzip.compress(TABLE.encode()),
+        "\n".join(reversed(TABLE.splitlines())).encode(),
+        TABLE.replace("1.50", "1.5000").replace("512", "512.0").encode(),
+        json.dumps([line.split(",") for line in TABLE.splitlines()], ensure_ascii=False, indent=4).encode(),
+        b'{"of": "a bench",\n "rows": 3.0, "by": "cuda",\n "ms": [1.50, 2.57]}',
+    ],
+)
+def test_a_file_of_the_commit_that_is_written_otherwise(sources: Sources, tmp_path: Path, content: bytes) -> None:
+    assert "of the commit holds, written otherwise" in str(found(sources, tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TABLE.replace("5.13", "5.14").encode(),
+        (TABLE + "4096,9.9,d\n").encode(),
+        b"3  of  3",
+        b"a b c d e f g range(7) = , \n",
+        b"\x1f\x8bno archive",
+        b"",
+    ],
+)
+def test_other_values_few_words_and_code_are_no_copies(sources: Sources, tmp_path: Path, content: bytes) -> None:
+    assert found(sources, tmp_path, content) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"commit: {OTHER}\n", True),
+        ("git_sha = deadbee\nall passed\n", True),
+        (json.dumps({"ms": 1, "commit": OTHER}), True),
+        (f"S,ms,commit\n1,2,{OTHER}\n", True),
+        (f"commit: {OWN}\n", False),
+        (f"commit {OWN[:7]}\nparent {OTHER}\n", False),
+        (json.dumps({"commit": OWN, "baseline": {"commit": OTHER}}), False),
+        (f"lib @ git+https://example.org@{OTHER}\n", False),
+        (json.dumps({"model": {"commit": OTHER}}), False),
+        ("S,ms,commit\n1,2,deadbee\n", False),  # a table may be about commits
+    ],
+)
+def test_another_commit_that_a_file_says_it_is_of(sources: Sources, tmp_path: Path, text: str, says: bool) -> None:
+    assert ("is not the run's" in str(found(sources, tmp_path, text.encode()))) is says
+
+
+def test_a_commit_of_another_run_on_this_pod(sources: Sources, tmp_path: Path) -> None:
+    text = f"of {OTHER}, all passed".encode()
+    assert found(sources, tmp_path, text) is None
+    other = tmp_path / "runs" / "other"
+    other.mkdir()
+    (other / "plan.json").write_text(json.dumps({"commit": OTHER}))
+    assert "is not the run's" in str(found(sources, tmp_path, text))
+
+
+def test_figures_that_an_earlier_run_has_measured(sources: Sources, tmp_path: Path) -> None:
+    kept = tmp_path / "runs" / "earlier" / "artifacts"
+    kept.mkdir(parents=True)
+    (kept / "bench.csv").write_text("S,ms\n1,2.345\n")
+    content = b"S,ms\n1,2.345\n"
+    assert found(sources, tmp_path, content) is None  # what measures nothing may come out the same
+    assert "equals bench.csv of the run earlier" in str(found(sources, tmp_path, content, figures={"keys": ["S"]}))
