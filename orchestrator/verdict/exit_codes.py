@@ -25,10 +25,17 @@ _HOW = {
     "untested": "and its script did not test it",
     "member": "in a pipeline, and its script did not test it",
     "ignored": "and its script dropped it",
+    "said": "and its script made no more of it than words",
+    "kept": "and nothing depends on the variable that its script has kept it in",
+    "substituted": "in a substitution that forgets it",
     "background": "in the background, and its script did not ask",
     "cleanup": "in the script's EXIT trap",
+    "untold": "and nobody was told",
+    "call": "and nobody asked for its result",
     "child": "and the Python that started it did not look",
 }
+# How only a Python, or a program of the environment or the tree, loses its exit code.
+_OF_OURS = ("ignored", "said", "kept", "substituted", "untold", "cleanup", "child")
 # How Python ends when what reads its output has ended before: it does not get SIGPIPE.
 _BROKEN_PIPE = (1, 120)
 _BROKEN_PIPE_SAID = b"BrokenPipeError: [Errno 32] Broken pipe"
@@ -39,10 +46,11 @@ def lost(case: Case) -> Optional[str]:
     allowed: Asked = case.expect.get("allow_exit_codes") or {}
     for entry in case.evidence["lost_exit_codes"]:
         meant = entry["code"] in allowed.get(entry["program"], ()) or _means_nothing(entry)
-        may_break = entry["how"] in ("member", "child") and entry["code"] in _BROKEN_PIPE
+        may_break = entry["how"] in ("member", "child", "substituted") and entry["code"] in _BROKEN_PIPE
         if not meant and not (may_break and _broke_a_pipe(case)):
             place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
-            return f"{entry['command']} returned {entry['code']}, {_HOW.get(entry['how'], entry['how'])}{place}"
+            ended = "failed" if entry["how"] == "call" else f"returned {entry['code']}"
+            return f"{entry['command']} {ended}, {_HOW.get(entry['how'], entry['how'])}{place}"
     return None
 
 
@@ -55,7 +63,7 @@ def _broke_a_pipe(case: Case) -> bool:
 
 
 def _means_nothing(entry: LostExitCode) -> bool:
-    if entry["how"] in ("ignored", "cleanup", "child"):
+    if entry["how"] in _OF_OURS:
         return not entry["ours"]
     program = "((" if entry["program"].startswith("((") else entry["program"]
     if program not in _ANSWERS:

@@ -228,9 +228,9 @@ RULES: Tuple[Rule, ...] = (
     Rule("failed", "a check of an artifact's values does not hold: the row and the value are named", _unmet, (2,)),
     Rule(
         "failed",
-        "behind a shell: an exit code other than 0 that its script neither tested nor passed on, unless "
-        "`allow_exit_codes` says that it is meant; an error that a shell or make shows; failures in the closing lines "
-        "of unittest, nose, doctest, ctest, go or cargo",
+        "behind another program: an exit code other than 0 that it neither tested nor passed on (to print it is no "
+        "test), unless `allow_exit_codes` says that it is meant; an error that a shell or make shows; failures in the "
+        "closing lines of unittest, nose, doctest, ctest, go or cargo",
         _failed_behind_a_shell,
     ),
     Rule(

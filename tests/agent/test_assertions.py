@@ -17,6 +17,7 @@ import pytest
 from orchestrator.agent.injected import assertions
 from orchestrator.agent.injected.checks import Checks
 from orchestrator.agent.injected.comparisons import why_vacuous
+from orchestrator.agent.injected.ends import End
 from orchestrator.agent.injected.lost import Lost
 from orchestrator.agent.injected.stage import Config, Notes
 
@@ -202,7 +203,8 @@ def test_who_waits_for_a_result_has_asked_for_it(
     checks: Checks, monkeypatch: pytest.MonkeyPatch, asks: str, lost: bool
 ) -> None:
     monkeypatch.setattr(futures, "Future", type("Future", (futures.Future,), dict(vars(futures.Future))))
-    Lost(checks).after_import["concurrent.futures._base"](futures)
+    end = End(Config("tree=/tree\n"), checks.notes)
+    Lost(checks, end).after_import["concurrent.futures._base"](futures)
     future = futures.Future()
     worker = threading.Timer(0.1, future.set_exception, [AssertionError("late")])
     worker.start()

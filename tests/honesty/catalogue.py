@@ -16,6 +16,7 @@ from tests.honesty import (
     sabotage_cases,
     shell_cases,
     stand_in_cases,
+    status_cases,
     tree_cases,
 )
 from tests.honesty.case import Case
@@ -23,6 +24,7 @@ from tests.honesty.case import Case
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Shells and other runners": shell_cases.CASES,
+    "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
@@ -39,6 +41,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
+    "Exit codes that nothing depends on": "observation",
     **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
 }

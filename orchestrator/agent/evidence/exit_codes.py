@@ -6,6 +6,7 @@ the default SHELL of make.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pkgutil
 import re
@@ -13,7 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from orchestrator.agent.evidence.makefiles import ignored_by_make
+from orchestrator.agent.evidence.processes import Ends, Processes, Untold
+from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.stage_record import LostExitCode
@@ -23,12 +25,14 @@ REPORT = "shell.tsv"
 _FOLDER = "shell"
 _RECORDER = "shell_recorder.bash"
 _MAX_BYTES = 4 << 20
+_LONGEST_FIRST_LINE = 4096
 _MOST = 1000
 # The kernel starts a script's interpreter with one argument; bash called `sh` would not read BASH_ENV.
 _SH = '#!{bash} -p\nNSA_POD_SH=1 exec {bash} "$@"\n'
 # Read before each Makefile, which may set a SHELL of its own and shall not see this file among its own.
 _MAKEFILE = "SHELL := {sh}\nMAKEFILE_LIST :=\n"
 _SHELL = re.compile(r"(?:r?ba|da|k|mk|pdk|z|c|tc|fi|xon|nu|elvi|)sh")
+_INTERPRETERS = re.compile(rf"{_SHELL.pattern}|\.|source|perl|ruby|node|lua|tclsh|expect|Rscript|julia|php|awk|script")
 _KEEPS_GOING = re.compile(r"-[a-zA-Z]*[ki][a-zA-Z]*|--keep-going|--ignore-errors")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
 _SUBSTITUTION = re.compile(r"(?:\$\(|`|<\()\s*(?P<inner>.*)", re.DOTALL)
@@ -42,6 +46,8 @@ _XARGS = "adEILnPs"  # its options that take a value; its own status is 123 wher
 _RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accelerate|torchrun|deepspeed|py\.?test.*")
 _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_ASKS = re.compile(r"(?<!\S)(--version|--help)(?!\S)")
+_ANSWERED = ("said", "ignored", "kept", "substituted")  # which is enough where a command only asks
 _MAKES = ("make", "gmake", "ninja")
 _GOES_ON = "make was told to go on after errors, and what failed is not recorded"
 _NOT_RECORDED = "the exit codes that a script lost are not recorded of this {}"
@@ -54,13 +60,24 @@ class Shells(NamedTuple):
     env: Dict[str, str]
 
 
+class Command(NamedTuple):
+    """What a stage ran, and the exit code that came of it."""
+
+    argv: Sequence[str]
+    status: Optional[int]
+
+
 class Child(NamedTuple):
-    """A process that returned `code`, and that the Python that started it, in a line of `file`, did not look at."""
+    """A process that returned `code`, and that the Python that started it, in a line of `file`, did not look at; or a
+    `call` that it gave to a pool.
+    """
 
     command: str
     code: int
     file: str
     line: int
+    pid: int
+    call: bool = False
 
 
 class Seen(NamedTuple):
@@ -95,6 +112,7 @@ def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, cwd: P
         "PATH": os.pathsep.join([environment, str(sh.parent), *rest]),
         "BASH_ENV": str(folder / _RECORDER),
         "NSA_POD_SHELL_RECORD": str(report),
+        "NSA_POD_AGENT": str(os.getpid()),
         "NSA_POD_SHELL_ROOTS": ":".join([str(places.tree), env["TMPDIR"], str(places.artifacts)]),
         "MAKEFILES": " ".join(filter(None, [str(folder / "sh.mk"), env.get("MAKEFILES", "")])),
     }
@@ -111,21 +129,26 @@ class Where(NamedTuple):
     programs: Sequence[str]
 
 
-def read(folder: Path, argv: Sequence[str], where: Where, children: Iterable[Child]) -> Seen:
-    """What the shells of a stage wrote, if its folder has it, and its Pythons told of their `children`."""
+def read(folder: Path, command: Command, where: Where, children: Iterable[Child], processes: Processes) -> Seen:
+    """What the shells of a stage wrote, if its folder has it, and its Pythons told of their `children` and ends."""
     try:
         with open_inside(folder, REPORT) as f:
             text = f.read(_MAX_BYTES).decode("utf-8", "replace")
     except (OSError, Refused):
         text = ""
-    entries = list(_entries(text, where))
-    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval", "recipe")]
-    lost += ignored_by_make([entry for entry in entries if entry["how"] == "recipe"], where.tree)
-    lost += [_of_child(child, where) for child in children]
+    record = ShellRecord(text, where.cwd)
+    ends = Ends(processes, record, os.getpid(), command.status)
+    entries = list(_entries(record, ends, where))
+    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval")]
+    lost += [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
+    lost += [_of_end(untold, where) for untold in ends.untold()]
     ours = {entry["how"]: entry for entry in reversed(entries) if entry["ours"]}
     running, in_eval = ours.get("running"), ours.get("eval")
     begun = (_forgotten(_WORD.findall(e["command"]), where) for e in entries if e["how"] == "begins")
-    unseen = _unseen(argv, where.cwd, bool(text)) or next(filter(None, begun), None)
+    unseen = _unseen(command.argv, where.cwd, bool(text)) or next(filter(None, begun), None)
+    if not unseen:
+        strange = (name for pid, name in processes.under.items() if pid not in record.shells)
+        unseen = next(map(_NOT_RECORDED.format, strange), None)
     if running and not unseen:
         unseen = (
             f"{running['command']!r} still ran in the background when its shell ended, and what it returned is lost"
@@ -143,26 +166,30 @@ def _of_child(child: Child, where: Where) -> LostExitCode:
         code=child.code,
         line=child.line,
         file=plain(_inside(child.file, where.tree)),
-        how="child",
-        ours=_is_ours(child.command, program, where),
+        how="call" if child.call else "child",
+        ours=child.call or (not _ASKS.search(child.command) and _is_ours(child.command, program, where)),
     )
 
 
 def program_of(command: str) -> str:
-    """The program that a command runs, without its folder: behind assignments, and behind `env`, `timeout` and such."""
-    words = _WORD.findall(command)
+    """The program that a command runs, without its folder."""
+    words = _words_of(command)
+    return os.path.basename(words[0].strip("'\"")) if words else ""
+
+
+def _words_of(command: str) -> List[str]:
+    """The words of a command from its program on: behind assignments, and behind `env`, `timeout` and such."""
+    words: List[str] = _WORD.findall(command)
     while words and _ASSIGNMENT.match(words[0]):
         inner = _SUBSTITUTION.search(words[0])
         if inner and len(words) == 1:
-            return program_of(inner["inner"])
+            return _words_of(inner["inner"])
         words = words[1:]
-    if not words:
-        return ""
-    name = os.path.basename(words[0].strip("'\""))
+    name = os.path.basename(words[0].strip("'\"")) if words else ""
     if name in ("local", "export", "declare", "readonly", "typeset"):
         inner = _SUBSTITUTION.search(command)
-        return program_of(inner["inner"]) if inner else name
-    return program_of(_carried(words, _CARRIERS[name])) if name in _CARRIERS and len(words) > 1 else name
+        return _words_of(inner["inner"]) if inner else words
+    return _words_of(_carried(words, _CARRIERS[name])) if name in _CARRIERS and len(words) > 1 else words
 
 
 def _carried(words: Sequence[str], with_value: str) -> str:
@@ -191,7 +218,7 @@ def _interpreter(program: str, cwd: Path) -> List[str]:
         return []
     try:
         with open(cwd / program, "rb") as f:
-            line = os.fsdecode(f.readline(4096))
+            line = os.fsdecode(f.readline(_LONGEST_FIRST_LINE))
     except OSError:
         return []
     words = line[2:].split() if line.startswith("#!") else []
@@ -235,59 +262,52 @@ def _run_by_find(name: str, words: Sequence[str]) -> str:
     return " ".join(words[begin + 1 : -1]) if name == "find" and begin is not None else ""
 
 
-class _Failure(NamedTuple):
-    """A line of the report."""
-
-    how: str
-    shell: str
-    parent: str
-    code: int
-    line: int
-    file: str
-    command: str
-    first: str
-
-
-def _failures(text: str) -> Iterator[_Failure]:
-    """The lines of a report, each named by the subshell that told of it where its own shell could not name it."""
-    passed: Dict[str, _Failure] = {}
-    for line in text.splitlines():
-        fields = [_unescaped(field) for field in line.split("\t")]
-        if len(fields) != 8 or not fields[3].isdigit() or not fields[4].isdigit():
-            continue  # the first, or one that was cut
-        how, shell, parent, code, number, file, command, first = fields
-        failure = _Failure(how, shell, parent, int(code), int(number), file, command, first)
-        inner = passed.get(shell)
-        if inner and inner.code == failure.code and (not command or _ASSIGNMENT.match(command)):
-            failure = failure._replace(command=inner.command or command, first=inner.first or first)
-        if how == "passed":
-            passed[parent] = failure
-        else:
-            yield failure
-
-
-def _entries(text: str, where: Where) -> Iterator[LostExitCode]:
-    """Each failure once; not what still ran when its shell began to leave, and what the script's EXIT trap ended."""
-    failures = list(_failures(text))
-    tree = where.tree
-    ended = {f._replace(how="running") for f in failures if f.how == "ended"}
-    kept = (f for f in failures if f.how != "ended" and f not in ended)
-    for failure in dict.fromkeys(f._replace(shell="", parent="") for f in kept):
+def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExitCode]:
+    """Each failure once: not where a Python only asked, or had nobody to write to."""
+    seen = set()
+    untold = [(Failure(line._replace(how="untold" if by else "untested")), by) for line, by in ends.untold_shells()]
+    for (failure, inner), by in (*((failure, "") for failure in record.failures), *untold):
         program = failure.first or program_of(failure.command)
-        yield LostExitCode(
-            command=plain(_as_typed(failure.command, where)) or "a subshell",
+        python = ends.of(failure)
+        asks = (python is not None and python.asks) or _ASKS.search(failure.command)
+        if (python and python.cut_short) or (asks and failure.how in _ANSWERED):
+            continue
+        ours = python is not None or ends.behind(failure) or _is_ours(failure.command, program, where)
+        if inner:
+            ours = ours or _is_ours(inner.command, inner.first or program_of(inner.command), where)
+        entry = LostExitCode(
+            command=_run_by(plain(_as_typed(failure.command, where)) or "a subshell", by),
             program=plain(os.path.basename(program)),
             code=failure.code,
             line=failure.line,
-            file=plain(_inside(failure.file, tree)),
+            file=plain(_inside(failure.file, where.tree)),
             how=failure.how,
-            ours=_is_ours(failure.command, program, where),
+            ours=ours,
         )
+        if tuple(entry.values()) not in seen:
+            seen.add(tuple(entry.values()))
+            yield entry
 
 
-def _is_ours(command: str, program: str, where: Where) -> bool:
+def _run_by(command: str, by: str) -> str:
+    return f"{command}, run by {plain(by)}," if by else command
+
+
+def _of_end(untold: Untold, where: Where) -> LostExitCode:
+    return LostExitCode(
+        command=_run_by(plain(_as_typed(untold.end.command, where)), untold.by),
+        program=plain(program_of(untold.end.command)),
+        code=untold.end.code,
+        line=0,
+        file="",
+        how="untold",
+        ours=True,
+    )
+
+
+def _is_ours(command: str, first: str, where: Where) -> bool:
     """Whether it is a Python, a program of the environment or the tree, what a Makefile makes, or a runner of tests."""
-    name = os.path.basename(program)
+    name = os.path.basename(first)
     words = _WORD.findall(command)
     inner = _carried(words, _XARGS) if name == "xargs" else _run_by_find(name, words)
     if inner:
@@ -296,9 +316,23 @@ def _is_ours(command: str, program: str, where: Where) -> bool:
         return True
     if _PYTHON.fullmatch(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
         return True
-    if name and "/" not in name and any(os.path.isfile(os.path.join(folder, name)) for folder in where.programs):
+    if name and any(_is_program_of(folder, name) for folder in where.programs):
         return not _SHELL.fullmatch(name)
-    return any(_is_file_of(where, word.strip("'\"")) for word in _WORD.findall(command)[:4])
+    program, *arguments = _words_of(command) or [""]
+    if not _INTERPRETERS.fullmatch(os.path.basename(program)):
+        return any(_is_file_of(where, word.strip("'\"")) for word in {program, first})
+    return any(_is_file_of(where, word.strip("'\"")) for word in arguments[:4])
+
+
+def _is_program_of(folder: str, name: str) -> bool:
+    """Whether a program is the environment's; where that is the system's, what is written in Python is."""
+    path = os.path.join(folder, name)
+    if os.path.isfile(os.path.join(os.path.dirname(folder), "pyvenv.cfg")):
+        return os.path.isfile(path)
+    with contextlib.suppress(OSError), open(path, "rb") as f:
+        first = f.readline(_LONGEST_FIRST_LINE)
+        return first.startswith(b"#!") and b"python" in first
+    return False
 
 
 def _is_file_of(where: Where, word: str) -> bool:
@@ -317,7 +351,3 @@ def _as_typed(command: str, where: Where) -> str:
     for folder in (*where.programs, str(where.tree)):
         command = command.replace(f"{folder}/", "")
     return command
-
-
-def _unescaped(field: str) -> str:
-    return re.sub(r"\\(.)", lambda m: {"t": "\t", "n": "\n"}.get(m[1], m[1]), field)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from orchestrator.agent.evidence.exit_codes import Child
+from orchestrator.agent.evidence.processes import End, Processes
 from orchestrator.agent.evidence.provenance import Seen
+from orchestrator.agent.evidence.shell_record import Above
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.text import plain
 from orchestrator.verdict.execution import FILE, Execution, lines
@@ -28,6 +30,7 @@ class Observed:
     unseen_sessions: Dict[str, str] = field(default_factory=dict)
     execution: Execution = field(default_factory=Execution)
     children: List[Child] = field(default_factory=list)
+    processes: Processes = field(default_factory=Processes)
     idle: Dict[str, None] = field(default_factory=dict)
 
 
@@ -53,5 +56,23 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
     if "idle" in line:
         seen.idle[plain(line["idle"])] = None
     if "child" in line:
-        seen.children.append(Child(line["child"], line["code"], line["file"], line["line"]))
+        place = str(line["file"]), int(line["line"])
+        seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))
+        seen.processes.handled.add(line["pid"])
+    _fold_process(seen.processes, line)
     seen.execution.fold(line)
+
+
+def _fold_process(processes: Processes, line: Mapping[str, Any]) -> None:
+    if "loaded" in line:
+        processes.pythons.add(line["loaded"])
+    elif "ended" in line:
+        above = [Above(int(pid), str(name)) for pid, name in line["above"]]
+        how = (bool(line[key]) for key in ("asks", "cut_short", "hidden"))
+        processes.ended.append(End(int(line["ended"]), int(line["code"]), above, str(line["command"]), *how))
+    elif "handled" in line:
+        processes.handled.add(line["handled"])
+    elif "handled_by" in line:
+        processes.handling.add(line["handled_by"])
+    elif "under" in line:
+        processes.under[line["under"]] = plain(line["shell"])

@@ -1,8 +1,9 @@
 """The exit codes of the processes that a Python starts: who looked at those that are not 0.
 
 Two ask. A test's AssertionError in a child is lost unless somebody may have seen it, in the child's output too. Outside
-of tests, of a child that code of the tree has started, the exit code itself has to be looked at: the agent is told of
-those that were not, and knows which programs count.
+of tests, of a child that code of the tree has started, something has to depend on the exit code: the agent is told of
+those of which nothing does (`{"child": COMMAND, ...}`), and of all for which somebody answers (`{"handled": PID}`), as
+libraries do for theirs: a child that fails tells of itself (`ends`), however it was started.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import wraps
 from os import getpid
 from sys import _getframe  # bound here, as in `lost`
 
-from .frames import drops_result, is_of
+from .frames import drops_result, is_of, outside
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -26,21 +27,30 @@ if TYPE_CHECKING:
     from .checks import Checks
 
 _CHILD = "_nsa_pod_child"
+_BY_SYSTEM = "NSA_POD_BY_SYSTEM"
+"""For a shell of `os.system`, which does not say which process that was: whoever called it answers for it."""
 _SIGPIPE = 13
 # Of a process that was told to end: by SIGINT, SIGKILL or SIGTERM, or as a program or a shell says that it was.
 _ENDED = (-2, -9, -15, 130, 137, 143)
+_HANDING_ON = ("call", "close")
+_STARTING = ("subprocess", "os", "pty", "asyncio", "threading", "concurrent")
 
 
 class _Child:
     """A process that code of the tree has started, by `command`, in a line of `file`."""
 
-    def __init__(self, command: object, frame: FrameType, process: Any = None) -> None:
+    def __init__(self, command: object, frame: FrameType | None, process: Any = None) -> None:
         self.command = command
-        self.file = frame.f_code.co_filename
-        self.line = frame.f_lineno
+        self.file = "<string>" if frame is None else frame.f_code.co_filename
+        self.line = 0 if frame is None else frame.f_lineno
         self._process: Any = None if process is None else ref(process)
+        self.pid = 0 if process is None else process.pid
         self.code = 0
         self.asked = False
+
+    @property
+    def place(self) -> tuple[object, str, int]:
+        return str(self.command), self.file, self.line
 
     def look_again(self) -> None:
         """Whether it has ended, if nobody has waited for it."""
@@ -50,7 +60,7 @@ class _Child:
 
 
 class Children:
-    """Watches `subprocess` and what of `os` starts and awaits processes."""
+    """Watches `subprocess`, `asyncio`, `multiprocessing`, and what of `os` starts and awaits processes."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
@@ -58,11 +68,19 @@ class Children:
         self._failed: dict[int, tuple[object, list[tuple[int, _Child | None]]]] = {}
         self._children: dict[int, _Child] = {}
         self._kills = False  # whether this process itself ends others
-        self.after_import: dict[str, Callable[[ModuleType], None]] = {"subprocess": self._watch_subprocess}
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "subprocess": self._watch_subprocess,
+            "asyncio.subprocess": self._watch_asyncio,
+        }
 
     def start(self) -> None:
         """Watch what every Python has."""
-        os.waitpid = self._waiting(os.waitpid)
+        for name, part in (("waitpid", 1), ("wait", 1), ("wait3", 1), ("wait4", 1), ("waitid", None)):
+            if hasattr(os, name):
+                setattr(os, name, self._waiting(getattr(os, name), part))
+        for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
+            if hasattr(os, name):
+                setattr(os, name, self._forking(getattr(os, name)))
         os.system = self._calling(os.system)
         os.kill, os.killpg = self._killing(os.kill), self._killing(os.killpg)
         os.register_at_fork(after_in_child=self._children.clear)
@@ -82,50 +100,106 @@ class Children:
 
         def __init__(error: Any, returncode: Any, cmd: Any, *args: Any, **kwargs: Any) -> None:
             init(error, returncode, cmd, *args, **kwargs)
-            self._look_at_command(cmd)
+            frame: FrameType | None = _getframe(1)
+            while frame is not None and is_of(frame, "subprocess") and frame.f_code.co_name != "getstatusoutput":
+                frame = frame.f_back
+            if frame is not None and not is_of(frame, "subprocess") and not self.drops(frame, type(error)):
+                self._look_at_command(cmd)
 
         subprocess.CalledProcessError.__init__ = __init__
+        subprocess.getstatusoutput = self._telling_status(subprocess.getstatusoutput)
+
+    def drops(self, frame: FrameType, kind: type) -> bool:
+        """Whether an exception of this kind that comes up to `frame` is caught where nothing depends on it."""
+        if not self.is_ours(frame):
+            return False
+        from .uses import drops_error
+
+        return _if_possible(lambda: drops_error(frame, [base.__name__ for base in kind.__mro__]), otherwise=False)
+
+    def _telling_status(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def getstatusoutput(cmd: Any, *args: Any, **kwargs: Any) -> Any:
+            result = function(cmd, *args, **kwargs)
+            frame = _getframe(1)
+            if result[0] and not is_of(frame, "subprocess") and self._is_used(frame, called=True, part=0):
+                self._look_at_command(cmd)
+            return result
+
+        return getstatusoutput
+
+    def _is_used(self, frame: FrameType, **how: Any) -> bool:
+        if not self.is_ours(frame):
+            return not (how.get("called") and drops_result(frame))
+        from .uses import is_used
+
+        return _if_possible(lambda: is_used(frame, **how), otherwise=True)
 
     def _starting(self, init: Callable[..., None]) -> Callable[..., None]:
         @wraps(init)
         def __init__(process: Any, *args: Any, **kwargs: Any) -> None:
-            frame: FrameType | None = _getframe(1)
-            while frame is not None and is_of(frame, "subprocess", "os"):
-                frame = frame.f_back
-            ours = frame is not None and self._is_ours(frame)
+            frame = outside(_getframe(1), *_STARTING)
+            ours = self.is_ours(frame)
             if ours and kwargs.get("shell") and kwargs.get("executable") is None:
                 kwargs["executable"] = _recorded_shell()
             init(process, *args, **kwargs)
-            if ours and frame is not None:
+            if ours:
                 child = _Child(process.args, frame, process)
                 process.__dict__[_CHILD] = self._children[id(child)] = child
+            else:
+                self._handle(process.pid)
 
         return __init__
 
-    def _is_ours(self, frame: FrameType) -> bool:
-        """Whether code of the tree, or what Python itself was given, runs outside of tests: these judge themselves."""
-        if "_pytest.config" in sys.modules or test_around() is not None or _is_in_unittest(frame):
-            return False
+    def _forking(self, fork: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fork)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            made = fork(*args, **kwargs)
+            pid = made[0] if isinstance(made, tuple) else made
+            frame = outside(_getframe(1), *_STARTING)
+            # Of those of multiprocessing, who has started the process decides.
+            if pid and not (frame and is_of(frame, "multiprocessing")) and not self.is_ours(frame):
+                self._handle(pid)
+            return made
+
+        return watched
+
+    def is_ours(self, frame: FrameType | None) -> bool:
+        """Whether code of the tree, or what Python itself was given, runs outside of tests: these judge themselves.
+
+        Without a frame it is a thread's own function, as `Thread(target=subprocess.run)` has one.
+        """
+        if frame is None or is_in_test(frame):
+            return not is_in_test(frame)
         file = frame.f_code.co_filename
         if file in ("<string>", "<stdin>"):
             return frame.f_globals.get("__name__") == "__main__"
         return os.path.abspath(file).startswith(self._checks.tree)
 
+    def _handle(self, pid: int) -> None:
+        """Say that somebody answers for the end of a process."""
+        if test_around() is None:
+            self._checks.notes.write(f'{{"handled": {pid}}}')
+
     def _note_code(self, process: Any, code: int | None) -> None:
         child = process.__dict__.get(_CHILD)
         if child is not None and code is not None:
             child.code = code
-            if not code:
-                self._children.pop(id(child), None)
+            if not code:  # and so it has when it was tried before
+                same = [key for key, other in self._children.items() if other.place == child.place]
+                for key in same:
+                    other = self._children[key]
+                    if other is child or other.code:
+                        self._handle(self._children.pop(key).pid)
 
     def _calling(self, system: Any) -> Any:
         @wraps(system)
         def watched(command: Any) -> Any:
             frame = _getframe(1)
-            ours, shell = self._is_ours(frame), _recorded_shell()
+            ours, shell = self.is_ours(frame), _recorded_shell()
             recorded = isinstance(command, str) and ours and shell is not None
-            status = system(f"exec {_quoted([shell, '-c', command])}" if recorded else command)
-            if status and not drops_result(frame):
+            status = system(f"{_BY_SYSTEM}=1 exec {_quoted([shell, '-c', command])}" if recorded else command)
+            if status and self._is_used(frame, called=True):
                 self._checks.looked_at.add(getpid())  # it does not say which process it was: this one's, at any rate
             elif status and ours:
                 child = _Child(command, frame)
@@ -137,9 +211,14 @@ class Children:
 
     def _killing(self, kill: Callable[..., None]) -> Callable[..., None]:
         @wraps(kill)
-        def watched(*args: Any, **kwargs: Any) -> None:
+        def watched(process: Any, *args: Any, **kwargs: Any) -> None:
             self._kills = True
-            kill(*args, **kwargs)
+            pid = process if isinstance(process, int) else process.pid
+            if pid > 0:
+                self._handle(pid)
+            for child in self._children.values():
+                child.asked |= child.pid == pid
+            kill(process, *args, **kwargs)
 
         return watched
 
@@ -153,36 +232,97 @@ class Children:
                 if failed not in same:
                     same.append(failed)
                 frame: FrameType | None = _getframe(1)
-                while frame is not None and is_of(frame, "subprocess") and frame.f_code.co_name == "call":
+                while frame is not None and is_of(frame, "subprocess", "os") and frame.f_code.co_name in _HANDING_ON:
                     frame = frame.f_back
-                if frame is not None and not is_of(frame, "subprocess") and not drops_result(frame):
+                inside = frame is None or is_of(frame, "subprocess", "asyncio")
+                if frame is not None and not inside and self._is_used(frame, called=True):
                     self._note_look(process.pid, child)
             return code
 
         ask.__doc__ = method.__doc__
         return ask
 
-    def _waiting(self, waitpid: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(pid: int, options: int) -> Any:
-            found, status = waitpid(pid, options)
-            frame = _getframe(1)
-            if status and not is_of(frame, "subprocess", "multiprocessing") and not drops_result(frame):
-                self._checks.looked_at.add(found)
-            return found, status
+    def _waiting(self, wait: Callable[..., Any], part: int | None) -> Callable[..., Any]:
+        @wraps(wait)
+        def ask(*args: Any) -> Any:
+            found = wait(*args)
+            if not found:
+                return found
+            pid, status = (found[0], found[part]) if part else (found.si_pid, found.si_status)
+            if status:
+                self._note_waited(pid, _getframe(1), part)
+            return found
 
         return ask
 
+    def _note_waited(self, pid: int, frame: FrameType, part: int | None) -> None:
+        if is_of(frame, "subprocess", "multiprocessing", "asyncio"):
+            return
+        called = outside(frame, "os", "pty")  # whose `spawn` returns the status alone
+        if called is not None and self._is_used(called, called=True, part=part if called is frame else None):
+            self._note_look(pid, None)
+
+    def _watch_asyncio(self, asyncio: Any) -> None:
+        process, children = asyncio.Process, self
+
+        def popen(self: Any) -> Any:
+            return self._transport.get_extra_info("subprocess")
+
+        wait, returncode = process.wait, process.returncode
+
+        @wraps(wait)
+        async def watched(self: Any) -> Any:
+            code = await wait(self)
+            frame = _getframe(1)
+            if code and frame.f_code.co_name != "communicate" and children._is_used(frame):
+                children._look_at_process(popen(self))
+            return code
+
+        def asked(self: Any) -> Any:
+            code = returncode.fget(self)
+            if code and children._is_used(_getframe(1)):
+                children._look_at_process(popen(self))
+            return code
+
+        process.wait, process.returncode = watched, property(asked, doc=returncode.__doc__)
+
+    def watch_processes(self, process: Any) -> None:
+        """Of multiprocessing: whoever starts a process has to ask for its exit code."""
+        start, exitcode, children = process.BaseProcess.start, process.BaseProcess.exitcode, self
+
+        @wraps(start)
+        def watched(self: Any) -> None:
+            start(self)
+            frame = _getframe(1)
+            if not children.is_ours(frame):
+                children._handle(self.pid)
+
+        def asked(self: Any) -> Any:
+            code = exitcode.fget(self)
+            frame = _getframe(1)
+            if code and not is_of(frame, "multiprocessing") and children._is_used(frame):
+                children._note_look(self.pid, None)
+            return code
+
+        process.BaseProcess.start = watched
+        process.BaseProcess.exitcode = property(asked, doc=exitcode.__doc__)
+
     def _note_look(self, pid: int, child: _Child | None) -> None:
         self._checks.looked_at.add(pid)
+        self._handle(pid)
         if child is not None:
             child.asked = True
 
     def _look(self, process: Any, frame: FrameType) -> None:
-        if not is_of(frame, "subprocess"):
+        if not is_of(frame, "subprocess", "asyncio") and self._is_used(frame):
+            self._look_at_process(process)
+
+    def _look_at_process(self, process: Any) -> None:
+        if process is not None:
             self._note_look(process.pid, process.__dict__.get(_CHILD))
 
     def _look_at_completed(self, completed: Any, frame: FrameType) -> None:
-        if not is_of(frame, "subprocess") or frame.f_code.co_name == "check_returncode":
+        if not is_of(frame, "subprocess") and self._is_used(frame):  # its error tells of itself
             self._look_at_command(completed.args)
 
     def _look_at_error(self, completed: Any, frame: FrameType) -> None:
@@ -212,7 +352,7 @@ class Children:
                 place = {"file": os.path.abspath(child.file), "line": child.line}
                 if child.file in ("<string>", "<stdin>"):
                     place = {"file": "", "line": 0}
-                self._checks.notes.add(child=_quoted(child.command), code=code, **place)
+                self._checks.notes.add(child=_quoted(child.command), code=code, pid=child.pid, call=False, **place)
 
 
 class _Told:
@@ -242,7 +382,18 @@ class _Told:
             self._note(holder, value)
 
 
-def _is_in_unittest(frame: FrameType | None) -> bool:
+def _if_possible(question: Callable[[], bool], *, otherwise: bool) -> bool:
+    """A program must not fail because its text is of a kind that was not foreseen."""
+    try:
+        return question()
+    except Exception:
+        return otherwise
+
+
+def is_in_test(frame: FrameType | None) -> bool:
+    """Whether tests run here, or in a process above."""
+    if "_pytest.config" in sys.modules or test_around() is not None:
+        return True
     while frame is not None:
         if is_of(frame, "unittest", "nose", "nose2"):
             return True

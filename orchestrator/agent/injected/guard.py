@@ -13,6 +13,7 @@ import sys
 from .checks import Checks
 from .comparisons import Comparisons
 from .cuda import CudaWork
+from .ends import End
 from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
@@ -43,7 +44,8 @@ class Guard:
         self._launches = Launches(self.notes, self.test)
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
-        self._lost = Lost(self.checks)
+        self._end = End(config, self.notes)
+        self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
@@ -59,7 +61,7 @@ class Guard:
 
             self._after_import.update(sabotage.after_import(target, self.notes))
         self._sessions: list[Any] = []
-        self.notes.write(f'{{"loaded": {os.getpid()}}}')
+        self._note_begin()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
@@ -71,6 +73,8 @@ class Guard:
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
         if found is None or not hasattr(found.loader, "exec_module"):  # a mere folder of that name
             return None
+        if isinstance(found.loader, type):  # of frozen modules, all of which have this one
+            found.loader = _Loader(found.loader)
         self.checks.watch_import(found.loader)
         if hook is not None:
             _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
@@ -115,11 +119,16 @@ class Guard:
         self._launches.note(self.test())
         self._cuda.note(self.test(), at_end=True)
 
+    def _note_begin(self) -> None:
+        self.notes.write(f'{{"loaded": {os.getpid()}}}')
+
     def start(self) -> None:
         """Begin to watch this process."""
         sys.meta_path.insert(0, self)
+        self._end.start()
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
+        os.register_at_fork(after_in_child=self._note_begin)
         atexit.register(self._runners.tell_end)
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
@@ -135,6 +144,7 @@ class Guard:
             try:
                 self._note_work()
                 self._imports.look_at_new()
+                self._end.leaves_by(status)
                 self._runners.tell_end()
             finally:
                 end(status)
@@ -149,6 +159,8 @@ class Guard:
             from . import pytest_plugin
 
             config = make(*args, **kwargs)
+            if not self._sessions:  # what it starts from now on is the tests'
+                self.notes.write(f'{{"handled_by": {os.getpid()}}}')
             self._sessions.append(config)
             config.pluginmanager.register(pytest_plugin, PLUGIN)
             return config
@@ -185,6 +197,18 @@ def run_displaced_sitecustomize(own: str) -> None:
 
         module = sys.modules["sitecustomize"] = module_from_spec(spec)
         spec.loader.exec_module(module)
+
+
+class _Loader:
+    """A loader of one module, which is loaded by `other`."""
+
+    def __init__(self, other: Any) -> None:
+        self._other = other
+        self.create_module = other.create_module
+
+    def exec_module(self, module: Any) -> None:
+        self._other.exec_module(module)
+        module.__loader__ = module.__spec__.loader = self._other
 
 
 def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[[], object]) -> None:

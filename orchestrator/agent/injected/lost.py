@@ -13,7 +13,8 @@ from sys import _getframe  # bound here: a test may take it, or replace it, whil
 
 from .checks import Pending
 from .children import Children
-from .frames import is_of
+from .ends import above
+from .inner import CALL, Inner
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -22,25 +23,27 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .checks import Checks
+    from .ends import End
 
 _WARNINGS = ("PytestReturnNotNoneWarning", "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
 _OF_ASSERTIONS = "PytestUnraisableExceptionWarning"  # in `__del__` and such, where much else may go wrong as well
-_MOST_ANCESTORS = 20
 _PENDING = "_nsa_pod_pending"
 
 
 class Lost:
     """Watches the places where an exception can be left lying."""
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, checks: Checks, end: End) -> None:
         self._checks = checks
         self._children = Children(checks)
+        self._inner = Inner(checks.tree, checks.notes, self._children, end)
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "threading": self._watch_threads,
             "concurrent.futures._base": self._watch_futures,
             "multiprocessing.pool": self._watch_pools,
             "multiprocessing.process": self._watch_processes,
             **self._children.after_import,
+            **self._inner.after_import,
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
             "_pytest.warning_types": self._watch_warnings,
@@ -53,6 +56,7 @@ class Lost:
                 watch(sys.modules[name])
         self._watch_this_process()
         self._children.start()
+        self._inner.start()
 
     def _watch_this_process(self) -> None:
         """A process that a test has started, and that ends by an AssertionError, says so."""
@@ -67,7 +71,8 @@ class Lost:
     def _died(self, error: BaseException) -> None:
         test = test_around()
         if test is not None and isinstance(error, AssertionError):
-            self._checks.notes.add(died=_sentence("in a child process", error), test=test, pids=_ancestors())
+            pids = [getpid(), *(pid for pid, _ in above())]
+            self._checks.notes.add(died=_sentence("in a child process", error), test=test, pids=pids)
 
     def _watch_threads(self, threading: Any) -> None:
         """pytest has an `excepthook` of its own while a test runs, whose warning is seen below: this is for others."""
@@ -92,6 +97,7 @@ class Lost:
         _tell_when_asked(futures.Future, "result", "exception")
 
     def _watch_pools(self, pool: Any) -> None:
+        self._inner.watch_pools(pool)
         for results in (pool.ApplyResult, pool.MapResult):
             self._watch_results(results)
         _tell_when_asked(pool.ApplyResult, "get", "successful")
@@ -104,6 +110,7 @@ class Lost:
             if not success and isinstance(value, AssertionError) and not result._error_callback:
                 self._until_asked(result, _sentence("in a pool", value))
             set_result(result, i, outcome)
+            self._inner.set_result(result, success=success)
 
         results._set = watched
 
@@ -159,7 +166,8 @@ class Lost:
 
     def _watch_processes(self, process: Any) -> None:
         """Of multiprocessing: a child whose function raises ends with exit code 1, which the parent may ask for."""
-        bootstrap, exitcode = process.BaseProcess._bootstrap, process.BaseProcess.exitcode
+        self._children.watch_processes(process)
+        bootstrap = process.BaseProcess._bootstrap
 
         def _bootstrap(child: Any, *args: Any, **kwargs: Any) -> Any:
             run = child.run
@@ -174,14 +182,7 @@ class Lost:
             child.run = watched
             return bootstrap(child, *args, **kwargs)
 
-        def asked(child: Any) -> Any:
-            code = exitcode.fget(child)
-            if code and not is_of(_getframe(1), "multiprocessing"):
-                self._checks.looked_at.add(child.pid)
-            return code
-
         process.BaseProcess._bootstrap = _bootstrap
-        process.BaseProcess.exitcode = property(asked, doc=exitcode.__doc__)
 
 
 def _tell_when_asked(kind: Any, *methods: str) -> None:
@@ -193,9 +194,9 @@ def _tell_when_asked(kind: Any, *methods: str) -> None:
             try:
                 return method(holder, *args, **kwargs)
             finally:
-                pending = holder.__dict__.get(_PENDING)
-                if pending is not None:
-                    pending.retrieved = True
+                for pending in (holder.__dict__.get(_PENDING), holder.__dict__.get(CALL)):
+                    if pending is not None:
+                        pending.retrieved = True
 
         return ask
 
@@ -206,15 +207,3 @@ def _tell_when_asked(kind: Any, *methods: str) -> None:
 def _sentence(where: str, error: BaseException) -> str:
     text = str(error).partition("\n")[0][:200]
     return f"an AssertionError was raised {where}, and nobody looked at it: {text}".rstrip(": ")
-
-
-def _ancestors() -> list[int]:
-    """This process and those that started it, as far as they can be seen."""
-    pids = [getpid()]
-    while pids[-1] > 1 and len(pids) < _MOST_ANCESTORS:
-        try:
-            with open(f"/proc/{pids[-1]}/stat", "rb") as f:
-                pids.append(int(f.read().rpartition(b")")[2].split()[1]))
-        except (OSError, ValueError, IndexError):
-            break
-    return pids

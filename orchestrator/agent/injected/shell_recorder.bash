@@ -1,14 +1,23 @@
-# Read by every bash of a stage, through BASH_ENV: writes down each exit code that the script neither tested nor passed on.
+# Read by every bash of a stage, through BASH_ENV: writes down each exit code other than 0, and whether it was tested.
 #
 # What is tested is what bash itself takes for tested (`set -e`, the ERR trap): conditions, `!`, all but the last of an
 # `&&` or `||` list; and a command before one that reads `$?` or PIPESTATUS. ERR says that a command failed untested; the
 # DEBUG trap, which runs before each command, sees what the next command does about it, and PIPESTATUS for the members
 # of a pipeline that ERR does not see. The script's own `$?`, `$_`, PIPESTATUS, traps and output stay as they are.
 #
-# A line: KIND shell parent code line file command first-word, with tabs between; orchestrator/agent/evidence/exit_codes.py
-# reads them. "passed" is a subshell's failure that its parent decides about: it tells which command it was. "begins" is
-# a program that may not say what those returned that it runs, "recipe" one of `make -s`
-# that failed, "eval" a member of a pipeline that ended an `eval`.
+# A line: KIND shell parent code line file command first-word place way count more, with tabs between;
+# orchestrator/agent/evidence/shell_record.py reads them. Kinds that do not speak for themselves:
+#   loaded   a shell begins, with its options; `more` are the lines that it was given
+#   enters   a subshell begins
+#   passed   a shell or a subshell ends, which its parent decides about; `more` are the processes above a shell
+#   tested   a failure that bash takes for tested; `more` is the next command, with a = before it if it is in the same
+#            line. What becomes of it stands in the script, at `place`, and behind the calls of the functions that ended
+#            with it, which are the `way`
+#   again    a command succeeds that has failed before
+#   begins   a program that may not say what those returned that it runs
+#   eval     a member of a pipeline that ended an `eval`
+#
+# Each command of the functions here runs the DEBUG trap as well: what runs often has few.
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
@@ -24,14 +33,16 @@ fi
 # A script of the system is its own: only lines that were given and scripts below NSA_POD_SHELL_ROOTS are the stage's.
 if [[ -z ${BASH_EXECUTION_STRING+set} && -f $0 && $0 != "$BASH" ]]; then
   __nsa_script=$0 __nsa_rest=${NSA_POD_SHELL_ROOTS-}:
-  [[ $0 == /* ]] || __nsa_script=$PWD/$0
+  [[ $0 == /* ]] || __nsa_script=$PWD/${0#./}
   while [[ -n $__nsa_rest && $__nsa_script != "${__nsa_rest%%:*}"/* ]]; do __nsa_rest=${__nsa_rest#*:}; done
   [[ -n $__nsa_rest ]] || return 0
 fi
 
 __nsa_file=$NSA_POD_SHELL_RECORD __nsa_sh=${BASH_SOURCE[0]%/*}/bin/sh
 __nsa_shell=$BASHPID __nsa_parent=$PPID
-__nsa_unit=() __nsa_unit_line=0        # the commands of the pipeline that was begun last
+__nsa_unit=() __nsa_unit_line=0 __nsa_unit_file= # the commands of the pipeline that was begun last
+__nsa_way= __nsa_again=                # the functions that ended with it; commands that have failed
+__nsa_count=0 __nsa_settled=0          # how many there have been, and of which the status was looked at
 __nsa_open=0 __nsa_whole=1             # whether more of its members are to come; whether it began with the first
 __nsa_begun=0 __nsa_seen=              # a pipeline was begun since PIPESTATUS, with this text, was looked at
 __nsa_failed=0 __nsa_failed_by= __nsa_failed_first= __nsa_failed_line=0 __nsa_failed_as=untested
@@ -41,9 +52,7 @@ __nsa_awaited= __nsa_wanted=0          # the job that `wait` has named; whether 
 __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0
 __nsa_in_eval=0
 __nsa_readers=()                       # processes of `>(...)`
-__nsa_held=() __nsa_held_by=()         # variables that hold an exit code which nothing has read yet
-__nsa_holds='^((local|declare|typeset|export|readonly) +(-[A-Za-z]+ +)*)?([A-Za-z_][A-Za-z0-9_]*)(\[[^]]*\])?\+?=\(?"?\$\{?(\?|PIPESTATUS\[[^]]*\])\}?"?\)?$'
-__nsa_outer= __nsa_leaving=0 __nsa_status=0 __nsa_given_back=0
+__nsa_leaving=0 __nsa_status=0 __nsa_given_back=0 __nsa_code=0
 __nsa_on_EXIT= __nsa_on_ERR= __nsa_on_DEBUG= __nsa_on_RETURN= __nsa_traced=
 __nsa_free=3 __nsa_next=4 __nsa_inherited=
 
@@ -60,15 +69,28 @@ __nsa_look_at_descriptors() {
 }
 __nsa_look_at_descriptors
 
-# __nsa_write KIND CODE LINE COMMAND FIRST
+# __nsa_write KIND CODE LINE COMMAND FIRST [MORE]
 __nsa_write() {
-  local command=${4:0:400} first=${5:0:200} file=${BASH_SOURCE[${#BASH_SOURCE[@]} - 1]-}
-  if [[ $file == "${BASH_SOURCE[0]}" ]]; then file=; fi # lines that were given to bash
-  command=${command//\\/\\\\} first=${first//\\/\\\\} file=${file//\\/\\\\}
-  command=${command//$'\t'/\\t} first=${first//$'\t'/\\t} file=${file//$'\t'/\\t}
-  command=${command//$'\n'/\\n} first=${first//$'\n'/\\n} file=${file//$'\n'/\\n}
-  builtin printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' \
-    "$1" "$__nsa_shell" "$__nsa_parent" "$2" "$3" "$file" "$command" "$first" >> "$__nsa_file" || :
+  local file=$__nsa_unit_file place=${__nsa_unit[*]-} more=${6-}
+  case $file in
+    '' | environment | "${BASH_SOURCE[0]}") file= ;; # lines that were given to bash
+    "$0") file=${__nsa_script-$file} ;;
+    /*) ;;
+    *) file=$PWD/${file#./} ;;
+  esac
+  __nsa_put "$1" "$__nsa_shell" "$__nsa_parent" "$2" "$3" "$file" "${4:0:400}" "${5:0:200}" \
+    "${place:0:400}" "$__nsa_way" "$__nsa_count" "${more:0:1000}"
+}
+
+__nsa_put() {
+  local IFS=$'\x1d'
+  if [[ "$*" == *[\\$'\t\n']* ]]; then
+    local text=${*//\\/\\\\}
+    text=${text//$'\t'/\\t} text=${text//$'\n'/\\n}
+    set -- "${text//$IFS/$'\t'}"
+  fi
+  IFS=$'\t'
+  builtin printf '%s\n' "$*" >> "$__nsa_file" || :
 }
 
 # What the first word of a command stands for: $1 the command, $2 the script's own $1.
@@ -83,10 +105,9 @@ __nsa_resolve() {
 
 # A shell that was forked from this one: nothing has failed in it yet.
 __nsa_enter() {
-  __nsa_outer=${__nsa_unit[*]-}
   __nsa_parent=$__nsa_shell __nsa_shell=$BASHPID
   __nsa_unit=() __nsa_open=0 __nsa_whole=1 __nsa_begun=0 __nsa_seen=$1 __nsa_failed=0 __nsa_bad=0
-  __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_in_eval=0 __nsa_readers=() __nsa_killed=0 __nsa_held=() __nsa_held_by=()
+  __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_in_eval=0 __nsa_readers=() __nsa_killed=0
   __nsa_on_EXIT= __nsa_leaving=0
   __nsa_look_at_descriptors
   __nsa_install EXIT
@@ -107,9 +128,13 @@ __nsa_before() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   if [[ -e /dev/fd/199 ]]; then return 0; fi # a command of these functions
   __nsa_status=$1
-  case ${FUNCNAME[1]-} in wait | trap) return 0 ;; esac
-  local IFS=' ' __nsa_held_ends=0
-  if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
+  case ${FUNCNAME[1]-} in wait | trap | */*) return 0 ;; esac
+  local IFS=' ' __nsa_held_ends=0 __nsa_here=$2
+  if [[ $BASHPID != "$__nsa_shell" ]]; then
+    if (( $1 )) && [[ ${__nsa_unit[*]-} != *[\`\(]* ]]; then __nsa_settle "$1" "$BASH_COMMAND" "$3"; fi
+    __nsa_enter "${__nsa_codes[*]}"
+    __nsa_write enters 0 "$2" "$BASH_COMMAND" ''
+  fi
   if [[ $BASH_COMMAND == "${__nsa_unit[*]-}" ]] && (( ${#FUNCNAME[@]} == __nsa_depth + 1 )); then
     __nsa_depth=${#FUNCNAME[@]} # the function that was called begins
     return 0
@@ -125,7 +150,8 @@ __nsa_before() {
     (( __nsa_held_ends > 1 )) || __nsa_open=0
     return 0
   fi
-  if (( $1 || __nsa_failed || ${#__nsa_codes[@]} > 1 || ${#__nsa_held[@]} )) || [[ ${!-} != "$__nsa_job" ]]; then
+  if (( $1 || __nsa_failed || ${#__nsa_codes[@]} > 1 || __nsa_codes[0] )) ||
+    [[ ${!-} != "$__nsa_job" || (-n $__nsa_again && $__nsa_again == *$'\n'"${__nsa_unit[*]-}"$'\n'*) ]]; then
     __nsa_settle "$1" "$BASH_COMMAND" "$3"
   fi
   if [[ $BASH_COMMAND == */* ]]; then __nsa_look_for_sh "$BASH_COMMAND"; fi
@@ -135,7 +161,8 @@ __nsa_before() {
     kill\ * | pkill\ * | killall\ *) __nsa_killed=1 ;;
     set\ *) case $BASH_COMMAND in *errtrace* | set\ -*E*) __nsa_traced+=' ERR' ;; *functrace* | set\ -*T*) __nsa_traced+=' DEBUG RETURN' ;; esac ;;
   esac
-  __nsa_unit=("$BASH_COMMAND") __nsa_unit_line=$2 __nsa_depth=${#FUNCNAME[@]}
+  __nsa_unit=("$BASH_COMMAND") __nsa_unit_line=$2 __nsa_unit_file=${BASH_SOURCE[1]-} __nsa_depth=${#FUNCNAME[@]} __nsa_way=
+  __nsa_count=$((__nsa_count + 1))
   __nsa_open=0 __nsa_whole=1
   if (( __nsa_held_ends )); then
     __nsa_begun=1
@@ -191,41 +218,64 @@ __nsa_settle() {
     *PIPESTATUS*) [[ $2 == echo\ * || $2 == printf\ [!-]* ]] || reads=all ;;
   esac
   if [[ ${!-} != "$__nsa_job" ]]; then __nsa_note_job; fi
-  if (( ${#__nsa_held[@]} )); then __nsa_look_up_held "$2"; fi
   if (( ${#__nsa_codes[@]} > 1 )); then
     if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then
-      [[ $reads == all ]] || __nsa_members "$3"
+      if [[ $reads == all ]]; then __nsa_members "$3" tested "$2"; else __nsa_members "$3" member; fi
     fi
   fi
   __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
   if (( __nsa_failed )); then
-    if [[ -z $reads ]]; then
-      local kind=$__nsa_failed_as
-      if (( __nsa_leaving )); then # where bash does not say which command runs
-        kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
-      fi
-      __nsa_write "$kind" "$__nsa_failed" "$__nsa_failed_line" "$__nsa_failed_by" "$__nsa_failed_first"
-    elif [[ $2 =~ $__nsa_holds ]]; then
-      __nsa_held+=("${BASH_REMATCH[4]}")
-      __nsa_held_by+=("$__nsa_failed"$'\x1f'"$__nsa_failed_line"$'\x1f'"$__nsa_failed_first"$'\x1f'"$__nsa_failed_by")
+    local kind=$__nsa_failed_as
+    if [[ -n $reads ]]; then kind=tested; fi
+    if (( __nsa_leaving )); then # where bash does not say which command runs
+      kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
     fi
+    __nsa_write "$kind" "$__nsa_failed" "$__nsa_failed_line" "$__nsa_failed_by" "$__nsa_failed_first" "$2"
     __nsa_bad=$__nsa_failed __nsa_bad_by=$__nsa_failed_by __nsa_bad_first=$__nsa_failed_first __nsa_failed=0
-  elif (( $1 )); then
-    __nsa_tested "$1" "$2" "$3"
+    if [[ $kind == tested ]]; then __nsa_may_come_again; fi
+  elif [[ $__nsa_settled != "$__nsa_count" && "$1 ${__nsa_codes[*]}" == *[1-9]* ]] && __nsa_has_failed "$1"; then
+    # Not the end of this shell, which is told for itself, and not what a subshell has of a command before it.
+    [[ $1 != 0 && -z $2 || -z ${__nsa_unit[*]-} ]] || __nsa_tested "$__nsa_code" "$2" "$3"
+  elif [[ $__nsa_settled != "$__nsa_count" && $__nsa_again == *$'\n'"${__nsa_unit[*]-}"$'\n'* ]]; then
+    __nsa_write again 0 "$__nsa_unit_line" "${__nsa_unit[*]-}" ''
+    __nsa_again=${__nsa_again//$'\n'"${__nsa_unit[*]-}"$'\n'/}
   fi
-  __nsa_wanted=0 __nsa_awaited=
+  __nsa_settled=$__nsa_count __nsa_wanted=0 __nsa_awaited=
 }
 
-# A failure that was tested; a test that only drops it is told.
-__nsa_tested() {
-  if [[ ${__nsa_unit[*]-} != return* ]]; then
-    __nsa_name "$1" "$3"
-    __nsa_bad=$1 __nsa_bad_by=$__nsa_by __nsa_bad_first=$__nsa_first
+# Whether the last pipeline has failed, with __nsa_code: also where `$?`, which is $1, is 0, for it was negated, or the
+# condition of something that has no branch for it.
+__nsa_has_failed() {
+  local i n=${#__nsa_codes[@]}
+  __nsa_code=$1
+  (( __nsa_code )) || __nsa_code=${__nsa_codes[n - 1]}
+  if (( ! __nsa_code )) && [[ -o pipefail ]]; then
+    for (( i = n - 2; i >= 0 && ! __nsa_code; i-- )); do
+      __nsa_is_cut_short "$i" || __nsa_code=${__nsa_codes[i]}
+    done
   fi
-  case $2 in
-    true | : | ':'\ * | /bin/true | 'exit 0' | 'return 0')
-      (( __nsa_bad != $1 )) || __nsa_write ignored "$1" "$__nsa_unit_line" "$__nsa_bad_by" "$__nsa_bad_first" ;;
+  (( __nsa_code ))
+}
+
+# A failure that was tested.
+__nsa_tested() {
+  __nsa_name "$1" "$3"
+  case ${__nsa_unit[*]-} in
+    return*) if (( __nsa_bad == $1 )); then __nsa_by=$__nsa_bad_by __nsa_first=$__nsa_bad_first; fi ;;
+    wait*) if [[ -n $__nsa_awaited ]]; then __nsa_by=$__nsa_awaited; fi ;;
   esac
+  __nsa_bad=$1 __nsa_bad_by=$__nsa_by __nsa_bad_first=$__nsa_first
+  case $__nsa_by in
+    '[ '* | '[[ '* | '(('* | 'test '* | 'let '* | 'read '*) return 0 ;; # which are questions
+  esac
+  [[ ${__nsa_here-} != "$__nsa_unit_line" ]] || set -- "$1" "=$2"
+  __nsa_write tested "$1" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first" "$2"
+  __nsa_may_come_again
+}
+
+# Remembers the command that has failed, whose success is told then.
+__nsa_may_come_again() {
+  [[ $__nsa_again == *$'\n'"$__nsa_bad_by"$'\n'* ]] || __nsa_again+=$'\n'"$__nsa_bad_by"$'\n'
 }
 
 # Which command of the last pipeline has this status, as __nsa_by: the last that does.
@@ -266,14 +316,14 @@ __nsa_only_cut_short() {
   done
 }
 
-# The members of a pipeline whose own status hides theirs.
+# The members of a pipeline whose own status hides theirs: $1 the script's $1, $2 how they failed, $3 the next command.
 __nsa_members() {
   local i n=${#__nsa_codes[@]}
   if (( __nsa_codes[n - 1] )) || [[ -o pipefail ]]; then return 0; fi
   for (( i = 0; i < n - 1; i++ )); do
     if (( __nsa_codes[i] )) && ! __nsa_is_cut_short "$i"; then
       __nsa_member "$i" "$1"
-      __nsa_write member "${__nsa_codes[i]}" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first"
+      __nsa_write "$2" "${__nsa_codes[i]}" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first" "${3-}"
     fi
   done
 }
@@ -283,7 +333,7 @@ __nsa_fails() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   __nsa_status=$1
   if (( __nsa_wanted )); then return "$1"; fi
-  case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return "$1" ;; esac
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap | */*) return "$1" ;; esac
   if (( __nsa_given_back )); then # `$?` was only given back to a trap of the script's
     __nsa_given_back=0
     return "$1"
@@ -311,10 +361,11 @@ __nsa_fails() {
 __nsa_returns() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   __nsa_status=$1
-  case ${FUNCNAME[1]-} in __nsa_* | trap | wait) return 0 ;; esac
+  case ${FUNCNAME[1]-} in __nsa_* | trap | wait | */*) return 0 ;; esac
+  __nsa_way+=${FUNCNAME[1]}$'\x1f'${BASH_SOURCE[2]-}$'\x1f'${BASH_LINENO[1]}$'\x1e'
   if (( ${#__nsa_codes[@]} > 1 )) && [[ $BASHPID == "$__nsa_shell" ]]; then
     local IFS=' '
-    if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2"; fi
+    if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2" member; fi
     __nsa_begun=0 __nsa_seen=${__nsa_codes[*]} __nsa_in_eval=0
   fi
 }
@@ -324,24 +375,27 @@ __nsa_leaves() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   local IFS=' ' i by first
   if (( __nsa_in_eval && ${#__nsa_unit[@]} > 1 && ${#__nsa_codes[@]} == 1 )); then __nsa_leaves_eval; fi
-  by=$__nsa_failed_by first=$__nsa_failed_first
-  if (( ! __nsa_failed )); then __nsa_name "$1" "$2"; by=$__nsa_by first=$__nsa_first; fi
-  if [[ $by == exit* && $__nsa_bad == "$1" ]]; then by=$__nsa_bad_by first=$__nsa_bad_first; fi
-  (( $1 == 0 )) || __nsa_failed=0
-  __nsa_settle "$1" '' "$2"
-  if (( $1 == 0 )); then
-    for i in "${!__nsa_held[@]}"; do __nsa_write_held "$i"; done
-  elif __nsa_is_dropped || __nsa_exits_with_0; then
-    __nsa_write untested "$1" "$__nsa_unit_line" "$by" "$first"
-  elif (( BASHPID == $$ )) && [[ ${MAKEFLAGS-} =~ ^[A-Za-z]*s && $(< /proc/$PPID/comm) == *make ]] 2>/dev/null; then
-    __nsa_write recipe "$1" "$__nsa_unit_line" "${BASH_EXECUTION_STRING-}" "${first:-${by%% *}}" # make may not say it
-  else
-    __nsa_write passed "$1" "$__nsa_unit_line" "$by" "$first"
+  if (( $1 )); then
+    by=$__nsa_failed_by first=$__nsa_failed_first
+    if (( ! __nsa_failed )); then __nsa_name "$1" "$2"; by=$__nsa_by first=$__nsa_first; fi
+    if [[ $by == exit* && $__nsa_bad == "$1" ]]; then by=$__nsa_bad_by first=$__nsa_bad_first; fi
+    __nsa_failed=0
+    __nsa_settle "$1" '' "$2"
+    __nsa_ends_badly "$1" "$by" "$first"
+  elif (( __nsa_failed || ${#__nsa_codes[@]} > 1 || __nsa_codes[0] )) || [[ ${!-} != "$__nsa_job" || -n $__nsa_again ]]; then
+    __nsa_settle 0 '' "$2"
   fi
   for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
   for i in "${__nsa_readers[@]}"; do __nsa_soon_ends "$i" || :; done # each writes down what it returns
   __nsa_leaving=1 __nsa_failed=0 __nsa_status=$1
   __nsa_give_back
+}
+
+# The end of this shell or subshell: its status, the command that it comes from, and that one's first word.
+__nsa_ends_badly() {
+  local __nsa_above=
+  if (( BASHPID == $$ )); then __nsa_look_above; fi
+  __nsa_write passed "$1" "$__nsa_unit_line" "$2" "$3" "$__nsa_above"
 }
 
 # The end of the script's own EXIT trap: "$?" "$1". A job that still ran before it, and soon does not, was ended by it.
@@ -354,7 +408,7 @@ __nsa_left() {
     __nsa_soon_ends "${__nsa_jobs[i]}" || continue
     name=${__nsa_job_names[i]}
     __nsa_resolve "${name#*$'\t'}" ''
-    __nsa_write ended 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
+    __nsa_write ended 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first" "${__nsa_jobs[i]}"
     __nsa_end_job "$i"
   done
 }
@@ -375,47 +429,17 @@ __nsa_give_back() {
   return "$__nsa_status"
 }
 
-# Whether this is a substitution in a command that shows its output, or takes it for a word, and forgets its status.
-__nsa_is_dropped() {
-  if [[ $__nsa_outer == *'>('* && -p /dev/fd/0 && ! /proc/self/fd/0 -ef /proc/$__nsa_parent/fd/0 ]]; then
-    return 0 # what the command writes to, and does not wait for
-  fi
-  case $__nsa_outer in
-    *'$('* | *'`'* | *'<('*) ;;
-    *) return 1 ;;
-  esac
-  case $__nsa_outer in
-    '[ '* | '[[ '* | 'test '* | '(('* | 'case '*) return 1 ;; # which tests what it says
-  esac
-  [[ ! $__nsa_outer =~ ^[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?= ]] || return 1 # whose status is the substitution's
-  [[ -p /dev/fd/1 && ! /proc/self/fd/1 -ef /proc/$__nsa_parent/fd/1 ]]
-}
-
-# Whether the script's own EXIT trap ends it with 0, whatever its status was.
-__nsa_exits_with_0() {
-  local text=$__nsa_on_EXIT
-  if [[ $text =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then text=$(builtin declare -f "$text"); fi
-  [[ $text != *'$?'* && $text =~ (^|[;\&{[:space:]])exit[[:space:]]+0([;\&}[:space:]]|$) ]]
-}
-
-# A variable that holds an exit code: the next command may read it, or write over it.
-__nsa_look_up_held() {
-  local i name
-  for i in "${!__nsa_held[@]}"; do
-    name=${__nsa_held[i]}
-    [[ $1 =~ (^|[^A-Za-z0-9_])$name([^A-Za-z0-9_]|$) ]] || continue
-    case $1 in
-      echo\ * | printf\ [!-]*) continue ;;
-      "$name="*) [[ $1 == *"\$$name"* || $1 == *"\${$name"* ]] || __nsa_write_held "$i" ;;
-    esac
-    unset -v "__nsa_held[i]" "__nsa_held_by[i]"
+# The processes above this shell up to the agent, as __nsa_above: of each its id and its name.
+__nsa_look_above() {
+  local pid=$PPID line IFS=' ' n
+  local -a words
+  __nsa_above=
+  for (( n = 0; n < 20 && pid > 1 && pid != ${NSA_POD_AGENT:-0}; n++ )); do
+    IFS= builtin read -r line < "/proc/$pid/stat" || return 0
+    words=(${line##*\) }) line=${line#*\(}
+    __nsa_above+=$pid$'\x1f'${line%\)*}$'\x1e' pid=${words[1]}
   done
-}
-
-__nsa_write_held() {
-  local code line first by
-  IFS=$'\x1f' builtin read -r -d '' code line first by <<< "${__nsa_held_by[$1]}" || :
-  __nsa_write untested "$code" "$line" "${by%$'\n'}" "$first"
+  __nsa_above+=$pid$'\x1f'
 }
 
 __nsa_note_job() {
@@ -434,7 +458,7 @@ __nsa_end_job() {
   local pid=${__nsa_jobs[$1]} name=${__nsa_job_names[$1]} code=0
   if kill -0 "$pid" 2>/dev/null; then
     __nsa_resolve "${name#*$'\t'}" ''
-    (( __nsa_killed )) || __nsa_write running 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
+    (( __nsa_killed )) || __nsa_write running 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first" "$pid"
     return 0
   fi
   builtin wait "$pid" 2>/dev/null || code=$?
@@ -443,14 +467,14 @@ __nsa_end_job() {
 
 # Forgets job number $1, which returned $2.
 __nsa_job_ended() {
-  local name=${__nsa_job_names[$1]}
+  local name=${__nsa_job_names[$1]} pid=${__nsa_jobs[$1]}
   unset -v "__nsa_jobs[$1]" "__nsa_job_names[$1]"
   case $2 in
     0 | 127) return 0 ;; # 127: bash does not know it any more
     129 | 130 | 137 | 143) (( ! __nsa_killed )) || return 0 ;; # as the script wanted
   esac
   __nsa_resolve "${name#*$'\t'}" ''
-  __nsa_write background "$2" "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first"
+  __nsa_write background "$2" "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first" "$pid"
 }
 
 # `wait` without names returns 0, and with several the status of the last: the others' are asked for first.
@@ -580,7 +604,10 @@ __nsa_is_own() {
   [[ " $__nsa_traced " == *" $1 "* ]] || (( ${#FUNCNAME[@]} - 1 <= ${!level} )) && [[ ${!owner} == "$BASHPID" ]]
 }
 
-[[ -s $__nsa_file ]] || builtin printf 'loaded\n' >> "$__nsa_file" || :
+export NSA_POD_SHELL=$$
+__nsa_put loaded "$$" "$PPID" 0 0 "${__nsa_script-}" "$-" "${NSA_POD_BY_SYSTEM+system}" '' '' 0 \
+  "${BASH_EXECUTION_STRING-}"
+unset NSA_POD_BY_SYSTEM
 if [[ -n ${NSA_POD_BASH_ENV-} && -r $NSA_POD_BASH_ENV ]]; then . "$NSA_POD_BASH_ENV"; fi
 set -ET
 __nsa_install EXIT

@@ -13,6 +13,7 @@ from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.observed import read_observed
+from orchestrator.agent.evidence.processes import Processes
 from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
@@ -237,7 +238,9 @@ class Executor:
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
         where = exit_codes.Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
-        lost = exit_codes.read(folder, stage["argv"], where, seen.children)
+        processes = Processes() if stage["pytest"] else seen.processes
+        ran = exit_codes.Command(stage["argv"], record["exit_code"])
+        lost = exit_codes.read(folder, ran, where, seen.children, processes)
         record["idle_programs"] = list(seen.idle)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)

@@ -7,6 +7,7 @@ other Python by `sitecustomize`, which PYTHONPATH leads to.
 from __future__ import annotations
 
 import contextlib
+import os
 import pkgutil
 import shutil
 import subprocess
@@ -88,6 +89,7 @@ class Injection:
         own = {
             "report": str(folder / execution.FILE),
             "sessions": str(folder / SESSIONS),
+            "agent": str(os.getpid()),
         }
         (self._places.injected / FILE).write_text(
             config_text({**own, **more}), encoding="utf-8", errors="surrogateescape"

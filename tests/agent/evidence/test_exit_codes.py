@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.exit_codes import program_of
+from orchestrator.agent.evidence.processes import Processes
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import blank
 from orchestrator.verdict.case import Case, Run
@@ -77,6 +78,23 @@ LIES: Mapping[str, tuple[str, str]] = {
     "a_posix_script": ("sh loses.sh; echo on", "false returned 1"),
     "in_make": ("make -s pipes", "fails.sh returned 4"),
     "xargs_dropped": ("echo fails.py | xargs -n 1 python || true; echo on", "python returned 123.* dropped it"),
+    "or_echo": (f"{FAILS} || echo failed", "returned 3, and its script made no more of it than words"),
+    "if_not_echo": (f"if ! {FAILS}; then echo failed; fi; echo on", "no more of it than words"),
+    "if_without_else": (f"if {FAILS}; then echo good; fi", "no more of it than words"),
+    "kept_for_nobody": (f"{FAILS} || rc=$?; echo on", "nothing depends on the variable"),
+    "overwritten": (f"{FAILS}; rc=$?; true; rc=$?; exit $rc", "nothing depends on the variable"),
+    "chain": (f"{FAILS} && echo a && echo b; echo on", "dropped it"),
+    "subshell_of_one": (f"true; ( {FAILS} ) || echo failed", "^python .* no more of it than words"),
+    "a_subshell": (f"( echo a; {FAILS} ) || echo failed", "^python .* no more of it than words"),
+    "in_a_here_document": (f"bash <<'X'\n{FAILS} || echo failed\nX\necho on", "no more of it than words"),
+    "on_stdin": (f"echo '{FAILS} || echo failed' | bash; echo on", "no more of it than words"),
+    "in_a_sourced_file": (". ./lib.sh; warns ./fails.sh; echo on", "no more of it than words"),
+    "another_shells": ("bash ./fails.sh || echo failed", "^bash ./fails.sh returned 4"),
+    "inner_shells": (f"bash -c '{FAILS}; exit $?' || echo failed", "returned 3"),
+    "process": (f"while read -r x; do echo $x; done < <({FAILS}); echo on", "in a substitution that forgets it"),
+    "for_words": (f"for x in $({FAILS}); do echo $x; done; echo on", "in a substitution that forgets it"),
+    "given_up": (f"for i in 1 2; do {FAILS} && break; done; echo on", "dropped it"),
+    "trap_that_reads_it": (f"end() {{ echo $?; exit 0; }}; trap end EXIT; {FAILS}", "returned 3"),
     "in_xargs": ("echo x | xargs -I{} sh -c 'false; echo {}'", "^false returned 1"),
 }  # fmt: skip
 
@@ -99,6 +117,10 @@ HONEST: Mapping[str, str] = {
     "python_head": "python -c 'for i in range(99999): print(i)' 2>log | head -1; cat log >&2",
     "counter": "i=0; ((i++)); let i=0; [ $i = 1 ]; [[ a == b ]]; echo $i",
     "read_to_the_end": "read -r -d '' text <<X\nhere\nX\necho \"$text\"",
+    "acted_on": f"{FAILS} || ./odd.sh 2; if {FAILS}; then exit 1; fi; rc=0; {FAILS} || rc=$?; [ $rc = 3 ] || exit 1",
+    "must_fail": f'set -e; ! {FAILS}; {FAILS} && exit 1; must() {{ ! "$@"; }}; must {FAILS}',
+    "tried_again": "for i in 1 2; do ./odd.sh $i && break; done; until ./odd.sh $((i - 1)); do i=$((i + 1)); done",
+    "processes": "diff <(echo a) <(echo a); while read -r x; do echo $x; done < <(grep x /dev/null); echo on",
     "status_kept": "false; rc=$?; if [ $rc -ne 0 ]; then echo it failed; fi",
     "status_in_a_case": "false; case $? in 1) echo one ;; esac",
     "status_in_arithmetic": "fail=0; false; ((fail |= $?)); echo $fail",
@@ -123,6 +145,7 @@ HONEST: Mapping[str, str] = {
     "own_err_trap": "trap 'echo oops' ERR; f() { if false; then :; fi; }; f; echo on",
     "own_debug_trap": "n=0; trap 'n=$((n+1))' DEBUG; echo a; echo b; trap - DEBUG; [ $n -gt 1 ] && echo counted",
     "nounset": "set -u; f() { echo $#; }; f; a=(); echo ${#a[@]}; b=1; echo $b",
+    "nounset_and_tests": "set -eu; x=$(grep a /dev/null || true); f() { false || echo no; }; f; (false) || echo $x",
     "descriptors": "exec 3>out; echo a >&3; exec 3>&-; exec 4< <(echo b); read -r x <&4; echo $x; echo c | cat",
     "other_separators": "IFS=:; x=a:b; for y in $x; do echo $y; done; echo c | cat | cat",
     "here_documents": "cat <<X | tr a b\nabc\nX\nwhile read -r l; do echo $l; done < <(printf 'a\\nb\\n')",
@@ -143,7 +166,7 @@ FILES = {
     "fails.sh": "#!/bin/bash\nexit 4\n",
     "fails.py": "raise SystemExit(5)\n",
     "odd.sh": "#!/bin/sh\nexit $(( $1 % 2 ))\n",
-    "lib.sh": "pipes() { ./fails.sh | cat; }\n",
+    "lib.sh": 'pipes() { ./fails.sh | cat; }\nwarns() { "$@" || warn $*; }\nwarn() { echo $*; }\n',
     "loses.sh": "echo on\nfalse\necho off\n",
     "Makefile": "good:\n\t@echo $(words $(MAKEFILE_LIST)) | cat\npipes:\n\t./fails.sh | cat\n",
 }
@@ -171,13 +194,14 @@ def places(tmp_path: Path) -> Layout:
     return places
 
 
-def run(places: Layout, argv: list[str], **expect: Any) -> Done:
+def run(places: Layout, argv: list[str], programs: Sequence[str] = (PYTHON,), **expect: Any) -> Done:
     """A stage's command with the recorder in it, and what it lost."""
     folder = places.stage("s")
     env = {"PATH": f"{PYTHON}:{os.environ['PATH']}", "TMPDIR": str(places.run_dir.parents[2] / "tmp"), "LC_ALL": "C"}
     shells = exit_codes.recorded(argv, env, places, places.tree, folder / exit_codes.REPORT)
     done = subprocess.run(shells.argv, env=shells.env, cwd=places.tree, capture_output=True, text=True, timeout=30)
-    seen = exit_codes.read(folder, argv, exit_codes.Where(places.tree, places.tree, [PYTHON]), ())
+    ran = exit_codes.Command(argv, done.returncode)
+    seen = exit_codes.read(folder, ran, exit_codes.Where(places.tree, places.tree, programs), (), Processes())
     for stream in ("stdout", "stderr"):
         (folder / stream).write_text(getattr(done, stream))
     record = blank([])
@@ -261,6 +285,14 @@ def test_what_is_meant_is_allowed_by_program(places: Layout) -> None:
     assert run(places, script, allow_exit_codes={"grep": [2]}).why is not None
 
 
+def test_of_the_systems_programs_those_in_python_are_the_environments(places: Layout, tmp_path: Path) -> None:
+    for name, first in (("tool", "#!/bin/bash"), ("runner", f"#!{sys.executable}")):
+        (tmp_path / name).write_text(f"{first}\nimport_is_no_command\n")
+        (tmp_path / name).chmod(0o755)
+    script = ["bash", "-c", f"PATH={tmp_path}:$PATH; tool 2> log || echo none; runner 2> log || echo none"]
+    assert str(run(places, script, programs=[str(tmp_path)]).why).startswith("runner 2> log returned 1")
+
+
 def test_a_script_of_the_system_is_its_own(places: Layout, tmp_path: Path) -> None:
     script = tmp_path / "elsewhere" / "tool"
     script.parent.mkdir()
@@ -276,7 +308,9 @@ def test_without_a_bash_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.M
     argv, env = exit_codes.recorded(["sh", "x.sh"], {"PATH": "/bin"}, places, tmp_path, tmp_path / "report")
     assert (argv, env) == (["sh", "x.sh"], {"PATH": "/bin"})
     where = exit_codes.Where(tmp_path, tmp_path, [PYTHON])
-    assert "not recorded of this sh" in str(exit_codes.read(tmp_path, argv, where, ()).unseen)
+    assert "not recorded of this sh" in str(
+        exit_codes.read(tmp_path, exit_codes.Command(argv, 0), where, (), Processes()).unseen
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.agent.injected.checks import Checks
+from orchestrator.agent.injected.ends import End
 from orchestrator.agent.injected.lost import Lost
 from orchestrator.agent.injected.stage import Config, Notes
 
@@ -18,7 +19,8 @@ from orchestrator.agent.injected.stage import Config, Notes
 @pytest.mark.unit
 def test_what_a_test_takes_from_python_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes(str(tmp_path / "notes"))
-    lost = Lost(Checks(Config(f"tree={tmp_path}\nreport={tmp_path}/notes\n"), notes))
+    config = Config(f"tree={tmp_path}\nreport={tmp_path}/notes\n")
+    lost = Lost(Checks(config, notes), End(config, notes))
 
     class suppress(contextlib.suppress):  # its own, not that of this session
         pass

@@ -1,0 +1,129 @@
+"""Processes of a stage that ended badly, and of which nobody who is watched was told.
+
+Each Python tells of its own end, and each shell: with the processes above it. The first of these that is watched, a
+shell, a Python or the agent, is who has to be told: by what it has started itself, which is the process, or a program
+that is not watched and may keep to itself what those returned that it ran (perl, a shell without the recorder).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from orchestrator.agent.evidence.shell_record import Above, Line, ShellRecord
+
+_SHELLS = ("bash", "sh")
+_SIGPIPE = 128 + 13
+_ENDED = (129, 130, 137, 143)
+"""What a shell returns that was ended, or whose command was."""
+_NAME_LENGTH = 15
+"""To which the kernel cuts the names of processes."""
+
+
+class End(NamedTuple):
+    """A process that returned `code`; `asks`, `cut_short` and `hidden` are as `injected/ends.py` says."""
+
+    pid: int
+    code: int
+    above: Sequence[Above]
+    command: str
+    asks: bool = False
+    cut_short: bool = False
+    hidden: bool = False
+
+
+@dataclass
+class Processes:
+    """What the Pythons of a stage told: which they are, those of them that `ended` badly, the processes that somebody
+    answers for, Pythons that answer for all that they start, and shells that may not be recorded, by their names.
+    """
+
+    pythons: Set[int] = field(default_factory=set)
+    ended: List[End] = field(default_factory=list)
+    handled: Set[int] = field(default_factory=set)
+    handling: Set[int] = field(default_factory=set)
+    under: "dict[int, str]" = field(default_factory=dict)
+
+
+class Untold(NamedTuple):
+    """An end of which nobody was told, and the program that kept it to itself; blank where there is none."""
+
+    end: End
+    by: str
+
+
+class Ends:
+    """The ends of a stage's processes, by what its shells wrote down and its Pythons told; the `agent` started the
+    first of them, which returned `status`.
+    """
+
+    def __init__(self, processes: Processes, record: ShellRecord, agent: int, status: Optional[int]) -> None:
+        self._told, self._record, self._agent, self._status = processes, record, agent, status
+        self._linked: List[End] = []
+
+    def untold(self) -> Iterator[Untold]:
+        """Pythons that ended badly, and nobody was told."""
+        for end in self._told.ended:
+            if not end.cut_short and (end.hidden or not self._is_told(end)):
+                by = next((process.name for process in end.above[:1] if process.pid not in self._told.pythons), "")
+                yield Untold(end, "" if by in _SHELLS and end.above[0].pid in self._record.shells else by)
+
+    def untold_shells(self) -> Iterator[Tuple[Line, str]]:
+        """Shells that ended badly, and nobody was told, each with the program that kept it to itself."""
+        for line in self._record.ends:
+            end = End(line.shell, line.code, line.above, line.command)
+            if line.code != _SIGPIPE and line.code not in _ENDED and not self._is_told(end, of_shell=True):
+                by = "" if self._is_watched(line.above[0]) else line.above[0].name
+                script = self._record.file_of(line.shell)
+                yield (line._replace(command=script, first="") if by and script else line), by
+
+    def only_asked(self, pid: int) -> bool:
+        """Whether a Python that ended badly has asked for a package, or had nobody to write to."""
+        return any(end.pid == pid and (end.asks or end.cut_short) for end in self._told.ended)
+
+    def of(self, line: Line) -> Optional[End]:
+        """The Python that ended with a status which a shell was told of."""
+        for end in self._told.ended:
+            is_child = end.code == line.code and any(process.pid == line.shell for process in end.above[:1])
+            name = os.path.basename(end.command.partition(" ")[0])
+            if is_child and end not in self._linked and (_may_be(line, name) or line.command.startswith("wait")):
+                self._linked.append(end)
+                return end
+        return None
+
+    def behind(self, line: Line) -> bool:
+        """Whether a Python has ended badly below the program that a shell has told of."""
+        return any(
+            above[i].pid == line.shell and _may_be(line, above[i - 1].name)
+            for above in (end.above for end in self._told.ended)
+            for i in range(1, len(above))
+        )
+
+    def _is_told(self, end: End, *, of_shell: bool = False) -> bool:
+        index = next((i for i, process in enumerate(end.above) if self._is_watched(process)), None)
+        if index is None:  # without names nothing is known of those above
+            return bool(end.above) and not end.above[0].name
+        watched, child = end.above[index], end.above[index - 1].pid if index else end.pid
+        if watched.pid == self._agent:
+            return index == 0 and (not of_shell or end.code == self._status)
+        if watched.pid in self._record.shells:
+            if index == 0:
+                return not of_shell
+            by = end.above[index - 1].name
+            return any(line.shell == watched.pid and _may_be(line, by) for line in self._record.seen)
+        if index == 0 and end.pid in self._record.by_system:
+            return True
+        return child in self._told.handled or watched.pid in self._told.handling
+
+    def _is_watched(self, process: Above) -> bool:
+        if process.pid in self._record.shells:  # not what it has become
+            file = self._record.file_of(process.pid)
+            return process.name in (*_SHELLS, os.path.basename(file)[:_NAME_LENGTH])
+        return process.pid in self._told.pythons or process.pid == self._agent
+
+
+def _may_be(line: Line, name: str) -> bool:
+    """Whether what a shell has told of may be the end of a program of this name."""
+    words = line.command.replace("/", " ").split()
+    return line.command.lstrip('"').startswith("$") or any(word.strip("'\"()")[:_NAME_LENGTH] == name for word in words)

@@ -1,0 +1,493 @@
+"""What a script makes of a status other than 0, by its text: something that depends on it, or no more than words.
+
+A status is tested where a command runs because of it, or a branch of an `if` or the body of a loop is left out; where
+it leaves the script; or where a variable that was set because of it leads to one of these. To print it is no test.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import (
+    Container,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Literal,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
+
+from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
+from orchestrator.agent.evidence.shell_tree import (
+    Block,
+    Chain,
+    Command,
+    Compound,
+    Function,
+    Node,
+    Pipeline,
+    Simple,
+    Substitution,
+    condensed,
+)
+
+Fate = Literal["tested", "said", "ignored", "kept", "substituted", "untested", "left"]
+"""What becomes of a status: it is printed at most, dropped, in a variable that leads to nothing; bash forgets it, with
+the substitution that it is of, which the script could have asked for in another way (`untested`) or in none; or it is a
+statement's, of which the shell itself tells (`left`).
+"""
+
+
+class Call(NamedTuple):
+    """Where a function was called that ended with the status."""
+
+    function: str
+    file: str
+    line: int
+
+
+_SAYING = frozenset((
+    "echo", "printf", "logger", "wall", ":", "true", "cat", "tee", "head", "tail", "date", "sleep", "sync", "ls", "pwd",
+    "times", "tput", "clear", "set", "shopt", "shift", "unset", "break", "continue", "hash", "jobs", "umask",
+    "env", "printenv", "id", "whoami", "uname", "hostname", "uptime", "df", "du", "free", "ps", "stat", "file", "wc",
+    "which", "type", "nvidia-smi", "dmesg",
+))  # fmt: skip
+_DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
+_QUESTIONS = ("[", "[[", "test", "((")
+_DECLARING = ("local", "declare", "typeset", "readonly")
+_READING = ("read", "mapfile", "readarray", "getopts")
+_SOURCING = (".", "source")
+_FAILING = ("exit", "return")
+_LEAVING = ("break", "return", "exit")
+_STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SETS = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)")
+_CUT = 300  # what is compared of a longer command
+
+
+class Scripts:
+    """The texts of a stage's shells, by file, or by process where lines were given to one; those in `errexit` were
+    started so that a failure ends them.
+    """
+
+    def __init__(self, texts: Dict[str, str], errexit: Container[str] = ()) -> None:
+        self._texts, self._errexit = texts, [name for name in texts if name in errexit]
+        self.names = list(texts)
+        self._parsed: Dict[str, Optional[Block]] = {}
+        self._simple: Dict[str, List[Simple]] = {}
+        self._functions: Optional[Dict[str, Function]] = None
+        self._sources: Optional[bool] = None
+
+    def find(self, place: str, line: int, command: str) -> List[Simple]:
+        """The commands in `line` of a text that look like `command`, which is as bash tells it; of those that are the
+        same there, all. Where there is no such text they may be in any, such as a here-document.
+        """
+        told = condensed(command)
+        for name in [place] if self._script(place) else list(self._texts):
+            same = [s for s in self._commands(name) if s.key and _is_like(told, s.key)]
+            here = [s for s in same if s.line <= line <= s.last_line] if name == place else same
+            if here or same:
+                longest = max(len(s.key) for s in here or same)
+                return [s for s in here or same if len(s.key) == longest]
+        return []
+
+    def _script(self, name: str) -> Optional[Block]:
+        if name not in self._parsed:
+            try:
+                self._parsed[name] = parse(self._texts[name]) if name in self._texts else None
+            except Unparsable:
+                self._parsed[name] = None
+        return self._parsed[name]
+
+    def _commands(self, name: str) -> List[Simple]:
+        if name not in self._simple:
+            script = self._script(name)
+            self._simple[name] = [node for node in script.walk() if isinstance(node, Simple)] if script else []
+        return self._simple[name]
+
+    def _function(self, name: str) -> Optional[Function]:
+        if self._functions is None:
+            scripts = filter(None, map(self._script, self._texts))
+            self._functions = {n.name: n for s in scripts for n in s.walk() if isinstance(n, Function)}
+        return self._functions.get(name)
+
+    # What a status leads to -----------------------------------------------------------------------------------------
+
+    def fate(self, command: Simple, calls: Sequence[Call], *, tested: bool, left: bool) -> Fate:
+        """What becomes of the failure of `command`, behind the `calls` of functions that it ended.
+
+        `tested` says that bash takes it for tested; `left` that its script ended badly, so that it may have been by it.
+        """
+        return _Way(self, list(calls), set(), tested=tested, left=left).of(command)
+
+    def acts(self, nodes: Iterable[Node]) -> bool:
+        """Whether there is a command in them that does more than to say something, or to set a variable."""
+        return any(map(self._does_something, _simple(nodes)))
+
+    def _does_something(self, command: Simple, inside: Tuple[str, ...] = ()) -> bool:
+        name = command.name
+        if name in _FAILING:
+            return len(command.words) > 1 and command.words[1].literal != "0"
+        if not name or name in _SAYING or name in _QUESTIONS or name in _DECLARING or name in _READING or name == "let":
+            return False
+        function = self._function(name)
+        if function is None:
+            return not (name == "eval" and command.given)
+        inside = (*inside, name)
+        return inside.count(name) == 1 and any(self._does_something(c, inside) for c in _simple([function.body]))
+
+    def forbid(self, nodes: Iterable[Node]) -> bool:
+        """Whether the script ends badly where they run."""
+        for command in _simple(nodes):
+            function = self._function(command.name)
+            inside = _simple([function.body]) if function else iter(())
+            if any(c.name == "exit" and self._does_something(c) for c in (command, *inside)):
+                return True
+        return False
+
+    def leads_on(self, nodes: Iterable[Node], seen: Set[str]) -> bool:
+        """Whether a variable that is set in them is read where something depends on it."""
+        found = [(name, c) for c in _simple(nodes) for name in _set_by(c) if name not in seen]
+        return any(self._is_read(name, _root(c), seen) for name, c in found if not _is_overwritten(name, c))
+
+    def _is_read(self, name: str, script: Node, seen: Set[str]) -> bool:
+        seen.add(name)
+        scripts = filter(None, map(self._script, self._texts)) if self._shares_variables() else [script]
+        return any(self._reads(node, name, seen) for script in scripts for node in script.walk())
+
+    def _shares_variables(self) -> bool:
+        """Whether one of the texts may be a part of another's script."""
+        if self._sources is None:
+            self._sources = any(self.called(name) for name in _SOURCING)
+        return self._sources
+
+    def _reads(self, node: Node, name: str, seen: Set[str]) -> bool:
+        if isinstance(node, Compound):
+            if not any(_names(word.text, name) for word in node.words):
+                return False
+            return self.acts(node.bodies) or self.leads_on(node.bodies, seen)
+        if not isinstance(node, Simple):
+            return False
+        sets = list(_set_by(node))
+        if name in sets and (node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text)):
+            return True
+        if not _names(node.text, name, bare=node.name in ("((", "[[", "let")):
+            return False
+        if node.name in _QUESTIONS and not (node.name == "((" and name in sets):
+            return self.is_asked(node, seen)
+        if sets and not self._does_something(node):
+            return self.leads_on([node], seen)
+        return self._does_something(node)
+
+    def is_asked(self, command: Command, seen: Set[str]) -> bool:
+        """Whether something depends on the status of a question."""
+        return _Way(self, [], seen, question=True).of(command) in ("tested", "left")
+
+    def sourced(self) -> List[str]:
+        """The files that are read into the scripts, as these name them."""
+        commands = (c for name in self.names for c in self._commands(name) if c.name in _SOURCING)
+        return [c.words[1].literal for c in commands if len(c.words) > 1 and "$" not in c.words[1].text]
+
+    def called(self, function: str) -> List[Simple]:
+        """The calls of a function."""
+        return [c for name in self._texts for c in self._commands(name) if c.name == function]
+
+    def called_at(self, call: Call) -> Optional[Simple]:
+        """The command that has called a function, by its name or as one of the arguments of another."""
+        here = [c for c in self._commands(call.file) if c.line <= call.line <= c.last_line]
+        names = (call.function, *_SOURCING) if call.function == "source" else (call.function,)
+        by_name = (c for c in here if c.name in names)
+        return next(by_name, None) or next((c for c in here if c.name.startswith("$")), None)
+
+    def has_errexit(self, node: Node) -> bool:
+        """Whether a statement that fails ends the script that holds `node`."""
+        script = _root(node)
+        sets = (c for c in script.walk() if isinstance(c, Simple) and c.name == "set")
+        return any(re.search(r" -\w*e|errexit", c.text) for c in sets) or any(
+            self._parsed.get(name) is script for name in self._errexit
+        )
+
+
+class _Way:
+    """Follows a status upwards, from a command to what holds it: that of a failure, or of a `question`."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        calls: List[Call],
+        seen: Set[str],
+        *,
+        question: bool = False,
+        tested: bool = True,
+        left: bool = False,
+    ) -> None:
+        self._scripts, self._calls, self._seen, self._question = scripts, calls, seen, question
+        self._tested, self._left = tested, left
+        self._fails = True
+        self._so_far: Optional[Fate] = None
+
+    def of(self, command: Command) -> Fate:
+        node: "Node | Fate" = command
+        if isinstance(command, Simple) and command.name == "return":
+            node = self._out_of_function(command)
+        while isinstance(node, Node):
+            above = node.parent
+            if isinstance(above, Pipeline):
+                node = self._in_pipeline(above, node)
+            elif isinstance(above, Chain):
+                node = self._in_chain(above, above.pipelines.index(node))  # type: ignore[arg-type]
+            elif isinstance(above, Block):
+                node = self._in_block(above, above.chains.index(node))  # type: ignore[arg-type]
+            elif isinstance(above, Function):
+                node = self._out_of_function(above)
+            else:
+                node = self._unused()
+        return node
+
+    def _unused(self) -> Fate:
+        """Of a status that nothing more depends on. `! command` alone says that it is to fail."""
+        return self._so_far or ("ignored" if self._fails or self._question else "tested")
+
+    def _in_pipeline(self, pipeline: Pipeline, member: Node) -> "Node | Fate":
+        if not self._tested and member is not pipeline.members[-1]:
+            return "left"
+        if pipeline.negated:
+            self._fails, self._tested = not self._fails, True
+        return pipeline
+
+    def _in_chain(self, chain: Chain, index: int) -> "Node | Fate":
+        if index + 1 == len(chain.pipelines):
+            return chain
+        self._tested = True
+        may, must, ends = _reach(chain, index, not self._fails)
+        else_may, else_must, else_ends = _reach(chain, index, self._fails)
+        done = [chain.pipelines[i] for i in sorted(may - else_must)]
+        left_out = [chain.pipelines[i] for i in sorted(else_may - must)]
+        depends = [*done, *left_out]
+        if self._scripts.forbid(left_out):
+            return "tested"  # `command && exit 1`: it is to fail
+        if self._scripts.acts(depends if self._question else done) or self._scripts.leads_on(depends, self._seen):
+            return "tested"
+        if depends:
+            kept = _saying(depends) == "kept"
+            self._so_far = _saying(done) if done else "kept" if kept else "ignored"
+        substitution = chain.parent and chain.parent.parent
+        if isinstance(substitution, Substitution) and substitution.kind == "$(" and any(map(_prints, depends)):
+            return self._value(substitution)
+        self._fails = False in ends
+        return chain if ends != else_ends else self._unused()
+
+    def _in_block(self, block: Block, index: int) -> "Node | Fate":
+        following = block.chains[index + 1 : index + 2]
+        if block.chains[index].background:
+            return "left"
+        if following:
+            return self._before(following[0], block)
+        holder = block.parent
+        if holder is None:
+            return self._out_of_script()
+        if isinstance(holder, Substitution):
+            return self._out_of_substitution(holder)
+        if isinstance(holder, Simple):  # `eval`, or the script in a here-document or a trap
+            return holder if holder.name == "eval" else self._out_of_script()
+        if isinstance(holder, Compound) and any(block is condition for condition in holder.conditions):
+            return self._tested_by(holder, block)
+        return holder
+
+    def _before(self, following: Chain, block: Block) -> Fate:
+        """Of a statement with another one after it."""
+        reader = _first(following)
+        if reader is not None and _STATUS.search(_text(reader)):
+            return self._read_by(reader)
+        if self._question:
+            return "tested" if self._scripts.has_errexit(block) else "ignored"
+        return self._unused() if self._tested else "left"
+
+    def _read_by(self, reader: Command) -> Fate:
+        """Of a status that `$?` is, or was."""
+        if isinstance(reader, Compound):
+            return "tested" if self._depends_on(reader.bodies) else "said"
+        if isinstance(reader, Simple) and reader.name in _QUESTIONS:
+            return "tested" if self._scripts.is_asked(reader, self._seen) else "said"
+        return "tested" if self._depends_on([reader]) else _saying([reader])
+
+    def _depends_on(self, nodes: Sequence[Node]) -> bool:
+        return self._scripts.acts(nodes) or self._scripts.leads_on(nodes, self._seen)
+
+    def _tested_by(self, compound: Compound, condition: Block) -> Fate:
+        """Of the condition of an `if` or a loop."""
+        index = next(i for i, block in enumerate(compound.conditions) if block is condition)
+        return "tested" if self._depends_on([*compound.conditions[index + 1 :], *compound.bodies[index:]]) else "said"
+
+    def _out_of_script(self) -> Fate:
+        return "tested" if self._left or self._question else self._unused()
+
+    def _out_of_function(self, node: Node) -> "Node | Fate":
+        while not isinstance(node, Function):
+            if node.parent is None:
+                return self._out_of_script()
+            node = node.parent
+        if self._question:
+            asked = f"{node.name}()"
+            calls = [] if asked in self._seen else self._scripts.called(node.name)
+            self._seen.add(asked)
+            return "tested" if any(self._scripts.is_asked(call, self._seen) for call in calls) else "ignored"
+        if not self._calls:  # it went on, as in the next turn of a loop
+            return self._unused() if self._tested else "left"
+        return self._scripts.called_at(self._calls.pop(0)) or "tested"
+
+    def _out_of_substitution(self, substitution: Substitution) -> "Node | Fate":
+        holder = substitution.parent
+        if substitution.kind != "$(" or holder is None:
+            return "substituted"
+        if _is_question(holder):
+            return self._value(substitution)
+        if isinstance(holder, Simple) and any(substitution in word.inside for _, word in holder.assignments):
+            return "untested" if holder.words else holder  # whose status is the substitution's
+        if isinstance(holder, Simple) and any(substitution in word.inside for word in holder.words):
+            return "untested"
+        return "substituted"
+
+    def _value(self, substitution: Substitution) -> Fate:
+        """Of a status on which depends what a substitution gives."""
+        holder = substitution.parent
+        if isinstance(holder, Compound):
+            return "tested" if self._depends_on(holder.bodies) else "said"
+        if isinstance(holder, Simple) and holder.name in _QUESTIONS:
+            return "tested" if self._scripts.is_asked(holder, self._seen) else "said"
+        return "tested" if isinstance(holder, Simple) and self._depends_on([holder]) else "said"
+
+
+def _reach(chain: Chain, index: int, status: bool) -> "Tuple[Set[int], Set[int], FrozenSet[bool]]":
+    """Which pipelines behind `index` may and which must run after this status, and what the chain may return."""
+    may: Set[int] = set()
+    must: Set[int] = set()
+    statuses = frozenset((status,))
+    for i, operator in enumerate(chain.operators[index:], index + 1):
+        wanted = operator == "&&"
+        if wanted in statuses:
+            may.add(i)
+            must.update([i] if len(statuses) == 1 else [])
+            statuses = statuses - {wanted} | _may_return(chain.pipelines[i])
+    return may, must, statuses
+
+
+def _may_return(pipeline: Pipeline) -> FrozenSet[bool]:
+    last = pipeline.members[-1]
+    if isinstance(last, Simple) and (last.name in _SAYING or (not last.words and "$(" not in last.text)):
+        return frozenset((not pipeline.negated,))
+    return frozenset((True, False))
+
+
+def ends_its_loop(command: Node) -> bool:
+    """Whether a success of the command ends a loop: what fails in it is tried again."""
+    node = command
+    while node.parent is not None and not isinstance(node, Function):
+        above = node.parent
+        if isinstance(above, Chain):
+            following = above.pipelines[above.pipelines.index(node) + 1 :]  # type: ignore[arg-type]
+            if any(c.name in _LEAVING for c in _simple(following)):
+                return True
+        if isinstance(above, Compound) and any(node is condition for condition in above.conditions):
+            return above.kind in ("while", "until") or any(c.name in _LEAVING for c in _simple(above.bodies))
+        node = above
+    return False
+
+
+def only_says(command: str) -> bool:
+    """Whether a command that bash tells of is one that only prints."""
+    return command.partition(" ")[0] in _SAYING
+
+
+def _root(node: Node) -> Node:
+    while node.parent is not None:
+        node = node.parent
+    return node
+
+
+def _in_this_shell(node: Node) -> Iterator[Node]:
+    """What runs where `node` does: not the functions that it defines, nor what its words substitute."""
+    yield node
+    for part in node.parts():
+        if not isinstance(part, (Function, Substitution)):
+            yield from _in_this_shell(part)
+
+
+def _first(node: Node) -> Optional[Command]:
+    """The command of which a statement first expands words."""
+    if isinstance(node, Simple) or (isinstance(node, Compound) and node.words):
+        return node
+    return next((found for part in node.parts() for found in [_first(part)] if found is not None), None)
+
+
+def _text(command: Command) -> str:
+    words = [word.text for word in command.words_with_substitutions()]
+    return " ".join(words)
+
+
+def _simple(nodes: Iterable[Node]) -> Iterator[Simple]:
+    return (c for node in nodes for c in _in_this_shell(node) if isinstance(c, Simple))
+
+
+def _saying(nodes: Sequence[Node]) -> Fate:
+    """How that is called which `nodes` make of a status, of whom none acts."""
+    commands = list(_simple(nodes))
+    if commands and all(any(_set_by(c)) for c in commands):
+        return "kept"
+    return "said" if any(c.name not in _DROPPING for c in commands) else "ignored"
+
+
+def _prints(node: Node) -> bool:
+    return any(c.name in ("echo", "printf", "cat") for c in _simple([node]))
+
+
+def _is_question(holder: Optional[Node]) -> bool:
+    if isinstance(holder, Compound):
+        return holder.kind == "case"
+    return isinstance(holder, Simple) and holder.name in _QUESTIONS
+
+
+def _set_by(command: Simple) -> Iterator[str]:
+    """The variables that a command sets."""
+    words = [word.literal for word in command.words]
+    if not words:
+        yield from (name for name, _ in command.assignments)
+    elif command.name in ("((", "let"):
+        yield from (next(filter(None, match.groups())) for match in _SETS.finditer(" ".join(words[1:])))
+    elif command.name in (*_DECLARING, "export", *_READING):
+        yield from (match.group() for match in map(_NAME.match, words[1:]) if match)
+    elif words[:2] == ["printf", "-v"]:
+        yield from words[2:3]
+
+
+def _is_overwritten(name: str, command: Node) -> bool:
+    """Whether the variable that a statement sets is set anew by one after it, before it is read."""
+    while not isinstance(command.parent, Block):
+        if command.parent is None or (isinstance(command.parent, Chain) and len(command.parent.pipelines) > 1):
+            return False
+        command = command.parent
+    chains = command.parent.chains
+    for chain in chains[chains.index(command) + 1 :]:  # type: ignore[arg-type]
+        commands = [node for node in chain.walk() if isinstance(node, (Simple, Compound))]
+        if any(_names(_text(c), name, bare=_is_question(c)) for c in commands):
+            return False
+        first = chain.pipelines[0].members[0]
+        if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in _set_by(first):
+            return True
+    return False
+
+
+def _names(text: str, name: str, *, bare: bool = False) -> bool:
+    """Whether a text reads a variable."""
+    found = rf"\$(?:\{{[#!]?)?{name}\b|\(\([^)]*\b{name}\b"
+    return re.search(rf"{found}|\b{name}\b" if bare else found, text) is not None
+
+
+def _is_like(told: str, key: str) -> bool:
+    """Whether what bash tells of a command, with its redirections and perhaps cut, may be the one with this key."""
+    return told.startswith(key) or (len(told) >= _CUT and key.startswith(told[:_CUT]))

@@ -1,0 +1,213 @@
+"""How this Python ends, told by itself: what has started it may keep that to itself, and is perhaps not watched.
+
+`{"ended": PID, "code": 3, "above": [[PID, NAME], ...], "command": ..., "asks": ..., "cut_short": ..., "hidden": ...}`
+where the exit code is not 0. `above` are the processes up to the agent; a Python that only `asks` whether there is a
+package is one of `-c` that fails to import it; one that is `cut_short` could not write to what had ended before it; the
+code of one is `hidden` that returned 0 in the end, by `os._exit`, or under a program that catches SystemExit.
+`{"under": PID, "shell": NAME}` at its start, below a shell that may not be recorded. Nothing of what a test starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from os import getpid, getppid
+from sys import _getframe
+
+from .stage import test_around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Callable
+
+    from .stage import Config, Notes
+
+_MOST_ABOVE = 20
+_SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "tcsh", "ash", "busybox")
+_ONE_COMMAND = frozenset(";|&\n")  # which it has none of
+_INTERRUPTED = 130
+_RECORDED = "NSA_POD_SHELL"
+"""The shell of this process, if it is recorded."""
+
+
+class End:
+    """The end of this process, and of those that are forked from it."""
+
+    def __init__(self, config: Config, notes: Notes) -> None:
+        self._notes = notes
+        self._names = frozenset(config.all("name"))
+        self._agent = int((config.all("agent") or ["0"])[0])
+        roots = os.environ.get("NSA_POD_SHELL_ROOTS") or config.one("tree")
+        self._folders = tuple(path + os.sep for path in roots.split(":"))
+        self._code = self._inside = 0
+        self._error: BaseException | None = None
+        self._told = False
+
+    def start(self) -> None:
+        if test_around() is not None:
+            return
+        self._look_at_shell()
+        _watch_exits(self._exits)
+        hook = sys.excepthook
+
+        def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+            self._dies(error)
+            hook(kind, error, traceback)
+
+        sys.excepthook = excepthook
+        os.register_at_fork(after_in_child=self._begins_anew)
+        atexit.register(self._leaves)
+
+    def leaves_by(self, code: int) -> None:
+        """By `os._exit`, whatever has ended it before."""
+        self._look_at_error()
+        if code:
+            self._tell(code)
+        else:
+            self._tell(self._code, hidden=True)
+
+    def ended_inside(self, code: int) -> None:
+        """A program that a library runs has ended this way: so does this process, unless it hides that."""
+        self._inside = code
+
+    def _tell(self, code: int, *, hidden: bool = False) -> None:
+        if not code or self._told or test_around() is not None:
+            return
+        self._told = True
+        self._notes.add(
+            ended=getpid(),
+            code=code & 0xFF,
+            above=above(self._agent),
+            command=_command(),
+            asks=self._asks(),
+            cut_short=isinstance(self._error, BrokenPipeError),
+            hidden=hidden,
+        )
+
+    def _begins_anew(self) -> None:
+        self._code = self._inside = 0
+        self._error, self._told = None, False
+
+    def _exits(self, code: object) -> None:
+        self._code = code if isinstance(code, int) else int(code is not None)
+
+    def _dies(self, error: BaseException) -> None:
+        self._error = error
+        self._code = _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+    def _leaves(self) -> None:
+        self._look_at_error()
+        self._tell(self._code or self._inside, hidden=not self._code)
+
+    def _look_at_error(self) -> None:
+        """The hook that was told of it may have been the program's own."""
+        error = getattr(sys, "last_value", None)
+        if not self._code and isinstance(error, BaseException) and _ended_the_program(error):
+            self._dies(error)
+
+    def _asks(self) -> bool:
+        missing = isinstance(self._error, ImportError) and self._error.name
+        return bool(missing) and sys.argv[:1] == ["-c"] and str(missing).partition(".")[0] not in self._names
+
+    def _look_at_shell(self) -> None:
+        parent = getppid()
+        if parent == self._agent or os.environ.get(_RECORDED) == str(parent):
+            return
+        try:
+            shell = os.path.basename(os.readlink(f"/proc/{parent}/exe"))
+            if shell in _SHELLS and self._is_of_stage(parent):
+                self._notes.write(f'{{"under": {parent}, "shell": "{shell}"}}')
+        except OSError:  # no /proc, or the parent has gone
+            return
+
+    def _is_of_stage(self, shell: int) -> bool:
+        """Whether a shell runs several commands that it was given, or a script of the stage; the system's are its."""
+        with open(f"/proc/{shell}/cmdline", "rb") as f:
+            arguments = [os.fsdecode(word) for word in f.read().split(b"\0")[1:]]
+        first = next((word for word in arguments if word and not word.startswith(("-", "+"))), "")
+        if "-c" in arguments:
+            return not _ONE_COMMAND.isdisjoint(first)
+        return not os.path.isabs(first) or first.startswith(self._folders)
+
+
+def above(agent: int = 0) -> list[tuple[int, str]]:
+    """The processes above this one, each with its name: up to `agent`, or as far as they can be seen."""
+    found: list[tuple[int, str]] = []
+    pid = getppid()
+    while pid > 1 and len(found) < _MOST_ABOVE:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as f:
+                name, _, rest = os.fsdecode(f.read()).partition("(")[2].rpartition(")")
+        except OSError:
+            found.append((pid, ""))
+            break
+        found.append((pid, name))
+        if pid == agent:
+            break
+        pid = int(rest.split()[1])
+    return found
+
+
+def _watch_exits(tell: Callable[[object], None]) -> None:
+    """Have the interpreter tell what a SystemExit holds that ends it: it asks for `code` where no Python runs any more.
+
+    Of builtin types only their own dictionary can be written to. Until 3.12 `sys.exit` makes no object until there is
+    someone to catch it.
+    """
+    attributes: Any = gc.get_referents(SystemExit.__dict__)[0]
+    own = attributes.get("code") if isinstance(attributes, dict) else None
+    if own is None:
+        return
+
+    def code(error: SystemExit) -> object:
+        value: object = own.__get__(error)
+        try:
+            _getframe(1)
+        except ValueError:
+            tell(value)
+        return value
+
+    attributes["code"] = property(code, own.__set__, own.__delete__, own.__doc__)
+    if sys.version_info < (3, 12):
+        sys.exit = _exit
+
+
+def _exit(status: object = None, /) -> Any:
+    """Exit the interpreter by raising SystemExit(status).
+
+    If the status is omitted or None, it defaults to zero (i.e., success).
+    If the status is an integer, it will be used as the system exit status.
+    If it is another kind of object, it will be printed and the system
+    exit status will be one (i.e., failure).
+    """
+    if isinstance(status, SystemExit):
+        raise status
+    raise SystemExit(*(status if isinstance(status, tuple) else () if status is None else (status,)))
+
+
+_exit.__name__ = _exit.__qualname__ = "exit"
+_exit.__module__ = "sys"
+
+
+def _ended_the_program(error: BaseException) -> bool:
+    """Whether an exception came out of the program, and of no more than a part of it."""
+    traceback = error.__traceback__
+    frame = traceback and traceback.tb_frame
+    return frame is not None and frame.f_back is None and frame.f_globals.get("__name__") in ("__main__", "runpy")
+
+
+def _command() -> str:
+    """How this process was started."""
+    import shlex
+
+    words: list[str] = getattr(sys, "orig_argv", [])
+    if not words:
+        try:
+            with open("/proc/self/cmdline", "rb") as f:
+                words = [os.fsdecode(word) for word in f.read().split(b"\0")[:-1]]
+        except OSError:
+            words = [sys.executable or "python", *getattr(sys, "argv", [])]
+    return " ".join(map(shlex.quote, words))[:400]

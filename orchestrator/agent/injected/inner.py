@@ -1,0 +1,156 @@
+"""What fails inside a program of the tree and does not end it: programs that it runs in itself, and calls in pools.
+
+A script that is run by `runpy`, `exec` or `import` ends nobody but itself where its exception is caught; a call in a
+pool has failed unseen where nobody asks for its result. Told like children, by `{"child": NAME, "code": 3, ...}`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from functools import wraps
+from sys import _getframe
+
+from .children import is_in_test
+from .frames import outside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+    from typing import Any, Callable
+
+    from .children import Children
+    from .ends import End
+    from .stage import Notes
+
+CALL = "_nsa_pod_call"
+_RUNNING = ("runpy", "importlib")
+
+
+class Call:
+    """A call that code of the tree has given to a pool."""
+
+    def __init__(self, function: object, frame: FrameType) -> None:
+        self.name = str(getattr(function, "__name__", function))
+        self.file, self.line = frame.f_code.co_filename, frame.f_lineno
+        self.retrieved = False
+
+
+class Inner:
+    """Watches `runpy`, `sys.exit`, `concurrent.futures` and the pools of `multiprocessing`."""
+
+    def __init__(self, tree: str, notes: Notes, children: Children, end: End) -> None:
+        self._tree, self._notes, self._children, self._end = tree, notes, children, end
+        self._told: set[tuple[str, int]] = set()
+        self._failed: list[Call] = []
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "runpy": self._watch_runpy,
+            "concurrent.futures.thread": lambda module: self._watch_executor(module, "ThreadPoolExecutor"),
+            "concurrent.futures.process": lambda module: self._watch_executor(module, "ProcessPoolExecutor"),
+        }
+
+    def start(self) -> None:
+        leave = sys.exit
+
+        @wraps(leave)
+        def watched(*status: Any) -> Any:
+            if status and status[0] not in (None, 0):
+                self._leaves(_getframe(1), status[0])
+            leave(*status)
+
+        sys.exit = watched
+        atexit.register(self._tell)
+        os.register_at_fork(after_in_child=self._failed.clear)
+
+    def _watch_runpy(self, runpy: Any) -> None:
+        for name in ("run_path", "run_module"):
+            setattr(runpy, name, self._running(getattr(runpy, name)))
+
+    def _running(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(run)
+        def watched(program: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(program, *args, **kwargs)
+            except BaseException as error:
+                status = error.code if isinstance(error, SystemExit) else 1
+                if status not in (None, 0):
+                    self._ended(str(program), status, _getframe(1), type(error))
+                raise
+
+        return watched
+
+    def _leaves(self, frame: FrameType, status: object) -> None:
+        """By `sys.exit`: the module that runs inside of another one, if there is one."""
+        inner: FrameType | None = frame
+        while inner is not None and inner.f_code.co_name != "<module>":
+            inner = inner.f_back
+        if inner is not None:
+            self._ended(inner.f_code.co_filename, status, inner.f_back, SystemExit)
+
+    def _ended(self, program: str, status: object, frame: FrameType | None, kind: type) -> None:
+        """A program has ended badly below `frame`."""
+        starter = outside(frame, *_RUNNING)
+        code = status & 0xFF if isinstance(status, int) else 1
+        if starter is None or is_in_test(starter):
+            return
+        if not self._children.is_ours(starter):
+            if os.path.abspath(program).startswith(self._tree):
+                self._end.ended_inside(code)  # as a profiler runs it
+        elif self._children.drops(starter, kind):
+            self._note(f"python {program}", code, starter.f_code.co_filename, starter.f_lineno, call=False)
+
+    def _note(self, name: str, code: int, file: str, line: int, *, call: bool) -> None:
+        if (file, line) not in self._told:
+            self._told.add((file, line))
+            self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
+
+    def _call(self, function: object, frame: FrameType | None) -> Call | None:
+        return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
+
+    def _watch_executor(self, module: Any, name: str) -> None:
+        executor = getattr(module, name)
+        submit, inner = executor.submit, self
+
+        @wraps(submit)
+        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+            future = submit(self, *args, **kwargs)
+            call = inner._call(args[0] if args else kwargs.get("fn"), outside(_getframe(1), "concurrent"))
+            if call is not None:
+                future.__dict__[CALL] = call
+                future.add_done_callback(lambda done: inner._done(call, failed=done._exception is not None))
+            return future
+
+        executor.submit = watched
+
+    def watch_pools(self, pool: Any) -> None:
+        for name in ("apply_async", "map_async", "starmap_async"):
+            setattr(pool.Pool, name, self._giving(getattr(pool.Pool, name)))
+
+    def _giving(self, give: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(give)
+        def watched(pool: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+            result = give(pool, function, *args, **kwargs)
+            call = self._call(function, outside(_getframe(1), "multiprocessing"))
+            if call is not None and not result._error_callback:
+                result.__dict__[CALL] = call
+                if result.ready():
+                    self.set_result(result, success=result._success)
+            return result
+
+        return watched
+
+    def set_result(self, result: Any, *, success: bool) -> None:
+        """Of a pool of `multiprocessing`: what one of its calls came to."""
+        call = result.__dict__.get(CALL)
+        if call is not None:
+            self._done(call, failed=not success)
+
+    def _done(self, call: Call, *, failed: bool) -> None:
+        if failed and call not in self._failed:
+            self._failed.append(call)
+
+    def _tell(self) -> None:
+        for call in self._failed:
+            if not call.retrieved:
+                self._note(f"{call.name}() in a pool", 1, call.file, call.line, call=True)

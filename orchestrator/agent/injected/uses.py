@@ -1,0 +1,259 @@
+"""What a program makes of a status that it was given, by its text: something that depends on it, or no more than words.
+
+As `orchestrator/agent/evidence/shell_reactions.py` has it for shells. What cannot be read counts as looked at.
+"""
+
+from __future__ import annotations
+
+import ast  # this module is imported where something has failed
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+
+from .frames import drops_result, is_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_SAYING = frozenset((
+    "print", "pprint", "debug", "info", "warning", "warn", "error", "critical", "exception", "log", "echo", "secho",
+    "print_exc", "print_exception", "flush", "sleep",
+))  # fmt: skip
+_PLAIN = frozenset(("str", "repr", "len", "int", "float", "bool", "format", "join", "time", "list", "dict", "tuple"))
+_COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
+_EXITS = ("exit", "quit", "_exit")
+_STREAMS = frozenset(("stdout", "stderr"))
+_PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", "importlib")  # they catch none of what they run
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_programs: dict[str, Program | None] = {}
+
+
+def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) -> bool:
+    """Whether something depends on a status that `frame` reads where it is now; or, if it has `called` a function,
+    on what that returns: of a tuple, on its item `part`.
+    """
+    if called and drops_result(frame):
+        return False
+    program = _program(frame)
+    statement = None if program is None else program.at(frame)
+    return program is None or statement is None or program.uses(statement, part, set())
+
+
+def drops_error(frame: FrameType | None, kinds: Iterable[str]) -> bool:
+    """Whether an exception of these kinds, which comes up to `frame`, is caught where nothing depends on it."""
+    kinds = set(kinds)
+    while frame is not None:
+        program = _program(frame)
+        if program is not None:
+            handler = program.handler(frame, kinds)
+            if handler is not None:
+                return not program.reacts(handler, set())
+        elif not is_of(frame, *_PASSES):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _program(frame: FrameType) -> Program | None:
+    """Of the library's files none: what they make of a status is their own affair."""
+    file = frame.f_code.co_filename
+    if file not in _programs:
+        _programs[file] = None if is_of(frame, *_PASSES) else _read(file)
+    return _programs[file]
+
+
+def _read(file: str) -> Program | None:
+    try:
+        if file == "<string>":  # of exec, where Python itself was not given one
+            words: list[str] = sys.orig_argv  # type: ignore[attr-defined, unused-ignore]
+            return Program(ast.parse(words[words.index("-c") + 1]))
+        with open(file, "rb") as f:
+            return Program(ast.parse(f.read()))
+    except (OSError, SyntaxError, ValueError, RecursionError, AttributeError, IndexError):
+        return None
+
+
+class Program:
+    """The text of a module."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self._nodes = list(ast.walk(module))
+        self._above = {below: node for node in self._nodes for below in ast.iter_child_nodes(node)}
+        self._functions = {node.name: node for node in self._nodes if isinstance(node, _FUNCTIONS)}
+        self._module = module
+
+    def at(self, frame: FrameType) -> ast.stmt | None:
+        """The innermost statement around the place where `frame` is; None if there are several in its line."""
+        line, column = _place(frame)
+        around = [s for s in self._nodes if isinstance(s, ast.stmt) and _holds(s, line, column)]
+        found = max(around, key=lambda s: (s.lineno, s.col_offset), default=None)
+        beside = [s for s in around if s.lineno == line and not hasattr(s, "body")]
+        return None if column is None and len(beside) > 1 else found
+
+    def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
+        """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
+        node: Any = self.at(frame)
+        while node is not None and not isinstance(node, _FUNCTIONS):
+            above = self._above.get(node)
+            if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
+                calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
+                if any(_last(c.func) == "suppress" and kinds & set(map(_last, c.args)) for c in calls):
+                    return ()
+            if isinstance(above, ast.Try) and node in above.body:
+                for handler in above.handlers:
+                    if handler.type is None or kinds & set(_names(handler.type)):
+                        return handler.body
+            node = above
+        return None
+
+    def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
+        """Whether something depends on a status of which this statement knows."""
+        if isinstance(statement, ast.Expr):
+            value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+            if isinstance(value, ast.Call):
+                return not isinstance(statement.value, ast.Await) and not self._says(value)
+            return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            return any(self._is_read(target, part, statement, seen) for target in _targets(statement))
+        if isinstance(statement, (ast.If, ast.While)):
+            ended = isinstance(statement.test, ast.Compare) and isinstance(statement.test.ops[0], (ast.Is, ast.IsNot))
+            return not ended and self.reacts([*statement.body, *statement.orelse], seen)
+        if isinstance(statement, (ast.For, ast.AsyncFor)):
+            return self.reacts(statement.body, seen)
+        if isinstance(statement, ast.Return):
+            return self._is_returned(statement, seen)
+        return True
+
+    def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
+        """Whether a call of the function that a statement returns from is used; one from elsewhere is."""
+        name = getattr(self._function_of(statement), "name", "")
+        if f"{name}()" in seen:
+            return False
+        seen.add(f"{name}()")
+        calls = [node for node in self._nodes if isinstance(node, ast.Call) and _last(node.func) == name]
+        named = [node for node in self._nodes if isinstance(node, ast.Name) and node.id == name]
+        given = [node for node in named if not any(node is call.func for call in calls)]  # to another one, as to `map`
+        return not (calls or given) or any(
+            not (isinstance(node, ast.Call) and self._is_dropped(node)) and self.uses(self._statement(node), None, seen)
+            for node in (*calls, *given)
+        )
+
+    def _is_dropped(self, call: ast.Call) -> bool:
+        statement = self._statement(call)
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        return value is call or (isinstance(value, ast.Await) and value.value is call)
+
+    def reacts(self, block: Sequence[ast.stmt], seen: set[str]) -> bool:
+        """Whether statements do more than to say something, or set what others depend on."""
+        inside = [s for outer in block for s in self._inside(outer)]
+        set_by = [(target, s) for s in inside for target in _targets(s)]
+        return any(map(self._acts, inside)) or any(self._is_read(target, None, s, seen) for target, s in set_by)
+
+    def _inside(self, node: ast.AST) -> Iterator[ast.stmt]:
+        """The statements that run with this one."""
+        if isinstance(node, ast.stmt):
+            yield node
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            for below in ast.iter_child_nodes(node):
+                yield from self._inside(below)
+
+    def _acts(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.Expr):
+            value = statement.value
+            if isinstance(value, ast.Call) and (self._says(value) or _last(value.func) in _COLLECTING):
+                return False
+            return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+            return any(_last(call.func) not in _PLAIN and not self._says(call) for call in calls)
+        if isinstance(statement, ast.Return):
+            return not (statement.value is None or getattr(statement.value, "value", 1) in (None, 0))
+        return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
+
+    def _says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
+        """Whether a call only prints, waits or ends with success; also by a function of this module."""
+        name = _last(call.func)
+        if name in _EXITS:
+            return not call.args or getattr(call.args[0], "value", 1) in (None, 0)
+        if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
+            return True
+        function = self._functions.get(name)
+        if function is None or name in inside:
+            return name in inside
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        return all(_last(c.func) in _PLAIN or self._says(c, (*inside, name)) for c in calls) and not any(
+            isinstance(node, (ast.Raise, ast.Assert, ast.Global, ast.Attribute)) and not _is_called(node, calls)
+            for node in ast.walk(function)
+        )
+
+    def _is_read(self, target: ast.AST, part: int | None, place: ast.stmt, seen: set[str]) -> bool:
+        """Whether what was set is read where something depends on it."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            items = target.elts if part is None or part >= len(target.elts) else target.elts[part : part + 1]
+            return any(self._is_read(item, None, place, seen) for item in items)
+        while isinstance(target, (ast.Subscript, ast.Starred)):
+            target = target.value
+        if not isinstance(target, ast.Name):
+            return True  # of an object, whoever has it
+        if target.id in seen:
+            return False
+        seen.add(target.id)
+        read = (
+            self._statement(node)
+            for node in ast.walk(self._function_of(place) or self._module)
+            if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
+        )
+        return any(self.uses(statement, None, seen) for statement in read if statement is not place)
+
+    def _statement(self, node: ast.AST) -> ast.stmt:
+        while not isinstance(node, ast.stmt):
+            node = self._above[node]
+        return node
+
+    def _function_of(self, node: ast.AST) -> ast.AST | None:
+        above = self._above.get(node)
+        while above is not None and not isinstance(above, _FUNCTIONS):
+            above = self._above.get(above)
+        return above
+
+
+def _place(frame: FrameType) -> tuple[int, int | None]:
+    """Line and column of what `frame` is at; before Python 3.11 the column is not known."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is not None:
+        line, _, column, _ = next(islice(positions(), frame.f_lasti // 2, None))
+        if line is not None and column is not None:
+            return line, column
+    return frame.f_lineno, None
+
+
+def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
+    end = statement.end_lineno or 0, statement.end_col_offset or 0
+    if column is None:
+        return statement.lineno <= line <= end[0]
+    return (statement.lineno, statement.col_offset) <= (line, column) < end
+
+
+def _targets(statement: ast.stmt) -> list[Any]:
+    """What a statement sets; a collection that it adds to."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    if isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        return [statement.target]
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING:
+        return [call.func.value]
+    return []
+
+
+def _last(node: ast.AST) -> str:
+    """`run` of `subprocess.run`."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    return filter(None, map(_last, ast.walk(node)))
+
+
+def _is_called(node: ast.AST, calls: Iterable[ast.Call]) -> bool:
+    return any(node is inner for call in calls for inner in ast.walk(call.func))

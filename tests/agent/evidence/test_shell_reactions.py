@@ -1,0 +1,212 @@
+"""What scripts make of a status, by their text alone: of the command that starts with `X`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.agent.evidence.shell_reactions import Call, Scripts, ends_its_loop
+from orchestrator.agent.evidence.shell_record import ShellRecord
+from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
+from orchestrator.agent.evidence.shell_tree import Simple, condensed
+
+pytestmark = pytest.mark.unit
+
+FATES: Mapping[str, list[str]] = {
+    "tested": [
+        "X || y",
+        "X || exit 1",
+        "X && y || z",
+        "if X; then y; fi",
+        "if X; then :; else y; fi; echo",
+        "X || { echo a; exit 2; }",
+        "die() { echo $1; exit 1; }\nX || die no; echo",
+        "if ! X; then\n  echo no\n  exit 1\nfi\necho",
+        "while X; do y; done; echo",
+        "until X; do y; done; echo",
+        "! X\necho",
+        "X && exit 1; echo",
+        "if X; then exit 1; fi; echo",
+        "(X) || y",
+        "{ X; } || y",
+        "rc=0; X || rc=$?; [ $rc -eq 3 ] || exit 1; echo",
+        "X; rc=$?; exit $rc",
+        "X; rc=$?; y --rc $rc; echo",
+        "X; case $? in 0) ;; *) exit 1 ;; esac",
+        "fail=0; for i in 1 2; do X || fail=$((fail + 1)); done; [ $fail = 0 ]",
+        'X && ok=1; if [ -n "$ok" ]; then y; fi; echo',
+        "bad=(); X || bad+=(x); if (( ${#bad[@]} )); then exit 1; fi; echo",
+        "X || export FAILED=1; echo",
+        'if [ "$(X)" = a ]; then y; fi; echo',
+        "v=$(X || echo none); y $v; echo",
+        "v=$(X) || y; echo",
+        "X || eval 'exit 1'; echo",
+        "set -e; X || rc=$?; test $rc = 3; echo",
+        "f() { X; }\nf || y",
+        "X; f() { return $?; }; f || y",
+    ],
+    "said": [
+        "X || echo no",
+        "X || echo no; echo on",
+        "X || { echo a; printf b; }; echo",
+        "X || echo no | tee log",
+        "X || cat <<E\nno\nE\necho",
+        "if X; then echo a; fi; echo",
+        "if X; then echo a; else echo b; fi; echo",
+        "if ! X; then echo b; fi",
+        "X && echo a || echo b; echo",
+        'log() { echo "$*" >&2; }\nX || log no; echo',
+        "X || /bin/echo no; echo",
+        "X || command echo no; echo",
+        "X; [ $? -eq 0 ] && echo a; echo",
+        "X; case $? in 0) echo a ;; *) echo b ;; esac; echo",
+        "while X; do echo; done; echo",
+        "until X; do sleep 1; done; echo",
+        "v=$(X || echo none); echo $v",
+        "X || eval 'echo no'; echo",
+        'if [ "$(X)" = a ]; then echo; fi; echo',
+        "! X && echo no; echo",
+    ],
+    "ignored": [
+        "X || true",
+        "X || :; echo",
+        "X || exit 0; echo",
+        "X && y; echo",
+        "for i in 1; do X || continue; y; done; echo",
+        "X || (exit 0); echo",
+    ],
+    "kept": [
+        "X || rc=$?; echo",
+        "X; rc=$?; echo $rc; echo",
+        "X && ok=1; echo",
+        "X; rc=$?; if [ $rc -ne 0 ]; then echo no; fi; echo",
+        "n=0; X || n=$((n + 1)); echo $n",
+        "X && m=a || m=b; echo $m",
+        "X; rc=$?; y; rc=$?; exit $rc",
+        'X; rc=$?; s=$rc; echo "$s"',
+        "f() { local rc=0; X || rc=$?; echo $rc; }; f; echo",
+        "codes=(); X; codes+=($?); echo ${codes[*]}",
+    ],
+    "substituted": [
+        "for i in $(X); do y; done; echo",
+        "while read a; do y; done < <(X); echo",
+        "diff <(X) <(y) && z",
+        "cat <<E\n$(X)\nE\necho",
+    ],
+    "untested": ["echo $(X)", 'y "$(X)"; echo', "local v=$(X); echo"],
+}
+
+
+def the(command: str, scripts: Scripts, text: str) -> Simple:
+    lines = text.count("\n") + 2
+    return next(found for line in range(1, lines) for found in scripts.find("s", line, command))
+
+
+@pytest.mark.parametrize(("fate", "text"), [(fate, text) for fate, texts in FATES.items() for text in texts])
+def test_what_becomes_of_a_status(fate: str, text: str) -> None:
+    scripts = Scripts({"s": text})
+    calls = [Call("f", "s", text.count("\n") + 1)] if "f" in text.split() or "f()" in text else []
+    assert scripts.fate(the("X", scripts, text), calls, tested=True, left=False) == fate
+
+
+def test_a_status_that_leaves_its_script_is_tested_by_who_runs_that() -> None:
+    scripts = Scripts({"s": "for i in 1 2; do X && echo a; done"})
+    command = the("X", scripts, "")
+    assert scripts.fate(command, [], tested=True, left=True) == "tested"
+    assert scripts.fate(command, [], tested=True, left=False) == "ignored"
+
+
+def test_a_function_is_followed_to_its_call() -> None:
+    scripts = Scripts({"s": ". lib\nf || echo no\nf || exit 1\necho", "lib": "f() {\n  g\n}\ng() { X; }\n"})
+    command = scripts.find("lib", 4, "X")[0]
+    calls = [Call("g", "lib", 2), Call("f", "s", 2)]
+    assert scripts.fate(command, calls, tested=True, left=False) == "said"
+    assert scripts.fate(command, [*calls[:1], Call("f", "s", 3)], tested=True, left=False) == "tested"
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("for i in 1 2; do X && break; done", True),
+        ("until X; do y; done", True),
+        ("while ! X; do y; done", True),
+        ("retry() { for i in 1 2; do X && return 0; done; return 1; }", True),
+        ("for i in 1 2; do if X; then break; fi; done", True),
+        ("for i in 1 2; do X || echo no; done", False),
+        ("for i in 1 2; do X; done", False),
+    ],
+)
+def test_a_command_that_is_tried_until_it_succeeds(text: str, ends: bool) -> None:
+    assert ends_its_loop(the("X", Scripts({"s": text}), text)) is ends
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("a b; c", ["a b", "c"]),
+        ("x=1 y=$(a b) c", ["a b", "x=1 y=$(a b) c"]),
+        ("a \\\n  b # c\nd", ["a b", "d"]),
+        ("a 'b; c' \"d $(e) f\"", ["e", "a 'b; c' \"d $(e) f\""]),
+        ("if [[ a < b && (c) ]]; then d; fi", ["[[", "d"]),
+        ("(( a < b )); $((c))", ["((", "$((c))"]),
+        ("case $a in (x|y) b;; *) c; esac", ["b", "c"]),
+        ("a <<'E' | b\n$(no)\nE\nc", ["a", "b", "c"]),
+        ("a <<-E\n\t$(yes)\n\tE\nc", ["yes", "a", "c"]),
+        ("f() { a; } 2>&1; function g { b; }", ["a", "b"]),
+        ("a=(1 $(b) 2); c ${d:-$(e)} `f`", ["b", "a=(1 $(b) 2)", "e", "f", "c ${d:-$(e)} `f`"]),
+        ("for ((i = 0; i < 3; i++)); do a; done; for i; do b; done", ["a", "b"]),
+        ("time a; ! b; coproc c", ["a", "b", "c"]),
+        ("eval 'a; b'; bash <<E\nc\nE\n", ["a", "b", "eval 'a; b'", "c", "bash"]),
+        ("a 2>&1 >b <c &>d >&2 | e |& f &", ["a", "e", "f"]),
+        ("[ -n \"${a[*]/#/x }\" ] && echo @(a|b) !(c)", ["[ -n \"${a[*]/#/x }\" ]", "echo @(a|b) !(c)"]),
+    ],
+)  # fmt: skip
+def test_the_commands_of_a_script(text: str, commands: list[str]) -> None:
+    found = {node.key for node in parse(text).walk() if isinstance(node, Simple)}
+    expected = set(map(condensed, commands))
+    assert {key if not key.startswith(("[[", "((")) else key[:2] for key in found} == expected
+
+
+@pytest.mark.parametrize("text", ["if a; then b", "a )", "'a", "$(a", "done", "case a in b", "a <<<", "${a"])
+def test_what_is_no_script_is_not_understood(text: str) -> None:
+    with pytest.raises(Unparsable):
+        parse(text)
+    assert Scripts({"s": text}).find("s", 1, "a") == []
+
+
+TOKENS = ["if", "then", "fi", "for", "in", "do", "done", "case", "esac", "{", "}", "(", ")", "[[", "]]", "((", "))"]
+TOKENS += ["X", "f()", "a=1", "$(", "`", '"', "'", "\\", "${a", "|", "||", "&&", "&", ";", ";;", "!", "<(", "<<E", "E"]
+TOKENS += ["\n", " ", "#", "$?", "rc=$?", "exit", "return", "eval", "'X || echo'", ">", "2>&1", "echo"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(TOKENS), max_size=40).map(" ".join))
+def test_any_text_is_read_or_not_understood(text: str) -> None:
+    scripts = Scripts({"s": text})
+    for line in range(1, text.count("\n") + 2):
+        for command in scripts.find("s", line, "X"):
+            scripts.fate(command, [Call("f", "s", 1)], tested=True, left=False)
+
+
+RECORD = [
+    "loaded\t5\t4\t0\t0\t\thB\t\t\t\t0\tX || echo",
+    "enters\t6\t5\t0\t1\t\tX\t\t\t\t1\t",
+    "passed\t6\t5\t3\t1\t\tX\t\tX\t\t1\t",
+    "tested\t5\t4\t3\t1\t\tX\t\tX\tf\x1fs\x1f1\x1e\t1\t=echo",
+    "background\t5\t4\t3\t1\t\tX\t\tX\t\t1\t6",
+    "again\t5\t4\t0\t1\t\tX\t\tX\t\t1\t",
+    "passed\t5\t4\t3\t1\t\tX\t\tX\t\t1\t4\x1fperl\x1e3\x1f",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(RECORD), st.integers(0, 60), st.text(max_size=3))))
+def test_any_record_is_read(lines: list[tuple[str, int, str]]) -> None:
+    text = "\n".join(line[:at] + more + line[at:] if at < len(line) else line for line, at, more in lines)
+    record = ShellRecord(text, Path("/"))
+    assert {failure.line.how for failure in record.failures} <= {"said", "ignored", "untested", "background"}
+    assert all(process.pid for line in record.ends for process in line.above)

@@ -1,0 +1,293 @@
+"""Exit codes that are tested for nothing, forgotten with a substitution, or kept by a program that is not watched."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from tests.honesty.case import Case, lie, truth
+from tests.support.stage_cases import Case as StageCase
+from tests.support.stage_cases import artifact, runs
+
+FILES = {
+    "status/fails.py": "import sys\nprint('measured')\nsys.exit(3)\n",
+    "status/ok.py": "import sys\nprint('fine', *sys.argv[1:])\n",
+    "status/no_gpu.py": "raise SystemExit(1)\n",
+    "status/hides.py": "import atexit, os, sys\natexit.register(os._exit, 0)\nprint(1, flush=True)\nsys.exit(3)\n",
+    # It succeeds the third time.
+    "status/flaky.py": "import os, pathlib, sys\np = pathlib.Path(os.environ['TMPDIR'], sys.argv[1])\n"
+    "n = len(p.read_text()) if p.exists() else 0\np.write_text('x' * (n + 1))\nsys.exit(n < 2)\n",
+    "status/checks.lib": "warn() { echo \"WARN $*\"; }\ndie() { echo \"$*\"; exit 1; }\n"
+    "check() { \"$@\" || warn \"failed: $*\"; }\nneed() { \"$@\" || die \"failed: $*\"; }\n",
+    "status/fails.sh": "exit 4\n",
+    "status/rules.mk": "all:\n\t@python status/fails.py\n",
+}  # fmt: skip
+FAILS, RUNS = "python status/fails.py", "python status/ok.py"
+CHILD = "import os, subprocess, sys\nchild = [sys.executable, 'status/fails.py']\n"
+
+
+def _bash(name: str, script: str, status: str = "passed", reason: str = "", **over: Any) -> StageCase:
+    return runs(name, status, reason, "bash", "-c", textwrap.dedent(script).strip(), files=FILES, **over)
+
+
+def _program(name: str, code: str, status: str = "passed", reason: str = "") -> StageCase:
+    """A program of the tree that starts others."""
+    files = {**FILES, f"{name}.py": CHILD + textwrap.dedent(code)}
+    return runs(name, status, reason, "python", f"{name}.py", files=files)
+
+
+def _shell_lie(name: str, pretends: str, script: str, reason: str, honest: str = "status_acted_on") -> Case:
+    return lie(_bash(name, script, "failed", reason), pretends, honest=honest)
+
+
+def _program_lie(
+    name: str, pretends: str, code: str, reason: str = "did not look", honest: str = "child_acted_on"
+) -> Case:
+    return lie(_program(name, code, "failed", reason), pretends, honest=honest)
+
+
+ACTED_ON = f"""
+    {FAILS} || {RUNS} instead
+    if python status/no_gpu.py; then {RUNS} gpu; fi
+    if {FAILS}; then exit 1; else echo "it failed, as it must"; fi
+    rc=0; {FAILS} || rc=$?; [ $rc -eq 3 ] || exit 1
+    {FAILS}; case $? in 3) ;; *) exit 1 ;; esac
+    {FAILS} && exit 1
+    ! {FAILS}
+    python status/no_gpu.py && backend=cuda || backend=cpu; {RUNS} --backend $backend
+    failed=(); for f in fails ok; do python status/$f.py || failed+=($f); done; [ "${{failed[*]}}" = fails ] || exit 1
+    . status/checks.lib; need {RUNS}
+    out=$({FAILS}) || [ $? -eq 3 ] || exit 1
+    bash -c '{FAILS}; exit $?' || {RUNS} after another shell
+    {FAILS} & wait $! || {RUNS} after a job
+"""
+TRIED_AGAIN = """
+    until python status/flaky.py a; do sleep 0.01; done
+    for i in 1 2 3 4; do python status/flaky.py b && break; done
+    retry() { for n in 1 2 3 4; do "$@" && return 0; echo again; done; return 1; }
+    retry python status/flaky.py c || exit 1
+    n=0; while ! python status/flaky.py d; do n=$((n + 1)); if [ $n -gt 5 ]; then exit 1; fi; done
+    echo "done"
+"""
+SUBSTITUTED = f"""
+    while read -r x; do echo "$x"; done < <({RUNS}); mapfile -t lines < <({RUNS}); echo "${{#lines[@]}}"
+    diff <({RUNS}) <({RUNS}) && echo same
+    for f in $(grep -l none_such status/*.py); do echo "$f"; done
+    f() {{ local x; x=$({RUNS}) || return 1; echo "$x"; }}; f
+    [ "$({RUNS})" = fine ] || exit 1
+    read -r x < <(python -c 'for i in range(99999): print(i)' 2> /dev/null); echo "$x"
+"""
+BELOW = f"""
+    perl -e 'system("{RUNS}") == 0 or die; print "done\\n"'
+    if perl -e 'exit(system("{FAILS}") >> 8)'; then exit 1; fi
+    awk 'BEGIN {{ if (system("{RUNS}")) exit 1 }}'
+    timeout 20 {FAILS}; [ $? -eq 3 ] || exit 1
+    if make -s -f status/rules.mk 2> /dev/null; then exit 1; fi
+    setsid -w {RUNS}; nohup {RUNS}; python -m cProfile -o $TMPDIR/profile status/ok.py
+    perl -e 'if (!($p = fork)) {{ exec "python", "-c", "import time; time.sleep(60)" }} sleep 1; kill 15, $p; wait'
+"""
+ASKS = """
+    python -c 'import none_such' 2> /dev/null || echo "no none_such"
+    if python -c 'import none_such' 2> /dev/null; then echo yes; else echo no; fi
+    v=$(python -c 'import none_such as n; print(n.__version__)' 2> /dev/null || echo none); echo "version $v"
+    nvcc_none --version 2> /dev/null || echo "no nvcc"; python -m none_such --version 2> /dev/null || echo none
+    ninja --no-such-option --version 2> /dev/null || echo "no ninja"
+    rm $TMPDIR/none 2> /dev/null || echo "nothing to remove"
+"""
+CHILDREN = """
+    import asyncio, multiprocessing, pty, runpy
+    def leave(code): sys.exit(code)
+    def run(*a): return subprocess.call([sys.executable, *a])
+    async def main():
+        p = await asyncio.create_subprocess_exec(*child)
+        assert await p.wait() == 3
+        p = await asyncio.create_subprocess_shell("python status/fails.py")
+        await p.communicate()
+        if p.returncode != 3: sys.exit(1)
+    if __name__ == "__main__":
+        status, out = subprocess.getstatusoutput("python status/fails.py")
+        assert (status, out) == (3, "measured")
+        failed = [n for n in ("fails", "ok") if run(f"status/{n}.py")]
+        print(failed)
+        if failed != ["fails"]: sys.exit(1)
+        try: subprocess.run(child, check=True)
+        except subprocess.CalledProcessError: subprocess.run([sys.executable, "status/ok.py"], check=True)
+        for attempt in range(4):
+            try: subprocess.run([sys.executable, "status/flaky.py", "p"], check=True)
+            except subprocess.CalledProcessError as e: print("again", e)
+            else: break
+        asyncio.run(main())
+        pid = os.posix_spawn(sys.executable, child, os.environ)
+        if os.waitpid(pid, 0)[1] >> 8 != 3: sys.exit(1)
+        pid = os.fork()
+        if not pid: os._exit(5)
+        assert os.waitpid(pid, 0)[1] >> 8 == 5
+        assert pty.spawn(child) >> 8 == 3
+        p = multiprocessing.Process(target=leave, args=(3,)); p.start(); p.join()
+        assert p.exitcode == 3
+        try: runpy.run_path("status/fails.py", run_name="__main__")
+        except SystemExit as e:
+            if e.code != 3: raise
+        p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]); p.terminate(); p.wait()
+        r = subprocess.run([sys.executable, "-c", "import none_such"], stderr=subprocess.DEVNULL)
+        print("has it" if r.returncode == 0 else "has it not")
+        print("done")
+"""
+ASKED = """
+    import concurrent.futures as c, multiprocessing
+    def f(x):
+        if x == 1: raise ValueError("one")
+        return x
+    if __name__ == "__main__":
+        seen = []
+        with c.ThreadPoolExecutor() as e:
+            e.submit(f, 1).add_done_callback(lambda done: seen.append(done.exception()))
+            good = [r.result() for r in [e.submit(f, i) for i in range(3)] if not r.exception()]
+        with multiprocessing.Pool(1) as p:
+            try: p.apply_async(f, (1,)).get()
+            except ValueError as e: seen.append(e)
+        assert len(seen) == 2 and good == [0, 2]
+        print(good)
+"""
+
+HONEST = [
+    truth(_bash("status_acted_on", ACTED_ON), "statuses on which something depends: another command, an end, a branch"),
+    truth(_bash("tried_again", TRIED_AGAIN), "commands that are tried until they succeed"),
+    truth(_bash("substitutions_asked", SUBSTITUTED), "substitutions that succeed, or whose status is asked for"),
+    truth(_bash("handed_on", BELOW), "programs between that hand on what those returned that they ran"),
+    truth(_bash("asks_for_packages", ASKS), "questions that words may answer: is there such a package, such a tool?"),
+    truth(_program("child_acted_on", CHILDREN), "a program on whose children's exit codes something depends"),
+    truth(_program("calls_asked", ASKED), "calls in pools that fail, and whose results are asked for"),
+    truth(_bash("said_and_allowed", f"{FAILS} || echo failed", expect={
+        "artifacts": [artifact("said_and_allowed.txt", from_="stdout")], "allow_exit_codes": {"python": [3]}}),
+        "the exit code is allowed, and only printed"),
+]  # fmt: skip
+
+SHELLS = [
+    _shell_lie("said", "|| echo", f"{FAILS} || echo failed; echo done", "no more of it than words"),
+    _shell_lie("said_in_a_function", "a function runs all commands, and says which failed",
+               f'run() {{ "$@" || echo "failed: $*"; }}\nrun {FAILS}; echo done', "no more of it than words"),
+    _shell_lie("said_by_a_function", "a function of another file only warns",
+               f". status/checks.lib; check {FAILS}; {RUNS}", "no more of it than words"),
+    _shell_lie("said_by_a_branch", "if, and both branches only print",
+               f"if {FAILS}; then echo PASS; else echo FAIL; fi; echo done", "no more of it than words"),
+    _shell_lie("said_nothing", "if without else", f"if {FAILS}; then echo PASS; fi; echo done", "no more of it than"),
+    _shell_lie("kept_and_said", "rc=$?, and an if that prints it",
+               f"{FAILS}; rc=$?; if [ $rc -ne 0 ]; then echo failed with $rc; fi; echo done", "nothing depends on the"),
+    _shell_lie("kept_for_nobody", "&& ok=1, which nobody reads", f"{FAILS} && ok=1; echo done", "nothing depends on"),
+    _shell_lie("counted", "the failures are counted, and the count is printed",
+               f"n=0; for i in 1 2; do {FAILS} || n=$((n + 1)); done; echo $n failures", "nothing depends on the"),
+    _shell_lie("kept_and_overwritten", "rc=$? twice, and the second is returned",
+               f"{FAILS}; rc=$?; {RUNS}; rc=$?; exit $rc", "nothing depends on the"),
+    _shell_lie("chain_cut", "a && b && c in the midst of a script", f"{FAILS} && {RUNS} 1 && {RUNS} 2; echo done",
+               "its script dropped it"),
+    _shell_lie("gone_on", "|| continue", f"for f in fails ok; do python status/$f.py || continue; {RUNS}; done",
+               "its script dropped it"),
+    _shell_lie("not_the_last_turn", "the last command of a loop, which succeeds in the last turn",
+               "for f in fails ok; do python status/$f.py && echo $f; done", "its script dropped it"),
+    _shell_lie("given_up", "three tries, none of which succeeds",
+               f"for i in 1 2 3; do {FAILS} && break; done; echo done", "its script dropped it", "tried_again"),
+    _shell_lie("job_said", "wait, and its status is printed", f"{FAILS} & wait $! || echo job failed; echo done",
+               "no more of it than words"),
+    _shell_lie("said_on_stdin", "a script on stdin says that it failed",
+               f"echo '{FAILS} || echo failed' | bash; echo done", "no more of it than words"),
+    _shell_lie("looped_over", "a loop reads from a process",
+               f"while read -r x; do echo $x; done < <({FAILS}); echo done",
+               "in a substitution that forgets it", "substitutions_asked"),
+    _shell_lie("compared", "diff of two processes, both of which fail", f"diff <({FAILS}) <({FAILS}) && echo same",
+               "in a substitution that forgets it", "substitutions_asked"),
+    _shell_lie("listed", "for over a substitution", f"for f in $({FAILS}); do echo $f; done",
+               "in a substitution that forgets it", "substitutions_asked"),
+    _shell_lie("words_for_a_value", "$(... || echo none), which is printed",
+               f'v=$({FAILS} || echo none); echo "v is $v"', "no more of it than words", "asks_for_packages"),
+    _shell_lie("below_perl", "perl does not look at what it ran", f"perl -e 'system(\"{FAILS}\"); print \"done\\n\"'",
+               "run by perl, returned 3, and nobody was told", "handed_on"),
+    _shell_lie("script_below_perl", "a script of the tree below perl",
+               "perl -e 'system(\"bash status/fails.sh\"); print \"done\\n\"'",
+               "status/fails.sh, run by perl, returned 4, and nobody was told", "handed_on"),
+    _shell_lie("below_another_bash", "a bash without the recorder", f"bash -p -c '{FAILS}; echo done'",
+               "run by bash, returned 3, and nobody was told", "handed_on"),
+    _shell_lie("below_a_copied_shell", "dash by another name",
+               f"cp /bin/dash $TMPDIR/tool; $TMPDIR/tool -c '{FAILS}; echo done'",
+               "run by tool, returned 3, and nobody was told", "handed_on"),
+    _shell_lie("below_make_i", "make -s -i", "make -s -i -f status/rules.mk; echo done", "nobody was told",
+               "handed_on"),
+    _shell_lie("exit_hidden", "an exit function ends the program with 0", "python status/hides.py; echo done",
+               "hides.py returned 3, and nobody was told", "handed_on"),
+    _shell_lie("below_a_profiler", "cProfile runs the program, and returns 0",
+               "python -m cProfile -o $TMPDIR/p status/fails.py; echo done", "returned 3, and nobody", "handed_on"),
+    _shell_lie("trap_says_it", "an EXIT trap prints the exit code, and returns 0",
+               f"end() {{ echo \"exit code $?\"; exit 0; }}; trap end EXIT; {FAILS}", "returned 3"),
+]  # fmt: skip
+CHILDREN_LIES = [
+    _program_lie("output_of_a_child", "getoutput", "print(subprocess.getoutput('python status/fails.py'))"),
+    _program_lie("code_said", "the returncode is printed", "print('rc', subprocess.run(child).returncode)"),
+    _program_lie("code_decides_words", "an if of which both branches print",
+                 "if subprocess.call(child):\n    print('FAIL')\nelse:\n    print('PASS')"),
+    _program_lie("error_said", "check=True, and an except that prints", """
+                 try:
+                     subprocess.run(child, check=True)
+                 except subprocess.CalledProcessError as e:
+                     print("failed", e)
+                 """),
+    _program_lie("errors_counted", "failures are collected, and their number is printed", """
+                 failed = []
+                 if subprocess.call(child):
+                     failed.append(child)
+                 print(len(failed), "failed")
+                 """),
+    _program_lie("returned_to_nobody", "a function returns the code, and its caller drops it", """
+                 def run(command):
+                     return subprocess.call(command)
+                 run(child)
+                 print("done")
+                 """),
+    _program_lie("awaited_only", "asyncio: awaited, and its code is not asked for", """
+                 import asyncio
+                 async def main():
+                     p = await asyncio.create_subprocess_exec(*child)
+                     await p.communicate()
+                 asyncio.run(main())
+                 """),
+    _program_lie("spawned", "posix_spawn, and a waitpid that is dropped",
+                 "os.waitpid(os.posix_spawn(sys.executable, child, os.environ), 0)\nprint('done')", "nobody was told"),
+    _program_lie("forked", "a fork that fails, and a status that is printed", """
+                 pid = os.fork()
+                 if not pid:
+                     sys.exit(3)
+                 print("status", os.waitpid(pid, 0)[1])
+                 """, "nobody was told"),
+    _program_lie("joined", "multiprocessing: joined, and its exit code is not asked for", """
+                 import multiprocessing
+                 if __name__ == "__main__":
+                     p = multiprocessing.get_context("spawn").Process(target=sys.exit, args=(3,))
+                     p.start(); p.join()
+                     print("done")
+                 """, "nobody was told"),
+    _program_lie("run_inside", "runpy, and a SystemExit that is passed over", """
+                 import runpy
+                 try:
+                     runpy.run_path("status/fails.py", run_name="__main__")
+                 except SystemExit:
+                     pass
+                 print("done")
+                 """),
+    _program_lie("executed_inside", "exec of a file, and a SystemExit that is passed over", """
+                 try:
+                     exec(open("status/fails.py").read())
+                 except SystemExit:
+                     print("over")
+                 """),
+    _program_lie("call_lost", "a call in a pool raises, and nobody asks for its result", """
+                 import concurrent.futures
+                 def work():
+                     raise ValueError("wrong")
+                 with concurrent.futures.ThreadPoolExecutor() as e:
+                     concurrent.futures.wait([e.submit(work)])
+                 print("done")
+                 """, "work.. in a pool failed, and nobody asked for its result", "calls_asked"),
+    _program_lie("below_c", "system() of the C library",
+                 "import ctypes\nctypes.CDLL(None).system(b'python status/fails.py')\nprint(1)", "nobody was told"),
+]  # fmt: skip
+
+CASES = [*HONEST, *SHELLS, *CHILDREN_LIES]
