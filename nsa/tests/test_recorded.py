@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import time
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from nsa import flags, host, nsa_attention, routing
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
 from nsa.kernels.common.launch import Launched
 from nsa.kernels.common.tma import TensorDescriptor
-from nsa.kernels.recorded import NEVER, SEEN, repeated
+from nsa.kernels.recorded import NEVER, SEEN, Differentiable, repeated
 from nsa.kernels.tuning import lookup
 from nsa.plans import PLANS, Plan, layout
 from nsa.tests.kernel_cases import DEVICE, SMALL
@@ -471,6 +473,26 @@ def test_what_is_compiled_for_another_device_is_not_repeated() -> None:
     finally:
         lookup.COMPILING_FOR.reset(token)
     assert len(kernel.compiled) == 4
+
+
+def test_what_a_hook_brings_back_may_lie_there_otherwise() -> None:
+    """Memory that was freed between forward and backward, and given to a tensor of the same size."""
+    function = Differentiable(
+        "any", lambda x: (x.t() ** 2,), lambda do, x: ((2 * x.t() * do).t(),), lambda tensors, results: tensors
+    )
+
+    def contiguous(packed: tuple[Tensor, Tensor]) -> Tensor:
+        x, held = packed
+        return x.as_strided(held.shape, held.stride()).copy_(held)
+
+    hooks = [contextlib.nullcontext(), *(saved_tensors_hooks(lambda x: (x, x.contiguous()), contiguous),) * 3]
+    for hook in (hooks[0], hooks[0], *hooks):
+        x = torch.randn(4, 4).t()
+        expected = 2 * x * torch.arange(4.0)[:, None]
+        leaf = x.requires_grad_()
+        with hook:
+            (o,) = a_plan(x, settings=("hooks",)).within(lambda leaf=leaf: function((leaf,), ()))  # type: ignore[misc]
+        assert torch.equal(torch.autograd.grad(o, leaf, torch.arange(4.0).expand(4, 4))[0], expected)
 
 
 def test_gradients_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
