@@ -77,6 +77,10 @@ class Plan:
     _made: torch.cuda.Event | None = None
     _holding: RLock = field(default_factory=RLock)
 
+    def __deepcopy__(self, copied: object) -> Plan:
+        """A copy of what owns a plan owns it, too: recorded launches name its tensors by their addresses."""
+        return self
+
     @property
     def device(self) -> torch.device:
         return self.request.device

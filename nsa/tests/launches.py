@@ -2,9 +2,9 @@
 
 Kernels are compiled for the architecture as ever, and go to a driver that writes down what it is to launch. Tensors on
 the CPU stand in for those of the GPU. A call is traced: allocations, PyTorch's operations and launches in turn, with
-each address as the tensor that it lies in and the bytes from its beginning. The trace of a call that nothing is
-recorded of says what is right: that of the recorded call, and those of repetitions with tensors elsewhere, are to be the
-same, and what a repetition holds at a launch no more. One JSON line for each case.
+each address as the tensor that it lies in and the bytes from its beginning. What is right says the trace of a call that
+nothing is recorded of. That of the recorded call, and those of repetitions with tensors elsewhere, are to be the same,
+and a repetition is to hold no more at any launch. One JSON line for each comparison.
 
 It needs a process without TRITON_INTERPRET=1, which decides how kernels are defined.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import threading
@@ -391,6 +392,12 @@ def test_an_own_plan_refuses_another_layout(change: Any, words: str) -> None:
     plan = nsa.plan(**x, config=CONFIG)
     with pytest.raises(ValueError, match=words):
         plan.run(**{**x, **change(x)})
+
+
+def test_a_copy_of_who_owns_a_plan_has_it_too() -> None:
+    x = _arguments()
+    plan = nsa.plan(**x, config=CONFIG)
+    assert torch.equal(copy.deepcopy({"plan": plan})["plan"].run(**x), plan.run(**x))
 
 
 def test_an_own_plan_is_of_its_own_switches() -> None:
