@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -331,6 +333,30 @@ def test_what_failed_when_it_was_recorded_is_called() -> None:
     for _ in range(2):
         assert torch.equal(wrapped((B,), ())[0], B + 1)
     assert counted.calls == 4
+
+
+def test_threads_may_meet_in_a_recording() -> None:
+    """One records, the others call meanwhile; each has its own results."""
+    together, met = threading.Barrier(4), set[int]()
+
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        if threading.get_ident() not in met:
+            met.add(threading.get_ident())
+            together.wait(10)
+        return ((a + 1) * 2,)
+
+    wrapped, counted = replayed(function)
+    inputs = [A * number for number in range(4)]
+
+    def calls(a: Tensor) -> list[Tensor]:
+        return [wrapped((a,), ())[0] for _ in range(9)]
+
+    with ThreadPoolExecutor(4) as threads:
+        for a, found in zip(inputs, threads.map(calls, inputs), strict=True):
+            assert all(torch.equal(x, (a + 1) * 2) for x in found)
+    before = counted.calls
+    met.add(threading.get_ident())
+    assert torch.equal(wrapped((B,), ())[0], (B + 1) * 2) and counted.calls == before
 
 
 def test_temporaries_are_freed_in_time() -> None:
