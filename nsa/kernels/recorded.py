@@ -202,6 +202,11 @@ class Recorder(TorchDispatchMode):
         ]
         self._inputs = len(self._roots)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """It is in no traced program; that PyTorch keeps it out of one would import the compiler, seconds."""
+        return False
+
     def used_numbers(self) -> None:
         """A tensor's numbers decide, which the host may know already."""
         self.refused = self.refused or "it depends on what a tensor holds"

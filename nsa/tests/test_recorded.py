@@ -276,6 +276,10 @@ def test_operations_of_pytorch_are_repeated_with_the_new_tensors() -> None:
     assert _kinds(function, (A,), (B,)) == 2
 
 
+def test_recording_does_not_import_the_compiler() -> None:
+    assert not hasattr(recorded.Recorder.__torch_dispatch__, "__wrapped__")  # by what would
+
+
 def test_constants_stay() -> None:
     table = torch.tensor([3.0, 4.0])
     assert _kinds(lambda a: (a[:2] * table, table, None), (A,), (B,)) == 2
