@@ -12,14 +12,6 @@ __version__ = "0.1.0"
 """That of `nsa-pod` too, which it is released with."""
 
 __all__ = [
-    "NSACache",
-    "NSAConfig",
-    "NativeSparseAttention",
-    "explain_routing",
-    "nsa_attention",
-    "nsa_decode",
-    "ops",
-    "plan",
-    "reference",
-    "routing",
-]
+    "NSACache", "NSAConfig", "NativeSparseAttention", "explain_routing", "nsa_attention", "nsa_decode", "ops", "plan",
+    "reference", "routing",
+]  # fmt: skip

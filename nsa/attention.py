@@ -214,17 +214,10 @@ class AttentionPlan:
         return self._plan.decision
 
     def run(
-        self,
-        q: Tensor,
-        k: Tensor | Triple,
-        v: Tensor | Triple,
-        gates: Tensor,
-        *,
-        compressed: tuple[Tensor, Tensor] | None = None,
-        cu_seqlens: Tensor | None = None,
-        q_start: Tensor | None = None,
-        block_indices: Tensor | None = None,
-    ) -> Any:
+        self, q: Tensor, k: Tensor | Triple, v: Tensor | Triple, gates: Tensor, *,
+        compressed: tuple[Tensor, Tensor] | None = None, cu_seqlens: Tensor | None = None,
+        q_start: Tensor | None = None, block_indices: Tensor | None = None,
+    ) -> Any:  # fmt: skip
         """What `nsa.nsa_attention` returns for these tensors and the plan's settings, differentiable.
 
         Raises:

@@ -26,11 +26,6 @@ def num_blocks(tokens: int, config: NSAConfig) -> int:
     return -(-tokens // config.l_sel)
 
 
-def compressed_span(i: int, config: NSAConfig) -> tuple[int, int]:
-    """Half-open range of the positions that compressed token `i` summarises."""
-    return i * config.d, i * config.d + config.l
-
-
 def visible_compressed(t: int, config: NSAConfig) -> int:
     """How many compressed tokens query `t` sees: those whose last position is at most `t`."""
     return num_compressed(t + 1, config)
@@ -41,14 +36,8 @@ def candidates(t: int, config: NSAConfig) -> int:
     return t // config.l_sel + 1
 
 
-def overlap(i: int, j: int, config: NSAConfig) -> int:
-    """Tokens shared by compressed token `i` and selection block `j` (the weight in Eq. 9)."""
-    start, end = compressed_span(i, config)
-    return max(0, min(end, (j + 1) * config.l_sel) - max(start, j * config.l_sel))
-
-
 def overlap_band(blocks: int, config: NSAConfig) -> tuple[Tensor, Tensor]:
-    """The overlaps of the first `blocks` blocks, without their zeros.
+    """Tokens that compressed tokens share with the first `blocks` blocks (the weights in Eq. 9), without zeros.
 
     Returns:
         first: int64 [blocks], the first compressed token that overlaps each block.

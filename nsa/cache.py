@@ -16,7 +16,7 @@ from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.host import numbers, to_device, told
-from nsa.serving.page_table import PagedRows, PageTable
+from nsa.serving.page_table import PagedRows, PageTable, grown
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "NSACache"
@@ -57,7 +57,7 @@ class Rows:
         """Room for that many rows; at least doubles when it grows."""
         if rows > self.k.shape[1]:
             rows = max(rows, 2 * self.k.shape[1])
-            self.k, self.v = _grown(self.k, rows), _grown(self.v, rows)
+            self.k, self.v = grown(self.k, rows, 1), grown(self.v, rows, 1)
 
     def write(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store new rows [B,T,Hkv,D*]; of more than R the last stay."""
@@ -78,12 +78,6 @@ class Rows:
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
         """Replace both buffers."""
         self.k, self.v = change(self.k), change(self.v)
-
-
-def _grown(x: Tensor, rows: int) -> Tensor:
-    larger = x.new_zeros(x.shape[0], rows, *x.shape[2:])
-    larger[:, : x.shape[1]] = x
-    return larger
 
 
 @dataclass(frozen=True)
@@ -125,19 +119,10 @@ class NSACache:
     """
 
     def __init__(
-        self,
-        config: NSAConfig,
-        batch: int,
-        n_kv_heads: int,
-        dk: int,
-        dv: int,
-        *,
-        capacity: int = 1024,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-        compress: Compressor | None = None,
-        page_size: int | None = None,
-    ) -> None:
+        self, config: NSAConfig, batch: int, n_kv_heads: int, dk: int, dv: int, *, capacity: int = 1024,
+        dtype: torch.dtype = torch.float32, device: torch.device | str | None = None,
+        compress: Compressor | None = None, page_size: int | None = None,
+    ) -> None:  # fmt: skip
         """Allocate room for `capacity` tokens of each of `batch` sequences; with pages, a table for so many.
 
         Args:

@@ -24,23 +24,11 @@ Output = Tensor | tuple[Tensor, Triple]
 
 @operation(WHOLE, ("q", "k", "v"), of=Attention)
 def nsa_attention(
-    q: Tensor,
-    k: Tensor | Triple,
-    v: Tensor | Triple,
-    gates: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    compressed: tuple[Tensor, Tensor] | None = None,
-    compressed_rope: float | None = None,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    block_indices: Tensor | None = None,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
-    deterministic: bool = False,
-    return_lse: bool = False,
-) -> Output:
+    q: Tensor, k: Tensor | Triple, v: Tensor | Triple, gates: Tensor, config: NSAConfig = NSAConfig(), *,
+    compressed: tuple[Tensor, Tensor] | None = None, compressed_rope: float | None = None, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, block_indices: Tensor | None = None,
+    backend: routing.BackendChoice = None, strict: bool = False, deterministic: bool = False, return_lse: bool = False,
+) -> Output:  # fmt: skip
     """Compressed, selected and window attention, summed under the gates (Eq. 5).
 
     Args:
@@ -89,12 +77,7 @@ def plan(*args: object, **kwargs: object) -> AttentionPlan:
 
 @operation("rotate", ("x", "x", "x"))
 def rotate(
-    x: Tensor,
-    positions: Tensor,
-    base: float,
-    *,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
+    x: Tensor, positions: Tensor, base: float, *, backend: routing.BackendChoice = None, strict: bool = False
 ) -> Tensor:
     """Rotary position embedding with halves paired: dimension i turns with dimension i + D/2 (`nsa.rope`).
 
@@ -112,14 +95,9 @@ def rotate(
 
 @operation("compress", ("x", "x", "x"))
 def compress(
-    x: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    phi: Phi | None = None,
-    cu_seqlens: Tensor | None = None,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
-) -> Tensor:
+    x: Tensor, config: NSAConfig = NSAConfig(), *, phi: Phi | None = None, cu_seqlens: Tensor | None = None,
+    backend: routing.BackendChoice = None, strict: bool = False,
+) -> Tensor:  # fmt: skip
     """One compressed token for each complete span [i*d, i*d+l).
 
     Args:
@@ -137,18 +115,10 @@ def compress(
 
 @operation("compressed", ("q", "k_cmp", "v_cmp"), judged=True)
 def compressed_attention(
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
-    deterministic: bool = False,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, backend: routing.BackendChoice = None,
+    strict: bool = False, deterministic: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of each query to the compressed tokens it sees: i*d + l - 1 <= t.
 
     Args:
@@ -169,17 +139,10 @@ def compressed_attention(
 
 @operation("select", ("q", "k_cmp"), differentiable=False)
 def select_blocks(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    lse: Tensor | None = None,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
-) -> Tensor:
+    q: Tensor, k_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, lse: Tensor | None = None,
+    backend: routing.BackendChoice = None, strict: bool = False,
+) -> Tensor:  # fmt: skip
     """The blocks that each query and KV head reads: forced ones first, then by score, ties to the lower index.
 
     Args:
@@ -196,21 +159,10 @@ def select_blocks(
 
 @operation("selected", ("q", "k", "v"), judged=True)
 def selected_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    validate: bool = True,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
-    deterministic: bool = False,
-    return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig = NSAConfig(), *,
+    scale: float | None = None, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, validate: bool = True,
+    backend: routing.BackendChoice = None, strict: bool = False, deterministic: bool = False, return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of each query to the positions <= t of its blocks.
 
     Args:
@@ -231,19 +183,10 @@ def selected_attention(
 
 @operation("window", ("q", "k", "v"), judged=True)
 def sliding_window_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    window: int,
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    backend: routing.BackendChoice = None,
-    strict: bool = False,
-    deterministic: bool = False,
-    return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float | None = None, cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None, backend: routing.BackendChoice = None, strict: bool = False,
+    deterministic: bool = False, return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of each query to the positions (t - window, t]: `window` keys, its own included.
 
     Args:
@@ -260,14 +203,9 @@ def sliding_window_attention(
 
 @operation("combine", ("o_cmp",))
 def gated_combine(
-    o_cmp: Tensor,
-    o_sel: Tensor,
-    o_win: Tensor,
-    gates: Tensor,
-    *,
-    backend: routing.BackendChoice = None,
+    o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, *, backend: routing.BackendChoice = None,
     strict: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Each branch's output times its gate, summed.
 
     Args:

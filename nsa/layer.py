@@ -71,23 +71,11 @@ class NativeSparseAttention(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        n_heads: int,
-        n_kv_heads: int,
-        config: NSAConfig | None = None,
-        *,
-        dk: int | None = None,
-        dv: int | None = None,
-        phi: str = "mean",
-        gate: str = "sigmoid",
-        shared_kv: bool = False,
-        rope_base: float | None = 10000.0,
-        bias: bool = False,
-        backend: routing.BackendChoice = None,
-        strict: bool = False,
-        deterministic: bool = False,
-    ) -> None:
+        self, dim: int, n_heads: int, n_kv_heads: int, config: NSAConfig | None = None, *, dk: int | None = None,
+        dv: int | None = None, phi: str = "mean", gate: str = "sigmoid", shared_kv: bool = False,
+        rope_base: float | None = 10000.0, bias: bool = False, backend: routing.BackendChoice = None,
+        strict: bool = False, deterministic: bool = False,
+    ) -> None:  # fmt: skip
         """Make the layer.
 
         Args:
@@ -127,13 +115,9 @@ class NativeSparseAttention(nn.Module):
         self.compress_v = None if learned is None else learned(n_kv_heads, self.config.l, dv)
 
     def forward(
-        self,
-        x: Tensor,
-        cache: NSACache | None = None,
-        *,
-        cu_seqlens: Tensor | None = None,
+        self, x: Tensor, cache: NSACache | None = None, *, cu_seqlens: Tensor | None = None,
         counts: Sequence[int] | Tensor | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Attention of x [B,T,dim] to itself and to what the cache holds.
 
         Args:
@@ -151,10 +135,10 @@ class NativeSparseAttention(nn.Module):
         if cache is not None:
             o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
         else:
-            learned = self.compress_k is not None
+            compressed = None if self.compress_k is None else self._compress(k[0], v[0], cu_seqlens=cu_seqlens)
             o = ops.nsa_attention(
-                q, k, v, gates, self.config, compressed=self._compressed(k[0], v[0], cu_seqlens) if learned else None,
-                compressed_rope=None if learned else self.rope_base, cu_seqlens=cu_seqlens,
+                q, k, v, gates, self.config, compressed=compressed,
+                compressed_rope=self.rope_base if compressed is None else None, cu_seqlens=cu_seqlens,
                 backend=self.backend, strict=self.strict, deterministic=self.deterministic,
             )  # fmt: skip
         return self.to_out(o.flatten(2))
@@ -221,26 +205,18 @@ class NativeSparseAttention(nn.Module):
             return x
         return ops.rotate(x, positions, self.rope_base, **self._plain)
 
-    def _compress(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Compressed keys, rotated, and values; row 0 of k, v stands at first[b] (an `nsa.cache.Compressor`)."""
-        k_cmp, v_cmp = self._mapped(k, v)
-        return self._turned(k_cmp, first[:, None] + self._first_positions(k_cmp)), v_cmp
-
-    def _compressed(self, k: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compressed keys, rotated, and values of whole sequences."""
-        k_cmp, v_cmp = self._mapped(k, v, cu_seqlens)
-        return self._turned(k_cmp, self._first_positions(k_cmp, cu_seqlens)), v_cmp
-
-    def _mapped(self, k: Tensor, v: Tensor, cu_seqlens: Tensor | None = None) -> list[Tensor]:
-        """k and v through the learned maps."""
-        pairs = ((k, self.compress_k), (v, self.compress_v))
-        return [
+    def _compress(
+        self, k: Tensor, v: Tensor, first: Tensor | None = None, cu_seqlens: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compressed keys, rotated, and values by the learned maps; row 0 of k, v stands at first[b], or at 0
+        (an `nsa.cache.Compressor`).
+        """
+        k_cmp, v_cmp = (
             ops.compress(x, self.config, phi=learned.phi(x.dtype), cu_seqlens=cu_seqlens, **self._plain)
-            for x, learned in pairs
-        ]
-
-    def _first_positions(self, k_cmp: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
-        return blocks.compressed_positions(k_cmp.shape[1], self.config, cu_seqlens, k_cmp.device)
+            for x, learned in ((k, self.compress_k), (v, self.compress_v))
+        )
+        at = blocks.compressed_positions(k_cmp.shape[1], self.config, cu_seqlens, k.device)
+        return self._turned(k_cmp, at if first is None else first[:, None] + at), v_cmp
 
     @property
     def _plain(self) -> dict[str, Any]:

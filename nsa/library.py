@@ -58,11 +58,7 @@ def _of_branches(x: Any) -> list[Tensor]:
 
 
 def _of_phi(phi: WeightedPhi | MlpPhi | None) -> list[Tensor]:
-    if phi is None:
-        return []
-    if isinstance(phi, WeightedPhi):
-        return [phi.weight]
-    return [phi.position, phi.w_in, phi.b_in, phi.w_out, phi.b_out]
+    return [] if phi is None else list(vars(phi).values())
 
 
 def _to_phi(tensors: list[Tensor]) -> WeightedPhi | MlpPhi | None:

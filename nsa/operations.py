@@ -139,7 +139,9 @@ class Operation(library.Operator):
         decision = routing.decided(request, x["backend"], x["strict"])
         if decision is None:
             raise routing.RoutingError(f"no backend implements {self.routed}")
-        return Plan(key or (), request, decision, flags.current(), _scale(x))
+        return Plan(
+            key or (), request, decision, flags.current(), default_scale(x["q"], x["scale"]) if "scale" in x else 0.0
+        )
 
     def request(self, x: Arguments, keep: bool) -> Request:
         """The facts that routing decides by."""
@@ -275,10 +277,6 @@ def widened(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return tuple(map(widened, x))
     return x.detach().double() if isinstance(x, Tensor) and x.is_floating_point() else x
-
-
-def _scale(x: Arguments) -> float:
-    return default_scale(x["q"], x["scale"]) if "scale" in x else 0.0
 
 
 def _note(values: Sequence[Any], facts: list[Any]) -> bool:

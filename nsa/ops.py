@@ -13,14 +13,6 @@ from nsa.functional import (
 )
 
 __all__ = [
-    "cached_attention",
-    "compress",
-    "compressed_attention",
-    "gated_combine",
-    "nsa_attention",
-    "nsa_decode",
-    "rotate",
-    "select_blocks",
-    "selected_attention",
-    "sliding_window_attention",
-]
+    "cached_attention", "compress", "compressed_attention", "gated_combine", "nsa_attention", "nsa_decode", "rotate",
+    "select_blocks", "selected_attention", "sliding_window_attention",
+]  # fmt: skip

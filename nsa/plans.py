@@ -104,7 +104,7 @@ class Plan:
         captures = capturing(self.device)
         if captures:
             if not self.owned:
-                PLANS.pin(self)
+                PLANS.pinned.add(self)
         elif self._made is not None and torch._C._cuda_getCurrentRawStream(self.device.index) not in self._streams:
             with self._holding:
                 current = torch.cuda.current_stream(self.device)
@@ -167,7 +167,7 @@ def _tensors(made: Any) -> list[Tensor]:
 
 
 class Store:
-    """The plans last used, and those that captured graphs need."""
+    """The plans last used, and those that captured graphs need, `pinned`: these are kept, whoever lets go of them."""
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self.most, self.most_bytes = most, most_bytes
@@ -204,10 +204,6 @@ class Store:
                 plan = oldest_last.pop()
                 total -= plan.nbytes
                 self._plans.pop(plan.key, None)
-
-    def pin(self, plan: Plan) -> None:
-        """Keep a plan for good, whoever else lets go of it."""
-        self.pinned.add(plan)
 
     def clear(self) -> None:
         """Forget all but what graphs need."""

@@ -126,12 +126,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tenso
 
 
 def _attend_sets(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    queries: list[list[Query]],
-    sets: list[list[list[int]]],
-    scale: float | None,
+    q: Tensor, k: Tensor, v: Tensor, queries: list[list[Query]], sets: list[list[list[int]]], scale: float | None
 ) -> tuple[Tensor, Tensor]:
     """`attend` for every query with its set of indices into the key axis: o [B,R,Hq,Dv], lse [B,R,Hq]."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -234,16 +229,9 @@ def compress(
 
 
 def compressed_attention(
-    q: Tensor,
-    k_cmp: Tensor,
-    v_cmp: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    rows: Rows = None,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq] (not differentiable)."""
     queries = _queries(q, config, rows, cu_seqlens, q_start)
     sets = [[[query.cmp0 + i for i in visible_set(query.t, config)] for query in entry] for entry in queries]
@@ -251,15 +239,9 @@ def compressed_attention(
 
 
 def block_scores(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    rows: Rows = None,
-) -> list[list[Tensor]]:
+    q: Tensor, k_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+) -> list[list[Tensor]]:  # fmt: skip
     """Scores of each query's candidate blocks, summed over its group (Eq. 8 to 10).
 
     Returns:
@@ -285,15 +267,9 @@ def _scores(
 
 
 def select_blocks(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    rows: Rows = None,
-) -> Tensor:
+    q: Tensor, k_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+) -> Tensor:  # fmt: skip
     """Chosen blocks int32 [B,T,Hkv,n_sel], ascending, -1 padded at the end (Eq. 11)."""
     queries = _queries(q, config, rows, cu_seqlens, q_start)
     scores = block_scores(q, k_cmp, config, scale=scale, cu_seqlens=cu_seqlens, q_start=q_start, rows=rows)
@@ -312,30 +288,16 @@ def _padded(blocks: list[int], slots: int) -> list[int]:
 
 
 def selected_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    rows: Rows = None,
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig = NSAConfig(), *,
+    scale: float | None = None, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+) -> Tensor:  # fmt: skip
     """Attention to the positions <= t of the blocks [B,T,Hkv,n] (Eq. 12): o [B,T,Hq,Dv]."""
     chosen = block_indices if rows is None else block_indices[:, _row_index(rows, q)]
     return _attend_blocks(q, k, v, chosen, _queries(q, config, rows, cu_seqlens, q_start), config, scale)
 
 
 def _attend_blocks(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    chosen: Tensor,
-    queries: list[list[Query]],
-    config: NSAConfig,
-    scale: float | None,
+    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, queries: list[list[Query]], config: NSAConfig, scale: float | None
 ) -> Tensor:
     """Selected attention with the blocks of exactly these queries, int [B,R,Hkv,n]."""
     outputs = []
@@ -357,16 +319,9 @@ def _row_index(rows: Sequence[int] | Tensor, q: Tensor) -> Tensor:
 
 
 def sliding_window_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    window: int,
-    *,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    rows: Rows = None,
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float | None = None, cu_seqlens: Tensor | None = None,
+    q_start: Tensor | None = None, rows: Rows = None,
+) -> Tensor:  # fmt: skip
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
     queries = _queries(q, None, rows, cu_seqlens, q_start)
     sets = [[[query.key0 + p for p in window_set(query.t, window)] for query in entry] for entry in queries]
@@ -380,20 +335,11 @@ def gated_combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) ->
 
 
 def nsa_attention(
-    q: Tensor,
-    k: Branches,
-    v: Branches,
-    gates: Tensor,
-    config: NSAConfig = NSAConfig(),
-    *,
-    compressed: tuple[Tensor, Tensor] | None = None,
-    compressed_rope: float | None = None,
-    scale: float | None = None,
-    cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None,
-    block_indices: Tensor | None = None,
+    q: Tensor, k: Branches, v: Branches, gates: Tensor, config: NSAConfig = NSAConfig(), *,
+    compressed: tuple[Tensor, Tensor] | None = None, compressed_rope: float | None = None, scale: float | None = None,
+    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, block_indices: Tensor | None = None,
     rows: Rows = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The whole of Native Sparse Attention: o [B,T,Hq,Dv]; arguments as in `nsa.nsa_attention`."""
     k_cmp, k_sel, k_win = (k, k, k) if isinstance(k, Tensor) else k
     v_cmp, v_sel, v_win = (v, v, v) if isinstance(v, Tensor) else v

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -76,15 +76,9 @@ class Problem:
         """`function`, an `nsa_attention`, as a function of `tensors()` by name."""
 
         def call(
-            q: Tensor,
-            k_cmp_in: Tensor,
-            k_sel: Tensor,
-            k_win: Tensor,
-            v_cmp_in: Tensor,
-            v_sel: Tensor,
-            v_win: Tensor,
+            q: Tensor, k_cmp_in: Tensor, k_sel: Tensor, k_win: Tensor, v_cmp_in: Tensor, v_sel: Tensor, v_win: Tensor,
             gates: Tensor,
-        ) -> Tensor:
+        ) -> Tensor:  # fmt: skip
             keys, values = (k_cmp_in, k_sel, k_win), (v_cmp_in, v_sel, v_win)
             return function(q, keys, values, gates, self.config, cu_seqlens=self.cu_seqlens, **options)
 
@@ -142,12 +136,7 @@ def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype, name: str
 
 
 def assert_selection(
-    block_indices: Tensor,
-    scores: list[list[Tensor]],
-    positions: Tensor,
-    config: NSAConfig,
-    *,
-    regret: float = 1e-5,
+    block_indices: Tensor, scores: list[list[Tensor]], positions: Tensor, config: NSAConfig, *, regret: float = 1e-5
 ) -> None:
     """The chosen blocks are as good as the oracle's: near-ties may differ, nothing else.
 
@@ -193,17 +182,14 @@ def need_cuda(flag: bool | None, name: str) -> None:
         (pytest.fail if flag else pytest.skip)("no CUDA device")
 
 
-@dataclass(frozen=True)
 class RoutePlugin:
     """Writes each test's routes into its JUnit properties."""
-
-    branches: tuple[str, ...] = field(default=BRANCHES)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         with routing.record() as recording:
             yield
-        for branch in self.branches:
+        for branch in BRANCHES:
             for route in sorted(recording.backends(branch)):
                 item.user_properties.append((f"route.{branch}", route))
 

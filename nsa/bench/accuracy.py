@@ -25,9 +25,10 @@ from pathlib import Path
 import torch
 
 from nsa.bench import rows as table_rows
-from nsa.bench.accuracy_cases import ODD, TABLE, Case
+from nsa.bench.accuracy_cases import ODD, TABLE
 from nsa.bench.accuracy_ops import Row, judged
 from nsa.bench.judge import allowance
+from nsa.bench.kernels_cases import Case
 from nsa.bench.options import DTYPES, parser
 
 COLUMNS = ("case", "op", "by", "worst", "error", "plain", "of_bar", "passed")
@@ -87,21 +88,16 @@ def _pool(jobs: int):  # type: ignore[no-untyped-def]
     return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) if jobs else nullcontext()
 
 
-def shown(row: Row) -> dict[str, str]:
-    """A row as the table's cells. `of_bar` is the part of what is allowed: 1 is the limit."""
+def shown(row: Row) -> Row:
+    """A row as the table shows it. `of_bar` is the part of what is allowed: 1 is the limit."""
+    found = {**row, "passed": "yes" if row["passed"] else "NO"}
     if "error" in row:
-        cells = {"worst": row["worst"], "error": row["error"], "plain": row["plain"]}
-        cells["of_bar"] = float(row["error"]) / allowance(float(row["plain"]))  # type: ignore[arg-type]
+        found["of_bar"] = float(row["error"]) / allowance(float(row["plain"]))  # type: ignore[arg-type]
     elif "regret" in row:
-        cells = {"worst": "regret", "error": row["regret"]}
+        found |= {"worst": "regret", "error": row["regret"]}
     else:
-        cells = {"worst": f"{row['differing']} of {row['runs']} runs differ"}
-    cells |= {name: row[name] for name in ("case", "op", "by")} | {"passed": "yes" if row["passed"] else "NO"}
-    return {name: _cell(cells.get(name, "")) for name in COLUMNS}
-
-
-def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        found["worst"] = f"{row['differing']} of {row['runs']} runs differ"
+    return found
 
 
 def main(argv: list[str]) -> int:
@@ -127,7 +123,7 @@ def main(argv: list[str]) -> int:
         print(said, file=sys.stderr, flush=True)
         if args.json is not None:
             args.json.write_text(json.dumps({"context": context, "rows": rows}, indent=1))
-    print(table_rows.table([shown(row) for row in rows], COLUMNS))
+    print(table_rows.shown([shown(row) for row in rows], COLUMNS, digits=3))
     missed = sum(not row["passed"] for row in rows)
     print(f"{len(rows)} judged in {len(cases)} cases, {missed} missed their bar")
     return 1 if missed else 0

@@ -2,74 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate
-
-import torch
-from torch import Tensor
-
-from nsa.bench.kernels_cases import smooth
-from nsa.bench.options import DTYPES
+from nsa.bench.kernels_cases import Case
 from nsa.config import NSAConfig
 
-PAPER = NSAConfig()
 HOLES = 7
 """Every so many queries of a case with holes select no block."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One problem; k and v are shared by the branches.
-
-    Attributes:
-        tokens: queries of each batch entry.
-        lengths: packed sequences of these lengths, `tokens` in all; B is 1.
-        starts: a chunk: where each batch entry's first query stands; keys reach as far as the last chunk's end.
-        regime: of neighbouring queries, `random` or `smooth`.
-        holes: give some queries no selected block.
-    """
-
-    name: str
-    heads: int
-    kv_heads: int
-    dk: int
-    dv: int
-    tokens: int
-    batch: int = 1
-    lengths: tuple[int, ...] | None = None
-    starts: tuple[int, ...] | None = None
-    config: NSAConfig = PAPER
-    dtype: str = "bf16"
-    regime: str = "random"
-    holes: bool = True
-
-    @property
-    def keys(self) -> int:
-        return self.tokens + max(self.starts or (0,))
-
-    def cu_seqlens(self, device: torch.device) -> Tensor | None:
-        """Borders of the packed sequences, int32 [N+1]."""
-        if self.lengths is None:
-            return None
-        return torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=device)
-
-    def q_start(self, device: torch.device) -> Tensor | None:
-        """int64 [B]."""
-        return None if self.starts is None else torch.tensor(self.starts, device=device)
-
-    def tensors(self, device: torch.device, seed: int) -> dict[str, Tensor]:
-        """q [B,T,Hq,Dk], k, v [B,Tk,Hkv,D*], gates [B,T,Hq,3] in (0,1), and one output for each branch [B,T,Hq,Dv]."""
-        generator = torch.Generator(device).manual_seed(seed)
-
-        def normal(tokens: int, heads: int, size: int) -> Tensor:
-            return torch.randn(self.batch, tokens, heads, size, device=device, generator=generator)
-
-        made = {"q": normal(self.tokens, self.heads, self.dk), "k": normal(self.keys, self.kv_heads, self.dk)}
-        if self.regime == "smooth":
-            made = {name: smooth(x) for name, x in made.items()}
-        made["v"] = normal(self.keys, self.kv_heads, self.dv)
-        made["gates"] = normal(self.tokens, self.heads, 3).sigmoid()
-        return {name: x.to(DTYPES[self.dtype]) for name, x in made.items()}
 
 
 def _packed(name: str, *shape: int, lengths: tuple[int, ...], **rest: object) -> Case:

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from nsa import blocks, ops, reference, routing
-from nsa.bench.accuracy_cases import HOLES, Case
+from nsa.bench.accuracy_cases import HOLES
 from nsa.bench.judge import REGRET, Judgement, Operation, Outcome, judge, sampled_rows
+from nsa.bench.kernels_cases import Case, inputs
+from nsa.bench.options import DTYPES
 from nsa.cache import NSACache
 from nsa.phi import MlpPhi, WeightedPhi
 
@@ -28,7 +30,8 @@ class Problem:
 
     def __init__(self, case: Case, device: torch.device, seed: int, rows: int, backend: str) -> None:
         self.case, self.device, self.seed = case, device, seed
-        self.x = case.tensors(device, seed)
+        self.x = inputs(case, device, DTYPES[case.dtype], seed)
+        del self.x["do"]  # what is judged draws its own
         self.rows = sampled_rows(case.tokens, rows, seed).to(device)
         self.where = {"cu_seqlens": case.cu_seqlens(device), "q_start": case.q_start(device)}
         self.how = {"backend": routing.per_operation(backend), "strict": True}
@@ -55,24 +58,19 @@ class Problem:
         yield self.compress("compress", None, {})
         yield self.compress("compress weighted", WeightedPhi, self.parameters(config.l))
         yield self.compress("compress mlp", MlpPhi, self.parameters(config.l, MLP))
-        yield Operation(
-            "compressed",
-            {"q": x["q"], "k": self.k_cmp, "v": self.v_cmp},
-            lambda q, k, v: ops.compressed_attention(q, k, v, config, **where, **how),
-            lambda q, k, v, rows: reference.compressed_attention(q, k, v, config, **where, rows=rows),
-        )
-        yield Operation(
-            "selected",
-            {name: x[name] for name in "qkv"},
-            lambda q, k, v: ops.selected_attention(q, k, v, self.indices, config, **where, **how),
-            lambda q, k, v, rows: reference.selected_attention(q, k, v, self.indices, config, **where, rows=rows),
-        )
-        yield Operation(
-            "window",
-            {name: x[name] for name in "qkv"},
-            lambda q, k, v: ops.sliding_window_attention(q, k, v, config.w, **where, **how),
-            lambda q, k, v, rows: reference.sliding_window_attention(q, k, v, config.w, **where, rows=rows),
-        )
+
+        def branch(name: str, k: Tensor, v: Tensor, function: str, *rest: object) -> Operation:
+            ours, oracle = getattr(ops, function), getattr(reference, function)
+            return Operation(
+                name,
+                {"q": x["q"], "k": k, "v": v},
+                lambda q, k, v: ours(q, k, v, *rest, **where, **how),
+                lambda q, k, v, rows: oracle(q, k, v, *rest, **where, rows=rows),
+            )
+
+        yield branch("compressed", self.k_cmp, self.v_cmp, "compressed_attention", config)
+        yield branch("selected", x["k"], x["v"], "selected_attention", self.indices, config)
+        yield branch("window", x["k"], x["v"], "sliding_window_attention", config.w)
         generator = torch.Generator(self.device).manual_seed(self.seed + 1)
         shape = (*x["q"].shape[:3], case.dv)
         branches = (torch.randn(shape, device=self.device, generator=generator).to(x["q"].dtype) for _ in range(3))

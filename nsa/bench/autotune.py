@@ -35,7 +35,9 @@ from nsa.config import BRANCHES, NSAConfig
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.tiles import pad_group
 from nsa.kernels.decode.step import cached_attention
-from nsa.kernels.ranges import compressed, window
+from nsa.kernels.ranges.attention import of_compressed, of_window
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather
@@ -113,14 +115,15 @@ def calls(x: Mapping[str, Tensor], config: NSAConfig, scale: float) -> dict[str,
     """The passes of every part, each launching few kernels; the schedules of the selected branch one by one."""
     q, k, v, do, lse, stats = (x[name] for name in ("q", "k", "v", "do", "lse", "stats"))
     k_cmp, v_cmp, indices = x["k_cmp"], x["v_cmp"], x["indices"]
+    of_win, of_cmp = of_window(q, k, config.w, None), of_compressed(q, k_cmp, config, None)
     cache = NSACache(config, 1, k.shape[2], k.shape[3], v.shape[3], capacity=k.shape[1], dtype=k.dtype, device=k.device)
     if k.device.type != "meta":
         cache.append(k, v)
     found: dict[str, Call] = {
-        "window forward": lambda: window.forward(q, k, v, config.w, scale, None),
-        "window backward": lambda: window.backward(do, q, k, v, stats, config.w, scale, None),
-        "compressed forward": lambda: compressed.forward(q, k_cmp, v_cmp, config, scale, None),
-        "compressed backward": lambda: compressed.backward(do, q, k_cmp, v_cmp, stats, config, scale, None),
+        "window forward": lambda: ranges_forward(q, k, v, of_win, scale),
+        "window backward": lambda: ranges_backward(do, q, k, v, stats, of_win, scale),
+        "compressed forward": lambda: ranges_forward(q, k_cmp, v_cmp, of_cmp, scale),
+        "compressed backward": lambda: ranges_backward(do, q, k_cmp, v_cmp, stats, of_cmp, scale),
         "select": lambda: (select_blocks(q, k_cmp, config, scale, None, lse),),
         "decode": lambda: cached_attention(
             q[:, -1:], x["gates"][:, -1:], cache, scale=scale, branches=BRANCHES, block_indices=None
@@ -145,11 +148,7 @@ def ways(group: int) -> dict[str, Schedule]:
     tokens = 64 // pad_group(group)
     if tokens == 1:
         return {"token": Schedule(most=NEVER)}
-    return {
-        "tile": Schedule(most=ALWAYS),
-        "token": Schedule(most=NEVER),
-        "gather": Schedule(0, max(2, tokens // 2)),
-    }
+    return {"tile": Schedule(most=ALWAYS), "token": Schedule(most=NEVER), "gather": Schedule(0, max(2, tokens // 2))}
 
 
 def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:

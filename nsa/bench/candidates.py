@@ -12,14 +12,19 @@ from nsa.bench.timing import Timing
 from nsa.routing import registry
 
 
-def on_backends(operation: str, call: Callable[[str], object]) -> Iterator[tuple[str, str | None]]:
-    """(backend, None) for each that runs `call(backend)`, (backend, reason) for each that cannot.
+def usable(operation: str, length: int, call: Callable[[str], object]) -> Iterator[str]:
+    """The backends that run `call(backend)`; of those that cannot the reason is printed.
 
     `call` must be strict: it runs once for each backend, and a `routing.RoutingError` is the reason.
     """
     for name in registry.REGISTRY:
-        if registry.implements(name, operation):
-            yield name, registry.missing(name) or _interpreted(name) or _refused(name, call)
+        if not registry.implements(name, operation):
+            continue
+        reason = registry.missing(name) or _interpreted(name) or _refused(name, call)
+        if reason is None:
+            yield name
+        else:
+            print(f"S={length} {operation} {name}: unavailable: {reason}")
 
 
 def _interpreted(name: str) -> str | None:
@@ -37,12 +42,6 @@ def _refused(name: str, call: Callable[[str], object]) -> str | None:
 def row(facts: rows.Row, timing: Timing, shape: Shape, where: Where, work: Work) -> rows.Row:
     """The row of one candidate: `facts` first, then sizes, times and context."""
     return {
-        **facts,
-        "ms": timing.ms,
-        "ms_iqr": timing.iqr,
-        "ms_samples": [*timing.samples],
-        **shape.columns(),
-        **clocks(timing, where, work),
-        "iters": len(timing.wall),
+        **facts, **timing.columns(), **shape.columns(), **clocks(timing, where, work), "iters": len(timing.wall),
         **rows.context(where.device, where.dtype),
-    }
+    }  # fmt: skip

@@ -24,7 +24,7 @@ from torch import Tensor
 from nsa import nsa_attention
 from nsa.bench import options, rows
 from nsa.bench.kernels_cases import REGIMES, case_of, inputs
-from nsa.bench.kernels_parts import Tensors, dense_attention
+from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
 from nsa.bench.timing import Timing, measure
 
 PASSES = ("fwd", "fwd+bwd")
@@ -64,7 +64,7 @@ class Bench:
     _known: dict[tuple[str, str, int], Timing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = ["sdpa-flash", "sdpa-cudnn"] if self.where.device.type == "cuda" else ["sdpa"]
+        names = SDPA if self.where.device.type == "cuda" else ("sdpa",)
         self.kernels = {name: list(names) for name in PASSES}
 
     def sparse(self, name: str, regime: str, tokens: int) -> Timing:

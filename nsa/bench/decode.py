@@ -7,8 +7,7 @@ with 1 where the rows contradict themselves.
 
 from __future__ import annotations
 
-import argparse
-import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from functools import partial
 
@@ -19,7 +18,7 @@ from nsa import blocks, ops, routing
 from nsa.bench import options, rows
 from nsa.bench.roofline import Work, clocks
 from nsa.bench.summarize import problems, summary
-from nsa.bench.timing import Timing, measure
+from nsa.bench.timing import Timing, branch_columns, measure
 from nsa.config import BRANCHES
 from nsa.layer import NativeSparseAttention
 
@@ -66,32 +65,19 @@ class Case:
 
 
 @torch.inference_mode()
-def run(shape: options.Shape, where: options.Where, length: int, iters: int, warmup: int) -> rows.Row:
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The row of one length."""
     case = Case(shape, where, length)
-    timed = partial(measure, device=where.device, iters=iters, warmup=warmup)
+    timed = partial(measure, device=where.device, iters=args.iters, warmup=args.warmup)
     with routing.record() as recording:
         total = timed(case.step, reset=case.again)
-    branches = _branches(case, timed)
-    alone = sum(timing.ms for timing in branches.values())
-    return {
-        "S": length,
-        **shape.columns(),
-        "ms_total": total.ms,
-        "ms_total_iqr": total.iqr,
-        "ms_total_samples": [*total.samples],
-        **{f"ms_{name}": timing.ms for name, timing in branches.items()},
-        **{f"ms_{name}_iqr": timing.iqr for name, timing in branches.items()},
-        **{f"ms_{name}_samples": [*timing.samples] for name, timing in branches.items()},
-        **{f"{name}_pct": 100 * timing.ms / alone for name, timing in branches.items()},
-        "branches_over_total": alone / total.ms,
-        **_reads(case),
-        **clocks(total, where, case.work()),
-        "iters": iters,
-        "warmup": warmup,
-        "route": " ".join(sorted(recording.backends("decode"))),
-        **rows.context(where.device, where.dtype),
-    }
+    row = {
+        "S": length, **shape.columns(), **branch_columns(total, _branches(case, timed)), **_reads(case),
+        **clocks(total, where, case.work()), "iters": args.iters, "warmup": args.warmup,
+        "route": " ".join(sorted(recording.backends("decode"))), **rows.context(where.device, where.dtype),
+    }  # fmt: skip
+    print(_said(row), flush=True)
+    return [row]
 
 
 def _branches(case: Case, timed: partial[Timing]) -> dict[str, Timing]:
@@ -123,34 +109,18 @@ def _said(row: Mapping[str, rows.Value]) -> str:
     return f"S={row['S']}: step {row['ms_total']:.3f} ms (iqr {row['ms_total_iqr']:.3f}), alone {times}{waits}"
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("decode", __doc__)
-    options.add_shape(parser)
-    options.add_where(parser)
-    options.add_measure(parser)
-    parser.add_argument(
+def _add_mode(to: ArgumentParser) -> None:
+    to.add_argument(
         "--branch_force_mode",
         choices=("alone", "env", "gate"),
         default="alone",
         help="accepted for old command lines: every branch is timed alone (forced gates re-timed the whole step)",
     )
-    return parser.parse_args(argv)
 
 
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench decode`."""
-    args = _parse(argv)
-    shape, where = options.shape_of(args), options.where_of(args)
-    print(rows.headline(where.device, where.dtype), flush=True)
-    found = []
-    for length in args.S_list:
-        found.append(run(shape, where, length, args.iters, args.warmup))
-        print(_said(found[-1]), flush=True)
-    rows.write(found, args.csv, args.jsonl)
+    _, found = options.by_length(argv, "decode", __doc__, run, _add_mode)
     as_text = [{name: str(value) for name, value in row.items()} for row in found]
     print(summary(as_text))
     return 1 if problems(as_text) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,9 +6,9 @@ CUDA graph. Without a GPU launches and PyTorch's operations are left out, and wh
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -21,7 +21,7 @@ from torch import Tensor
 import nsa
 from nsa import nsa_attention, routing
 from nsa.bench import options, rows
-from nsa.bench.tensors import Tensors
+from nsa.bench.tensors import tensors
 from nsa.kernels import recorded
 from nsa.kernels.common import tma
 from nsa.kernels.ranges import fused
@@ -43,14 +43,19 @@ def microseconds(call: Call, device: torch.device, iters: int) -> float:
     return sorted(found)[iters // 5]
 
 
-def run(shape: options.Shape, where: options.Where, tokens: int, iters: int) -> Iterator[rows.Row]:
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The rows of one length: forward, forward and backward."""
-    x = Tensors.random(shape, where, tokens)
-    for grad in (False, True):
-        leaves = [y.detach().requires_grad_(grad) for y in (x.q, x.k, x.v, x.gates)]
-        up = torch.ones(*x.q.shape[:3], shape.dv, dtype=where.dtype, device=where.device)
+    with nullcontext() if where.device.type == "cuda" else without_a_gpu():
+        return list(_rows(args.iters, shape, where, length))
 
-        def called(attend: Callable[..., Any], leaves: list[Tensor] = leaves, up: Tensor = up) -> Any:
+
+def _rows(iters: int, shape: options.Shape, where: options.Where, tokens: int) -> Iterator[rows.Row]:
+    x = tensors(shape, where, tokens)
+    up = x.pop("do")
+    for grad in (False, True):
+        leaves = [y.detach().requires_grad_(grad) for y in x.values()]
+
+        def called(attend: Callable[..., Any], leaves: list[Tensor] = leaves) -> Any:
             o = attend(*leaves)
             return torch.autograd.grad(o, leaves, up) if o.requires_grad else o
 
@@ -102,7 +107,7 @@ def without_a_gpu() -> Iterator[None]:
         mock.patch.object(tma, "architecture_for", lambda x: "sm_90"),
         mock.patch.object(routing.request, "capability", lambda device: (9, 0)),
         mock.patch.object(fused, "_target", lambda device: "sm_90"),
-        mock.patch.object(fused, "_launcher", lambda q: fused_gluon.launch),
+        mock.patch.object(fused, "_launcher", lambda: fused_gluon.launch),
     ):
         yield
 
@@ -126,25 +131,11 @@ class _Compiled:
         return lambda *args: None
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("host", __doc__)
-    options.add_shape(parser, heads=64, groups=4, dk=128, dv=128)
-    options.add_where(parser, threads=1)
-    options.add_measure(parser, "1024,4096,8192,16384")
-    parser.set_defaults(dtype="bf16")
-    return parser.parse_args(argv)
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench host`."""
-    args = _parse(argv)
-    shape, where = options.shape_of(args), options.where_of(args)
-    print(rows.headline(where.device, where.dtype), flush=True)
-    found: list[rows.Row] = []
-    with nullcontext() if where.device.type == "cuda" else without_a_gpu():
-        for length in args.S_list:
-            found += run(shape, where, length, args.iters)
-    rows.write(found, args.csv, args.jsonl)
+    usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128}
+    more = partial(ArgumentParser.set_defaults, dtype="bf16", threads=1)
+    _, found = options.by_length(argv, "host", __doc__, run, more, "1024,4096,8192,16384", **usual)
     print(rows.shown(found, COLUMNS))
     return 0
 

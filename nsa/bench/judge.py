@@ -161,12 +161,9 @@ def _upstream(operation: Operation, o: Tensor, seed: int) -> Tensor:
 
 
 def _collect(
-    operation: Operation,
-    leaves: dict[str, Tensor],
-    outputs: tuple[Tensor, ...],
-    upstream: Tensor,
+    operation: Operation, leaves: dict[str, Tensor], outputs: tuple[Tensor, ...], upstream: Tensor,
     sampled: tuple[Tensor, ...],
-) -> Outcome:
+) -> Outcome:  # fmt: skip
     found = {f"o{i or ''}": x.detach() for i, x in enumerate(sampled)}
     if operation.gradients:
         grads = torch.autograd.grad(outputs[0], list(leaves.values()), upstream, allow_unused=True)

@@ -17,21 +17,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nsa import nsa_attention, reference
 from nsa.bench import kernels_fla
 from nsa.bench import rows as table_rows
+from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
-from nsa.bench.kernels_check import check
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, parser, where_of
 from nsa.bench.roofline import CEILINGS, Work
-from nsa.bench.timing import peak_bytes, queued
+from nsa.bench.timing import cold, peak_bytes, queued
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
 PASSES = ("fwd", "bwd", "fwd+bwd")
@@ -45,46 +46,53 @@ Row = dict[str, Any]
 # --- timing ---
 
 
+@dataclass(frozen=True)
 class Timer:
-    """Milliseconds of calls on a device, each after the L2 cache was emptied by reading 256 MB.
+    """Milliseconds of calls on a device, each `timing.cold`, after two calls that compile and warm up.
 
-    Args:
+    Attributes:
         device: where the calls run.
         repeats: timed calls, at least.
         least: milliseconds that they take together, at least: of a short call, where the host's moments show, a few
             repetitions have no stable median.
     """
 
-    def __init__(self, device: torch.device, repeats: int, least: float = 0.0) -> None:
-        self._device, self._repeats, self._least = device, repeats, least
-        self._sweep = torch.zeros(64 << 20, device=device) if device.type == "cuda" else torch.zeros(1)
+    device: torch.device
+    repeats: int
+    least: float = 0.0
 
     def __call__(self, call: Callable[[], object]) -> list[float]:
-        """The repetitions' times, after two calls that compile and warm up."""
         call()
         call()
-        timed = self._cuda if self._device.type == "cuda" else self._cpu
         times: list[float] = []
-        while len(times) < self._repeats or sum(times) < self._least:
-            times.append(timed(call))
+        while len(times) < self.repeats or sum(times) < self.least:
+            times.append(cold(call, self.device))
         return times
-
-    def _cuda(self, call: Callable[[], object]) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._sweep.sum()
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize(self._device)
-        return float(start.elapsed_time(end))
-
-    def _cpu(self, call: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        call()
-        return 1e3 * (time.perf_counter() - start)
 
 
 # --- what is called ---
+
+
+def check(case: Case, x: Tensors, backend: str, count: int, seed: int = 0) -> Row:
+    """Judge `nsa_attention` and its gradients on x (from `kernels_parts.prepare`) at `count` queries.
+
+    Both sides get the blocks that the kernel chose; that choice is judged alone, by its regret.
+    """
+    rows = sampled_rows(case.tokens, count, seed).to(x["q"].device)
+    operation = Operation(
+        "attention",
+        {name: x[name] for name in ("q", "k", "v", "gates")},
+        lambda **t: nsa_attention(**t, config=case.config, backend=backend, strict=True),
+        lambda **t: reference.nsa_attention(**t, config=case.config, block_indices=x["indices"]),
+    )
+    found = judge(operation, rows, seed)
+    scores = reference.block_scores(x["q"].double(), x["k_cmp"].double(), case.config, rows=rows)
+    regret = reference.selection_regret(x["indices"][:, rows], scores, rows[None], case.config)
+    passed = found.passed and regret <= REGRET
+    return {
+        "case": case.name, "rows": len(rows), "errors": found.errors, "plain": found.plain, "regret": regret,
+        "passed": passed,
+    }  # fmt: skip
 
 
 def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], Work]]:
@@ -189,7 +197,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     union, most = mean_union(case, x)
     facts: Row = {"case": case.name, "union": union, "union_most": most}
     if args.check_rows:
-        facts["check"] = asdict(check(case, x, args.backend, args.check_rows, where.seed))
+        facts["check"] = check(case, x, args.backend, args.check_rows, where.seed)
     _say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
@@ -215,10 +223,6 @@ def _verdict(facts: Row) -> str:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def main(argv: list[str]) -> int:
@@ -251,9 +255,9 @@ def main(argv: list[str]) -> int:
             args.json.write_text(json.dumps(everything, indent=1))
         if where.device.type == "cuda":
             torch.cuda.empty_cache()
-    shown = [{name: _cell(row.get(name)) for name in COLUMNS} for row in rows if "ms" in row]
-    if shown:
-        print(table_rows.table(shown, COLUMNS))
+    timed = [row for row in rows if "ms" in row]
+    if timed:
+        print(table_rows.shown(timed, COLUMNS))
     for row in rows:
         if "failed" in row:
             print(f"{row['case']} {row['part']} by {row['by']}: {row['failed']}")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
+from nsa.tools.sel_ranges import walk
 
 SMOOTHNESS = 0.98
 REGIMES = ("random", "smooth")
@@ -22,20 +24,45 @@ SHAPES = {"P128": "64/4/128/128", "P192": "64/4/192/128", "L128": "32/8/128/128"
 
 @dataclass(frozen=True)
 class Case:
-    """One problem: B = 1, `tokens` queries, gates and three branches sharing k and v."""
+    """One problem; k and v are shared by the branches.
 
-    shape: str
+    Attributes:
+        tokens: queries of each batch entry.
+        lengths: packed sequences of these lengths, `tokens` in all; B is 1.
+        starts: a chunk: where each batch entry's first query stands; keys reach as far as the last chunk's end.
+        regime: of neighbouring queries, one of REGIMES.
+        holes: give some queries no selected block.
+        shape: how it was asked for, if by `case_of`.
+    """
+
+    name: str
     heads: int
     kv_heads: int
     dk: int
     dv: int
     tokens: int
-    regime: str
-    config: NSAConfig
+    batch: int = 1
+    lengths: tuple[int, ...] | None = None
+    starts: tuple[int, ...] | None = None
+    config: NSAConfig = NSAConfig()
+    dtype: str = "bf16"
+    regime: str = "random"
+    holes: bool = True
+    shape: str = ""
 
     @property
-    def name(self) -> str:
-        return f"{self.shape} T={self.tokens} {self.regime}"
+    def keys(self) -> int:
+        return self.tokens + max(self.starts or (0,))
+
+    def cu_seqlens(self, device: torch.device) -> Tensor | None:
+        """Borders of the packed sequences, int32 [N+1]."""
+        if self.lengths is None:
+            return None
+        return torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=device)
+
+    def q_start(self, device: torch.device) -> Tensor | None:
+        """int64 [B]."""
+        return None if self.starts is None else torch.tensor(self.starts, device=device)
 
 
 def case_of(shape: str, tokens: int, regime: str) -> Case:
@@ -49,38 +76,20 @@ def case_of(shape: str, tokens: int, regime: str) -> Case:
         raise ValueError(f"shape {shape!r}: expected one of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
     if regime not in REGIMES:
         raise ValueError(f"regime {regime!r}: expected one of {', '.join(REGIMES)}")
-    return Case(shape, *(int(size) for size in sizes.groups()), tokens, regime, NSAConfig())
+    return Case(f"{shape} T={tokens} {regime}", *map(int, sizes.groups()), tokens, regime=regime, shape=shape)
 
 
 def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
-    """q [1,T,Hq,Dk], k, v [1,T,Hkv,D*], gates [1,T,Hq,3] in (0,1) and the upstream gradient do [1,T,Hq,Dv]."""
+    """q [B,T,Hq,Dk], k, v [B,Tk,Hkv,D*], gates [B,T,Hq,3] in (0,1) and the upstream gradient do [B,T,Hq,Dv]."""
     generator = torch.Generator(device).manual_seed(seed)
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(1, case.tokens, *shape, device=device, generator=generator)
+    def normal(tokens: int, heads: int, size: int) -> Tensor:
+        return torch.randn(case.batch, tokens, heads, size, device=device, generator=generator)
 
-    q, k = normal(case.heads, case.dk), normal(case.kv_heads, case.dk)
+    made = {"q": normal(case.tokens, case.heads, case.dk), "k": normal(case.keys, case.kv_heads, case.dk)}
     if case.regime == "smooth":
-        q, k = smooth(q), smooth(k)
-    others = normal(case.kv_heads, case.dv), normal(case.heads, 3).sigmoid(), normal(case.heads, case.dv)
-    return {name: x.to(dtype) for name, x in zip(("q", "k", "v", "gates", "do"), (q, k, *others), strict=True)}
-
-
-def smooth(noise: Tensor, keep: float = SMOOTHNESS, block: int = 256) -> Tensor:
-    """The stationary sequence x_t = keep * x_{t-1} + sqrt(1 - keep^2) * noise_t along axis 1, x_0 = noise_0.
-
-    Blocks of the sequence are products with the matrix of powers of `keep`; each block continues the one before.
-    """
-    steps = torch.arange(block, device=noise.device, dtype=torch.float64)
-    powers = torch.where(steps[:, None] >= steps, keep ** (steps[:, None] - steps).clamp(min=0), 0.0).to(noise.dtype)
-    decay = (keep ** (steps + 1)).to(noise.dtype)
-    scaled = noise * (1 - keep**2) ** 0.5
-    scaled[:, 0] = noise[:, 0]
-    out, last = torch.empty_like(noise), torch.zeros_like(noise[:, 0])
-    for first in range(0, noise.shape[1], block):
-        part = scaled[:, first : first + block]
-        n = part.shape[1]
-        fresh = torch.einsum("ij,bjhd->bihd", powers[:n, :n], part)
-        out[:, first : first + n] = fresh + decay[:n, None, None] * last[:, None]
-        last = out[:, first + n - 1]
-    return out
+        made = {name: walk(x, SMOOTHNESS) for name, x in made.items()}
+    made["v"] = normal(case.keys, case.kv_heads, case.dv)
+    made["gates"] = normal(case.tokens, case.heads, 3).sigmoid()
+    made["do"] = normal(case.tokens, case.heads, case.dv)
+    return {name: x.to(dtype) for name, x in made.items()}

@@ -18,13 +18,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import SHAPES, Case, case_of
+from nsa.bench.kernels_parts import SDPA
 from nsa.bench.options import Where, add_where, parser, where_of
 from nsa.bench.roofline import CEILINGS, Work
+from nsa.bench.timing import cold
 
 COLUMNS = ("shape", "B", "context", "by", "us", "min", "max", "us_warm", "floor", "error", "reads")
 CHUNK = 8192
@@ -86,23 +88,17 @@ class Timer:
 
     def __init__(self, where: Where, repeats: int) -> None:
         self._device, self._repeats = where.device, repeats
-        self._sweep = torch.zeros(64 << 20, device=where.device)
 
     def __call__(self, graph: torch.cuda.CUDAGraph) -> Row:
-        """Median, least and most after a read of 256 MB; and the median without it."""
-        cold = [self._between(graph, 1) for _ in range(self._repeats)]
-        warm = [self._between(graph, BACK_TO_BACK) for _ in range(3)]
-        return {"us": statistics.median(cold), "min": min(cold), "max": max(cold), "us_warm": statistics.median(warm)}
+        """Median, least and most with an empty L2 cache; and the median of replays after each other."""
 
-    def _between(self, graph: torch.cuda.CUDAGraph, replays: int) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._sweep.sum()
-        start.record()
-        for _ in range(replays):
-            graph.replay()
-        end.record()
-        torch.cuda.synchronize(self._device)
-        return 1e3 * float(start.elapsed_time(end)) / replays
+        def back_to_back() -> None:
+            for _ in range(BACK_TO_BACK):
+                graph.replay()
+
+        us = [1e3 * cold(graph.replay, self._device) for _ in range(self._repeats)]
+        warm = [1e3 * cold(back_to_back, self._device) / BACK_TO_BACK for _ in range(3)]
+        return {"us": statistics.median(us), "min": min(us), "max": max(us), "us_warm": statistics.median(warm)}
 
     @property
     def steps(self) -> int:
@@ -140,12 +136,11 @@ def ours(case: Case, batch: int, where: Where, timer: Timer, page_size: int | No
 
 def dense(case: Case, batch: int, where: Where, timer: Timer, by: str) -> Row:
     """Attention to the whole context by one of PyTorch's backends."""
-    backend = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION}[by]
     k, v = (x.transpose(1, 2) for x in normal(case, batch, case.tokens, where))
     q = drawn(case, batch, where).q.transpose(1, 2)
 
     def call() -> Tensor:
-        with sdpa_kernel(backend):
+        with sdpa_kernel(SDPA[by]):
             return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     try:
@@ -164,7 +159,7 @@ def measure(case: Case, batch: int, where: Where, args: argparse.Namespace) -> I
     for page_size in (None, *([args.page_size] if args.page_size else [])):
         yield {**base, **ours(case, batch, where, timer, page_size)}
     if not args.no_peers:
-        for by in ("sdpa-flash", "sdpa-cudnn"):
+        for by in SDPA:
             yield {**base, **dense(case, batch, where, timer, by)}
 
 
@@ -211,12 +206,8 @@ def _show(found: list[Row], device: str) -> None:
     shown = []
     for row in (row for row in found if "us" in row):
         floor = 1e3 * CEILINGS[device].least_ms(Work(row["bytes"])) if device in CEILINGS else None
-        shown.append({name: _cell({**row, "floor": floor}.get(name)) for name in COLUMNS})
-    print(table_rows.table(shown, COLUMNS))
+        shown.append({**row, "floor": floor})
+    print(table_rows.shown(shown, COLUMNS))
     for row in found:
         if "failed" in row or not row.get("right", True):
             print(f"{row['shape']} B={row['B']} {row['context']} {row['by']}: {row.get('failed', 'WRONG')}")
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nsa import blocks, ops
+from nsa import ops
 from nsa.bench.kernels_cases import Case
-from nsa.bench.roofline import Work
+from nsa.bench.roofline import Work, attention_work, pairs
 from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
@@ -49,32 +49,6 @@ def _size(*tensors: Tensor) -> float:
     return float(sum(x.numel() * x.element_size() for x in tensors))
 
 
-def attention_work(pairs: float, case: Case, read: float, written: float) -> tuple[Work, Work]:
-    """Forward and backward of attention over `pairs` (query, key) pairs of each query head.
-
-    Two products forward; five backward: the logits again, dp, dv, dq, dk. Backward reads o and do beside the inputs
-    and writes their gradients: `read` bytes are inputs, `written` bytes are o.
-    """
-    products = 2.0 * pairs * case.heads
-    forward = Work(read + written, products * (case.dk + case.dv))
-    return forward, Work(2 * read + 2 * written, products * (3 * case.dk + 2 * case.dv))
-
-
-def pair_counts(case: Case, indices: Tensor) -> dict[str, float]:
-    """(query, key) pairs of one head in each branch, and of dense causal attention."""
-    config, t = case.config, torch.arange(case.tokens, dtype=torch.float64)
-    visible = ((t + 1 - config.l).div(config.d, rounding_mode="floor") + 1).clamp(min=0)
-    at = blocks.token_positions(1, case.tokens).to(indices.device)[:, :, None, None]
-    first = indices.to(torch.int64) * config.l_sel
-    seen = (torch.minimum(first + config.l_sel, at + 1) - first).masked_fill(indices < 0, 0)
-    return {
-        "compressed": float(visible.sum()),
-        "selected": float(seen.sum()) / case.kv_heads,
-        "window": float((t + 1).clamp(max=config.w).sum()),
-        "dense": float((t + 1).sum()),
-    }
-
-
 # --- ours ---
 
 
@@ -92,12 +66,12 @@ def prepare(case: Case, x: Tensors, backend: str) -> Tensors:
 def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
     """Every operation of the library on `backend`; x comes from `prepare`."""
     config, how = case.config, {"backend": backend, "strict": True}
-    pairs = pair_counts(case, x["indices"])
+    count = pairs(case.tokens, case.config)
     q, o, kv, kv_cmp = _size(x["q"]), _size(x["o_cmp"]), _size(x["k"], x["v"]), _size(x["k_cmp"], x["v_cmp"])
-    cmp_work = attention_work(pairs["compressed"], case, q + kv_cmp, o)
-    sel_work = attention_work(pairs["selected"], case, q + kv, o)
-    win_work = attention_work(pairs["window"], case, q + kv, o)
-    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * pairs["compressed"] * case.heads * case.dk)
+    cmp_work = attention_work(count["compressed"], case, q + kv_cmp, o)
+    sel_work = attention_work(count["selected"], case, q + kv, o)
+    win_work = attention_work(count["window"], case, q + kv, o)
+    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * count["compressed"] * case.heads * case.dk)
     none, gated = Work(0), Work(4 * o + _size(x["gates"]))
     whole = (cmp_work[0] + scores + sel_work[0] + win_work[0], cmp_work[1] + sel_work[1] + win_work[1])
     work = {
@@ -167,20 +141,15 @@ def dense_attention(by: str, t: Tensors) -> Tensor:
 
 def dense(case: Case, x: Tensors, by: str) -> Part:
     """Causal attention to all keys by one of SDPA."""
-    pairs = pair_counts(case, x["indices"])["dense"]
-    return Part(
-        "whole",
-        by,
-        partial(dense_attention, by),
-        ("q", "k", "v"),
-        *attention_work(pairs, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"])),
-    )
+    count = pairs(case.tokens, case.config)["dense"]
+    work = attention_work(count, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"]))
+    return Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work)
 
 
 def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
     """What runs beside ours wherever PyTorch does: dense attention, and FlashAttention's window."""
     window = next(part for part in ours if part.part == "window")
-    found = [dense(case, x, "sdpa-flash"), dense(case, x, "sdpa-cudnn")]
+    found = [dense(case, x, by) for by in SDPA]
     if case.dk == case.dv:
         flash = window_of(case.config, {"backend": "fa2", "strict": True})
         found.append(replace(window, by="fa2", call=flash))

@@ -9,8 +9,8 @@ window keys), compression, op, output. The mean is a part of the op too: its own
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,17 +19,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
 from nsa import NativeSparseAttention, nsa_attention, ops, routing
 from nsa.bench import layer_peers, options, rows
+from nsa.bench.kernels_parts import SDPA
 from nsa.bench.timing import measure, peak_bytes
 from nsa.models.dense import DenseAttention
 
 BASE = 1e4
 STEPS = ("rotate", "compress", "compressed", "select", "selected", "window")
 """The operations whose routes a row names."""
-DENSE = {"dense-flash": SDPBackend.FLASH_ATTENTION, "dense-cudnn": SDPBackend.CUDNN_ATTENTION}
+DENSE = {by.replace("sdpa", "dense"): kernel for by, kernel in SDPA.items()}
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,14 @@ def ours(shape: options.Shape, where: options.Where, phi: str) -> NativeSparseAt
     ).to(where.device, where.dtype)
 
 
-def _dense(shape: options.Shape, where: options.Where, x: Tensor) -> Iterator[Part]:
-    """Dense attention by each kernel of PyTorch's that the device has."""
+def contender(by: str, shape: options.Shape, where: options.Where, x: Tensor) -> Part:
+    """A layer of others, or dense attention by one of PyTorch's kernels."""
+    if by in layer_peers.PEERS:
+        layer, call = layer_peers.PEERS[by][0](shape, where, x.shape[1])
+        return Part(by, "layer", call, (x,), tuple(layer.parameters()))
     layer = DenseAttention(shape.dim, shape.heads, shape.kv_heads, shape.dk, shape.dv, BASE).to(where.device, x.dtype)
-    kernels: dict[str, Callable[[], AbstractContextManager[Any]]] = {"dense": nullcontext}
-    if where.device.type == "cuda":
-        kernels = {name: partial(sdpa_kernel, backend) for name, backend in DENSE.items()}
-    for by, inside in kernels.items():
-        yield Part(by, "layer", layer, (x,), tuple(layer.parameters()), inside)
+    inside = partial(sdpa_kernel, DENSE[by]) if by in DENSE else nullcontext
+    return Part(by, "layer", layer, (x,), tuple(layer.parameters()), inside)
 
 
 def parts(by: str, layer: NativeSparseAttention, x: Tensor) -> Iterator[Part]:
@@ -141,91 +142,57 @@ def _parameters(modules: tuple[nn.Module | None, ...]) -> tuple[nn.Parameter, ..
     return tuple(p for module in modules if module is not None for p in module.parameters())
 
 
-def _peer(name: str, shape: options.Shape, where: options.Where, x: Tensor) -> Part:
-    layer, call = layer_peers.PEERS[name][0](shape, where, x.shape[1])
-    return Part(name, "layer", call, (x,), tuple(layer.parameters()))
-
-
 # --- rows ---
 
 
-def run(
-    shape: options.Shape, where: options.Where, length: int, args: argparse.Namespace
-) -> tuple[list[rows.Row], list[str]]:
-    """The rows of one length, and a sentence for each contender that failed."""
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
+    """The rows of one length; a sentence for each contender that failed."""
     torch.manual_seed(where.seed)
     x = torch.randn(shape.batch, length, shape.dim, device=where.device, dtype=where.dtype)
     found: list[rows.Row] = []
-    failed: list[str] = []
     for phi in args.phi.split(","):
         for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(shape, where, phi), x):
             found += _rows(part, shape, where, length, args)
-    others: list[tuple[str, Callable[[], Part]]] = [(p.by, partial(_same, p)) for p in _dense(shape, where, x)]
-    for by, made in [*others, *((name, partial(_peer, name, shape, where, x)) for name in args.peer)]:
+    for by in [*(DENSE if where.device.type == "cuda" else ["dense"]), *args.peer]:
         try:
-            found += _rows(made(), shape, where, length, args)
+            found += _rows(contender(by, shape, where, x), shape, where, length, args)
         except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # others' own kinds
-            failed.append(f"S={length} {by}: {type(error).__name__}: {error}".splitlines()[0][:200])
-    dense = {
-        name: min(
-            (row["ms"] for row in found if str(row["by"]).startswith("dense") and row["pass"] == name), default=""
-        )
-        for name in ("fwd", "fwd+bwd")
-    }
-    for row in found:
-        least = dense[str(row["pass"])]
-        row["speedup_over_dense"] = least / row["ms"] if least and row["part"] == "layer" else ""  # type: ignore[operator]
-    return found, failed
+            print(f"failed: S={length} {by}: {type(error).__name__}: {error}".splitlines()[0][:200], flush=True)
+    for name in ("fwd", "fwd+bwd"):
+        of_pass = [row for row in found if row["pass"] == name and row["part"] == "layer"]
+        dense = [row["ms"] for row in of_pass if str(row["by"]).startswith("dense")]
+        for row in of_pass if dense else ():
+            row["speedup_over_dense"] = min(dense) / row["ms"]  # type: ignore[operator]
+    if where.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return found
 
 
-def _same(part: Part) -> Part:
-    return part
-
-
-def _rows(
-    part: Part, shape: options.Shape, where: options.Where, length: int, args: argparse.Namespace
-) -> Iterator[rows.Row]:
+def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, args: Namespace) -> Iterator[rows.Row]:
     with routing.record() as recording:
         part.forward()
     for name, call in (("fwd", part.forward), ("fwd+bwd", part.backward())):
         timing = measure(call, where.device, iters=args.iters, warmup=args.warmup)
+        print(f"S={length} {part.by} {part.part} {name}: {timing.ms:.3f} ms", flush=True)
         yield {
-            "S": length, "by": part.by, "part": part.part, "pass": name,
-            "ms": timing.ms, "ms_iqr": timing.iqr, "ms_samples": [*timing.samples], "wall_ms": timing.wall_ms,
-            "peak_gb": peak_bytes(call, where.device) / 1e9, "speedup_over_dense": "",
+            "S": length, "by": part.by, "part": part.part, "pass": name, **timing.columns(),
+            "wall_ms": timing.wall_ms, "peak_gb": peak_bytes(call, where.device) / 1e9, "speedup_over_dense": "",
             **shape.columns(), "iters": args.iters, "warmup": args.warmup,
             **{f"route_{step}": " ".join(sorted(recording.backends(step))) for step in STEPS},
             **rows.context(where.device, where.dtype),
         }  # fmt: skip
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("layer", __doc__)
-    options.add_shape(parser, dim=2048, heads=64, groups=4, dk=128, dv=128)
-    options.add_where(parser)
-    options.add_measure(parser, "8192,16384,32768,65536")
-    parser.set_defaults(iters=10, warmup=3)
-    parser.add_argument("--phi", default="mean", help="compressions of ours, of mean, weighted, mlp, with commas")
-    layer_peers.add_peers(parser)
-    return parser.parse_args(argv)
+def _more(to: ArgumentParser) -> None:
+    to.set_defaults(iters=10, warmup=3)
+    to.add_argument("--phi", default="mean", help="compressions of ours, of mean, weighted, mlp, with commas")
+    layer_peers.add_peers(to)
 
 
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench layer`."""
-    args = _parse(argv)
-    shape, where = options.shape_of(args), options.where_of(args)
-    print(rows.headline(where.device, where.dtype), flush=True)
-    found: list[rows.Row] = []
-    for length in args.S_list:
-        new, failed = run(shape, where, length, args)
-        found += new
-        for row in new:
-            print(f"S={length} {row['by']} {row['part']} {row['pass']}: {row['ms']:.3f} ms", flush=True)
-        for sentence in failed:
-            print(f"failed: {sentence}", flush=True)
-        if where.device.type == "cuda":
-            torch.cuda.empty_cache()
-    rows.write(found, args.csv, args.jsonl)
+    usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128}
+    args, found = options.by_length(argv, "layer", __doc__, run, _more, "8192,16384,32768,65536", **usual)
     print(rows.shown(found, ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")))
     for name in args.peer:
         print(f"{name}: {layer_peers.PEERS[name][1]}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from nsa.bench import rows
 from nsa.config import NSAConfig
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -77,7 +79,7 @@ def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
     to.add_argument("--threads", type=_positive, default=threads, help="CPU threads; default: as PyTorch finds")
 
 
-def add_measure(to: argparse.ArgumentParser, lengths: str = "512,1024,2048,4096") -> None:
+def add_measure(to: argparse.ArgumentParser, lengths: str) -> None:
     """--S_list --iters --warmup --csv --jsonl"""
     to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
     to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
@@ -105,6 +107,32 @@ def where_of(args: argparse.Namespace) -> Where:
         torch.set_num_threads(args.threads)
     dtype = args.dtype or ("bf16" if device.type == "cuda" else "fp32")
     return Where(device, DTYPES[dtype], args.seed)
+
+
+def by_length(
+    argv: list[str], command: str, description: str | None,
+    run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]],
+    more: Callable[[argparse.ArgumentParser], object] = lambda to: None, lengths: str = "512, 1024, 2048, 4096",
+    **defaults: int,
+) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
+    """A bench at each length of --S_list: its options, of which `more` adds some, and the rows that it also wrote.
+
+    Args:
+        run: measures one length.
+        defaults: of the shape, where they are others than usual.
+    """
+    to = parser(command, description)
+    add_shape(to, **defaults)
+    add_where(to)
+    add_measure(to, lengths)
+    more(to)
+    args = to.parse_args(argv)
+    shape, where = shape_of(args), where_of(args)
+    torch.manual_seed(where.seed)
+    print(rows.headline(where.device, where.dtype), flush=True)
+    found = [row for length in args.S_list for row in run(args, shape, where, length)]
+    rows.write(found, args.csv, args.jsonl)
+    return args, found
 
 
 def _integers(text: str) -> list[int]:

@@ -6,8 +6,7 @@ window.
 
 from __future__ import annotations
 
-import argparse
-import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from functools import partial
 
@@ -18,24 +17,24 @@ from torch import Tensor
 from nsa import nsa_attention, ops, routing
 from nsa.bench import options, rows
 from nsa.bench.roofline import attention_work, clocks, pairs
-from nsa.bench.tensors import Tensors
-from nsa.bench.timing import Timing, measure
+from nsa.bench.tensors import for_sdpa, tensors
+from nsa.bench.timing import Timing, branch_columns, measure
+from nsa.config import NSAConfig
 
 
-def branches(x: Tensors, shape: options.Shape) -> dict[str, Callable[[], object]]:
+def branches(q: Tensor, k: Tensor, v: Tensor, config: NSAConfig) -> dict[str, Callable[[], object]]:
     """Each branch as a call of its own."""
-    config = shape.config
 
     def compressed() -> Tensor:
-        k_cmp, v_cmp = ops.compress(x.k, config), ops.compress(x.v, config)
-        _, lse = ops.compressed_attention(x.q, k_cmp, v_cmp, config)
-        return ops.select_blocks(x.q, k_cmp, config, lse=lse)
+        k_cmp, v_cmp = ops.compress(k, config), ops.compress(v, config)
+        _, lse = ops.compressed_attention(q, k_cmp, v_cmp, config)
+        return ops.select_blocks(q, k_cmp, config, lse=lse)
 
     chosen = compressed()
     return {
         "cmp": compressed,
-        "sel": lambda: ops.selected_attention(x.q, x.k, x.v, chosen, config, validate=False),
-        "win": lambda: ops.sliding_window_attention(x.q, x.k, x.v, config.w),
+        "sel": lambda: ops.selected_attention(q, k, v, chosen, config, validate=False),
+        "win": lambda: ops.sliding_window_attention(q, k, v, config.w),
     }
 
 
@@ -43,63 +42,43 @@ def _forward_backward(call: Callable[[], Tensor], leaves: tuple[Tensor, ...], up
     torch.autograd.grad(call(), leaves, upstream)
 
 
-def run(shape: options.Shape, where: options.Where, length: int, iters: int, warmup: int, backward: bool) -> rows.Row:
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The row of one length."""
-    x = Tensors.random(shape, where, length)
-    timed = partial(measure, device=where.device, iters=iters, warmup=warmup)
-    whole = partial(nsa_attention, x.q, x.k, x.v, x.gates, shape.config)
-    q, k, v = x.for_sdpa(x.k, x.v)
-    dense = partial(F.scaled_dot_product_attention, q, k, v, is_causal=True)
+    x = tensors(shape, where, length)
+    q, k, v, gates = (x[name] for name in ("q", "k", "v", "gates"))
+    timed = partial(measure, device=where.device, iters=args.iters, warmup=args.warmup)
+    whole = partial(nsa_attention, q, k, v, gates, shape.config)
+    of_dense = for_sdpa(q, k, v)
+    dense = partial(F.scaled_dot_product_attention, *of_dense, is_causal=True)
     with torch.no_grad():
         with routing.record() as recording:
             total = timed(whole)
-        alone = {name: timed(call) for name, call in branches(x, shape).items()}
+        alone = {name: timed(call) for name, call in branches(q, k, v, shape.config).items()}
         full = timed(dense)
-    work = attention_work(length, shape, where, sum(pairs(length, shape).values()), length)
-    return {
-        "S": length,
-        **shape.columns(),
-        **_times(total, alone, full),
-        **(_backward(x, whole, (q, k, v), dense, timed) if backward else {}),
-        **clocks(total, where, work),
-        "iters": iters,
-        "warmup": warmup,
+    count = pairs(length, shape.config)
+    count = shape.batch * (count["compressed"] + count["selected"] + count["window"])
+    work, _ = attention_work(count, shape, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
+    print(f"S={length}: {total.ms:.3f} ms, dense {full.ms:.3f} ms", flush=True)
+    row = {
+        "S": length, **shape.columns(), **branch_columns(total, alone), **full.columns("ms_dense"),
+        "speedup_over_dense": full.ms / total.ms,
+        **(_backward((q, k, v, gates), whole, of_dense, dense, timed) if args.backward else {}),
+        **clocks(total, where, work), "iters": args.iters, "warmup": args.warmup,
         **{f"route_{step}": _route(recording, step) for step in ("compressed", "select", "selected", "window")},
         **rows.context(where.device, where.dtype),
-    }
+    }  # fmt: skip
+    return [row]
 
 
 def _route(recording: routing.Recording, step: str) -> str:
     return " ".join(sorted(recording.backends(step))) or "dense"
 
 
-def _times(total: Timing, alone: dict[str, Timing], full: Timing) -> rows.Row:
-    together = sum(timing.ms for timing in alone.values())
-    return {
-        "ms_total": total.ms,
-        "ms_total_iqr": total.iqr,
-        "ms_total_samples": [*total.samples],
-        **{f"ms_{name}": timing.ms for name, timing in alone.items()},
-        **{f"ms_{name}_iqr": timing.iqr for name, timing in alone.items()},
-        **{f"ms_{name}_samples": [*timing.samples] for name, timing in alone.items()},
-        **{f"{name}_pct": 100 * timing.ms / together for name, timing in alone.items()},
-        "branches_over_total": together / total.ms,
-        "ms_dense": full.ms,
-        "ms_dense_iqr": full.iqr,
-        "ms_dense_samples": [*full.samples],
-        "speedup_over_dense": full.ms / total.ms,
-    }
-
-
 def _backward(
-    x: Tensors,
-    whole: Callable[[], Tensor],
-    dense_leaves: tuple[Tensor, Tensor, Tensor],
-    dense: Callable[[], Tensor],
-    timed: Callable[..., Timing],
-) -> rows.Row:
+    leaves: tuple[Tensor, ...], whole: Callable[[], Tensor], dense_leaves: tuple[Tensor, ...],
+    dense: Callable[[], Tensor], timed: Callable[..., Timing],
+) -> rows.Row:  # fmt: skip
     """Forward and backward together, sparse and dense."""
-    leaves = (x.q, x.k, x.v, x.gates)
     for leaf in (*leaves, *dense_leaves):
         leaf.requires_grad_()
     sparse = timed(partial(_forward_backward, whole, leaves, torch.randn_like(whole())))
@@ -107,30 +86,14 @@ def _backward(
     return {"ms_fwd_bwd": sparse.ms, "ms_fwd_bwd_iqr": sparse.iqr, "ms_dense_fwd_bwd": full.ms}
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("prefill", __doc__)
-    options.add_shape(parser)
-    options.add_where(parser)
-    options.add_measure(parser)
-    parser.add_argument("--backward", action="store_true", help="time forward and backward together too")
-    return parser.parse_args(argv)
+def _add_backward(to: ArgumentParser) -> None:
+    to.add_argument("--backward", action="store_true", help="time forward and backward together too")
 
 
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench prefill`."""
-    args = _parse(argv)
-    shape, where = options.shape_of(args), options.where_of(args)
-    print(rows.headline(where.device, where.dtype), flush=True)
-    found = []
-    for length in args.S_list:
-        found.append(run(shape, where, length, args.iters, args.warmup, args.backward))
-        print(f"S={length}: {found[-1]['ms_total']:.3f} ms, dense {found[-1]['ms_dense']:.3f} ms", flush=True)
-    rows.write(found, args.csv, args.jsonl)
+    args, found = options.by_length(argv, "prefill", __doc__, run, _add_backward)
     backward = ("ms_fwd_bwd", "ms_dense_fwd_bwd") if args.backward else ()
     columns = ("S", "ms_total", "cmp_pct", "sel_pct", "win_pct", "ms_dense", "speedup_over_dense", *backward)
     print(rows.shown(found, columns))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,9 +8,11 @@ from functools import lru_cache
 import torch
 
 from nsa import blocks
+from nsa.bench.kernels_cases import Case
 from nsa.bench.options import Shape, Where
 from nsa.bench.rows import Row
 from nsa.bench.timing import Timing, measure
+from nsa.config import NSAConfig
 
 DATA_SHEETS = {
     # part of the name: (GB/s, TFLOP/s in half precision with fp32 sums, TFLOP/s in TF32), without sparsity
@@ -96,17 +98,21 @@ def clocks(timing: Timing, where: Where, work: Work) -> Row:
     return found
 
 
-def pairs(length: int, shape: Shape) -> dict[str, int]:
-    """Pairs of a query and a key in each branch of one head, over a sequence of that length."""
-    config = shape.config
+def pairs(length: int, config: NSAConfig) -> dict[str, int]:
+    """Pairs of a query and a key in each branch of one head, over a sequence of that length, and of dense attention."""
     compressed = sum(blocks.visible_compressed(t, config) for t in range(length))
     window = sum(min(config.w, t + 1) for t in range(length))
     whole = sum(blocks.reads_expected(t, config) for t in range(length))
-    return {"cmp": compressed, "sel": whole - compressed - window, "win": window}
+    dense = length * (length + 1) // 2
+    return {"compressed": compressed, "selected": whole - compressed - window, "window": window, "dense": dense}
 
 
-def attention_work(length: int, shape: Shape, where: Where, pair_count: int, keys: int) -> Work:
-    """Forward attention over that many pairs of each head: reads q, and k and v of `keys` tokens, writes o."""
-    features = shape.dk + shape.dv
-    numbers = shape.batch * features * (length * shape.heads + keys * shape.kv_heads)
-    return Work(numbers * where.dtype.itemsize, 2.0 * shape.batch * pair_count * shape.heads * features)
+def attention_work(pairs: float, of: Shape | Case, read: float, written: float) -> tuple[Work, Work]:
+    """Forward and backward of attention over `pairs` (query, key) pairs of each query head.
+
+    Two products forward; five backward: the logits again, dp, dv, dq, dk. Backward reads o and do beside the inputs
+    and writes their gradients: `read` bytes are inputs, `written` bytes are o.
+    """
+    products = 2.0 * pairs * of.heads
+    forward = Work(read + written, products * (of.dk + of.dv))
+    return forward, Work(2 * read + 2 * written, products * (3 * of.dk + 2 * of.dv))

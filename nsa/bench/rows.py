@@ -6,10 +6,11 @@ import csv
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+
+from nsa.tools.check_env import installed
 
 Value = str | int | float | list[float]
 Row = dict[str, Value]
@@ -18,27 +19,15 @@ Row = dict[str, Value]
 def context(device: torch.device, dtype: torch.dtype) -> Row:
     """What every row says about where it was measured."""
     return {
-        "device": device_name(device),
-        "dtype": str(dtype).removeprefix("torch."),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda or "none",
-        "triton": installed("triton"),
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-    }
+        "device": device_name(device), "dtype": str(dtype).removeprefix("torch."), "torch": torch.__version__,
+        "cuda": torch.version.cuda or "none", "triton": installed("triton") or "none",
+        "python": platform.python_version(), "threads": torch.get_num_threads(),
+    }  # fmt: skip
 
 
 def device_name(device: torch.device) -> str:
     """The marketing name of a GPU, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-def installed(package: str) -> str:
-    """The package's version, or `none`."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
 
 
 def headline(device: torch.device, dtype: torch.dtype) -> str:
@@ -60,7 +49,7 @@ def write(rows: Sequence[Row], csv_path: Path | None, jsonl_path: Path | None) -
             columns = [key for key, value in rows[0].items() if not isinstance(value, list)]
             writer = csv.DictWriter(file, columns, extrasaction="ignore")
             writer.writeheader()
-            writer.writerows([{key: _shown(value) for key, value in row.items()} for row in rows])
+            writer.writerows([{key: cell(value) for key, value in row.items()} for row in rows])
     if jsonl_path is not None:
         jsonl_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -78,19 +67,13 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _shown(value: Value, digits: int = 6) -> str:
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+def cell(value: object, digits: int = 6) -> str:
+    """A value as text; nothing where there is none."""
+    return f"{value:.{digits}g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
-    """The columns of the rows, right-aligned."""
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
-    lines = [list(columns), *([row[name] for name in columns] for row in rows)]
-    return "\n".join(
-        "  ".join(cell.rjust(widths[name]) for cell, name in zip(line, columns, strict=True)) for line in lines
-    )
-
-
-def shown(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """The columns of the rows as a table, four digits each."""
-    return table([{name: _shown(row[name], 4) for name in columns} for row in rows], columns)
+def shown(rows: Sequence[Mapping[str, object]], columns: Sequence[str], digits: int = 4) -> str:
+    """The columns of the rows as a table, right-aligned, with so many digits."""
+    lines = [list(columns), *([cell(row.get(name), digits) for name in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)

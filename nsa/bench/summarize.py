@@ -7,7 +7,6 @@ decode step; reads(tot): in all steps of the run.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def summary(found: Texts) -> str:
     ]
     wrong = problems(found)
     last = "\n".join(f"WRONG: {sentence}" for sentence in wrong) or "shares sum to 100, reads as expected"
-    return f"{rows.table(lines, list(lines[0]))}\n{last}"
+    return f"{rows.shown(lines, list(lines[0]))}\n{last}"
 
 
 def main(argv: list[str]) -> int:
@@ -72,7 +71,3 @@ def main(argv: list[str]) -> int:
     )
     print(summary(found))
     return 1 if problems(found) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

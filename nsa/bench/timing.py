@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 HOST_BOUND = 0.5
 """Below this share of the wall time the GPU mostly waited for the host."""
@@ -38,6 +40,10 @@ class Timing:
         first, _, third = statistics.quantiles(self.samples, n=4, method="inclusive")
         return third - first
 
+    def columns(self, name: str = "ms") -> dict[str, float | list[float]]:
+        """The median, the spread and the samples as columns of these names."""
+        return {name: self.ms, f"{name}_iqr": self.iqr, f"{name}_samples": [*self.samples]}
+
     @property
     def wall_ms(self) -> float:
         """The median by the wall clock."""
@@ -49,17 +55,21 @@ class Timing:
         return bool(self.gpu) and self.ms < HOST_BOUND * self.wall_ms
 
 
+def branch_columns(total: Timing, alone: Mapping[str, Timing]) -> dict[str, float | list[float]]:
+    """The columns of the whole, and of each branch timed alone, with its share of the time of all of them."""
+    together = sum(timing.ms for timing in alone.values())
+    columns = total.columns("ms_total")
+    for name, timing in alone.items():
+        columns |= {**timing.columns(f"ms_{name}"), f"{name}_pct": 100 * timing.ms / together}
+    return {**columns, "branches_over_total": together / total.ms}
+
+
 def _nothing() -> None:
     return None
 
 
 def measure(
-    call: Callable[[], object],
-    device: torch.device,
-    *,
-    iters: int,
-    warmup: int,
-    reset: Callable[[], None] = _nothing,
+    call: Callable[[], object], device: torch.device, *, iters: int, warmup: int, reset: Callable[[], None] = _nothing
 ) -> Timing:
     """Time `call` again and again, with `reset` (not timed) before each.
 
@@ -90,27 +100,47 @@ def _wait(device: torch.device) -> None:
 
 
 def queued(
-    call: Callable[[], object],
-    device: torch.device,
-    iters: int,
-    wall_ms: float,
-    reset: Callable[[], None] = _nothing,
+    call: Callable[[], object], device: torch.device, iters: int, wall_ms: float, reset: Callable[[], None] = _nothing
 ) -> tuple[float, ...]:
     """Milliseconds of each call on a GPU, launched behind a pause of about twice the `wall_ms` that one takes."""
-    flush = torch.zeros(64 * 2**20, device=device)
     pause = int(2e6 * (2 * wall_ms + 0.1))  # cycles, at about 2 GHz
     events = []
     for _ in range(iters):
         reset()
-        flush.sum()
+        empty_cache(device)
         torch.cuda._sleep(pause)
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        events.append((start, end))
+        events.append(_between(call))
     torch.cuda.synchronize(device)
     return tuple(start.elapsed_time(end) for start, end in events)
+
+
+def cold(call: Callable[[], object], device: torch.device) -> float:
+    """Milliseconds of one call, host included, on a GPU with an empty L2 cache; on a CPU as it comes."""
+    if device.type != "cuda":
+        return _wall(call, device, _nothing)
+    empty_cache(device)
+    start, end = _between(call)
+    torch.cuda.synchronize(device)
+    return float(start.elapsed_time(end))
+
+
+def empty_cache(device: torch.device) -> None:
+    """Empty the L2 cache by reading 256 MB."""
+    _sweep(device).sum()
+
+
+@lru_cache
+def _sweep(device: torch.device) -> Tensor:
+    return torch.zeros(64 << 20, device=device)
+
+
+def _between(call: Callable[[], object]) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    """Events before and after what the call launches."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    end.record()
+    return start, end
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> float:

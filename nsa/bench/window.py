@@ -5,8 +5,7 @@ SDPA gets the same mask as a boolean matrix. A threshold is named only where row
 
 from __future__ import annotations
 
-import argparse
-import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from nsa import ops
 from nsa.bench import options, rows
-from nsa.bench.candidates import on_backends, row
+from nsa.bench.candidates import row, usable
 from nsa.bench.roofline import attention_work, pairs
-from nsa.bench.tensors import Tensors
+from nsa.bench.tensors import for_sdpa, tensors
 from nsa.bench.timing import measure
 
 OPERATIONS = {"win": "window", "cmp": "compressed"}
@@ -38,30 +37,27 @@ def visible(mode: str, length: int, shape: options.Shape, device: torch.device) 
 
 
 @torch.no_grad()
-def run(mode: str, shape: options.Shape, where: options.Where, length: int, iters: int, warmup: int) -> list[rows.Row]:
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The rows of one length: SDPA, then each backend with its speed-up over it."""
-    x, config = Tensors.random(shape, where, length), shape.config
-    k, v = (x.k, x.v) if mode == "win" else (ops.compress(x.k, config), ops.compress(x.v, config))
+    x, config, mode = tensors(shape, where, length), shape.config, args.mode
+    q, k, v = x["q"], *(x[name] if mode == "win" else ops.compress(x[name], config) for name in "kv")
     if k.shape[1] == 0:
         raise ValueError(f"S={length} has no compressed token; with --l {config.l} it needs {config.l}")
     operation = OPERATIONS[mode]
 
     def call(backend: str) -> object:
         if mode == "win":
-            return ops.sliding_window_attention(x.q, k, v, config.w, backend=backend, strict=True)
-        return ops.compressed_attention(x.q, k, v, config, backend=backend, strict=True)
+            return ops.sliding_window_attention(q, k, v, config.w, backend=backend, strict=True)
+        return ops.compressed_attention(q, k, v, config, backend=backend, strict=True)
 
     mask = visible(mode, length, shape, where.device)
     calls: dict[str, Callable[[], object]] = {
-        "sdpa": partial(F.scaled_dot_product_attention, *x.for_sdpa(k, v), attn_mask=mask)
+        "sdpa": partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), attn_mask=mask)
     }
-    for backend, reason in on_backends(operation, call):
-        if reason is None:
-            calls[backend] = partial(call, backend)
-        else:
-            print(f"S={length} {operation} {backend}: unavailable: {reason}")
-    timings = {name: measure(one, where.device, iters=iters, warmup=warmup) for name, one in calls.items()}
-    work = attention_work(length, shape, where, pairs(length, shape)[mode], k.shape[1])
+    calls |= {backend: partial(call, backend) for backend in usable(operation, length, call)}
+    timings = {name: measure(one, where.device, iters=args.iters, warmup=args.warmup) for name, one in calls.items()}
+    count = shape.batch * pairs(length, config)[operation]
+    work, _ = attention_work(count, shape, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
     return [
         row(
             {"S": length, "mode": mode, "backend": name, "speedup_over_sdpa": timings["sdpa"].ms / timing.ms},
@@ -83,26 +79,14 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
     return f"FA-2: faster than SDPA at every S from {faster[0]} on: NSA_FA2_MIN_LEN_{mode.upper()}={faster[0]}"
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("window", __doc__)
-    options.add_shape(parser, dk=64, dv=64)
-    options.add_where(parser)
-    options.add_measure(parser, "128,256,512,1024,2048")
-    parser.add_argument("--mode", choices=OPERATIONS, default="win", help="which branch")
-    return parser.parse_args(argv)
+def _add_mode(to: ArgumentParser) -> None:
+    to.add_argument("--mode", choices=OPERATIONS, default="win", help="which branch")
 
 
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench window`."""
-    args = _parse(argv)
-    shape, where = options.shape_of(args), options.where_of(args)
-    print(rows.headline(where.device, where.dtype), flush=True)
-    found = [one for length in args.S_list for one in run(args.mode, shape, where, length, args.iters, args.warmup)]
-    rows.write(found, args.csv, args.jsonl)
+    lengths = "128,256,512,1024,2048"
+    args, found = options.by_length(argv, "window", __doc__, run, _add_mode, lengths, dk=64, dv=64)
     print(rows.shown(found, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa")))
     print(threshold(found, args.mode))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

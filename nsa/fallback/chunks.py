@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from torch import Tensor
@@ -17,50 +17,34 @@ TILE_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """Queries that stand at t0, t0+1, ... of their sequence, alike in every batch entry of `batch`.
+class Chunk:
+    """Consecutive queries `rows` of the T axis, the first at position `t0` of its sequence, alike in every batch entry
+    of `batch`.
 
-    `row0` is the first query's index on the T axis, `key0` and `cmp0` the indices of the sequence's first
-    token and first compressed token on their axes.
+    `key0` and `cmp0` are the indices of the sequence's first token and first compressed token on their axes.
     """
 
     batch: slice
-    row0: int
-    length: int
+    rows: slice
     t0: int = 0
     key0: int = 0
     cmp0: int = 0
-
-    def split(self, size: int) -> Iterator[Chunk]:
-        """Its queries, at most `size` at a time."""
-        for start in range(0, self.length, size):
-            rows = slice(self.row0 + start, self.row0 + min(start + size, self.length))
-            yield Chunk(self.batch, rows, self.t0 + start, self.key0, self.cmp0)
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive queries `rows` of the T axis, the first at position `t0` of its sequence (see `Sequence`)."""
-
-    batch: slice
-    rows: slice
-    t0: int
-    key0: int
-    cmp0: int
 
     @property
     def end(self) -> int:
         """The position after the last query's."""
         return self.t0 + self.rows.stop - self.rows.start
 
+    def split(self, size: int) -> Iterator[Chunk]:
+        """Its queries, at most `size` at a time."""
+        for row in range(self.rows.start, self.rows.stop, size):
+            rows = slice(row, min(row + size, self.rows.stop))
+            yield replace(self, rows=rows, t0=self.t0 + row - self.rows.start)
+
 
 def sequences(
-    batch: int,
-    tokens: int,
-    config: NSAConfig | None,
-    cu_seqlens: Tensor | None,
-    q_start: Tensor | None,
-) -> list[Sequence]:
+    batch: int, tokens: int, config: NSAConfig | None, cu_seqlens: Tensor | None, q_start: Tensor | None
+) -> list[Chunk]:
     """What is walked over: the batch at once, or each packed segment, or each entry with its own start.
 
     `config` is needed for `cmp0` of packed sequences only.
@@ -69,14 +53,14 @@ def sequences(
         return _packed(numbers(cu_seqlens), config)
     starts = [0] if q_start is None else numbers(q_start)
     if len(set(starts)) <= 1:
-        return [Sequence(slice(0, batch), 0, tokens, *starts[:1])]
-    return [Sequence(slice(b, b + 1), 0, tokens, start) for b, start in enumerate(starts)]
+        return [Chunk(slice(0, batch), slice(0, tokens), *starts[:1])]
+    return [Chunk(slice(b, b + 1), slice(0, tokens), start) for b, start in enumerate(starts)]
 
 
-def _packed(borders: list[int], config: NSAConfig | None) -> list[Sequence]:
+def _packed(borders: list[int], config: NSAConfig | None) -> list[Chunk]:
     found, cmp0 = [], 0
     for first, end in pairwise(borders):
-        found.append(Sequence(slice(0, 1), first, end - first, 0, first, cmp0))
+        found.append(Chunk(slice(0, 1), slice(first, end), 0, first, cmp0))
         cmp0 += 0 if config is None else num_compressed(end - first, config)
     return found
 

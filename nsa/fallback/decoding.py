@@ -40,12 +40,8 @@ def decode(
         step.selected(block_indices)
     if "win" in branches:
         step.window()
-    weighted = [gates[..., i, None].to(step.wide) * step.outputs[name] for i, name in _numbered(branches)]
+    weighted = [gates[..., BRANCHES.index(x), None].to(step.wide) * step.outputs[x] for x in BRANCHES if x in branches]
     return torch.stack(weighted).sum(0).to(q.dtype), step.reads, block_indices
-
-
-def _numbered(branches: Collection[str]) -> list[tuple[int, str]]:
-    return [(i, name) for i, name in enumerate(BRANCHES) if name in branches]
 
 
 class _Step:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.config import NSAConfig
-from nsa.fallback.chunks import Chunk, Sequence, rows_per_chunk, sequences
+from nsa.fallback.chunks import Chunk, rows_per_chunk, sequences
 from nsa.fallback.decoding import decode, step
 from nsa.fallback.scoring import choose_blocks, sum_over_blocks
 from nsa.fallback.tiles import (
@@ -32,18 +32,9 @@ from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.rope import rotate
 
 __all__ = [
-    "combine",
-    "compress",
-    "compressed",
-    "decode",
-    "dense",
-    "rotate",
-    "rotate_gradient",
-    "select",
-    "selected",
-    "step",
+    "combine", "compress", "compressed", "decode", "dense", "rotate", "rotate_gradient", "select", "selected", "step",
     "window",
-]
+]  # fmt: skip
 
 
 def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
@@ -124,7 +115,7 @@ def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
     return tile
 
 
-def _chunks(found: list[Sequence], bytes_per_row: int, most: int = 4096) -> list[Chunk]:
+def _chunks(found: list[Chunk], bytes_per_row: int, most: int = 4096) -> list[Chunk]:
     size = rows_per_chunk(bytes_per_row, most)
     return [chunk for sequence in found for chunk in sequence.split(size)]
 

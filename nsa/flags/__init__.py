@@ -19,10 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 FOREIGN_PREFIXES = ("NSA_POD_",)
-BOOLEANS = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
 
 class FlagError(ValueError):
@@ -52,75 +49,54 @@ def parse_str(name: str, text: str) -> str:
 PARSERS = {"bool": parse_bool, "int": parse_int, "str": parse_str}
 
 
-def _flag(name: str, kind: str, default: Any, meaning: str) -> Any:
-    return field(default=default, metadata={"name": name, "kind": kind, "meaning": meaning})
+def _flag(meaning: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The effective flags; each field says which variable it comes from."""
+    """The effective flags; a field's variable is NSA_ and its name in capitals."""
 
-    strict: bool = _flag("NSA_STRICT", "bool", False, "a fallback, or an unknown NSA_* variable, is an error")
-    backend: str | None = _flag("NSA_BACKEND", "str", None, "backend requested for every operation it has")
-    profile: str | None = _flag("NSA_PROFILE", "str", None, "hardware profile instead of the device's own")
+    strict: bool = _flag("a fallback, or an unknown NSA_* variable, is an error", False)
+    backend: str | None = _flag("backend requested for every operation it has")
+    profile: str | None = _flag("hardware profile instead of the device's own")
 
-    use_triton_sel: bool | None = _flag(
-        "NSA_USE_TRITON_SEL", "bool", None, "1 requests Triton for the selected branch, 0 forbids it"
-    )
-    triton_sel_force: bool = _flag(
-        "NSA_TRITON_SEL_FORCE", "bool", False, "Triton selection whatever the profile says (SM 8.9, min L)"
-    )
-    sel_triton_allow_grad: bool | None = _flag(
-        "NSA_SEL_TRITON_ALLOW_GRAD", "bool", None, "0 keeps Triton selection out where gradients are needed"
-    )
-    sel_triton_min_l: int | None = _flag(
-        "NSA_SEL_TRITON_MIN_L", "int", None, "fewest tokens for Triton selection (profile: sel_triton_min_L)"
-    )
-    sel_triton_group: bool | None = _flag(
-        "NSA_SEL_TRITON_GROUP", "bool", None, "1/0 forces/forbids the group-centric selection schedule"
-    )
+    use_triton_sel: bool | None = _flag("1 requests Triton for the selected branch, 0 forbids it")
+    triton_sel_force: bool = _flag("Triton selection whatever the profile says (SM 8.9, min L)", False)
+    sel_triton_allow_grad: bool | None = _flag("0 keeps Triton selection out where gradients are needed")
+    sel_triton_min_l: int | None = _flag("fewest tokens for Triton selection (profile: sel_triton_min_L)")
+    sel_triton_group: bool | None = _flag("1/0 forces/forbids the group-centric selection schedule")
 
-    use_fa2: bool | None = _flag(
-        "NSA_USE_FA2", "bool", None, "1 requests FlashAttention-2 for window and compressed, 0 forbids it"
-    )
-    fa2_force: bool = _flag("NSA_FA2_FORCE", "bool", False, "FlashAttention-2 whatever its thresholds say")
-    fa2_min_len_win: int | None = _flag(
-        "NSA_FA2_MIN_LEN_WIN", "int", None, "fewest tokens for FA-2 in the window (profile: fa2_min_len_win)"
-    )
-    fa2_min_len_cmp: int | None = _flag(
-        "NSA_FA2_MIN_LEN_CMP", "int", None, "fewest tokens for FA-2 in compressed (profile: fa2_min_len_cmp)"
-    )
-    fa2_force_varlen: bool = _flag("NSA_FA2_FORCE_VARLEN", "bool", False, "FA-2 through its varlen entry point only")
-    fa2_force_dense: bool = _flag("NSA_FA2_FORCE_DENSE", "bool", False, "FA-2 through its dense entry point only")
+    use_fa2: bool | None = _flag("1 requests FlashAttention-2 for window and compressed, 0 forbids it")
+    fa2_force: bool = _flag("FlashAttention-2 whatever its thresholds say", False)
+    fa2_min_len_win: int | None = _flag("fewest tokens for FA-2 in the window (profile: fa2_min_len_win)")
+    fa2_min_len_cmp: int | None = _flag("fewest tokens for FA-2 in compressed (profile: fa2_min_len_cmp)")
+    fa2_force_varlen: bool = _flag("FA-2 through its varlen entry point only", False)
+    fa2_force_dense: bool = _flag("FA-2 through its dense entry point only", False)
 
-    use_cuda_sel: bool | None = _flag(
-        "NSA_USE_CUDA_SEL", "bool", None, "1 requests the experimental CUDA selection, 0 forbids it"
-    )
-    build_cuda: bool = _flag(
-        "NSA_BUILD_CUDA", "bool", False, "the build switch: compile the experimental CUDA selection with nvcc"
-    )
+    use_cuda_sel: bool | None = _flag("1 requests the experimental CUDA selection, 0 forbids it")
+    build_cuda: bool = _flag("the build switch: compile the experimental CUDA selection with nvcc", False)
 
-    dense: bool = _flag("NSA_DENSE", "bool", False, "dense causal attention below the measured crossover")
-    dense_below: int | None = _flag("NSA_DENSE_BELOW", "int", None, "that crossover in tokens (profile: dense_below)")
+    dense: bool = _flag("dense causal attention below the measured crossover", False)
+    dense_below: int | None = _flag("that crossover in tokens (profile: dense_below)")
 
-    debug_log: bool = _flag("NSA_DEBUG_LOG", "bool", False, "log each routing decision (logger `nsa`)")
-    log_limit: int = _flag("NSA_LOG_LIMIT", "int", 5, "lines logged for one operation and backend")
-    debug_timing: bool = _flag("NSA_DEBUG_TIMING", "bool", False, "time each operation; waits for the device")
-    debug_compare: bool = _flag(
-        "NSA_DEBUG_COMPARE", "bool", False, "record each operation's mean absolute error against the oracle"
-    )
+    debug_log: bool = _flag("log each routing decision (logger `nsa`)", False)
+    log_limit: int = _flag("lines logged for one operation and backend", 5)
+    debug_timing: bool = _flag("time each operation; waits for the device", False)
+    debug_compare: bool = _flag("record each operation's mean absolute error against the oracle", False)
 
-    test_triton_sel: bool | None = _flag(
-        "NSA_TEST_TRITON_SEL", "bool", None, "Triton selection tests: 1 fails without a device, 0 skips them"
-    )
-    test_fa2: bool | None = _flag("NSA_TEST_FA2", "bool", None, "FA-2 tests: 1 fails without a device, 0 skips them")
-    test_train: bool | None = _flag(
-        "NSA_TEST_TRAIN", "bool", None, "training tests on CUDA: 1 fails without a device, 0 skips them"
-    )
+    test_triton_sel: bool | None = _flag("Triton selection tests: 1 fails without a device, 0 skips them")
+    test_fa2: bool | None = _flag("FA-2 tests: 1 fails without a device, 0 skips them")
+    test_train: bool | None = _flag("training tests on CUDA: 1 fails without a device, 0 skips them")
 
 
-REGISTRY: dict[str, Field[Any]] = {item.metadata["name"]: item for item in fields(Flags)}
+REGISTRY: dict[str, Field[Any]] = {f"NSA_{item.name.upper()}": item for item in fields(Flags)}
 _override: ContextVar[Flags | None] = ContextVar("nsa_flags", default=None)
+
+
+def kind_of(flag: Field[Any]) -> str:
+    """`bool`, `int` or `str`: what its variable holds."""
+    return str(flag.type).partition(" ")[0]
 
 
 def read(environ: Mapping[str, str]) -> Flags:
@@ -130,7 +106,7 @@ def read(environ: Mapping[str, str]) -> Flags:
         FlagError: a value of the wrong type, or an unknown NSA_* variable while NSA_STRICT is on.
     """
     values: dict[str, Any] = {
-        item.name: PARSERS[item.metadata["kind"]](name, environ[name])
+        item.name: PARSERS[kind_of(item)](name, environ[name])
         for name, item in REGISTRY.items()
         if environ.get(name, "").strip()
     }

@@ -28,7 +28,7 @@ def flag_rows(effective: flags.Flags) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "type": item.metadata["kind"],
+            "type": flags.kind_of(item),
             "value": getattr(effective, item.name),
             "source": "environment" if os.environ.get(name, "").strip() else "default",
             "meaning": item.metadata["meaning"],

@@ -126,14 +126,9 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         self.model.embed = value
 
     def prepare_inputs_for_generation(
-        self,
-        input_ids: Tensor,
-        past_key_values: Any = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        **_: Any,
-    ) -> dict[str, Any]:
+        self, input_ids: Tensor, past_key_values: Any = None, attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, **_: Any,
+    ) -> dict[str, Any]:  # fmt: skip
         """What `generate` gives to `forward`: the columns that the cache has not seen."""
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
         fresh: dict[str, Any] = {"input_ids": input_ids[:, seen:]}
@@ -149,19 +144,11 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         }
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Any = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        logits_to_keep: int = 0,
-        cu_seq_lens_q: Tensor | None = None,
-        return_dict: bool | None = None,
-        **_: Any,
-    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+        past_key_values: Any = None, inputs_embeds: Tensor | None = None, labels: Tensor | None = None,
+        use_cache: bool | None = None, logits_to_keep: int = 0, cu_seq_lens_q: Tensor | None = None,
+        return_dict: bool | None = None, **_: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:  # fmt: skip
         """Logits of each token's successor. Positions count the tokens that are not padding.
 
         Args:

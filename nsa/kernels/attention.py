@@ -17,8 +17,10 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels import combine
 from nsa.kernels.compression import mean
-from nsa.kernels.ranges import compressed, fused, window
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.attention import of_compressed, of_window
 from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import Packing, pack
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
 from nsa.kernels.selected.backward import selected_backward
@@ -35,7 +37,7 @@ HOST_BOUND = 16384
 Pair = tuple[Tensor, Tensor]
 
 
-def attention(call: Call, *, lse: bool = False, keep: bool = False) -> list[Tensor]:
+def attention(call: Call, lse: bool = False, keep: bool = False) -> list[Tensor]:
     """Compressed, selected and window attention under gates, differentiable.
 
     Without `compressed` it takes the means of the cmp keys and values, those of the keys turned where `compressed_rope`
@@ -110,10 +112,10 @@ def _forward(
         k_sel, v_sel, k_win, v_win = k_cmp, v_cmp, k_cmp, v_cmp
     gates = gates.contiguous()
     # The window first: while it runs, the host prepares the launches of the others.
-    o_win, lse_win = window.forward(q, k_win, v_win, config.w, scale, *where)
+    o_win, lse_win = ranges_forward(q, k_win, v_win, of_window(q, k_win, config.w, *where), scale)
     if compress:
         k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope)
-    o_cmp, lse_cmp = compressed.forward(q, k_cmp, v_cmp, config, scale, *where)
+    o_cmp, lse_cmp = ranges_forward(q, k_cmp, v_cmp, of_compressed(q, k_cmp, config, *where), scale)
     if block_indices is None:
         block_indices = select_blocks(q, k_cmp, config, scale, where[0], lse_cmp, q_start)
     o = torch.empty_like(o_cmp)
@@ -146,8 +148,8 @@ def _backward(
     of_selected = partial(selected_backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
     of_ranges = partial(
         _of_ranges, fuse, do, q,
-        fused.Branch(k_cmp, v_cmp, stats[0], compressed.ranges_of(q, k_cmp, config, *where)),
-        fused.Branch(k_win, v_win, stats[2], window.ranges_of(q, k_win, config.w, *where)), scale,
+        fused.Branch(k_cmp, v_cmp, stats[0], of_compressed(q, k_cmp, config, *where)),
+        fused.Branch(k_win, v_win, stats[2], of_window(q, k_win, config.w, *where)), scale,
     )  # fmt: skip
     if q.shape[:2].numel() <= HOST_BOUND:
         dq, d_cmp, d_win = of_ranges()

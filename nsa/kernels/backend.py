@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,18 +19,16 @@ from nsa.kernels.common.tiles import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
 from nsa.kernels.decode.step import cached_attention, decode_step
-from nsa.kernels.ranges import compressed as compressed_kernels
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges import window as window_kernels
-from nsa.kernels.recorded import Tensors, repeated
-from nsa.kernels.selected.attention import gradients, selected_attention
+from nsa.kernels.ranges.attention import compressed_attention, window_attention
+from nsa.kernels.recorded import Differentiable, Tensors, repeated
+from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selection.select import select_blocks
 from nsa.phi import MlpPhi, Phi
 from nsa.plans import layout
 from nsa.routing import Request
 
 if TYPE_CHECKING:
-    from nsa.attention import Call
     from nsa.cache import NSACache
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -126,15 +124,6 @@ def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tenso
     return span_sums((x, weight, cu_seqlens), (config, x.shape[1]))[0]  # type: ignore[return-value]
 
 
-def compressed(
-    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, deterministic: bool,
-) -> Tensors:  # fmt: skip
-    return compressed_kernels.compressed_attention(
-        (q, k_cmp, v_cmp, cu_seqlens, q_start), (config, scale, deterministic)
-    )
-
-
 def select(
     q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
     lse: Tensor | None,
@@ -145,83 +134,47 @@ def select(
     return repeated("select", chosen, (q, k_cmp, cu_seqlens, lse, q_start), ())[0]  # type: ignore[return-value]
 
 
-def selected(
-    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
-    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> Tensors:  # fmt: skip
-    return selected_attention(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
-
-
-def window(
-    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    deterministic: bool,
-) -> Tensors:  # fmt: skip
-    return window_kernels.window_attention((q, k, v, cu_seqlens, q_start), (window, scale, deterministic))
-
-
 def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
     return gated_combine((o_cmp, o_sel, o_win, gates), ())[0]  # type: ignore[return-value]
 
 
-def attention(call: Call, lse: bool, keep: bool) -> list[Tensor]:
-    return whole.attention(call, lse=lse, keep=keep)
+def _attending(function: Differentiable) -> tuple[Callable[..., Tensors], Callable[..., Tensors]]:
+    """An attention of queries to keys of theirs, and its gradients from results: those of q, k and v."""
+
+    def attended(
+        *inputs: Any, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool
+    ) -> Tensors:
+        *tensors, sizes = inputs
+        return function((*tensors, cu_seqlens, q_start), (sizes, scale, deterministic))
+
+    def gradient(
+        do: Tensor, o: Tensor, lse: Tensor, *inputs: Any, scale: float, cu_seqlens: Tensor | None,
+        q_start: Tensor | None, deterministic: bool,
+    ) -> Tensors:  # fmt: skip
+        *tensors, sizes = inputs
+        kept = *tensors, cu_seqlens, q_start, o, lse
+        kind = tuple(layout(x) for x in (do, o, lse))  # the plan's key tells the layouts of all but these
+        return repeated("gradient", function.backward, (do, *kept), (sizes, scale, deterministic), kind)[:3]
+
+    return attended, gradient
 
 
-# --- their gradients, from results ---
+attention, attention_gradient = whole.attention, whole.gradient
+compressed, compressed_gradient = _attending(compressed_attention)
+selected, selected_gradient = _attending(selected_attention)
+window, window_gradient = _attending(window_attention)
+
+
+# --- other gradients, from results ---
 
 
 def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
     return [rotary.forward(do, positions, base, back=True)]
 
 
-def compressed_gradient(
-    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *,
-    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> Tensors:  # fmt: skip
-    return _gradients(
-        compressed_kernels.compressed_attention.backward, do, (q, k_cmp, v_cmp, cu_seqlens, q_start, o, lse),
-        config, scale, deterministic,
-    )  # fmt: skip
-
-
-def selected_gradient(
-    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *,
-    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> Tensors:  # fmt: skip
-    def found(do: Tensor, *kept: Tensor | None) -> Tensors:
-        q, k, v, block_indices, cu_seqlens, q_start, o, lse = kept
-        return gradients(do, o, lse, q, k, v, block_indices, config, scale, cu_seqlens, q_start)  # type: ignore[arg-type]
-
-    return _gradients(found, do, (q, k, v, block_indices, cu_seqlens, q_start, o, lse))
-
-
-def window_gradient(
-    do: Tensor, o: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, window: int, *,
-    scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> Tensors:  # fmt: skip
-    return _gradients(
-        window_kernels.window_attention.backward, do, (q, k, v, cu_seqlens, q_start, o, lse), window, scale,
-        deterministic,
-    )  # fmt: skip
-
-
-def _gradients(function: Callable[..., Tensors], do: Tensor, kept: Tensors, *settings: Any) -> Tensors:
-    """Of q, k and v; the plan's key tells the layouts of all but these."""
-    kind = tuple(layout(x) for x in (do, *kept[-2:]) if x is not None)
-    return repeated("gradient", function, (do, *kept), settings, kind)[:3]
-
-
-def attention_gradient(grad: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
-    return whole.gradient(grad, results, call)
-
-
 # --- one token of each sequence ---
 
-
-def decode(
-    q: Tensor, gates: Tensor, cache: NSACache, *, scale: float, branches: Collection[str], block_indices: Tensor | None
-) -> Triple:
-    return cached_attention(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices)
+decode = cached_attention
 
 
 def step(

@@ -40,11 +40,9 @@ def _forward(
 ):
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     m_row = o_row < N
-    b_sel = load_tile(p_sel, o_row * D, m_row, 0, D0, D, True).to(tl.float32)
-    gated_sum(p_cmp, b_sel, p_win, p_gates, p_o, o_row, m_row, 0, D0, D)
-    if D1 > 0:
-        b_sel = load_tile(p_sel, o_row * D, m_row, D0, D1, D, True).to(tl.float32)
-        gated_sum(p_cmp, b_sel, p_win, p_gates, p_o, o_row, m_row, D0, D1, D)
+    for j in tl.static_range(2 if D1 > 0 else 1):
+        b_sel = load_tile(p_sel, o_row * D, m_row, j * D0, D1 if j else D0, D, True).to(tl.float32)
+        gated_sum(p_cmp, b_sel, p_win, p_gates, p_o, o_row, m_row, j * D0, D1 if j else D0, D)
 
 
 @triton.jit

@@ -10,14 +10,9 @@ from nsa.models.lm import ByteLM
 
 @torch.inference_mode()
 def generate(
-    model: ByteLM,
-    prompt: Tensor,
-    length: int,
-    *,
-    use_cache: bool = True,
-    temperature: float = 0.0,
+    model: ByteLM, prompt: Tensor, length: int, *, use_cache: bool = True, temperature: float = 0.0,
     generator: torch.Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Continue a prompt.
 
     Args:

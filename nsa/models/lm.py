@@ -96,14 +96,9 @@ class ByteLM(nn.Module):
         self.norm = nn.LayerNorm(config.dim)
 
     def forward(
-        self,
-        tokens: Tensor,
-        caches: Sequence[NSACache] | None = None,
-        *,
-        counts: Sequence[int] | Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-        checkpoint: Callable[..., Tensor] | None = None,
-    ) -> Tensor:
+        self, tokens: Tensor, caches: Sequence[NSACache] | None = None, *, counts: Sequence[int] | Tensor | None = None,
+        cu_seqlens: Tensor | None = None, checkpoint: Callable[..., Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
         """Logits of every token's successor.
 
         Args:

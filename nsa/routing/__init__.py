@@ -14,49 +14,15 @@ from nsa.routing.record import Judge, Recording, observed, observing, record, re
 from nsa.routing.request import Decision, Request, Route
 
 __all__ = [
-    "BackendChoice",
-    "Decision",
-    "Recording",
-    "Request",
-    "Route",
-    "RoutingError",
-    "carry_out",
-    "decide",
-    "decided",
-    "explain_routing",
-    "observing",
-    "per_operation",
-    "prefers_dense",
-    "record",
-    "run",
-]
+    "BackendChoice", "Decision", "Recording", "Request", "Route", "RoutingError", "carry_out", "decide", "decided",
+    "explain_routing", "observing", "per_operation", "prefers_dense", "record",
+]  # fmt: skip
 
 Result = TypeVar("Result")
 
 
 class RoutingError(RuntimeError):
     """A backend that an argument names cannot run; or a fallback while `strict` is on."""
-
-
-def run(
-    request: Request,
-    call: Callable[[ModuleType], Result],
-    *,
-    backend: BackendChoice = None,
-    strict: bool = False,
-    judge: Judge | None = None,
-) -> Result:
-    """Run `call` with the module of the backend that the request is routed to, and record it.
-
-    Args:
-        request, backend, strict: as in `decided`.
-        call: calls the operation's function in a backend's module.
-        judge: the oracle on some query rows, used under NSA_DEBUG_COMPARE=1 only.
-    """
-    decision = decided(request, backend, strict)
-    if decision is None:
-        raise RoutingError(f"no backend implements {request.operation}")
-    return carry_out(decision, request, call, judge)
 
 
 def decided(request: Request, backend: BackendChoice = None, strict: bool = False) -> Decision | None:

@@ -38,21 +38,10 @@ class Explanation:
 
 
 def explain_routing(
-    config: NSAConfig = NSAConfig(),
-    *,
-    tokens: int,
-    heads: int,
-    kv_heads: int,
-    dk: int,
-    dv: int | None = None,
-    batch: int = 1,
-    dtype: torch.dtype = torch.bfloat16,
-    device: torch.device | str | None = None,
-    packed: bool = False,
-    needs_grad: bool = False,
-    deterministic: bool = False,
-    backend: BackendChoice = None,
-) -> Explanation:
+    config: NSAConfig = NSAConfig(), *, tokens: int, heads: int, kv_heads: int, dk: int, dv: int | None = None,
+    batch: int = 1, dtype: torch.dtype = torch.bfloat16, device: torch.device | str | None = None, packed: bool = False,
+    needs_grad: bool = False, deterministic: bool = False, backend: BackendChoice = None,
+) -> Explanation:  # fmt: skip
     """Which backend `nsa_attention` would use for this shape, operation by operation, and why.
 
     Args:

@@ -78,28 +78,17 @@ def observing(active: Flags) -> bool:
 
 
 def observed(
-    decision: Decision,
-    device: torch.device,
-    operations: Sequence[str],
-    call: Callable[[], Result],
-    judge: Judge | None,
+    decision: Decision, device: torch.device, operations: Sequence[str], call: Callable[[], Result], judge: Judge | None
 ) -> Result:
     """Call, and tell every recorder and the log which backend ran these operations."""
     active = flags.current()
     start = _now(device) if active.debug_timing else 0.0
     result = call()
     route = Route(
-        decision.operation,
-        decision.backend,
-        device_name(device),
-        registry.interpreted(decision.backend),
-        decision.requested,
-        decision.fallback,
-        decision.reason,
-        _now(device) - start if active.debug_timing else None,
-        _mean_abs_error(result, judge) if active.debug_compare and judge else None,
-        decision.gradient or None,
-    )
+        decision.operation, decision.backend, device_name(device), registry.interpreted(decision.backend),
+        decision.requested, decision.fallback, decision.reason, _now(device) - start if active.debug_timing else None,
+        _mean_abs_error(result, judge) if active.debug_compare and judge else None, decision.gradient or None,
+    )  # fmt: skip
     for operation in operations:
         for recording in _active.get():
             recording.append(replace(route, operation=operation))

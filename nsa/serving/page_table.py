@@ -163,7 +163,7 @@ class PagedRows:
     def reserve(self, rows: int) -> None:
         """Make the pools as large as the table says, which has reserved the rows."""
         if self.pages.count >= len(self.pool_k):
-            self.pool_k, self.pool_v = (_grown(x, self.pages.count + 1) for x in self.stored)
+            self.pool_k, self.pool_v = (grown(x, self.pages.count + 1, 0) for x in self.stored)
 
     def write(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store new rows [B,T,Hkv,D*]; their pages exist."""
@@ -194,7 +194,6 @@ class PagedRows:
         self.pool_k, self.pool_v = change(self.pool_k), change(self.pool_v)
 
 
-def _grown(x: Tensor, count: int) -> Tensor:
-    larger = x.new_zeros(count, *x.shape[1:])
-    larger[: len(x)] = x
-    return larger
+def grown(x: Tensor, size: int, dim: int) -> Tensor:
+    """x with zeros behind it along an axis."""
+    return torch.cat([x, x.new_zeros(*x.shape[:dim], size - x.shape[dim], *x.shape[dim + 1 :])], dim)

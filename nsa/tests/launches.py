@@ -97,13 +97,12 @@ def on(architecture: str) -> Iterator[Driver]:
         mock.patch.object(recorded, "COMPILING_FOR", ContextVar("nobody_compiles", default=None)),
         mock.patch.object(recorded, "_empty_on", lambda device: found.empty),
         mock.patch.object(routing.request, "capability", lambda device: divmod(found.target.arch, 10)),
-        mock.patch.object(fused, "INTERPRETED", fused.TILES[128]),
         mock.patch.object(library, "modes", lambda: 0),  # the trace is one
     ]
     if fused.lacking() is None:
         from nsa.kernels.ranges import fused_gluon
 
-        patches.append(mock.patch.object(fused, "_launcher", lambda q: fused_gluon.launch))
+        patches.append(mock.patch.object(fused, "_launcher", lambda: fused_gluon.launch))
     driver.set_active(found)
     try:
         with ExitStack() as stack:

@@ -5,6 +5,7 @@ Compiling needs no GPU, but a process without the interpreter; the slow part of 
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nsa.kernels.ranges import fused
+from nsa.kernels.tuning import lookup
 from nsa.kernels.tuning.ahead_of_time import PARTS
 from nsa.kernels.tuning.lookup import ARCHITECTURES, SHARED_MEMORY, tiles_of
 
@@ -100,6 +102,15 @@ def test_products_of_the_fused_gradient_are_under_way_together(dk: int) -> None:
     products, waits = map(int, done.stdout.split())
     assert products >= 24
     assert waits <= 8
+
+
+def test_no_kernel_chains_operators() -> None:
+    """Triton before 3.3 compiles no `a and b and c`; on all versions that are not installed here nothing else tells."""
+    for path in Path(lookup.__file__).parents[1].rglob("*.py"):
+        for function in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)):
+            if any("triton.jit" in ast.unparse(decorator) for decorator in function.decorator_list):
+                chains = [x.lineno for x in ast.walk(function) if isinstance(x, ast.BoolOp) and len(x.values) > 2]
+                assert not chains, f"{path.name}, {function.name}: lines {chains}"
 
 
 @pytest.mark.slow

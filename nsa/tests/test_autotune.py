@@ -88,10 +88,7 @@ def test_each_kernel_is_tuned_once_by_a_part_that_was_asked_for(monkeypatch: pyt
         found = [(job.part, job.kernel, job.own_key) for job in jobs(calls, ["window"])]
     finally:
         lookup.COMPILING_FOR.reset(token)
-    assert found == [
-        ("window forward", "window_forward", "fp32/4"),
-        ("window backward", "window_backward_q", "fp32/4"),
-    ]
+    assert found == [("window forward", "window_forward", "fp32/4"), ("window backward", "window_backward_q", "fp32/4")]
 
 
 @pytest.mark.parametrize("architecture", ["sm_89", "sm_90"])

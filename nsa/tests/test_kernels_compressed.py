@@ -10,7 +10,8 @@ from torch import Tensor
 
 from nsa import reference
 from nsa.config import NSAConfig
-from nsa.kernels.ranges.compressed import compressed_attention, forward
+from nsa.kernels.ranges.attention import compressed_attention, of_compressed
+from nsa.kernels.ranges.forward import ranges_forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 
@@ -36,6 +37,7 @@ def _tensors(problem: Problem) -> dict[str, Tensor]:
 def _judge(problem: Problem) -> None:
     cu_seqlens, config, scale = problem.cu_seqlens, problem.config, problem.dk**-0.5
     tensors = _tensors(problem)
+    where = of_compressed(tensors["q"], tensors["k_cmp"], config, cu_seqlens)
     judge(
         problem,
         tensors,
@@ -44,7 +46,7 @@ def _judge(problem: Problem) -> None:
             q, k_cmp, v_cmp, config, scale=scale, cu_seqlens=cu_seqlens
         )[0],
     )
-    lse = forward(*tensors.values(), config, scale, cu_seqlens)[1]
+    lse = ranges_forward(*tensors.values(), where, scale)[1]
     wide = (x.double() for x in tensors.values())
     expected = reference.compressed_attention(*wide, config, scale=scale, cu_seqlens=cu_seqlens)[1]
     assert_close(lse, expected, problem.dtype, "lse")
@@ -67,21 +69,21 @@ def test_chunks_of_a_prefill(name: str, room: int) -> None:
     found, q_start = chunk(name)
     held = (reference.compress(found[f"{x}_cmp_in"], SMALL) for x in "kv")
     k_cmp, v_cmp = (torch.cat([x, torch.randn_like(x[:, :room])], 1) for x in held)
-    where = {"scale": 0.2, "q_start": q_start}
+    where, ranges = {"scale": 0.2, "q_start": q_start}, of_compressed(found["q"], k_cmp, SMALL, None, q_start)
     judge(
         CASES["batch"],
         {"q": found["q"], "k_cmp": k_cmp, "v_cmp": v_cmp},
         lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, None, q_start), (SMALL, 0.2, False))[0],
         lambda q, k_cmp, v_cmp: reference.compressed_attention(q, k_cmp, v_cmp, SMALL, **where)[0],
     )
-    lse = forward(found["q"], k_cmp, v_cmp, SMALL, 0.2, None, q_start)[1]
+    lse = ranges_forward(found["q"], k_cmp, v_cmp, ranges, 0.2)[1]
     wide = (x.double() for x in (found["q"], k_cmp, v_cmp))
     assert_close(lse, reference.compressed_attention(*wide, SMALL, **where)[1], torch.float32, "lse")
 
 
 def test_nothing_visible_is_exactly_zero() -> None:
     tensors = _tensors(replace(CASES["one-head"], device=DEVICE))
-    o, lse = forward(*tensors.values(), SMALL, 0.25, None)
+    o, lse = ranges_forward(*tensors.values(), of_compressed(tensors["q"], tensors["k_cmp"], SMALL, None), 0.25)
     assert torch.equal(o[:, : SMALL.l - 1], torch.zeros_like(o[:, : SMALL.l - 1]))
     assert torch.isneginf(lse[:, : SMALL.l - 1]).all()
     assert torch.isfinite(lse[:, SMALL.l - 1 :]).all()

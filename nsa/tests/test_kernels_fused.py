@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,6 +17,7 @@ from nsa.kernels.common.tiles import pad_group
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import KeyRanges
 from nsa.testing import Problem
+from nsa.tests import fused_twin
 from nsa.tests.kernel_cases import CHUNKS, DEVICE, SMALL, judge
 
 pytestmark = pytest.mark.triton
@@ -42,23 +43,33 @@ if DEVICE == "cuda":  # several of its tiles
         "long-packed": Problem(SMALL, lengths=(300, 0, 45, 260), kv_heads=2, group_size=4, dk=128, dv=64),
     }
 BACKEND = {"backend": "triton", "strict": True}
+LACKING = fused.lacking
 
 
 @pytest.fixture(autouse=True)
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[fused.Piece]:
-    """The launches of the kernel under test; without any a test fails."""
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[fused.Run, int]]]:
+    """The launches of the kernel under test, each with its number of heads; without any a test fails. A CPU takes its
+    twin, in small tiles.
+    """
     if DEVICE == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip(f"sm_90 is needed, this is {torch.cuda.get_device_name()}")
     if DEVICE == "cuda" and fused.lacking():
         pytest.skip(str(fused.lacking()))
-    pieces: list[fused.Piece] = []
-    found = fused._launcher
+    launches: list[tuple[fused.Run, int]] = []
+    if DEVICE == "cpu":
+        monkeypatch.setattr(fused, "INTERPRETER", "sm_90")
+        monkeypatch.setattr(fused, "lacking", lambda: None)
+        monkeypatch.setattr(fused, "_tile", lambda q: fused.Tile(32, 16, 1, 2))
+        fused._target.cache_clear()
+    launch = fused_twin.launch if DEVICE == "cpu" else fused._launcher()
 
-    def noting(q: Tensor) -> Callable[[fused.Piece], None]:
-        return lambda piece: (pieces.append(piece), found(q)(piece))[1]
+    def noting(run: fused.Run, *others: object) -> None:
+        launches.append((run, others[-1]))
+        launch(run, *others)
 
-    monkeypatch.setattr(fused, "_launcher", noting)
-    return pieces
+    monkeypatch.setattr(fused, "_launcher", lambda: noting)
+    yield launches
+    fused._target.cache_clear()
 
 
 def problems(*names: str) -> list[object]:
@@ -109,27 +120,27 @@ def _compressed(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("problem", problems())
-def test_window_matches_the_oracle(problem: Problem, counted: list[fused.Piece]) -> None:
+def test_window_matches_the_oracle(problem: Problem, counted: list[tuple[fused.Run, int]]) -> None:
     _window(problem, problem.config.w)
     assert counted
 
 
 @pytest.mark.parametrize("problem", problems())
-def test_compressed_matches_the_oracle(problem: Problem, counted: list[fused.Piece]) -> None:
+def test_compressed_matches_the_oracle(problem: Problem, counted: list[tuple[fused.Run, int]]) -> None:
     _compressed(problem)
     assert counted or problem.total < problem.config.l
 
 
 @pytest.mark.parametrize("name", ["batch", "group-of-12", "packed", "wider-keys"])
 def test_in_splits_of_the_queries_and_of_the_heads(
-    name: str, counted: list[fused.Piece], monkeypatch: pytest.MonkeyPatch
+    name: str, counted: list[tuple[fused.Run, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_splits(monkeypatch)
     problem = replace(CASES[name], dtype=torch.float16, device=DEVICE)
     _window(problem, problem.config.w)
     _compressed(problem)
-    assert {piece.heads for piece in counted} == {1}
-    assert all(piece.adds for piece in counted)
+    assert {heads for _, heads in counted} == {1}
+    assert all(run.adds for run, _ in counted)
 
 
 @pytest.mark.parametrize("window", [1, 16, 10**6])
@@ -168,7 +179,7 @@ def _whole(problem: Problem, tensors: dict[str, Tensor] | None = None, **where: 
 @pytest.mark.parametrize("few", [True, False], ids=["few-queries", "many-queries"])
 @pytest.mark.parametrize("problem", problems("batch", "group-of-12", "packed-wide"))
 def test_the_whole_matches_the_oracle(
-    few: bool, problem: Problem, counted: list[fused.Piece], monkeypatch: pytest.MonkeyPatch
+    few: bool, problem: Problem, counted: list[tuple[fused.Run, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not few:
         in_splits(monkeypatch)
@@ -195,7 +206,7 @@ def test_chunks_of_a_prefill(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_any_layout(counted: list[fused.Piece]) -> None:
+def test_any_layout(counted: list[tuple[fused.Run, int]]) -> None:
     """What TMA cannot load is copied, not computed otherwise."""
     problem = replace(CASES["batch"], dtype=torch.float16, device=DEVICE)
     found = problem.tensors()
@@ -243,7 +254,7 @@ def test_no_queries_and_no_keys() -> None:
 # --- where it runs ---
 
 
-def test_asked_to_repeat_its_bits_it_stays_away(counted: list[fused.Piece]) -> None:
+def test_asked_to_repeat_its_bits_it_stays_away(counted: list[tuple[fused.Run, int]]) -> None:
     x = replace(CASES["batch"], dtype=torch.float16, device=DEVICE).tensors()
     q, k, v = (x[name].requires_grad_() for name in ("q", "k_win", "v_win"))
     for how in ({"deterministic": True}, {"globally": True}, {}):
@@ -278,6 +289,7 @@ FITTING = {"target": "sm_90", "dtype": torch.bfloat16, "dk": 128, "dv": 128, "gr
     ("change", "words"),
     [
         ({"deterministic": True}, "deterministic=True"),
+        ({"target": "a CPU"}, "written for sm_90, not a CPU"),
         ({"target": "sm_89"}, "written for sm_90, not sm_89"),
         ({"target": "sm_100"}, "written for sm_90, not sm_100"),
         ({"dtype": torch.float32}, "half precision, not float32"),
@@ -298,4 +310,4 @@ def test_a_triton_that_cannot_compile_it_is_a_reason(monkeypatch: pytest.MonkeyP
         raise ImportError(name)
 
     monkeypatch.setattr(fused, "import_module", absent)
-    assert triton.__version__ in (fused.lacking.__wrapped__() or "")
+    assert triton.__version__ in (LACKING.__wrapped__() or "")

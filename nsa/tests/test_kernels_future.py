@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from nsa import NSAConfig, nsa_attention, reference
-from nsa.kernels.ranges import compressed, window
+from nsa.kernels.ranges.attention import of_compressed, of_window
+from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, by_descriptor
@@ -37,13 +38,16 @@ def _branches(problem: Problem) -> dict[str, Callable[..., Tensor]]:
     blocks = problem.oracle_blocks(x).int()
     q, scale = x["q"], problem.dk**-0.5
 
-    def of_compressed(v: Tensor) -> Tensor:
+    def compressed(v: Tensor) -> Tensor:
         v_cmp = reference.compress(v, problem.config, cu_seqlens=cu)
-        return compressed.forward(q, k_cmp, v_cmp, problem.config, scale, cu)[0]
+        return ranges_forward(q, k_cmp, v_cmp, of_compressed(q, k_cmp, problem.config, cu), scale)[0]
+
+    def window(v: Tensor) -> Tensor:
+        return ranges_forward(q, x["k_win"], v, of_window(q, x["k_win"], problem.config.w, cu), scale)[0]
 
     return {
-        "window": lambda v: window.forward(q, x["k_win"], v, problem.config.w, scale, cu)[0],
-        "compressed": of_compressed,
+        "window": window,
+        "compressed": compressed,
         "selected": lambda v: selected_forward(q, x["k_sel"], v, blocks, problem.config, scale, cu)[0],
     }
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from nsa import blocks, reference
 from nsa.config import NSAConfig
-from nsa.kernels.ranges import compressed
+from nsa.kernels.ranges.attention import of_compressed
+from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.selection import select
 from nsa.kernels.selection.select import select_blocks
 from nsa.testing import Problem, assert_selection
@@ -122,6 +123,6 @@ def test_ties_go_to_the_lower_index() -> None:
 def test_the_lse_of_the_forward_gives_the_same() -> None:
     problem = replace(CASES["packed"], device=DEVICE)
     q, k_cmp = _inputs(problem)
-    lse = compressed.forward(q, k_cmp, k_cmp, SMALL, 0.25, problem.cu_seqlens)[1]
+    lse = ranges_forward(q, k_cmp, k_cmp, of_compressed(q, k_cmp, SMALL, problem.cu_seqlens), 0.25)[1]
     again = select_blocks(q, k_cmp, SMALL, 0.25, problem.cu_seqlens, lse)
     assert torch.equal(again, select_blocks(q, k_cmp, SMALL, 0.25, problem.cu_seqlens))

@@ -11,10 +11,9 @@ from torch import Tensor
 from nsa import reference
 from nsa.kernels import combine
 from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.ranges.attention import of_window, window_attention
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import window_ranges
-from nsa.kernels.ranges.window import backward, forward, window_attention
 from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import (
     CASES,
@@ -65,7 +64,8 @@ def test_logits_out_of_range(sign: int, name: str, dtype: torch.dtype) -> None:
     problem = replace(CASES[name], dtype=dtype, device=DEVICE)
     found, scale = _tensors(problem), problem.dk**-0.5
     found["q"][:, ::2, :, 0], found["k"][..., 0] = far_apart(sign, problem.dk)  # every other query
-    o, lse = forward(*found.values(), SMALL.w, scale, problem.cu_seqlens)
+    where = of_window(found["q"], found["k"], SMALL.w, problem.cu_seqlens)
+    o, lse = ranges_forward(*found.values(), where, scale)
     wide = (x.double() for x in found.values())
     expected = reference.sliding_window_attention(*wide, SMALL.w, scale=scale, cu_seqlens=problem.cu_seqlens)
     bound = 3e-5 if dtype == torch.float32 else 1e-2  # in fp32 logits of 76 are right to 1e-5
@@ -77,7 +77,7 @@ def test_logits_out_of_range(sign: int, name: str, dtype: torch.dtype) -> None:
 def test_a_token_that_reads_only_itself_gets_its_value() -> None:
     problem = replace(CASES["batch"], dtype=DTYPES[-1], device=DEVICE)
     q, k, v = _tensors(problem).values()
-    o, _ = forward(q, k, v, SMALL.w, 0.3, None)
+    o, _ = ranges_forward(q, k, v, of_window(q, k, SMALL.w, None), 0.3)
     assert torch.equal(o[:, 0], v[:, 0].repeat_interleave(problem.group_size, 1))
 
 
@@ -101,7 +101,7 @@ def test_chunks_of_a_prefill(name: str, window: int) -> None:
 def test_queries_of_a_key_may_be_cut_into_splits() -> None:
     problem = replace(CASES["batch"], device=DEVICE)
     q, k, v = _tensors(problem).values()
-    where = window_ranges(problem.tokens, SMALL.w, None, q.device)
+    where = of_window(q, k, SMALL.w, None)
     o, lse = ranges_forward(q, k, v, where, 0.2)
     do = torch.ones_like(o)
     whole = ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), where, 0.2)
@@ -115,13 +115,14 @@ def test_gate_and_accumulation_of_dq() -> None:
     q, k, v = _tensors(problem).values()
     gates = torch.randn(1, problem.tokens, 2, 3, device=DEVICE)
     gates[:, 3:5] = 0
-    o, lse = forward(q, k, v, SMALL.w, 0.2, None)
+    where = of_window(q, k, SMALL.w, None)
+    o, lse = ranges_forward(q, k, v, where, 0.2)
     do = torch.randn_like(o)
     scaled = do * gates[..., 1, None]
-    expected = backward(scaled, q, k, v, backward_preprocess(scaled, o, lse), SMALL.w, 0.2, None)
+    expected = ranges_backward(scaled, q, k, v, backward_preprocess(scaled, o, lse), where, 0.2)
     start = torch.randn_like(q)
     stats, _ = combine.stats(do, (o, o, o), (lse, lse, lse), gates)
-    dq, dk, dv = backward(do, q, k, v, stats[1], SMALL.w, 0.2, None, dq=start.clone())
+    dq, dk, dv = ranges_backward(do, q, k, v, stats[1], where, 0.2, dq=start.clone())
     for actual, wanted in zip((dq - start, dk, dv), expected, strict=True):
         assert_close(actual, wanted.double(), torch.float32)
 
@@ -133,4 +134,5 @@ def test_strided_inputs() -> None:
     parts = packed.split([q.shape[2] * q.shape[3], k.shape[2] * k.shape[3], v.shape[2] * v.shape[3]], dim=2)
     views = [part.unflatten(2, x.shape[2:]) for part, x in zip(parts, (q, k, v), strict=True)]
     assert not views[0].is_contiguous()
-    torch.testing.assert_close(forward(*views, SMALL.w, 0.2, None), forward(q, k, v, SMALL.w, 0.2, None))
+    where = of_window(q, k, SMALL.w, None)
+    torch.testing.assert_close(ranges_forward(*views, where, 0.2), ranges_forward(q, k, v, where, 0.2))

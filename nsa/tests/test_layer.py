@@ -58,10 +58,7 @@ def test_it_is_the_oracle_between_its_projections() -> None:
     attention, x = layer(phi="weighted"), tokens(50)
     at = torch.arange(50)[None]
     q = rotate(attention.to_q(x).unflatten(-1, (4, 6)), at, 10000.0)
-    k, v = (
-        attention.to_k(x).unflatten(-1, (3, 2, 6)).unbind(2),
-        attention.to_v(x).unflatten(-1, (3, 2, 5)).unbind(2),
-    )
+    k, v = (attention.to_k(x).unflatten(-1, (3, 2, 6)).unbind(2), attention.to_v(x).unflatten(-1, (3, 2, 5)).unbind(2))
     k_cmp = reference.compress(k[0], CONFIG, phi=attention.compress_k.phi(x.dtype))
     v_cmp = reference.compress(v[0], CONFIG, phi=attention.compress_v.phi(x.dtype))
     k_cmp = rotate(k_cmp, torch.arange(k_cmp.shape[1])[None] * CONFIG.d, 10000.0)

@@ -85,9 +85,9 @@ def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace
 
     def run(operation: str, backend: str | None = None, **flag: object) -> str:
         with flags.using(**flag), paused():  # nothing runs on the device that is pretended
-            return routing.run(
-                request(operation, tokens=96), lambda module: module.__name__, backend=backend, strict=True
-            )
+            asked = request(operation, tokens=96)
+            decision = routing.decided(asked, backend, strict=True)
+            return routing.carry_out(decision, asked, lambda module: module.__name__)
 
     with pytest.raises(routing.RoutingError, match="would run on torch: triton: 96 tokens, fewer than sel_triton_min"):
         run("selected")
@@ -119,7 +119,7 @@ def test_amd_s_gpus_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch)
         "triton: kernels are written for NVIDIA GPUs, and this PyTorch is built for AMD's"
     )
     with pytest.raises(routing.RoutingError, match=r"cannot run this call: kernels are written for NVIDIA GPUs"):
-        routing.run(request("selected"), lambda module: None, backend="triton")
+        routing.decided(request("selected"), "triton")
 
 
 def test_a_short_row_below_the_minimum_is_a_fallback_when_triton_was_asked_for(gpu: SimpleNamespace) -> None:

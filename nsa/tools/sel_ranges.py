@@ -18,12 +18,25 @@ from torch import Tensor
 from nsa import NSAConfig, blocks, ops, routing
 
 
-def walk(shape: tuple[int, ...], random: torch.Generator, correlation: float) -> Tensor:
-    """x_t = c x_{t-1} + sqrt(1 - c^2) noise along axis 1, unit variance: neighbours that resemble each other."""
-    steps = torch.randn(shape, generator=random)
-    for t in range(1, shape[1]):
-        steps[:, t] = correlation * steps[:, t - 1] + (1 - correlation**2) ** 0.5 * steps[:, t]
-    return steps
+def walk(noise: Tensor, keep: float, block: int = 256) -> Tensor:
+    """The stationary sequence x_t = keep * x_{t-1} + sqrt(1 - keep^2) * noise_t along axis 1, x_0 = noise_0: neighbours
+    that resemble each other, of unit variance where noise is.
+
+    Blocks of the sequence are products with the matrix of powers of `keep`; each block continues the one before.
+    """
+    steps = torch.arange(block, device=noise.device, dtype=torch.float64)
+    powers = torch.where(steps[:, None] >= steps, keep ** (steps[:, None] - steps).clamp(min=0), 0.0).to(noise.dtype)
+    decay = (keep ** (steps + 1)).to(noise.dtype)
+    scaled = noise * (1 - keep**2) ** 0.5
+    scaled[:, 0] = noise[:, 0]
+    out, last = torch.empty_like(noise), torch.zeros_like(noise[:, 0])
+    for first in range(0, noise.shape[1], block):
+        part = scaled[:, first : first + block]
+        n = part.shape[1]
+        fresh = torch.einsum("ij,bjhd->bihd", powers[:n, :n], part)
+        out[:, first : first + n] = fresh + decay[:n, None, None] * last[:, None]
+        last = out[:, first + n - 1]
+    return out
 
 
 def sample(
@@ -31,8 +44,8 @@ def sample(
 ) -> Iterator[dict[str, Any]]:
     """Lines for `rows` queries spread over a sequence of `tokens`."""
     random = torch.Generator().manual_seed(seed)
-    q = walk((1, tokens, kv_heads * group_size, dk), random, correlation)
-    k = walk((1, tokens, kv_heads, dk), random, correlation)
+    heads = kv_heads * group_size, kv_heads
+    q, k = (walk(torch.randn(1, tokens, count, dk, generator=random), correlation) for count in heads)
     with routing.record() as recording:
         indices = ops.select_blocks(q, ops.compress(k, config), config)
     route = str(recording.of("select")[-1])

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOG2E, cdiv, load_tile, pad_group, split_dim
+from nsa.kernels.common.tiles import LOG2E, cdiv, load_pair, pad_group
 
 ROWS = 32
 """Rows of one program."""
@@ -68,15 +68,15 @@ def load_stats(p_stats, o_row, m_row):
 @triton.jit(do_not_specialize=["R", "T", "H", "S", "N"])
 def _backward_preprocess(
     p_do, p_o, p_lse, p_stats, R, T, H, S, N, G: tl.constexpr, GP: tl.constexpr, BY_HEAD: tl.constexpr,
-    D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
+    D: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     m_row = o_row < R
-    b_do = load_tile(p_do, o_row * D, m_row, 0, D0, D, True).to(tl.float32)  # [BM, D0]
-    b_delta = tl.sum(b_do * load_tile(p_o, o_row * D, m_row, 0, D0, D, True).to(tl.float32), 1)  # [BM]
-    if D1 > 0:
-        b_do = load_tile(p_do, o_row * D, m_row, D0, D1, D, True).to(tl.float32)  # [BM, D1]
-        b_delta += tl.sum(b_do * load_tile(p_o, o_row * D, m_row, D0, D1, D, True).to(tl.float32), 1)
+    b_do0, b_do1 = load_pair(p_do, o_row * D, m_row, D, True)
+    b_o0, b_o1 = load_pair(p_o, o_row * D, m_row, D, True)
+    b_delta = tl.sum(b_do0.to(tl.float32) * b_o0.to(tl.float32), 1)  # [BM]
+    if b_o0.shape[1] < D:
+        b_delta += tl.sum(b_do1.to(tl.float32) * b_o1.to(tl.float32), 1)
     b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
     store_stats(p_stats, o_row, m_row, b_lse, b_delta, tl.full([BM], 1.0, tl.float32), T, H, S, N, G, GP, BY_HEAD)
 
@@ -113,10 +113,9 @@ def backward_preprocess(do: Tensor, o: Tensor, lse: Tensor, kv_heads: int | None
     stats = room_by_head(lse, kv_heads) if by_head else torch.empty(lse.shape, dtype=torch.int64, device=o.device)
     rows, size = lse.numel(), o.shape[-1]
     if rows:
-        first, second = split_dim(size)
         at = places(lse, kv_heads, stats)
         _backward_preprocess[(cdiv(rows, ROWS),)](
             do, o, lse, stats, rows, at["T"], at["H"], at["S"], at["N"], G=at["G"], GP=at["GP"], BY_HEAD=by_head,
-            D=size, D0=first, D1=second, BM=ROWS, num_warps=4,
+            D=size, BM=ROWS, num_warps=4,
         )  # fmt: skip
     return stats

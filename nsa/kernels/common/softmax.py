@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.common.tiles import LN2, LOW
+from nsa.kernels.common.tiles import LN2, LOW, add_product, zeros_pair
 from nsa.kernels.tuning.lookup import architecture_for
 
 PARTS = tl.constexpr(8)
@@ -40,20 +40,21 @@ def online(q: Tensor, tma: bool) -> bool:
 
 
 @triton.jit
-def begin(BM: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr):
-    """Maximum b_m [BM], in units of log2, and sums b_l [BM, 1 or PARTS], b_o0 [BM, DV0], b_o1 [BM, DV1] of no key.
+def begin(BM: tl.constexpr, DV: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr):
+    """Maximum b_m [BM], in units of log2, and sums b_l [BM, 1 or PARTS], b_o [BM, DV] of no key.
 
     AGAIN: online now, after sums were out of range.
     """
     b_m = tl.full([BM], LOW if ONLINE or AGAIN else 0.0, tl.float32)
-    b_o1 = tl.zeros([BM, DV1 if DV1 > 0 else 16], tl.float32)
-    return b_m, tl.zeros([BM, 1 if ONLINE else PARTS], tl.float32), tl.zeros([BM, DV0], tl.float32), b_o1
+    b_l = tl.zeros([BM, 1 if ONLINE else PARTS], tl.float32)
+    b_o0, b_o1 = zeros_pair(BM, DV)
+    return b_m, b_l, b_o0, b_o1
 
 
 @triton.jit
 def add_keys(
     b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1,
-    DV1: tl.constexpr, MASKED: tl.constexpr, ONLINE: tl.constexpr, PREC: tl.constexpr,
+    DV: tl.constexpr, MASKED: tl.constexpr, ONLINE: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """One step: logits b_s [BM, BN] in units of log2, of which m_s are read if MASKED, and values b_v [BN, DV]."""
     BM: tl.constexpr = b_s.shape[0]
@@ -65,7 +66,7 @@ def add_keys(
         b_a = tl.exp2(b_m - b_new)
         b_p = tl.exp2(b_s - b_new[:, None])  # [BM, BN]
         b_m, b_l, b_o0 = b_new, b_l * b_a[:, None], b_o0 * b_a[:, None]
-        if DV1 > 0:
+        if b_o0.shape[1] < DV:
             b_o1 = b_o1 * b_a[:, None]
     else:
         b_p = tl.exp2(b_s)
@@ -75,10 +76,7 @@ def add_keys(
         b_l += tl.sum(b_p, 1)[:, None]
     else:
         b_l += tl.sum(tl.reshape(b_p, [BM, BN // PARTS, PARTS]), 1)
-    b_p = b_p.to(b_v0.dtype)
-    b_o0 = tl.dot(b_p, b_v0, b_o0, input_precision=PREC)
-    if DV1 > 0:
-        b_o1 = tl.dot(b_p, b_v1, b_o1, input_precision=PREC)
+    b_o0, b_o1 = add_product(b_o0, b_o1, b_p.to(b_v0.dtype), b_v0, b_v1, DV, PREC)
     return b_m, b_l, b_o0, b_o1
 
 
@@ -90,10 +88,10 @@ def out_of_range(b_l, m_row):
 
 
 @triton.jit
-def not_a_number(b_o0, b_o1, DV1: tl.constexpr):
+def not_a_number(b_o0, b_o1, DV: tl.constexpr):
     """1 if a sum is not a number, else 0: some value was none, maybe one that p = 0 should have kept out."""
     b_sum = tl.sum(b_o0, 1)
-    if DV1 > 0:
+    if b_o0.shape[1] < DV:
         b_sum += tl.sum(b_o1, 1)
     return tl.max((b_sum != b_sum).to(tl.int32), 0)
 

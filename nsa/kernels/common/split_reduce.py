@@ -14,22 +14,24 @@ SUMMED = 256
 """Elements of one program of the sum of splits."""
 
 
+@triton.jit
+def _reduce_block(p_parts, p_x, N, SPLITS, SP: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK of N elements: the sum of their SPLITS splits, all loaded at once."""
+    o_x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    o_split = tl.arange(0, SP)[:, None]  # [SP, 1]
+    m_x = (o_split < SPLITS) & (o_x < N)
+    b_x = tl.load(p_parts + o_split.to(tl.int64) * N + o_x[None, :], mask=m_x, other=0.0)
+    tl.store(p_x + o_x, tl.sum(b_x, 0).to(p_x.dtype.element_ty), mask=o_x < N)
+
+
 @launched
 @triton.jit(do_not_specialize=["SPLITS"])
 def _reduce(p_dks, p_dvs, p_dk, p_dv, NK, NV, SPLITS, SP: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK elements of dk or of dv: the sum of their SPLITS splits, all loaded at once. NK, NV elements in all."""
-    o_x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
-    o_split = tl.arange(0, SP)[:, None]  # [SP, 1]
+    """A block of dk or of dv."""
     if tl.program_id(1) == 0:
-        b_dk = tl.load(
-            p_dks + o_split.to(tl.int64) * NK + o_x[None, :], mask=(o_split < SPLITS) & (o_x < NK), other=0.0
-        )
-        tl.store(p_dk + o_x, tl.sum(b_dk, 0).to(p_dk.dtype.element_ty), mask=o_x < NK)
+        _reduce_block(p_dks, p_dk, NK, SPLITS, SP, BLOCK)
     else:
-        b_dv = tl.load(
-            p_dvs + o_split.to(tl.int64) * NV + o_x[None, :], mask=(o_split < SPLITS) & (o_x < NV), other=0.0
-        )
-        tl.store(p_dv + o_x, tl.sum(b_dv, 0).to(p_dv.dtype.element_ty), mask=o_x < NV)
+        _reduce_block(p_dvs, p_dv, NV, SPLITS, SP, BLOCK)
 
 
 def reduce_splits(dks: Tensor, dvs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

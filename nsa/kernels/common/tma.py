@@ -40,42 +40,48 @@ def describable(x: Tensor) -> bool:
     return aligned and in_turn and s_head == size and s_column == 1
 
 
-def key_tiles(x: Tensor, rows: int, wanted: bool = True) -> tuple[Any, Any]:
-    """The two tiles of `rows` keys or values of one head of x [B,T,H,D]; None for what there is not."""
+def key_tiles(x: Tensor, rows: int, wanted: bool = True, make: Any = TensorDescriptor) -> tuple[Any, Any]:
+    """The two tiles of `rows` keys or values of one head of x [B,T,H,D]; None for what there is not.
+
+    `make` makes a descriptor of a tensor, as the constructor of TensorDescriptor.
+    """
     if not wanted:
         return NONE
     batch, tokens, heads, size = x.shape
-    return _tiles(x, (batch * tokens, heads * size), (x.stride(1), 1), (rows,))
+    return _tiles(make, x, (batch * tokens, heads * size), (x.stride(1), 1), (rows,))
 
 
-def query_tiles(x: Tensor, tokens: int, group: int, wanted: bool = True) -> tuple[Any, Any]:
-    """The two tiles of `tokens` tokens and `group` heads of x [B,T,H,D]."""
+def query_tiles(
+    x: Tensor, tokens: int, group: int, wanted: bool = True, make: Any = TensorDescriptor
+) -> tuple[Any, Any]:
+    """The two tiles of `tokens` tokens and `group` heads of x [B,T,H,D]; see `key_tiles`."""
     if not wanted:
         return NONE
     batch, length, heads, size = x.shape
-    return _tiles(x, (batch * length, heads, size), (x.stride(1), size, 1), (tokens, group))
+    return _tiles(make, x, (batch * length, heads, size), (x.stride(1), size, 1), (tokens, group))
 
 
 Sizes = tuple[int, ...]
 
 
-def _tiles(x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> tuple[Any, Any]:
+def _tiles(make: Any, x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> tuple[Any, Any]:
     """x as an array of this shape, in boxes whose last axis is one of the parts of D."""
     first, second = split_dim(x.shape[-1])
-    return _described(x, shape, strides, (*box, first)), _described(
-        x, shape, strides, (*box, second)
-    ) if second else None
+    rest = described(make, x, shape, strides, (*box, second)) if second else None
+    return described(make, x, shape, strides, (*box, first)), rest
 
 
 @lru_cache(maxsize=1024)
-def _checked(dtype: torch.dtype, shape: Sizes, strides: Sizes, box: Sizes) -> dict[str, Any]:
-    """What a descriptor holds beside its tensor, as the constructor approves it."""
+def _checked(make: Any, dtype: torch.dtype, shape: Sizes, strides: Sizes, box: Sizes) -> tuple[Any, dict[str, Any]]:
+    """The type of a descriptor, and what it holds beside its tensor, as the constructor approves it."""
     standing_in = torch.empty(0, dtype=dtype, device="meta")
-    return {**vars(TensorDescriptor(standing_in, list(shape), list(strides), list(box))), "base": None}
+    made = make(standing_in, list(shape), list(strides), list(box))
+    return type(made), {**vars(made), "base": None}
 
 
-def _described(x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> Any:
+def described(make: Any, x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> Any:
     """A descriptor of x, without the microseconds of the constructor's checks where they were made before."""
-    found = TensorDescriptor.__new__(TensorDescriptor)
-    vars(found).update(_checked(x.dtype, shape, strides, box), base=x)
+    kind, facts = _checked(make, x.dtype, shape, strides, box)
+    found = kind.__new__(kind)
+    vars(found).update(facts, base=x)
     return found

@@ -97,13 +97,13 @@ def _spans(
         p_mean = p_out + ((i_b * S + i_s) * H + i_h) * D
         if ROTATED:
             i_position = i_first - tl.load(p_start + i_first, mask=m_span, other=0)
-            _rotated_tile(p_span, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, 0, W0, HALF)
-            if W1 > 0:
-                _rotated_tile(p_span, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, W0, W1, HALF)
+            for j in tl.static_range(2 if W1 > 0 else 1):
+                _rotated_tile(
+                    p_span, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, j * W0, W1 if j else W0, HALF
+                )
         else:
-            _plain_tile(p_span, p_weight, p_mean, m_i, m_span, s_xt, L, LB, 0, D0, D, WEIGHTED)
-            if D1 > 0:
-                _plain_tile(p_span, p_weight, p_mean, m_i, m_span, s_xt, L, LB, D0, D1, D, WEIGHTED)
+            for j in tl.static_range(2 if D1 > 0 else 1):
+                _plain_tile(p_span, p_weight, p_mean, m_i, m_span, s_xt, L, LB, j * D0, D1 if j else D0, D, WEIGHTED)
 
 
 @launched
@@ -184,40 +184,16 @@ def _spread(
     o_dout, o_dx = (o_last * H + i_h) * D, (o_token * H + i_h) * D
     p_weight += i_h * L
     if ROTATED:
-        _spread_rotated_tile(
-            p_dout,
-            p_frequency,
-            p_a,
-            p_b,
-            p_dx,
-            o_dout,
-            o_dx,
-            o_i,
-            o_count,
-            m_row,
-            H * D,
-            L,
-            STRIDE,
-            0,
-            W0,
-            HALF,
-            BM,
-            ADD,
-        )
-        if W1 > 0:
+        for j in tl.static_range(2 if W1 > 0 else 1):
             _spread_rotated_tile(
-                p_dout, p_frequency, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, STRIDE, W0, W1, HALF,
-                BM, ADD,
+                p_dout, p_frequency, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, STRIDE, j * W0,
+                W1 if j else W0, HALF, BM, ADD,
             )  # fmt: skip
     else:
-        _spread_tile(
-            p_dout, p_weight, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, H * D, L, STRIDE, 0, D0, D, BM,
-            ADD, WEIGHTED,
-        )  # fmt: skip
-        if D1 > 0:
+        for j in tl.static_range(2 if D1 > 0 else 1):
             _spread_tile(
-                p_dout, p_weight, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, H * D, L, STRIDE, D0, D1, D,
-                BM, ADD, WEIGHTED,
+                p_dout, p_weight, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, H * D, L, STRIDE, j * D0,
+                D1 if j else D0, D, BM, ADD, WEIGHTED,
             )  # fmt: skip
 
 
@@ -259,14 +235,9 @@ Pair = tuple[Tensor, Tensor]
 
 
 def forward(
-    k: Tensor,
-    v: Tensor | None,
-    config: NSAConfig,
-    cu_seqlens: Borders,
-    *,
-    rope: float | None = None,
+    k: Tensor, v: Tensor | None, config: NSAConfig, cu_seqlens: Borders, *, rope: float | None = None,
     weight: Tensor | None = None,
-) -> Pair:
+) -> Pair:  # fmt: skip
     """Means of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv]: [B,S,Hkv,Dk], [B,S,Hkv,Dv].
 
     Args:
@@ -297,16 +268,9 @@ def forward(
 
 
 def backward(
-    dk_cmp: Tensor,
-    dv_cmp: Tensor | None,
-    tokens: int,
-    config: NSAConfig,
-    cu_seqlens: Borders,
-    others: tuple[Pair, Pair] | None = None,
-    *,
-    rope: float | None = None,
-    weight: Tensor | None = None,
-) -> Pair:
+    dk_cmp: Tensor, dv_cmp: Tensor | None, tokens: int, config: NSAConfig, cu_seqlens: Borders,
+    others: tuple[Pair, Pair] | None = None, *, rope: float | None = None, weight: Tensor | None = None,
+) -> Pair:  # fmt: skip
     """Gradients of k [B,T,Hkv,Dk] and v [B,T,Hkv,Dv] from those of their means [B,S,Hkv,D*]; see `forward`.
 
     others: two more gradients of the same k and v, contiguous; the sum of all three is written into the first.

@@ -47,9 +47,8 @@ def _weight_gradient(
     for i_s in range(i_split * EACH, tl.minimum((i_split + 1) * EACH, S)):
         o_x = (tl.load(p_qlo + i_s) - (L - 1) + o_j).to(tl.int64) * s_xt
         p_row = p_dout + ((i_b * S + i_s) * H + i_h) * D
-        b_sum += _products(p_x, p_row, o_x, m_j, 0, D0, D)
-        if D1 > 0:
-            b_sum += _products(p_x, p_row, o_x, m_j, D0, D1, D)
+        for j in tl.static_range(2 if D1 > 0 else 1):
+            b_sum += _products(p_x, p_row, o_x, m_j, j * D0, D1 if j else D0, D)
     i_row = (i_b * (tl.num_programs(0) // CHUNKS) + i_split) * H + i_h
     tl.store(p_out + i_row * L + o_j, b_sum, mask=m_j)
 

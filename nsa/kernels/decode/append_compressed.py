@@ -10,17 +10,9 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.common.launch import launched
+from nsa.kernels.common.softmax import begin
 from nsa.kernels.common.tiles import LOADS_CHAIN
-from nsa.kernels.decode.rows import (
-    begin,
-    load_queries,
-    logits_of,
-    new_token,
-    pages_of,
-    rows_in,
-    softmax_step,
-    store_partial,
-)
+from nsa.kernels.decode.rows import attend, load_queries, new_token, pages_of, rows_in, store_partial
 from nsa.kernels.decode.scores import leave_sums
 
 RING_ROWS = tl.constexpr(32)
@@ -87,20 +79,20 @@ def append_compressed_kernel(
     p_ck, p_cv, p_sk, p_sv, p_wk, p_wv, p_rk, p_rv,
     p_sums, p_zero, p_m, p_l, p_a, p_seen,
     H, S, ROWS_SEL, ROWS_CMP, LIMIT, s_table, s_qb, s_qh, s_kb, s_kh, s_vb, s_vh, s_sums, s_zero, HALF, scale,
-    G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WK: tl.constexpr, WV: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr, CMP_PAGE: tl.constexpr,
     APPEND: tl.constexpr, COUNTED: tl.constexpr, EMIT: tl.constexpr, ROTATED: tl.constexpr,
     BLOCKS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Split i_s of S of the compressed tokens that the query of (sequence, KV head) sees."""
+    """Split i_s of S of the compressed tokens that the query of (sequence, KV head) sees.
+
+    WK and WV are DK and DV rounded up to a power of two.
+    """
     i_h = tl.program_id(0)
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
-    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK, DK0, DK1)
+    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
     if APPEND:
-        WK: tl.constexpr = DK0 if DK1 == 0 else 2 * DK0  # the power of two that holds a key
-        WV: tl.constexpr = DV0 if DV1 == 0 else 2 * DV0
         o_nk = i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh
         o_nv = i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
         b_nkc, b_nks, b_nkw = _load_new(p_nkc, p_nks, p_nkw, o_nk, i_s == S - 1, WK, DK)
@@ -135,7 +127,7 @@ def append_compressed_kernel(
             tl.store(p_now + i_b, i_t)
 
     i_bh = i_b * H + i_h
-    b_m, b_l, b_a0, b_a1 = begin(GP, DV0, DV1)
+    b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
     p_sums += i_bh.to(tl.int64) * s_sums
     p_zero += i_bh.to(tl.int64) * s_zero
     b_seen = tl.zeros([BN], tl.int32)
@@ -146,10 +138,9 @@ def append_compressed_kernel(
         m_i = o_i < i_hi
         o_row = rows_in(b_page, i_b, o_i, ROWS_CMP, CMP_PAGE) * H + i_h
         b_page = pages_of(p_table, i_b, o_i + BN, o_i + BN < i_hi, s_table, CMP_PAGE)
-        b_s = logits_of(b_q0, b_q1, p_ck, o_row, m_i, scale, DK, DK0, DK1, PREC)
-        b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_cv, o_row, m_i, DV, DV0, DV1, PREC)
+        b_s, b_m, b_l, b_a0, b_a1 = attend(
+            b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_ck, p_cv, o_row, m_i, scale, DK, DV, PREC
+        )
         leave_sums(b_s, b_m, p_sums, p_zero, HALF, i, i_hi, G, GP, L, D, LS, BN, BLOCKS)
         b_seen += m_i.to(tl.int32)
-    i_partial = i_bh * S + i_s
-    store_partial(p_m, p_l, p_a, i_partial, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
-    tl.store(p_seen + i_partial, tl.sum(b_seen, 0))
+    store_partial(p_m, p_l, p_a, p_seen, i_bh * S + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)

@@ -10,17 +10,9 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.common.launch import launched
+from nsa.kernels.common.softmax import begin
 from nsa.kernels.common.tiles import LOADS_CHAIN, LOW
-from nsa.kernels.decode.rows import (
-    begin,
-    load_queries,
-    logits_of,
-    pages_of,
-    query_position,
-    rows_in,
-    softmax_step,
-    store_partial,
-)
+from nsa.kernels.decode.rows import attend, load_queries, over_splits, pages_of, query_position, rows_in, store_partial
 
 
 @triton.jit
@@ -37,9 +29,8 @@ def _places(p_chosen, p_table, i, i_b, i_t, SLOTS, s_table, BN: tl.constexpr, LS
 @triton.jit
 def _weights(b_m, b_l, b_gate, m_split):
     """What the splits in m_split [SPLITS] count for: gate * exp(largest logit) over all their sums [GP, SPLITS]."""
-    b_m = tl.where(m_split[None, :], b_m, LOW)
-    b_w = tl.where(m_split[None, :], tl.math.exp2(b_m - tl.max(b_m, 1)[:, None]), 0.0)
-    b_sum = tl.sum(b_w * b_l, 1)
+    b_w, _, b_sum = over_splits(tl.where(m_split[None, :], b_m, LOW), tl.where(m_split[None, :], b_l, 0.0), 1)
+    b_w = tl.where(m_split[None, :], b_w, 0.0)
     return b_w * tl.where(b_sum > 0.0, b_gate / tl.maximum(b_sum, 1e-30), 0.0)[:, None]
 
 
@@ -109,20 +100,18 @@ def combine_kernel(
     p_q, p_length, p_now, p_table, p_sk, p_sv, p_chosen, p_gates, p_cmp, p_seen_cmp,
     p_m, p_l, p_a, p_seen, p_ticket, p_o, p_reads,
     H, S, N_SEL, N, SLOTS, ROWS_SEL, s_table, s_qb, s_qh, s_gb, s_gh, s_gx, scale,
-    G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LS: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr,
-    COLUMNS: tl.constexpr, APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr,
-    PREC: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LS: tl.constexpr, PAGE: tl.constexpr,
+    KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr, COLUMNS: tl.constexpr, APPEND: tl.constexpr,
+    CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Split i_s of N, of which the first N_SEL are of the selected blocks. The output is the sum of all branches."""
     i_h = tl.program_id(0)
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
     i_bh = i_b * H + i_h
-    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK, DK0, DK1)
+    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
     i_t = query_position(p_length, p_now, i_b, APPEND)
-    b_m, b_l, b_a0, b_a1 = begin(GP, DV0, DV1)
+    b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
     i_first = i_bh * N
     if i_s < N_SEL:  # without selected blocks, one program adds up the rest
         b_seen = tl.zeros([BN], tl.int32)
@@ -132,11 +121,11 @@ def combine_kernel(
             m_key = o_pos >= 0
             o_row = rows_in(b_page, i_b, tl.maximum(o_pos, 0), ROWS_SEL, PAGE) * H + i_h
             o_pos, b_page = _places(p_mine, p_table, i + BN, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
-            b_s = logits_of(b_q0, b_q1, p_sk, o_row, m_key, scale, DK, DK0, DK1, PREC)
-            b_m, b_l, b_a0, b_a1 = softmax_step(b_s, b_m, b_l, b_a0, b_a1, p_sv, o_row, m_key, DV, DV0, DV1, PREC)
+            _, b_m, b_l, b_a0, b_a1 = attend(
+                b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_sk, p_sv, o_row, m_key, scale, DK, DV, PREC
+            )
             b_seen += m_key.to(tl.int32)
-        store_partial(p_m, p_l, p_a, i_first + i_s, b_m, b_l, b_a0, b_a1, G, GP, DV, DV0, DV1)
-        tl.store(p_seen + i_first + i_s, tl.sum(b_seen, 0))
+        store_partial(p_m, p_l, p_a, p_seen, i_first + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)
     tl.debug_barrier()  # every thread has stored before one of them says so
     if tl.atomic_add(p_ticket + i_bh, 1, sem="acq_rel") == tl.num_programs(1) - 1:
         _finish(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.tiles import SMALLEST_DOT, cdiv, next_power_of_2, pad_group
-from nsa.kernels.tuning.lookup import Tile, architecture_for, config_for
+from nsa.kernels.tuning.lookup import Tile, architecture_for, config_for, multiprocessors
 
 MOST_SPLITS = 64
 LANES = (32, 64, 128, 256)
@@ -160,21 +159,14 @@ def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
     if architecture_for(q) is None:
         # several of everything, even for the small shapes of a test
         return Plan(3, 8, 4, few=16, keys=2 * third.BN, summed=SUMMED, first=first, third=third)
-    multiprocessors, config = _multiprocessors(q.device), sizes.config
-    splits = first.resident * multiprocessors // sizes.pairs
+    processors, config = multiprocessors(q.device), sizes.config
+    splits = first.resident * processors // sizes.pairs
     splits = max(1, min(MOST_SPLITS, splits, cdiv(sizes.compressed, first.BN)))
     read = sizes.pairs * sizes.slots * config.l_sel
-    keys = next_power_of_2(cdiv(read, GATHERERS * multiprocessors))
+    keys = next_power_of_2(cdiv(read, GATHERERS * processors))
     keys = max(2 * third.BN, min(MOST_KEYS, keys))
-    roomy = read <= keys * multiprocessors and max(sizes.dk, sizes.dv) * q.element_size() <= WIDE
+    roomy = read <= keys * processors and max(sizes.dk, sizes.dv) * q.element_size() <= WIDE
     summed = SUMMED if roomy else SUMMED // 2
-    fit = (lanes for lanes in LANES if sizes.pairs * cdiv(sizes.candidates, lanes) <= SCORERS * multiprocessors)
+    fit = (lanes for lanes in LANES if sizes.pairs * cdiv(sizes.candidates, lanes) <= SCORERS * processors)
     lanes = max(min(LANES), min(next(fit, max(LANES)), MOST_SUMS // sizes.rows))
     return Plan(splits, lanes, AMONG, FEW, keys, summed, first, third)
-
-
-@lru_cache
-def _multiprocessors(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).multi_processor_count
-    return 128  # of a GPU that is only compiled for

@@ -10,7 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.common.tiles import LOW, dot_rows, load_pair
+from nsa.kernels.common.softmax import add_keys
+from nsa.kernels.common.tiles import dot_rows, load_pair, store_pair
 
 
 @triton.jit
@@ -60,70 +61,45 @@ def rows_in(b_page, i_b, o_pos, ROWS, PAGE: tl.constexpr):
 
 
 @triton.jit
-def load_queries(
-    p_q, i_b, i_h, s_qb, s_qh, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr
-):
-    """The group's queries as two tiles [GP, DK0], [GP, DK1]."""
+def load_queries(p_q, i_b, i_h, s_qb, s_qh, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr):
+    """The group's queries as two tiles [GP, DK]."""
     o_g = tl.arange(0, GP)
     o_q = i_b.to(tl.int64) * s_qb + (i_h * G + o_g).to(tl.int64) * s_qh
-    return load_pair(p_q, o_q, o_g < G, DK, DK0, DK1, True)
+    return load_pair(p_q, o_q, o_g < G, DK, True)
 
 
 @triton.jit
-def logits_of(
-    b_q0, b_q1, p_k, o_row, m_key, scale, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, PREC: tl.constexpr
-):
-    """Logits [GP, BN] in units of log 2; LOW for keys outside m_key."""
-    b_k0, b_k1 = load_pair(p_k, o_row * DK, m_key, DK, DK0, DK1, True)
-    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale
-    return tl.where(m_key[None, :], b_s, LOW)
-
-
-@triton.jit
-def begin(GP: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr):
-    """What `softmax_step` has before any key."""
-    b_a0 = tl.zeros([GP, DV0], tl.float32)
-    b_a1 = b_a0
-    if DV1 > 0:
-        b_a1 = tl.zeros([GP, DV1], tl.float32)
-    return tl.full([GP], LOW, tl.float32), tl.zeros([GP], tl.float32), b_a0, b_a1
-
-
-@triton.jit
-def softmax_step(
-    b_s, b_m, b_l, b_a0, b_a1, p_v, o_row, m_key,
-    DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr, PREC: tl.constexpr,
+def attend(
+    b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_k, p_v, o_row, m_key, scale,
+    DK: tl.constexpr, DV: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Take keys with logits b_s [GP, BN] in: the largest logit b_m, the sum b_l, and the weighted values."""
-    b_top = tl.maximum(b_m, tl.max(b_s, 1))
-    b_shrink = tl.math.exp2(b_m - b_top)
-    b_p = tl.where(m_key[None, :], tl.math.exp2(b_s - b_top[:, None]), 0.0)
-    b_v0, b_v1 = load_pair(p_v, o_row * DV, m_key, DV, DV0, DV1, True)
-    b_l = b_l * b_shrink + tl.sum(b_p, 1)
-    b_w = b_p.to(b_v0.dtype)
-    b_a0 = b_a0 * b_shrink[:, None] + tl.dot(b_w, b_v0, input_precision=PREC)
-    if DV1 > 0:
-        b_a1 = b_a1 * b_shrink[:, None] + tl.dot(b_w, b_v1, input_precision=PREC)
-    return b_top, b_l, b_a0, b_a1
-
-
-@triton.jit
-def store_columns(p_x, o_row, m_row, b_x, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr):
-    """Write b_x [R, WIDTH] fp32 to columns [START, START + WIDTH) of rows of D."""
-    o_col = START + tl.arange(0, WIDTH)
-    tl.store(p_x + o_row[:, None] * D + o_col[None, :], b_x, mask=m_row[:, None] & (o_col[None, :] < D))
+    """One step of `common.softmax`, online: the keys in the rows o_row, those of m_key. Their logits come first,
+    [GP, BN] in units of log 2; -inf for keys outside m_key.
+    """
+    b_k0, b_k1 = load_pair(p_k, o_row * DK, m_key, DK, True)
+    b_s = tl.where(m_key[None, :], dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * scale, float("-inf"))
+    b_v0, b_v1 = load_pair(p_v, o_row * DV, m_key, DV, True)
+    b_m, b_l, b_a0, b_a1 = add_keys(b_m, b_l, b_a0, b_a1, b_s, m_key, b_v0, b_v1, DV, False, True, PREC)
+    return b_s, b_m, b_l, b_a0, b_a1
 
 
 @triton.jit
 def store_partial(
-    p_m, p_l, p_a, i_split, b_m, b_l, b_a0, b_a1,
-    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    p_m, p_l, p_a, p_seen, i_split, b_m, b_l, b_a0, b_a1, b_seen,
+    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
-    """Leave what one split of the keys gave: p_m, p_l [splits, GP] and p_a [splits, GP, DV]."""
+    """Leave what one split of the keys gave: p_m, p_l [splits, GP], p_a [splits, GP, DV], p_seen [splits]."""
     o_g = tl.arange(0, GP)
     o_row = i_split.to(tl.int64) * GP + o_g
     tl.store(p_m + o_row, b_m)
-    tl.store(p_l + o_row, b_l)
-    store_columns(p_a, o_row, o_g < G, b_a0, 0, DV0, DV)
-    if DV1 > 0:
-        store_columns(p_a, o_row, o_g < G, b_a1, DV0, DV1, DV)
+    tl.store(p_l + o_row, tl.sum(b_l, 1))
+    store_pair(p_a, o_row * DV, o_g < G, b_a0, b_a1, DV, False)
+    tl.store(p_seen + i_split, tl.sum(b_seen, 0))
+
+
+@triton.jit
+def over_splits(b_m, b_l, AXIS: tl.constexpr):
+    """Of splits along an axis with largest logits b_m and sums b_l: exp2(b_m - top), top, and the sum over all."""
+    b_top = tl.max(b_m, AXIS)
+    b_w = tl.exp2(b_m - tl.expand_dims(b_top, AXIS))
+    return b_w, b_top, tl.sum(b_w * b_l, AXIS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from nsa.kernels.decode.rows import over_splits
 from nsa.kernels.selection.scores import shared
 
 RANGE = tl.constexpr(64.0)
@@ -22,7 +23,7 @@ def leave_sums(
     b_s, b_m, p_sums, p_zero, HALF, i, i_hi, G: tl.constexpr, GP: tl.constexpr,
     L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, BN: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """What the tile of the compressed tokens from i on leaves, with logits b_s [GP, BN], LOW from i_hi on.
+    """What the tile of the compressed tokens from i on leaves, with logits b_s [GP, BN], -inf from i_hi on.
 
     b_m: [GP], the largest logit so far, this tile's included.
     p_sums: [.., G] of blocks, then from HALF on what the token before a block adds to it; or of tokens.
@@ -56,8 +57,7 @@ def log_sums(p_m, p_l, i_bh, S, GP: tl.constexpr, SPLITS: tl.constexpr):
     o_row = (i_bh * S + o_s).to(tl.int64)[:, None] * GP + tl.arange(0, GP)[None, :]
     b_m = tl.load(p_m + o_row, mask=(o_s < S)[:, None], other=float("-inf"))
     b_l = tl.load(p_l + o_row, mask=(o_s < S)[:, None], other=0.0)
-    b_top = tl.max(b_m, 0)
-    b_sum = tl.sum(b_l * tl.math.exp2(b_m - b_top[None, :]), 0)
+    _, b_top, b_sum = over_splits(b_m, b_l, 0)
     return tl.where(b_sum > 0.0, b_top + tl.math.log2(tl.maximum(b_sum, 1e-30)), 0.0)
 
 

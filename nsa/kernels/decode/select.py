@@ -14,28 +14,18 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOW, load_pair
-from nsa.kernels.decode.rows import query_position, store_columns
+from nsa.kernels.common.softmax import begin
+from nsa.kernels.common.tiles import LOW, load_pair, store_pair
+from nsa.kernels.decode.rows import attend, load_queries, over_splits, query_position, store_partial
 from nsa.kernels.decode.scores import scores_of_blocks, scores_of_tokens
-from nsa.kernels.decode.window import window_split
 
 # --- the output of compressed attention ---
 
 
 @triton.jit
-def _store_merged(
-    p_out, b_a, b_w, o_out, m_out,
-    HEADS: tl.constexpr, SPLITS: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
-):  # fmt: skip
-    b_o = tl.sum(tl.reshape(b_a * b_w[:, None], [SPLITS, HEADS, WIDTH]), 0)
-    store_columns(p_out, o_out, m_out, b_o, START, WIDTH, D)
-
-
-@triton.jit
 def _merge_heads(
     p_m, p_l, p_a, p_out, i_bh, i_first, S,
-    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    HEADS: tl.constexpr, SPLITS: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """The outputs of HEADS heads from i_first on: their S splits, weighted by exp(largest logit), over all sums.
 
@@ -47,15 +37,39 @@ def _merge_heads(
     o_row = (i_bh * S + o_s).to(tl.int64) * GP + o_g
     b_m = tl.reshape(tl.load(p_m + o_row, mask=m_x, other=LOW), [SPLITS, HEADS])
     b_l = tl.reshape(tl.load(p_l + o_row, mask=m_x, other=0.0), [SPLITS, HEADS])
-    b_a0, b_a1 = load_pair(p_a, o_row * DV, m_x, DV, DV0, DV1, True)
-    b_w = tl.math.exp2(b_m - tl.max(b_m, 0)[None, :])
-    b_w = b_w / tl.maximum(tl.sum(b_w * b_l, 0), 1e-30)[None, :]
-    b_w = tl.reshape(b_w, [SPLITS * HEADS])
+    b_a0, b_a1 = load_pair(p_a, o_row * DV, m_x, DV, True)
+    b_w, _, b_sum = over_splits(b_m, b_l, 0)
+    b_w = tl.reshape(b_w / tl.maximum(b_sum, 1e-30)[None, :], [SPLITS * HEADS])[:, None]
+    b_o0 = tl.sum(tl.reshape(b_a0 * b_w, [SPLITS, HEADS, b_a0.shape[1]]), 0)
+    b_o1 = tl.sum(tl.reshape(b_a1 * b_w, [SPLITS, HEADS, b_a1.shape[1]]), 0)
     o_head = i_first + tl.arange(0, HEADS)
-    o_out = (i_bh * G + o_head).to(tl.int64)
-    _store_merged(p_out, b_a0, b_w, o_out, o_head < G, HEADS, SPLITS, 0, DV0, DV)
-    if DV1 > 0:
-        _store_merged(p_out, b_a1, b_w, o_out, o_head < G, HEADS, SPLITS, DV0, DV1, DV)
+    store_pair(p_out, (i_bh * G + o_head).to(tl.int64) * DV, o_head < G, b_o0, b_o1, DV, False)
+
+
+# --- attention to the window ---
+
+
+@triton.jit
+def _window_split(
+    p_q, p_wk, p_wv, p_m, p_l, p_a, p_seen, i_b, i_h, i_t, i_w, i_partial, H, s_qb, s_qh, scale,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, KEYS: tl.constexpr,
+    BN: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """Attention to the keys [i_w * KEYS, (i_w + 1) * KEYS) of the ring: partial result number i_w from i_partial on."""
+    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
+    b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
+    b_seen = tl.zeros([BN], tl.int32)
+    i_lo = i_w * KEYS
+    i_hi = tl.minimum(tl.minimum(i_lo + KEYS, W), i_t + 1)  # all that the ring holds; its order is no matter
+    for i in range(i_lo, i_hi, BN):
+        o_x = i + tl.arange(0, BN)
+        m_key = o_x < i_hi
+        o_row = (i_b.to(tl.int64) * W + o_x) * H + i_h
+        _, b_m, b_l, b_a0, b_a1 = attend(
+            b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_wk, p_wv, o_row, m_key, scale, DK, DV, PREC
+        )
+        b_seen += m_key.to(tl.int32)
+    store_partial(p_m, p_l, p_a, p_seen, i_partial + i_w, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)
 
 
 # --- the best of all ---
@@ -157,9 +171,8 @@ def select_kernel(
     p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
     p_m3, p_l3, p_a3, p_seen3,
     H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_zero, HALF, s_summed, scale,
-    G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, L: tl.constexpr, D: tl.constexpr,
+    LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, FP: tl.constexpr,
     HEADS: tl.constexpr, SPLITS: tl.constexpr, BJ: tl.constexpr, AMONG: tl.constexpr,
     CP: tl.constexpr, LISTED: tl.constexpr, CANDIDATES: tl.constexpr, AT_ONCE: tl.constexpr, FEW: tl.constexpr,
@@ -180,11 +193,11 @@ def select_kernel(
     i_bh = i_b * H + i_h
     i_t = query_position(p_length, p_now, i_b, APPEND)
     if i_c >= C + C_WIN:
-        _merge_heads(p_m, p_l, p_a, p_out, i_bh, (i_c - C - C_WIN) * HEADS, S, G, GP, DV, DV0, DV1, HEADS, SPLITS)
+        _merge_heads(p_m, p_l, p_a, p_out, i_bh, (i_c - C - C_WIN) * HEADS, S, G, GP, DV, HEADS, SPLITS)
     elif i_c >= C:
-        window_split(
+        _window_split(
             p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_b, i_h, i_t, i_c - C, i_bh * N + N_SEL, H, s_qb, s_qh, scale,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, W, KEYS, BN, PREC,
+            G, GP, DK, DV, W, KEYS, BN, PREC,
         )  # fmt: skip
     else:
         now = tl.where(i_t >= 0, tl.maximum(i_t, 0) // LS, -1)

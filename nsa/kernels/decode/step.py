@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from nsa import blocks
-from nsa.config import BRANCHES, NSAConfig
-from nsa.kernels.common.tiles import LOG2E, SMALLEST_DOT, dot_precision, next_power_of_2, rows_last, widths
+from nsa.config import BRANCHES
+from nsa.kernels.common.tiles import LOG2E, SMALLEST_DOT, dot_precision, next_power_of_2, rows_last
 from nsa.kernels.decode.append_compressed import append_compressed_kernel
 from nsa.kernels.decode.combine import combine_kernel
 from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
 from nsa.kernels.decode.select import select_kernel
 from nsa.kernels.decode.workspace import Workspace, make_workspace
 from nsa.kernels.recorded import repeated
-from nsa.kernels.selection.scores import sums_blocks
+from nsa.kernels.selection.scores import overlap_width, sums_blocks
 from nsa.kernels.tuning.lookup import Tile
 from nsa.plans import capturing
 
@@ -37,34 +37,6 @@ RANKED = 128
 """Candidates that it compares with each other at once."""
 UNROLLED = 8
 FEWEST_COLUMNS = 8
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """A cache's memory, as rows [.., D]: position p of sequence b is row b * rows + p, or is in a page.
-
-    Attributes:
-        compressed, selected, window, ring: contiguous keys and values; the ring holds the last l of the compressed
-            branch.
-        compressed_rows, selected_rows: rows for each sequence, without pages.
-        table: int32 [B, pages] or None; a page holds `page` tokens.
-        lengths: int64 [B].
-    """
-
-    compressed: tuple[Tensor, Tensor]
-    selected: tuple[Tensor, Tensor]
-    window: tuple[Tensor, Tensor]
-    ring: tuple[Tensor, Tensor]
-    compressed_rows: int
-    selected_rows: int
-    table: Tensor | None
-    page: int
-    lengths: Tensor
-
-    @property
-    def limit(self) -> int:
-        """Tokens that a sequence can have."""
-        return self.selected_rows if self.table is None else self.table.shape[1] * self.page
 
 
 @dataclass(frozen=True)
@@ -91,14 +63,15 @@ class _Step:
 
     Attributes:
         q, gates: [B,1,Hq,Dk] with a contiguous last dimension, [B,1,Hq,3].
-        held, sizes, plan, workspace: of the cache; after the step `workspace.reads` holds what was read.
+        cache: its memory is read as rows [.., D]: position p of sequence b is row b * rows + p, or is in a page.
+        sizes, plan, workspace: of the cache; after the step `workspace.reads` holds what was read.
         scale: of the logits.
         new: tokens to append first; None attends to the last token that is there.
     """
 
     q: Tensor
     gates: Tensor
-    held: Buffers
+    cache: NSACache
     sizes: Sizes
     plan: Plan
     workspace: Workspace
@@ -125,13 +98,13 @@ class _Step:
     @property
     def _dimensions(self) -> dict[str, int]:
         """Compile-time sizes of heads, keys and values."""
-        return {"G": self.sizes.group, "GP": self.sizes.rows, **widths(self.sizes.dk, self.sizes.dv)}
+        return {"G": self.sizes.group, "GP": self.sizes.rows, "DK": self.sizes.dk, "DV": self.sizes.dv}
 
     @property
     def _pages(self) -> tuple[Tensor, int, int]:
         """The page table, its pages for each sequence, tokens of a page; without pages lengths stand in."""
-        table = self.held.table
-        return (self.held.lengths, 0, 0) if table is None else (table, table.shape[1], self.held.page)
+        pages = self.cache.pages
+        return (self.cache.lengths, 0, 0) if pages is None else (pages.table, pages.table.shape[1], pages.size)
 
     @property
     def _left(self) -> tuple[int, int, int]:
@@ -144,35 +117,36 @@ class _Step:
 
     def _compressed(self) -> None:
         """Append, emit, and attend to the compressed tokens in splits."""
-        held, workspace, config, new = self.held, self.workspace, self.sizes.config, self.new
+        cache, workspace, config, new = self.cache, self.workspace, self.sizes.config, self.new
         keys, values = ((self.q,) * 3, (self.q,) * 3) if new is None else (_alike(new.k), _alike(new.v))
         counts = None if new is None else new.counts
         frequency = None if new is None else new.frequency
         table, pages, page = self._pages
         append_compressed_kernel[self._grid(self.plan.splits)](
-            self.q, held.lengths, held.lengths if counts is None else counts, workspace.now, table,
-            *keys, *values, workspace.m if frequency is None else frequency,
-            *held.compressed, *held.selected, *held.window, *held.ring,
-            workspace.sums, workspace.zero, workspace.m, workspace.l, workspace.a, workspace.seen,
-            self.sizes.kv_heads, self.plan.splits, held.selected_rows, held.compressed_rows, held.limit, pages,
+            self.q, cache.lengths, cache.lengths if counts is None else counts, workspace.now, table,
+            *keys, *values, workspace.sums if frequency is None else frequency,
+            *cache.compressed.stored, *cache.selected.stored, *cache.window.stored, *cache.pending.stored,
+            workspace.sums, workspace.zero, *workspace.compressed,
+            self.sizes.kv_heads, self.plan.splits, cache.selected.rows, cache.compressed.rows, cache.capacity, pages,
             *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), *self._left, self.scale * LOG2E.value,
-            **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, PAGE=page,
-            CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
+            **self._dimensions, WK=max(SMALLEST_DOT, next_power_of_2(self.sizes.dk)),
+            WV=max(SMALLEST_DOT, next_power_of_2(self.sizes.dv)), L=config.l, D=config.d, LS=config.l_sel, W=config.w,
+            PAGE=page, CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
             EMIT=new is not None and new.emit, ROTATED=frequency is not None, BLOCKS=sums_blocks(config),
             **_tile(self.plan.first, self.sizes.rows, self.q),
         )  # fmt: skip
 
     def _select(self, chosen: Tensor, programs: Programs) -> None:
         """Finish compressed attention; the best blocks go to `chosen`; the window."""
-        held, workspace, sizes, config, plan = self.held, self.workspace, self.sizes, self.sizes.config, self.plan
-        width, free = _overlap_width(config), max(1, sizes.free)
+        cache, workspace, sizes, config, plan = self.cache, self.workspace, self.sizes, self.sizes.config, self.plan
+        width, free = overlap_width(config), max(1, sizes.free)
         lists, listed = plan.lists(sizes), plan.listed(sizes)
         few = lists * listed <= plan.few
         candidates = lists * listed if few else free * (free + 1) // 2
         select_kernel[sizes.kv_heads, sizes.batch, programs.second](
-            self.q, held.lengths, workspace.now, *held.window, workspace.sums, workspace.zero, workspace.summed,
-            workspace.m, workspace.l, workspace.a, workspace.o_cmp, workspace.lists, workspace.tickets[0], chosen,
-            workspace.m3, workspace.l3, workspace.a3, workspace.seen3,
+            self.q, cache.lengths, workspace.now, *cache.window.stored, workspace.sums, workspace.zero,
+            workspace.summed, *workspace.compressed[:3], workspace.o_cmp, workspace.lists, workspace.tickets[0], chosen,
+            *workspace.others,
             sizes.kv_heads, plan.splits, programs.scorers, programs.window, programs.selected, programs.splits,
             *_heads(self.q), *self._left, workspace.summed.shape[1], self.scale * LOG2E.value,
             **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, WIDTH=width,
@@ -186,17 +160,17 @@ class _Step:
 
     def _combine(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
         """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
-        held, workspace, sizes, config, plan = self.held, self.workspace, self.sizes, self.sizes.config, self.plan
+        cache, workspace, sizes, config, plan = self.cache, self.workspace, self.sizes, self.sizes.config, self.plan
         o = torch.empty(
             sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
         )
         splits, (table, pages, page) = at_least_two(programs.splits), self._pages
         columns = min(next_power_of_2(sizes.dv), plan.summed // (splits * sizes.rows))
         combine_kernel[self._grid(max(1, programs.selected))](
-            self.q, held.lengths, workspace.now, table, *held.selected, chosen, self.gates,
-            workspace.o_cmp, workspace.seen, workspace.m3, workspace.l3, workspace.a3, workspace.seen3,
-            workspace.tickets[1], o, workspace.reads, sizes.kv_heads, plan.splits, programs.selected, programs.splits,
-            chosen.shape[-1], held.selected_rows, pages,
+            self.q, cache.lengths, workspace.now, table, *cache.selected.stored, chosen, self.gates,
+            workspace.o_cmp, workspace.compressed.seen, *workspace.others, workspace.tickets[1], o, workspace.reads,
+            sizes.kv_heads, plan.splits, programs.selected, programs.splits,
+            chosen.shape[-1], cache.selected.rows, pages,
             *_heads(self.q), *_heads(self.gates), self.gates.stride(3), self.scale * LOG2E.value,
             **self._dimensions, LS=config.l_sel, PAGE=page, KEYS=plan.keys, SPLITS=splits,
             CMP_SPLITS=at_least_two(plan.splits), COLUMNS=max(FEWEST_COLUMNS, columns),
@@ -226,12 +200,6 @@ def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
         "num_stages": tile.num_stages,
         "PREC": dot_precision(q.dtype),
     }
-
-
-@lru_cache
-def _overlap_width(config: NSAConfig) -> int:
-    """The most compressed tokens that overlap one block."""
-    return blocks.overlap_band(1, config)[1].shape[1]
 
 
 # --- with a cache ---
@@ -284,25 +252,15 @@ def _attend(
 
 
 def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, new: NewTokens | None) -> _Step:
-    held = _buffers(cache)
-    kv_heads, config = held.selected[0].shape[-2], cache.config
-    most = blocks.num_compressed(held.limit, config)
+    (k, v), config = cache.selected.stored, cache.config
+    kv_heads, most = k.shape[-2], blocks.num_compressed(cache.capacity, config)
     sizes = Sizes(
-        len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], held.selected[1].shape[-1], most,
-        blocks.num_blocks(held.limit, config), slots, config, q.dtype,
+        len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], v.shape[-1], most,
+        blocks.num_blocks(cache.capacity, config), slots, config, q.dtype,
     )  # fmt: skip
-    plan = plan_for(sizes, q, held.selected[1])
+    plan = plan_for(sizes, q, v)
     workspace = _kept_workspace(cache, sizes, plan, q.device)
-    return _Step(rows_last(q), gates, held, sizes, plan, workspace, scale, new)
-
-
-def _buffers(cache: NSACache) -> Buffers:
-    pages = cache.pages
-    return Buffers(
-        cache.compressed.stored, cache.selected.stored, cache.window.stored, cache.pending.stored,
-        cache.compressed.rows, cache.selected.rows, None if pages is None else pages.table,
-        0 if pages is None else pages.size, cache.lengths,
-    )  # fmt: skip
+    return _Step(rows_last(q), gates, cache, sizes, plan, workspace, scale, new)
 
 
 def _kept_workspace(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,15 @@ from nsa.kernels.decode.plan import Plan, Sizes, keys_of
 from nsa.kernels.selection.scores import sums_blocks
 
 
+class Splits(NamedTuple):
+    """Largest logits, sums, weighted values [pairs,splits,rows] (a [..,Dv]) and int32 counts of keys of splits."""
+
+    m: Tensor
+    l: Tensor  # noqa: E741  the sum of a softmax
+    a: Tensor
+    seen: Tensor
+
+
 @dataclass(frozen=True)
 class Workspace:
     """What the kernels leave for each other, of each pair (sequence, KV head).
@@ -21,8 +31,7 @@ class Workspace:
         now: int32 [B], positions of the queries.
         sums, zero: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`scores`).
         summed: fp32 [pairs,Tc], probabilities summed over heads, where scores are made of these.
-        m, l, a, seen: [pairs,splits,rows] (a [..,Dv]), largest logits, sums, weighted values and int32 counts of keys
-            that the splits of compressed attention leave; m3, l3, a3, seen3: those of selected blocks and window.
+        compressed, others: what the splits of compressed attention leave; those of selected blocks and window.
         o_cmp: fp32 [pairs * G,Dv], compressed attention.
         lists: int64 [pairs,lists,listed], the best blocks.
         tickets: int32 [2,pairs], programs of the second and third kernel that are done; 0 between steps.
@@ -33,14 +42,8 @@ class Workspace:
     sums: Tensor
     zero: Tensor
     summed: Tensor
-    m: Tensor
-    l: Tensor  # noqa: E741  the sum of a softmax
-    a: Tensor
-    seen: Tensor
-    m3: Tensor
-    l3: Tensor
-    a3: Tensor
-    seen3: Tensor
+    compressed: Splits
+    others: Splits
     o_cmp: Tensor
     lists: Tensor
     tickets: Tensor
@@ -56,17 +59,17 @@ def make_workspace(sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
     def integers(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int32, device=device)
 
-    pairs, gp = sizes.pairs, sizes.rows
+    def splits(count: int) -> Splits:
+        each = pairs, count, sizes.rows
+        return Splits(floats(*each), floats(*each), floats(*each, sizes.dv), integers(pairs, count))
+
+    pairs = sizes.pairs
     third = plan.programs(sizes, BRANCHES, sizes.slots, select=True).splits
     numbers, summed = _numbers(sizes)
-    tiles = max(1, cdiv(sizes.compressed, keys_of(plan.first, gp)))
+    tiles = max(1, cdiv(sizes.compressed, keys_of(plan.first, sizes.rows)))
     return Workspace(
         integers(sizes.batch), floats(pairs, numbers, sizes.group), floats(pairs, tiles, sizes.group),
-        floats(pairs, summed),
-        floats(pairs, plan.splits, gp), floats(pairs, plan.splits, gp), floats(pairs, plan.splits, gp, sizes.dv),
-        integers(pairs, plan.splits),
-        floats(pairs, third, gp), floats(pairs, third, gp), floats(pairs, third, gp, sizes.dv), integers(pairs, third),
-        floats(pairs * sizes.group, sizes.dv),
+        floats(pairs, summed), splits(plan.splits), splits(third), floats(pairs * sizes.group, sizes.dv),
         torch.empty(pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
         integers(2, pairs),
         torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),

@@ -15,6 +15,7 @@ from nsa.kernels.common.launch import launched
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import (
     LOG2E,
+    add_product,
     cdiv,
     dot_rows,
     load_keys,
@@ -22,37 +23,12 @@ from nsa.kernels.common.tiles import (
     load_queries,
     mask_free,
     rows_last,
-    store_tile,
+    store_pair,
+    zeros_pair,
 )
 from nsa.kernels.common.tma import query_tiles, use_tma
-from nsa.kernels.ranges.forward import key_boxes, sizes_of, strides_of
+from nsa.kernels.ranges.forward import key_boxes, keys_of, sizes_of, strides_of, tile_of
 from nsa.kernels.ranges.key_ranges import KeyRanges
-
-# --- gradient of q ---
-
-
-@triton.jit
-def _dq_step(
-    b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_k, p_v,
-    d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BN: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    o_s = i_key + tl.arange(0, BN)  # [BN]
-    m_s = o_s < i_hi
-    o_at = o_s.to(tl.int64)
-    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, DK0, DK1, MASKED, TMA)
-    b_v0, b_v1 = load_keys(p_v, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, DV0, DV1, MASKED, TMA)
-    b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale - b_lse[:, None])  # [BM, BN]
-    b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])  # [BM, BN]
-    if MASKED:
-        m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
-        b_ds = tl.where(m_tile, b_ds, 0.0)  # after the product, which keeps values out that are no numbers
-    b_ds = b_ds.to(b_k0.dtype)
-    b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
-    if DK1 > 0:
-        b_dq1 = tl.dot(b_ds, b_k1, b_dq1, input_precision=PREC)
-    return b_dq0, b_dq1
 
 
 @launched
@@ -60,97 +36,41 @@ def _dq_step(
 def _backward_q(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_lo, p_hi, s_range, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
-    G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr, TMA: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    PREC: tl.constexpr, ADD: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: dq of BM // GP tokens of one KV head, written to p_dq or added to it."""
-    TB: tl.constexpr = BM // GP
-    i_h = tl.program_id(0) % H
-    i_b = (tl.program_id(0) // H % B).to(tl.int64)
-    i_tile = N - 1 - tl.program_id(0) // (H * B)
-    i_first = i_tile * TB
-    i_last = tl.minimum(i_first + TB - 1, T - 1)
-    o_g = tl.arange(0, BM) % GP  # [BM]
-    o_t = i_first + tl.arange(0, BM) // GP
-    m_row = (o_t < T) & (o_g < G)
-    o_t = tl.minimum(o_t, T - 1)
+    i_h, i_b, i_first, i_last, o_g, o_t, m_row = tile_of(T, H, B, N, G, GP, BM)
     o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
     o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
-    b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
-    b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
+    b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, True)  # [BM, DK]
+    b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, True)  # [BM, DV]
     b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
-    p_lo += i_b * s_range
-    p_hi += i_b * s_range
-    b_lo = tl.load(p_lo + o_t)
-    b_hi = tl.load(p_hi + o_t)
-    i_lo = tl.load(p_lo + i_first)
-    i_hi = tl.load(p_hi + i_last)
-    left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
+    b_lo, b_hi, i_lo, i_hi, left, right, n = keys_of(
+        p_lo + i_b * s_range, p_hi + i_b * s_range, o_t, i_first, i_last, BN
+    )
     p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
     p_vh = p_v + i_b * s_vb + i_h.to(tl.int64) * s_vh
     i_row = i_b.to(tl.int32) * S
 
-    b_dq0 = tl.zeros([BM, DK0], tl.float32)
-    b_dq1 = tl.zeros([BM, DK1 if DK1 > 0 else 16], tl.float32)
-    for i in range(left, right):
-        b_dq0, b_dq1 = _dq_step(
-            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_lo + i * BN, i_hi, p_kh, p_vh,
-            d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale * LOG2E,
-            DK, DK0, DK1, DV, DV0, DV1, BN, False, PREC, TMA,
-        )  # fmt: skip
-    for i in range(0, left + n - right):
-        i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
-        b_dq0, b_dq1 = _dq_step(
-            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, b_lo, b_hi, i_key, i_hi, p_kh, p_vh,
-            d_k0, d_k1, d_v0, d_v1, i_row, i_h, s_ks, s_vs, scale * LOG2E,
-            DK, DK0, DK1, DV, DV0, DV1, BN, True, PREC, TMA,
-        )  # fmt: skip
+    b_dq0, b_dq1 = zeros_pair(BM, DK)
+    for MASKED in tl.static_range(2):
+        for i in range(0 if MASKED else left, left + n - right if MASKED else right):
+            i_key = i_lo + (tl.where(i < left, i, i + right - left) if MASKED else i) * BN
+            o_s = i_key + tl.arange(0, BN)  # [BN]
+            m_s = o_s < i_hi
+            o_at = o_s.to(tl.int64)
+            b_k0, b_k1 = load_keys(p_kh, d_k0, d_k1, o_at * s_ks, m_s, i_row + i_key, i_h * DK, DK, MASKED, TMA)
+            b_v0, b_v1 = load_keys(p_vh, d_v0, d_v1, o_at * s_vs, m_s, i_row + i_key, i_h * DV, DV, MASKED, TMA)
+            b_p = tl.exp2(dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * (scale * LOG2E) - b_lse[:, None])  # [BM, BN]
+            b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV, PREC) - b_delta[:, None])  # [BM, BN]
+            if MASKED:
+                m_tile = (o_s[None, :] >= b_lo[:, None]) & (o_s[None, :] < b_hi[:, None])
+                b_ds = tl.where(m_tile, b_ds, 0.0)  # after the product, which keeps values out that are no numbers
+            b_dq0, b_dq1 = add_product(b_dq0, b_dq1, b_ds.to(b_k0.dtype), b_k0, b_k1, DK, PREC)
 
-    b_f = b_sign * scale
-    store_tile(p_dq, o_row * DK, m_row, b_dq0 * b_f[:, None], 0, DK0, DK, ADD)
-    if DK1 > 0:
-        store_tile(p_dq, o_row * DK, m_row, b_dq1 * b_f[:, None], DK0, DK1, DK, ADD)
-
-
-# --- gradients of k and v ---
-
-
-@triton.jit
-def _dkv_step(
-    b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
-    p_q, p_do, d_q0, d_q1, d_do0, d_do1, p_stats, i_row, i_head, s_qt, s_qh, H, scale,
-    G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    """BM // GP tokens from i_t on. Keys are the rows, so that p and ds stay in registers as the left operand."""
-    o_g = tl.arange(0, BM) % GP  # [BM]
-    o_t = i_t + tl.arange(0, BM) // GP
-    m_row = (o_t < i_end) & (o_g < G)
-    ROWS_MASKED: tl.constexpr = MASKED or G != GP
-    o_row = o_t.to(tl.int64) * (H * G) + o_g
-    o_q = o_t.to(tl.int64) * s_qt + o_g.to(tl.int64) * s_qh
-    i_row += i_t
-    b_q0, b_q1 = load_queries(p_q, d_q0, d_q1, o_q, m_row, i_row, i_head, BM, DK, DK0, DK1, ROWS_MASKED, TMA)
-    b_do0, b_do1 = load_queries(
-        p_do, d_do0, d_do1, o_row * DV, m_row, i_row, i_head, BM, DV, DV0, DV1, ROWS_MASKED, TMA
-    )
-    b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
-    b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, BM]
-    if MASKED:
-        b_p = tl.where((o_t[None, :] >= b_qlo[:, None]) & (o_t[None, :] < b_qhi[:, None]), b_p, 0.0)
-    b_p *= b_sign[None, :]
-    b_pt = b_p.to(b_do0.dtype)
-    b_dv0 = tl.dot(b_pt, b_do0, b_dv0, input_precision=PREC)
-    if DV1 > 0:
-        b_dv1 = tl.dot(b_pt, b_do1, b_dv1, input_precision=PREC)
-    b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV1, PREC) - b_delta[None, :])  # [BN, BM]
-    b_ds = b_ds.to(b_q0.dtype)
-    b_dk0 = tl.dot(b_ds, b_q0, b_dk0, input_precision=PREC)
-    if DK1 > 0:
-        b_dk1 = tl.dot(b_ds, b_q1, b_dk1, input_precision=PREC)
-    return b_dk0, b_dk1, b_dv0, b_dv1
+    b_f = (b_sign * scale)[:, None]
+    store_pair(p_dq, o_row * DK, m_row, b_dq0 * b_f, b_dq1 * b_f, DK, ADD)
 
 
 @launched
@@ -159,13 +79,13 @@ def _backward_kv(
     p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_stats, p_dk, p_dv, p_qlo, p_qhi,
     s_range, T, S, H, B, SPLIT,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
-    G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: BN keys of one KV head and the tokens [i_split * SPLIT, (i_split + 1) * SPLIT) that read them.
 
-    p_dk, p_dv [splits,B,S,H,D]: every split of every key is written, with zeros where no token reads it.
+    p_dk, p_dv [splits,B,S,H,D]: every split of every key is written, with zeros where no token reads it. Keys are the
+    rows of the tiles, so that p and ds stay in registers as the left operand.
     """
     TB: tl.constexpr = BM // GP
     i_h = tl.program_id(0) % H
@@ -176,8 +96,8 @@ def _backward_kv(
     m_s = o_s < S
     p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
     p_vh = p_v + i_b * s_vb + i_h.to(tl.int64) * s_vh
-    b_k0, b_k1 = load_pair(p_kh, o_s.to(tl.int64) * s_ks, m_s, DK, DK0, DK1, True)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_vh, o_s.to(tl.int64) * s_vs, m_s, DV, DV0, DV1, True)  # [BN, DV]
+    b_k0, b_k1 = load_pair(p_kh, o_s.to(tl.int64) * s_ks, m_s, DK, True)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_vh, o_s.to(tl.int64) * s_vs, m_s, DV, True)  # [BN, DV]
     i_end = tl.minimum((i_split + 1) * SPLIT, T)
     p_qlo += i_b * s_range
     p_qhi += i_b * s_range
@@ -193,48 +113,42 @@ def _backward_kv(
     p_qh = p_q + i_b * s_qb + i_h.to(tl.int64) * G * s_qh
     p_doh = p_do + i_row * DV
 
-    b_dk0 = tl.zeros([BN, DK0], tl.float32)
-    b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
-    b_dv0 = tl.zeros([BN, DV0], tl.float32)
-    b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
-    for i in range(left, right):
-        b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
-            b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_lo + i * TB, i_end,
-            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_stats + i_row, i_token, i_h * G,
-            s_qt, s_qh, H, scale * LOG2E,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, False, PREC, TMA,
-        )  # fmt: skip
-    for i in range(0, left + n - right):
-        i_t = i_lo + tl.where(i < left, i, i + right - left) * TB
-        b_dk0, b_dk1, b_dv0, b_dv1 = _dkv_step(
-            b_k0, b_k1, b_v0, b_v1, b_dk0, b_dk1, b_dv0, b_dv1, b_qlo, b_qhi, i_t, i_end,
-            p_qh, p_doh, d_q0, d_q1, d_do0, d_do1, p_stats + i_row, i_token, i_h * G,
-            s_qt, s_qh, H, scale * LOG2E,
-            G, GP, DK, DK0, DK1, DV, DV0, DV1, BM, True, PREC, TMA,
-        )  # fmt: skip
+    b_dk0, b_dk1 = zeros_pair(BN, DK)
+    b_dv0, b_dv1 = zeros_pair(BN, DV)
+    for MASKED in tl.static_range(2):
+        for i in range(0 if MASKED else left, left + n - right if MASKED else right):
+            i_t = i_lo + (tl.where(i < left, i, i + right - left) if MASKED else i) * TB
+            o_g = tl.arange(0, BM) % GP  # [BM]
+            o_t = i_t + tl.arange(0, BM) // GP
+            m_row = (o_t < i_end) & (o_g < G)
+            ROWS_MASKED: tl.constexpr = MASKED or G != GP
+            o_row = o_t.to(tl.int64) * (H * G) + o_g
+            o_q = o_t.to(tl.int64) * s_qt + o_g.to(tl.int64) * s_qh
+            b_q0, b_q1 = load_queries(p_qh, d_q0, d_q1, o_q, m_row, i_token + i_t, i_h * G, BM, DK, ROWS_MASKED, TMA)
+            b_do0, b_do1 = load_queries(
+                p_doh, d_do0, d_do1, o_row * DV, m_row, i_token + i_t, i_h * G, BM, DV, ROWS_MASKED, TMA
+            )
+            b_lse, b_delta, b_sign = load_stats(p_stats + i_row, o_row, m_row)
+            b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
+            if MASKED:
+                b_p = tl.where((o_t[None, :] >= b_qlo[:, None]) & (o_t[None, :] < b_qhi[:, None]), b_p, 0.0)
+            b_p *= b_sign[None, :]
+            b_dv0, b_dv1 = add_product(b_dv0, b_dv1, b_p.to(b_do0.dtype), b_do0, b_do1, DV, PREC)
+            b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV, PREC) - b_delta[None, :])  # [BN, BM]
+            b_dk0, b_dk1 = add_product(b_dk0, b_dk1, b_ds.to(b_q0.dtype), b_q0, b_q1, DK, PREC)
 
-    o_row = ((i_split * B + i_b) * S + o_s) * H + i_h  # [BN]
-    store_tile(p_dk, o_row * DK, m_s, b_dk0 * scale, 0, DK0, DK, False)
-    store_tile(p_dv, o_row * DV, m_s, b_dv0, 0, DV0, DV, False)
-    if DK1 > 0:
-        store_tile(p_dk, o_row * DK, m_s, b_dk1 * scale, DK0, DK1, DK, False)
-    if DV1 > 0:
-        store_tile(p_dv, o_row * DV, m_s, b_dv1, DV0, DV1, DV, False)
+    o_out = ((i_split * B + i_b) * S + o_s) * H + i_h  # [BN]
+    store_pair(p_dk, o_out * DK, m_s, b_dk0 * scale, b_dk1 * scale, DK, False)
+    store_pair(p_dv, o_out * DV, m_s, b_dv0, b_dv1, DV, False)
 
 
 # --- launching ---
 
 
 def ranges_backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    stats: Tensor,
-    ranges: KeyRanges,
-    scale: float,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, stats: Tensor, ranges: KeyRanges, scale: float,
     dq: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v.
 
     Args:

@@ -21,37 +21,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.device import device_name
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import cdiv, pad_group
 from nsa.kernels.common.tma import describable
-from nsa.kernels.ranges import fused_plain
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.key_ranges import KeyRanges
-from nsa.kernels.tuning.lookup import COMPILING_FOR
+from nsa.kernels.tuning.lookup import COMPILING_FOR, Tile
 
-
-@dataclass(frozen=True)
-class Tile:
-    """BM rows (tokens x heads) of queries against BN keys, and how many tiles of queries are loaded ahead."""
-
-    BM: int
-    BN: int
-    slots: int
-
-
-TILES = {64: Tile(64, 128, 3), 128: Tile(64, 128, 2), 192: Tile(32, 128, 2)}
-"""By Dk: what the registers of two warpgroups and the shared memory hold. No wider than that, nothing to tune."""
+TILES = {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 192: Tile(32, 128, 8, 2)}
+"""By Dk, of the two warpgroups that compute; stages are tiles of queries loaded ahead. It is what the registers and the
+shared memory hold: no wider heads than that, nothing to tune."""
 
 VALUES = (64, 128)
 """Dv."""
 
-INTERPRETER = "interpreted"
+INTERPRETER = "a CPU"
 """The target that a CPU is."""
-
-INTERPRETED = Tile(32, 16, 2)
-"""Small, so that small shapes of a test take several of them."""
 
 FEW_QUERIES = 16384
 """Up to so many the fp32 sums of dq are made for all heads at once."""
@@ -74,40 +62,6 @@ class Branch:
     where: KeyRanges
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One launch.
-
-    Attributes:
-        q, k, v, do: [B,T,Hq,Dk], [B,S,Hkv,Dk], [B,S,Hkv,Dv], [B,T,Hq,Dv].
-        stats, where, tile, scale: of the branch.
-        dq: fp32 [B,T,heads * G,Dk], which is added to.
-        dk, dv: [B,S,Hkv,D*], added to in fp32 where there are several `splits`, else written.
-        first, heads: the KV heads [first, first + heads).
-        splits, split: of the queries, which are programs of their own; tokens of one.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    do: Tensor
-    stats: Tensor
-    where: KeyRanges
-    tile: Tile
-    scale: float
-    dq: Tensor
-    dk: Tensor
-    dv: Tensor
-    first: int
-    heads: int
-    splits: int
-    split: int
-
-    @property
-    def adds(self) -> bool:
-        return self.splits > 1
-
-
 # --- where it can run ---
 
 
@@ -121,7 +75,7 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
     """
     if deterministic:
         return "deterministic=True: it adds in the order of the moment"
-    if target not in ("sm_90", INTERPRETER):
+    if target != "sm_90":
         return f"it is written for sm_90, not {target}"
     if dtype not in (torch.float16, torch.bfloat16):
         return f"it computes in half precision, not {str(dtype).removeprefix('torch.')}"
@@ -129,7 +83,7 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
         return f"head dimensions {dk} and {dv} are not among {', '.join(map(str, TILES))} and {VALUES[0]}, {VALUES[1]}"
     if pad_group(group) > TILES[dk].BM:
         return f"{group} query heads share a KV head, more than a tile's {TILES[dk].BM}"
-    return lacking() if target == "sm_90" else None
+    return lacking()
 
 
 @lru_cache
@@ -148,10 +102,7 @@ def lacking() -> str | None:
 
 @lru_cache
 def _target(device: torch.device) -> str:
-    if device.type != "cuda":
-        return INTERPRETER
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"
+    return device_name(device).removeprefix("cuda:") if device.type == "cuda" else INTERPRETER
 
 
 def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
@@ -169,16 +120,9 @@ def _chosen(*facts: object) -> bool:
 
 
 def gradients(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    where: KeyRanges,
-    scale: float,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, where: KeyRanges, scale: float,
     deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v of one branch alone, in one kernel or in two; tensors as in `ranges_backward`."""
     if not chosen(q, v, deterministic):
         return ranges_backward(do, q, k, v, backward_preprocess(do, o, lse), where, scale)
@@ -201,7 +145,7 @@ def backward(
     batch, tokens, heads, dk = q.shape
     kv_heads = branches[0].k.shape[2]
     at_once = _at_once(batch * tokens, kv_heads)
-    runs = [_Run.of(q, branch, at_once) for branch in branches]
+    runs = [Run.of(q, branch, at_once) for branch in branches]
     if not q.numel():
         return dq, [run.results() for run in runs]
     wide = torch.empty(batch * tokens * at_once * (heads // kv_heads) * dk, dtype=torch.float32, device=q.device)
@@ -210,7 +154,8 @@ def backward(
         rows = count * (heads // kv_heads)
         sums = wide[: batch * tokens * rows * dk].view(batch, tokens, rows, dk).zero_()
         for run in runs:
-            run.launch(q, do, sums, scale, first, count)
+            if run.branch.k.numel():
+                _launcher()(run, q, do, sums, scale, first, count)
         narrow(sums, dq, first * (heads // kv_heads), scale, added)
     return dq, [run.results() for run in runs]
 
@@ -226,8 +171,15 @@ def _described(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """A branch on its way: what all of its launches share, and the sums of dk and dv."""
+class Run:
+    """A branch on its way: what all of its launches share.
+
+    Attributes:
+        branch: its tensors, as TMA takes them.
+        tile: the kernel's.
+        splits, split: of the queries, which are programs of their own; tokens of one.
+        dk, dv: [B,S,Hkv,D*], added to in fp32 where there are several `splits`, else written.
+    """
 
     branch: Branch
     tile: Tile
@@ -237,9 +189,9 @@ class _Run:
     dv: Tensor
 
     @classmethod
-    def of(cls, q: Tensor, branch: Branch, heads: int) -> _Run:
+    def of(cls, q: Tensor, branch: Branch, heads: int) -> Run:
         k, v = _described(branch.k), _described(branch.v)
-        tile = INTERPRETED if q.device.type == "cpu" else TILES[q.shape[-1]]
+        tile = _tile(q)
         split = _split(q, k, branch.where, tile, heads)
         splits = max(1, cdiv(q.shape[1], split))
         if splits > 1 or not q.numel():
@@ -249,21 +201,20 @@ class _Run:
             dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))
         return cls(Branch(k, v, branch.stats, branch.where), tile, splits, split, dk, dv)
 
-    def launch(self, q: Tensor, do: Tensor, dq: Tensor, scale: float, first: int, heads: int) -> None:
-        branch = self.branch
-        if branch.k.numel():
-            _launcher(q)(
-                Piece(
-                    q, branch.k, branch.v, do, branch.stats, branch.where, self.tile, scale, dq, self.dk, self.dv,
-                    first, heads, self.splits, self.split,
-                )
-            )  # fmt: skip
+    @property
+    def adds(self) -> bool:
+        """Whether dk and dv are added to."""
+        return self.splits > 1
 
     def results(self) -> tuple[Tensor, Tensor]:
         """dk and dv, in the dtype of k."""
         if self.dk.dtype == self.branch.k.dtype:
             return self.dk, self.dv
         return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
+
+
+def _tile(q: Tensor) -> Tile:
+    return TILES[q.shape[-1]]
 
 
 def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> int:
@@ -276,10 +227,8 @@ def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> in
     return tokens * min(MOST_TILES, max(FEWEST_TILES, tiles * programs // (2 * PROGRAMS)))  # half of them see no key
 
 
-def _launcher(q: Tensor) -> Callable[[Piece], None]:
-    if q.device.type == "cpu":
-        return fused_plain.launch
-    found: Callable[[Piece], None] = import_module("nsa.kernels.ranges.fused_gluon").launch
+def _launcher() -> Callable[..., None]:
+    found: Callable[..., None] = import_module("nsa.kernels.ranges.fused_gluon").launch
     return found
 
 

@@ -1,4 +1,4 @@
-"""The fused gradient of attention to key ranges for sm_90, in Gluon: what `fused_plain` computes, specialised by warps.
+"""The fused gradient of attention to key ranges for sm_90, in Gluon, specialised by warps.
 
 A program holds BN keys and values in shared memory and takes the query tiles that read them in turn. One partition
 copies: q, do and the rows' numbers of the next tiles come through a ring of NB slots while the other partition, two
@@ -9,10 +9,8 @@ memory. While P is computed V dO^T is under way, while dS is that of dv, and fro
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from triton._C.libtriton import ir
 from triton.experimental import gluon
@@ -29,9 +27,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import cdiv, pad_group, split_dim
+from nsa.kernels.common.tma import described, key_tiles, query_tiles
 
 if TYPE_CHECKING:
-    from nsa.kernels.ranges.fused import Piece
+    from nsa.kernels.ranges.fused import Run
 
 LOG2E = gl.constexpr(1.4426950408889634)
 
@@ -244,7 +243,18 @@ def _backward_qkv(
     G: gl.constexpr, GP: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr, DV: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, NB: gl.constexpr, WARPS: gl.constexpr, REGISTERS: gl.constexpr, ADD: gl.constexpr,
 ):  # fmt: skip
-    """What `fused_plain` does; d_k1, d_q1 and d_dq1 are the second parts of head dimensions that have one."""
+    """One program: BN keys of one of the NH KV heads from H0 on, and one split, SPLIT tokens, of the queries.
+
+    The last split comes first, because its queries read the most compressed keys; the key tiles of a split come one
+    after another, so that all of them add to the same rows of dq at the same time. `tests/fused_twin.py` computes the
+    same in plain Triton.
+
+    Args:
+        d_stats: fp32 [2,B,H,s_stats], see `backward_preprocess`.
+        d_dq0, d_dq1: of fp32 [B,T,NH*G,DK]; scale * dq is the gradient. It is added to.
+        p_dk, p_dv: [B,S,H,D*]; with ADD fp32, and added to; else every key is written.
+        d_k1, d_q1, d_dq1: second parts of head dimensions that have one.
+    """
     TB: gl.constexpr = BM // GP
     tiles = gl.cdiv(S, BN)
     i_item = gl.program_id(0)
@@ -308,62 +318,34 @@ def _backward_qkv(
 
 # --- launching ---
 
-WARPS = 8
-"""Of the partition that computes: two warpgroups."""
-
 REGISTERS = 240
-"""Of a thread of it; four warps that copy leave it so many."""
+"""Of a thread of the partition that computes, two warpgroups; four warps that copy leave it so many."""
 
 ELEMENTS = {2: gl.float16, 4: gl.float32}
 """What stands for any type of so many bytes in a layout."""
 
-Sizes = tuple[int, ...]
+
+def _descriptor(x: Tensor, shape: list[int], strides: list[int], box: list[int]) -> TensorDescriptor:
+    layout = gl.NVMMASharedLayout.get_default_for(box, ELEMENTS[x.dtype.itemsize])
+    return TensorDescriptor(x, shape, strides, box, layout)
 
 
-@lru_cache(maxsize=1024)
-def _checked(dtype: torch.dtype, shape: Sizes, strides: Sizes, box: Sizes) -> dict[str, Any]:
-    """What a descriptor holds beside its tensor, as the constructor approves it."""
-    layout = gl.NVMMASharedLayout.get_default_for(list(box), ELEMENTS[dtype.itemsize])
-    standing_in = torch.empty(0, dtype=dtype, device="meta")
-    return {**vars(TensorDescriptor(standing_in, list(shape), list(strides), list(box), layout)), "base": None}
+def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head: int, run_heads: int) -> None:
+    """One launch for `run_heads` KV heads from `first_head` on; tensors as `tma.describable` wants them.
 
-
-def _described(x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> TensorDescriptor:
-    found = TensorDescriptor.__new__(TensorDescriptor)
-    vars(found).update(_checked(x.dtype, shape, strides, box), base=x)
-    return found
-
-
-def _keys(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Boxes of keys or values of one head of x [B,S,H,D]."""
-    batch, keys, heads, size = x.shape
-    return _described(x, (batch * keys, heads * size), (x.stride(1), 1), (rows, columns))
-
-
-def _queries(x: Tensor, tokens: int, group: int, columns: int) -> TensorDescriptor:
-    """Boxes of tokens and heads of x [B,T,H,D]."""
-    batch, length, heads, size = x.shape
-    return _described(x, (batch * length, heads, size), (x.stride(1), size, 1), (tokens, group, columns))
-
-
-def launch(piece: Piece) -> None:
-    """Run the kernel; tensors as `descriptors.describable` wants them."""
-    tile, (batch, keys, heads, dk), dv = piece.tile, piece.k.shape, piece.v.shape[-1]
-    tokens, group = piece.q.shape[1], piece.q.shape[2] // heads
+    q [B,T,Hq,Dk], do [B,T,Hq,Dv]; dq, fp32 [B,T,run_heads * G,Dk], is added to.
+    """
+    branch, where, tile, (batch, keys, heads, dk) = run.branch, run.branch.where, run.tile, run.branch.k.shape
+    tokens, group, dv = q.shape[1], q.shape[2] // heads, branch.v.shape[-1]
     padded = pad_group(group)
     first, second = split_dim(dk)
-    box = tile.BM // padded, padded
-    of_second = (
-        (_keys(piece.k, tile.BN, second), _queries(piece.q, *box, second), _queries(piece.dq, *box, second))
-        if second
-        else (None, None, None)
-    )
-    numbers = _described(piece.stats, (piece.stats.numel(),), (1,), (tile.BM,))
-    _backward_qkv[(cdiv(keys, tile.BN) * piece.heads * batch * piece.splits,)](
-        _keys(piece.k, tile.BN, first), of_second[0], _keys(piece.v, tile.BN, dv), _queries(piece.q, *box, first),
-        of_second[1], _queries(piece.do, *box, dv), numbers, _queries(piece.dq, *box, first), of_second[2], piece.dk,
-        piece.dv, piece.where.q_lo, piece.where.q_hi, piece.where.s_key, piece.stats.stride(2), tokens, keys, heads,
-        piece.first, piece.heads, batch, piece.split, piece.splits, piece.scale,
-        G=group, GP=padded, DK0=first, DK1=second, DV=dv, BM=tile.BM, BN=tile.BN, NB=tile.slots, WARPS=WARPS,
-        REGISTERS=REGISTERS, ADD=piece.adds, num_warps=4,
+    box, how = (tile.BM // padded, padded), {"make": _descriptor}
+    (k0, k1), (v, _) = key_tiles(branch.k, tile.BN, **how), key_tiles(branch.v, tile.BN, **how)
+    (q0, q1), (do0, _), (dq0, dq1) = (query_tiles(x, *box, **how) for x in (q, do, dq))
+    numbers = described(_descriptor, branch.stats, (branch.stats.numel(),), (1,), (tile.BM,))
+    _backward_qkv[(cdiv(keys, tile.BN) * run_heads * batch * run.splits,)](
+        k0, k1, v, q0, q1, do0, numbers, dq0, dq1, run.dk, run.dv, where.q_lo, where.q_hi, where.s_key,
+        branch.stats.stride(2), tokens, keys, heads, first_head, run_heads, batch, run.split, run.splits, scale,
+        G=group, GP=padded, DK0=first, DK1=second, DV=dv, BM=tile.BM, BN=tile.BN, NB=tile.num_stages,
+        WARPS=tile.num_warps, REGISTERS=REGISTERS, ADD=run.adds, num_warps=4,
     )  # fmt: skip

@@ -7,9 +7,9 @@ a third of the products. Nothing is added atomically, so every call gives the sa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,29 +17,22 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOG2E, cdiv, dot_rows, load_pair, load_tile, next_power_of_2, store_tile
+from nsa.kernels.common.tiles import (
+    LOG2E,
+    add_product,
+    cdiv,
+    dot_rows,
+    load_pair,
+    next_power_of_2,
+    store_pair,
+    zeros_pair,
+)
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs
-from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, load_block, rest_of
-from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT, Union
-from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, WHOLE, Lists, Problem, Schedule, problem_of
-
-
-@triton.jit
-def add_dq(
-    b_dq0, b_dq1, p_keys, p_part, rest_keys, o_pair, o_part, o_g, m_row,
-    G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
-):  # fmt: skip
-    """Add the gathered parts of dq: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
-    _, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
-    for i in tl.range(0, n_slots, num_stages=MERGE_STAGES):
-        m_i = tl.load(p_keys + o_pair + i, mask=m_row, other=rest_keys) < rest_keys  # [BM]
-        o_i = ((o_part + i) * G + o_g) * DK
-        b_dq0 += load_tile(p_part, o_i, m_i, 0, DK0, DK, True).to(tl.float32)
-        if DK1 > 0:
-            b_dq1 += load_tile(p_part, o_i, m_i, DK0, DK1, DK, True).to(tl.float32)
-    return b_dq0, b_dq1
+from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, list_of, load_block, mine, rest_of, rows_of
+from nsa.kernels.selected.inverted_index import FAR, Union
+from nsa.kernels.selected.tile_scheduler import ALWAYS, WHOLE, Lists, Problem, Schedule, by_tile_or_token, problem_of
 
 
 @triton.jit
@@ -50,107 +43,13 @@ def _free_blocks(p_blocks, n_blocks, b_limit, LB: tl.constexpr, U: tl.constexpr)
     return tl.sum((b_start + LB <= tl.min(b_limit, 0) + 1).to(tl.int32), 0)
 
 
-@triton.jit
-def _dq_block(
-    b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
-    p_blocks, p_members, i, first, b_limit, last_key, o_tok, i_h, s_kt, s_kh, s_vt, s_vh, scale,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, CAUSAL: tl.constexpr, PREC: tl.constexpr,
-    TMA: tl.constexpr,
-):  # fmt: skip
-    """BN keys of a block, as in `forward`; scale is for units of log2."""
-    SUB: tl.constexpr = (LB + BN - 1) // BN
-    start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
-    o_key, o_at = key_rows(start, last_key, i % SUB, BN, LB)
-    first_row = start + i % SUB * BN
-    b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_at, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
-    b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_at, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
-    b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC)  # [BM, BN]
-    if CAUSAL:
-        b_p = tl.exp2(b_s * scale - b_lse[:, None])
-    else:
-        b_p = tl.exp2(b_s * scale - tl.where(b_last < 0, float("inf"), b_lse)[:, None])
-    b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV1, PREC) - b_delta[:, None])
-    if CAUSAL:
-        b_ds = tl.where(o_key[None, :] <= b_last[:, None], b_ds, 0.0)  # as in `ranges.backward._dq_step`
-    b_ds = b_ds.to(b_k0.dtype)
-    b_dq0 = tl.dot(b_ds, b_k0, b_dq0, input_precision=PREC)
-    if DK1 > 0:
-        b_dq1 = tl.dot(b_ds, b_k1, b_dq1, input_precision=PREC)
-    return b_dq0, b_dq1
-
-
-@triton.jit
-def dq_rows(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-    p_queries, p_keys, p_part, N, i_first, first_head, part_heads, rest_keys,
-    s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
-    U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr,
-    TMA: tl.constexpr,
-):  # fmt: skip
-    """dq of TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
-    o_r = tl.arange(0, BM)
-    o_tok, o_g = o_r // GP, o_r % GP
-    o_n = i_tile * TB + o_tok
-    m_row = (o_tok < TB) & (o_n < N) & (o_g < G)
-    o_n = tl.minimum(o_n, N - 1).to(tl.int64)
-    o_row = o_n * (H * G) + i_h * G + o_g
-    b_q0, b_q1 = load_pair(p_q, o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh, m_row, DK, DK0, DK1, True)  # [BM, DK]
-    b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, True)  # [BM, DV]
-    b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
-    b_limit = tl.load(p_queries + 2 * N + o_n)
-    last_key = tl.max(b_limit, 0)
-    if TILE:
-        p_blocks += o_union.to(tl.int64) * U
-        p_members += o_union.to(tl.int64) * U
-        first = 0
-    else:
-        p_blocks += i_tile.to(tl.int64) * s_it + i_h.to(tl.int64) * s_ih
-        first = tl.load(p_queries + N + i_tile)
-    SUB: tl.constexpr = (LB + BN - 1) // BN
-    b_dq0 = tl.zeros([BM, DK0], tl.float32)
-    b_dq1 = tl.zeros([BM, DK1 if DK1 > 0 else 16], tl.float32)
-    n_free = 0
-    if TILE and LB % BN == 0:
-        n_free = _free_blocks(p_blocks, n_blocks, b_limit, LB, U)
-        for i in range(n_free * SUB):
-            b_dq0, b_dq1 = _dq_block(
-                b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
-                p_blocks, p_members, i, first, b_limit, last_key, o_tok, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
-                DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, False, PREC, TMA,
-            )  # fmt: skip
-    for i in range(n_free * SUB, n_blocks * SUB):
-        b_dq0, b_dq1 = _dq_block(
-            b_q0, b_q1, b_do0, b_do1, b_dq0, b_dq1, b_lse, b_delta, p_k, p_v, d_k0, d_k1, d_v0, d_v1,
-            p_blocks, p_members, i, first, b_limit, last_key, o_tok, i_h, s_kt, s_kh, s_vt, s_vh, scale * LOG2E,
-            DK, DK0, DK1, DV, DV0, DV1, LB, BN, TILE, True, PREC, TMA,
-        )  # fmt: skip
-    b_f = b_sign * scale
-    b_dq0 = b_dq0 * b_f[:, None]
-    if DK1 > 0:
-        b_dq1 = b_dq1 * b_f[:, None]
-    if MERGE:
-        o_pair = (o_n * H + i_h) * SLOTS
-        o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
-        b_dq0, b_dq1 = add_dq(
-            b_dq0, b_dq1, p_keys, p_part, rest_keys, o_pair, o_part, o_g, m_row, G, SLOTS, SP, DK, DK0, DK1
-        )
-    store_tile(p_dq, o_row * DK, m_row, b_dq0, 0, DK0, DK, ADD)
-    if DK1 > 0:
-        store_tile(p_dq, o_row * DK, m_row, b_dq1, DK0, DK1, DK, ADD)
-
-
 @launched
 @triton.jit(do_not_specialize=["N", "i_first", "first_head", "part_heads", "n_tiles", "most", "rest_keys"])
 def dq_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members, p_count,
     p_queries, p_keys, p_part, N, i_first, first_head, part_heads, n_tiles, most, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
     LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
     SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, PREC: tl.constexpr, ADD: tl.constexpr,
     TMA: tl.constexpr,
@@ -160,51 +59,66 @@ def dq_kernel(
     """
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1) + first_head
     o_union = i_h * n_tiles + i_union
-    if TILE:
-        n_blocks = tl.load(p_count + o_union)
-        if MERGE:
-            n_blocks -= LEFT_OUT  # below 0 where nothing was left out: the kernel without MERGE computes that tile
-        if n_blocks > most or n_blocks < 0:
-            return
-        i_tile = i_union
-        dq_rows(
-            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-            p_queries, p_keys, p_part, N, i_first, first_head, part_heads, rest_keys,
-            s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
-            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
-        )  # fmt: skip
-    else:
-        n_blocks = SLOTS
-        if most >= 0:  # noqa: SIM102  without a union there is no count to load
-            if tl.load(p_count + o_union) <= most:
-                return
-        for i in range(tl.minimum(UT, N - i_union * UT)):
-            i_tile = i_union * UT + i
-            dq_rows(
-                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_blocks, p_members,
-                p_queries, p_keys, p_part, N, i_first, first_head, part_heads, rest_keys,
-                s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
-                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, PREC, ADD, TMA,
-            )  # fmt: skip
+    n_blocks, m_mine = mine(p_count + o_union, most, SLOTS, TILE, MERGE)
+    if not m_mine:
+        return
+    for i in range(1 if TILE else tl.minimum(UT, N - i_union * UT)):
+        o_tok, o_g, o_n, m_row = rows_of(i_union * UT + i, N, G, GP, BM, TB)
+        o_row = o_n * (H * G) + i_h * G + o_g
+        o_q = o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
+        b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, True)  # [BM, DK]
+        b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, True)  # [BM, DV]
+        b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
+        b_limit = tl.load(p_queries + 2 * N + o_n)
+        last_key = tl.max(b_limit, 0)
+        o_list, first = list_of(p_queries, i_union * UT + i, i_h, o_union, N, s_it, s_ih, U, TILE)
+        SUB: tl.constexpr = (LB + BN - 1) // BN
+        b_dq0, b_dq1 = zeros_pair(BM, DK)
+        n_free = 0
+        if TILE and LB % BN == 0:
+            n_free = _free_blocks(p_blocks + o_list, n_blocks, b_limit, LB, U)
+        for CAUSAL in tl.static_range(0 if TILE and LB % BN == 0 else 1, 2):
+            for j in range(n_free * SUB if CAUSAL else 0, n_blocks * SUB if CAUSAL else n_free * SUB):  # BN keys
+                start, b_last = block_of(
+                    p_blocks + o_list, p_members + o_list, j // SUB, first, b_limit, o_tok, LB, TILE
+                )
+                o_key, o_at = key_rows(start, last_key, j % SUB, BN, LB)
+                first_row = start + j % SUB * BN
+                b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_at, i_h, s_kt, s_kh, DK, TMA)
+                b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_at, i_h, s_vt, s_vh, DV, TMA)
+                b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * (scale * LOG2E)  # [BM, BN]
+                if CAUSAL:
+                    b_p = tl.exp2(b_s - b_lse[:, None])
+                else:
+                    b_p = tl.exp2(b_s - tl.where(b_last < 0, float("inf"), b_lse)[:, None])
+                b_ds = b_p * (dot_rows(b_do0, b_do1, b_v0, b_v1, DV, PREC) - b_delta[:, None])
+                if CAUSAL:
+                    b_ds = tl.where(o_key[None, :] <= b_last[:, None], b_ds, 0.0)  # as in `ranges.backward`
+                b_dq0, b_dq1 = add_product(b_dq0, b_dq1, b_ds.to(b_k0.dtype), b_k0, b_k1, DK, PREC)
+        b_f = (b_sign * scale)[:, None]
+        b_dq0 *= b_f
+        b_dq1 *= b_f
+        if MERGE:  # the gathered parts of dq
+            o_pair = (o_n * H + i_h) * SLOTS
+            o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
+            _, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
+            for j in tl.range(0, n_slots, num_stages=MERGE_STAGES):
+                m_j = tl.load(p_keys + o_pair + j, mask=m_row, other=rest_keys) < rest_keys  # [BM]
+                b_part0, b_part1 = load_pair(p_part, ((o_part + j) * G + o_g) * DK, m_j, DK, True)
+                b_dq0 += b_part0.to(tl.float32)
+                if b_dq0.shape[1] < DK:
+                    b_dq1 += b_part1.to(tl.float32)
+        store_pair(p_dq, o_row * DK, m_row, b_dq0, b_dq1, DK, ADD)
 
 
 # --- launching ---
 
 
 def selected_backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    stats: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders = None,
-    q_start: Tensor | None = None,
-    dq: Tensor | None = None,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, stats: Tensor, block_indices: Tensor, config: NSAConfig, scale: float,
+    cu_seqlens: Borders = None, q_start: Tensor | None = None, dq: Tensor | None = None,
     schedule: Schedule | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, bitwise the same in every run.
 
     Args:
@@ -216,10 +130,9 @@ def selected_backward(
         schedule: None for the one that `choose_schedule` names.
     """
     added = dq is not None
-    dq = q.new_zeros(q.shape) if dq is None and not block_indices.numel() else dq
     dk, dv = k.new_empty(k.shape), v.new_empty(v.shape)
     if not q.numel() or not block_indices.numel():
-        return (torch.zeros_like(q) if dq is None else dq), dk.zero_(), dv.zero_()
+        return (q.new_zeros(q.shape) if dq is None else dq), dk.zero_(), dv.zero_()
     dq = q.new_empty(q.shape) if dq is None else dq
     problem = problem_of(q, k, v, block_indices, config, scale, cu_seqlens, q_start)
     schedule = schedule or problem.schedule("selected_tile_dq", backward=True)
@@ -227,26 +140,13 @@ def selected_backward(
     if schedule.dense_from:
         _backward_gather(problem, schedule, upstream, dq, dk, dv, added)
     else:
-        _backward_q(problem, schedule, upstream, dq, added)
+        by_tile_or_token(problem, schedule, "dq", partial(_launch_dq, up=upstream, dq=dq, add=added))
         backward_kv(problem, upstream, dk, dv)
     return dq, dk, dv
 
 
-def _backward_q(p: Problem, schedule: Schedule, up: Upstream, dq: Tensor, add: bool) -> None:
-    """dq by the tile kernel where unions are small, else by the token kernel."""
-    tma = p.use_tma()
-    sizes = p.launch("selected_tile_dq", tma)
-    tokens, union = sizes["BM"] // sizes["GP"], None
-    if schedule.most != NEVER:
-        union = inverted_index.union(p.indices, p.where, tokens)
-        _launch_dq(p, sizes, union, tokens, up, dq, add=add, most=schedule.most, tma=tma)
-    if schedule.most != ALWAYS:
-        sizes = p.launch("selected_token_dq", tma)
-        _launch_dq(p, sizes, union, tokens, up, dq, add=add, most=schedule.most, tile=False, tma=tma)
-
-
 def _launch_dq(
-    p: Problem, sizes: dict[str, Any], union: Union | None, union_tokens: int, up: Upstream, dq: Tensor, *,
+    p: Problem, sizes: dict[str, Any], union: Union | None, union_tokens: int, *, up: Upstream, dq: Tensor,
     add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None, of: Chunk | None = None,
 ) -> None:  # fmt: skip
     """The dq kernel over the queries and heads `of` a chunk, all unless given, tile by tile or one by one."""
@@ -283,10 +183,11 @@ def _backward_gather(
     of_chunk, of_unions = held // pairs + min(held, heads * bins), all_pairs // pairs + min(all_pairs, keys)
     at_once = held_at_once(max(of_chunk, cdiv(of_unions, 2)))  # half: whichever has many, the other has few
     sums = KeySums.of(p, segments, at_once, False, (dk, dv))
-    _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, most=WHOLE)
+    launch = partial(_launch_dq, p, tile, union, tokens, up=up, dq=dq, add=add, tma=tma)
+    launch(most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
         for head in range(0, p.heads, heads):
             of = Chunk(first, min(chunk, rows - first), head, min(heads, p.heads - head))
             sums.add(p, up, i * keys + head * bins, of, of_chunk, part)
-            _launch_dq(p, tile, union, tokens, up, dq, add=add, tma=tma, part=part, of=of)
+            launch(part=part, of=of)
     sums.add(p, up, union.rest_keys, Chunk(0, rows, 0, p.heads), of_unions)

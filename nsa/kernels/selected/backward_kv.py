@@ -18,12 +18,14 @@ from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import (
     LOADS_CHAIN,
     LOG2E,
+    add_product,
     cdiv,
     dot_rows,
     load_pair,
     next_power_of_2,
     pad_group,
-    store_tile,
+    store_pair,
+    zeros_pair,
 )
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.forward import key_rows, load_pairs, query_of, segment_of
@@ -48,9 +50,8 @@ def dkv_kernel(
     p_q, p_k, p_v, p_do, p_stats, p_dk, p_dv, p_order, p_edges, p_segment_edges, p_segment_key, p_blocks,
     p_queries, p_part, N, M, i_first, first_head, part_heads, first_key, last_key, begin, BINS,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
     ROWS: tl.constexpr, DQ: tl.constexpr,
 ):  # fmt: skip
     """A segment of the keys [first_key, last_key) from their segment `begin` on, BN keys of its block: fp32 sums p_dk,
@@ -64,16 +65,14 @@ def dkv_kernel(
     i_segment, i_sub = tl.load(p_segment_edges + first_key) + begin + tl.program_id(0), tl.program_id(1)
     if i_segment >= tl.load(p_segment_edges + last_key):
         return
-    i_key = tl.load(p_segment_key + i_segment)
-    i_h = i_key // BINS % H
-    p_list, n_pairs = segment_of(p_order, p_edges, p_segment_edges, i_segment, i_key, PAIRS)
-    o_key, o_at = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, i_sub, BN, LB)
-    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_at * s_kt, o_at >= 0, DK, DK0, DK1, False)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_at * s_vt, o_at >= 0, DV, DV0, DV1, False)  # [BN, DV]
-    b_dk0 = tl.zeros([BN, DK0], tl.float32)
-    b_dk1 = tl.zeros([BN, DK1 if DK1 > 0 else 16], tl.float32)
-    b_dv0 = tl.zeros([BN, DV0], tl.float32)
-    b_dv1 = tl.zeros([BN, DV1 if DV1 > 0 else 16], tl.float32)
+    i_h, start, p_list, n_pairs = segment_of(
+        p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, H, PAIRS
+    )
+    o_key, o_at = key_rows(start, M - 1, i_sub, BN, LB)
+    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_at * s_kt, o_at >= 0, DK, False)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_at * s_vt, o_at >= 0, DV, False)  # [BN, DV]
+    b_dk0, b_dk1 = zeros_pair(BN, DK)
+    b_dv0, b_dv1 = zeros_pair(BN, DV)
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
     o_next = load_pairs(p_list, o_r // GP, n_pairs)  # [BM], read one step ahead of its use
@@ -85,40 +84,31 @@ def dkv_kernel(
         m_row = (o_pos < n_pairs) & (o_g < G)
         o_head = i_h * G + tl.minimum(o_g, G - 1)
         o_row = o_n * (H * G) + o_head
-        b_q0, b_q1 = load_pair(p_q, o_n * s_qt + o_head.to(tl.int64) * s_qh, m_row, DK, DK0, DK1, False)  # [BM, DK]
-        b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, DV0, DV1, False)  # [BM, DV]
+        b_q0, b_q1 = load_pair(p_q, o_n * s_qt + o_head.to(tl.int64) * s_qh, m_row, DK, False)  # [BM, DK]
+        b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, False)  # [BM, DV]
         b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
-        b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
+        b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK, PREC) * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
         if not DQ:
             b_limit = tl.load(p_queries + 2 * N + o_n)
             b_p = tl.where(o_key[:, None] <= b_limit[None, :], b_p, 0.0)
         elif LB % BN != 0:
             b_p = tl.where(o_key[:, None] < FAR, b_p, 0.0)
         b_p *= b_sign[None, :]
-        b_pt = b_p.to(b_do0.dtype)
-        b_dv0 = tl.dot(b_pt, b_do0, b_dv0, input_precision=PREC)
-        if DV1 > 0:
-            b_dv1 = tl.dot(b_pt, b_do1, b_dv1, input_precision=PREC)
-        b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV1, PREC) - b_delta[None, :])
+        b_dv0, b_dv1 = add_product(b_dv0, b_dv1, b_p.to(b_do0.dtype), b_do0, b_do1, DV, PREC)
+        b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV, PREC) - b_delta[None, :])
         b_ds = b_ds.to(b_q0.dtype)
-        b_dk0 = tl.dot(b_ds, b_q0, b_dk0, input_precision=PREC)
-        if DK1 > 0:
-            b_dk1 = tl.dot(b_ds, b_q1, b_dk1, input_precision=PREC)
+        b_dk0, b_dk1 = add_product(b_dk0, b_dk1, b_ds, b_q0, b_q1, DK, PREC)
         if DQ:  # transposed, because BM is smaller than the 64 rows that the matrix units take
             o_part = (o_n - i_first) * part_heads + i_h - first_head
             o_part = ((o_part * SLOTS + o_pair % SLOTS) * G + o_g) * DK
-            b_dq = tl.trans(tl.dot(tl.trans(b_k0), b_ds, input_precision=PREC)) * scale  # [BM, DK0]
-            store_tile(p_part, o_part, m_row, b_dq, 0, DK0, DK, False)
-            if DK1 > 0:
-                b_dq = tl.trans(tl.dot(tl.trans(b_k1), b_ds, input_precision=PREC)) * scale
-                store_tile(p_part, o_part, m_row, b_dq, DK0, DK1, DK, False)
+            b_dq0 = tl.trans(tl.dot(tl.trans(b_k0), b_ds, input_precision=PREC)) * scale  # [BM, DK0]
+            b_dq1 = b_dq0
+            if b_k0.shape[1] < DK:
+                b_dq1 = tl.trans(tl.dot(tl.trans(b_k1), b_ds, input_precision=PREC)) * scale
+            store_pair(p_part, o_part, m_row, b_dq0, b_dq1, DK, False)
     o_out = tl.program_id(0).to(tl.int64) * ROWS + i_sub * BN + tl.arange(0, BN)
-    store_tile(p_dk, o_out * DK, o_key >= 0, b_dk0 * scale, 0, DK0, DK, False)
-    store_tile(p_dv, o_out * DV, o_key >= 0, b_dv0, 0, DV0, DV, False)
-    if DK1 > 0:
-        store_tile(p_dk, o_out * DK, o_key >= 0, b_dk1 * scale, DK0, DK1, DK, False)
-    if DV1 > 0:
-        store_tile(p_dv, o_out * DV, o_key >= 0, b_dv1, DV0, DV1, DV, False)
+    store_pair(p_dk, o_out * DK, o_key >= 0, b_dk0 * scale, b_dk1 * scale, DK, False)
+    store_pair(p_dv, o_out * DV, o_key >= 0, b_dv0, b_dv1, DV, False)
 
 
 @triton.jit
@@ -262,12 +252,11 @@ class KeySums:
         sizes = p.launch("selected_dkv" if part is None else "selected_dkv_dq")
         if part is not None:
             sizes["BN"] = self.rows
-        segments = self.segments
         dkv_kernel[(count, cdiv(p.where.l_sel, sizes["BN"]))](
-            p.q, p.k, p.v, *up, *self.part, segments.order, segments.edges, segments.segment_edges,
-            segments.segment_key, p.where.blocks, p.where.queries, self.part[0] if part is None else part,
+            p.q, p.k, p.v, *up, *self.part, *self.segments.arrays, p.where.blocks, p.where.queries,
+            self.part[0] if part is None else part,
             p.indices.shape[0], p.where.keys, of.first, of.head, of.heads, *keys, begin, p.where.bins,
-            *p.strides, p.scale, PAIRS=segments.pairs, ROWS=self.rows, DQ=part is not None, **sizes,
+            *p.strides, p.scale, PAIRS=self.segments.pairs, ROWS=self.rows, DQ=part is not None, **sizes,
         )  # fmt: skip
 
     def _reduce(self, p: Problem, first_key: int, of: Chunk, begin: int, count: int, first: bool, last: bool) -> None:

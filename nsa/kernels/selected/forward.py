@@ -15,6 +15,7 @@ Row r of a tile is head r % GP of its query r // GP. Logits are in units of log2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,18 +32,19 @@ from nsa.kernels.common.tiles import (
     LOADS_CHAIN,
     LOG2E,
     LOW,
+    add_product,
     cdiv,
     dot_rows,
     load_keys,
     load_pair,
-    load_tile,
     next_power_of_2,
-    store_tile,
+    store_pair,
+    zeros_pair,
 )
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
-from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, WHOLE, Lists, Problem, Schedule, problem_of
+from nsa.kernels.selected.tile_scheduler import ALWAYS, WHOLE, Lists, Problem, Schedule, by_tile_or_token, problem_of
 
 MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
@@ -60,13 +62,9 @@ def key_rows(start, last_key, i_sub, BN: tl.constexpr, LB: tl.constexpr):
 
 
 @triton.jit
-def load_block(
-    p_x, d_0, d_1, start, o_row, i_h, s_t, s_h, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, TMA: tl.constexpr
-):
+def load_block(p_x, d_0, d_1, start, o_row, i_h, s_t, s_h, D: tl.constexpr, TMA: tl.constexpr):
     """Rows of keys or values of one KV head [BN,D]: by TMA from `start` (0 past the end), or from o_row."""
-    return load_keys(
-        p_x + i_h.to(tl.int64) * s_h, d_0, d_1, o_row * s_t, o_row >= 0, start, i_h * D, D, D0, D1, False, TMA
-    )
+    return load_keys(p_x + i_h.to(tl.int64) * s_h, d_0, d_1, o_row * s_t, o_row >= 0, start, i_h * D, D, False, TMA)
 
 
 @triton.jit
@@ -83,6 +81,48 @@ def block_of(p_blocks, p_members, i, first, b_limit, o_tok, LB: tl.constexpr, TI
 
 
 @triton.jit
+def mine(p_count, most, SLOTS: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr):
+    """Over how many blocks a program computes its queries, and whether it does: the size of their union decides.
+
+    The tile kernel takes at most `most` blocks, the token kernel the rest; most = -1 leaves everything to that. With
+    MERGE the tile kernel takes the unions that some blocks were left out of.
+    """
+    if TILE:
+        n_blocks = tl.load(p_count)
+        if MERGE:
+            n_blocks -= LEFT_OUT  # below 0 where nothing was left out: the kernel without MERGE computes that tile
+        m_mine = (n_blocks <= most) & (n_blocks >= 0)
+    else:
+        n_blocks = SLOTS
+        m_mine = most < 0
+        if most >= 0:  # without a union there is no count to load
+            m_mine = tl.load(p_count) > most
+    return n_blocks, m_mine
+
+
+@triton.jit
+def rows_of(i_n, N, G: tl.constexpr, GP: tl.constexpr, BM: tl.constexpr, TB: tl.constexpr):
+    """Of the rows [BM] of TB neighbouring queries from i_n on: number in the tile, head, query, whether it exists."""
+    o_r = tl.arange(0, BM)
+    o_tok, o_g = o_r // GP, o_r % GP
+    o_n = i_n + o_tok
+    m_row = (o_tok < TB) & (o_n < N) & (o_g < G)
+    return o_tok, o_g, tl.minimum(o_n, N - 1).to(tl.int64), m_row
+
+
+@triton.jit
+def list_of(p_queries, i_n, i_h, o_union, N, s_it, s_ih, U: tl.constexpr, TILE: tl.constexpr):
+    """Where the list of blocks begins, of a union or of query i_n; and the first key that the query's count from."""
+    if TILE:
+        o_list = o_union.to(tl.int64) * U
+        first = 0
+    else:
+        o_list = i_n.to(tl.int64) * s_it + i_h.to(tl.int64) * s_ih
+        first = tl.load(p_queries + N + i_n)
+    return o_list, first
+
+
+@triton.jit
 def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.constexpr):
     """Which slots of each row were left to segments, [BM,SP]; and SLOTS, or 0 if none was (to skip their loop)."""
     o_slot = tl.arange(0, SP)
@@ -94,8 +134,8 @@ def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.conste
 @triton.jit
 def add_partials(
     b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
-    G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    ONLINE: tl.constexpr, STAGES: tl.constexpr,
+    G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, ONLINE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Merge each row's gathered results: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
     m_slot, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
@@ -103,18 +143,17 @@ def add_partials(
         o_lse = (o_part[:, None] + tl.arange(0, SP)[None, :]) * G + o_g[:, None]
         b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
         b_a = tl.exp2(b_m - b_new)
-        b_m, b_l, b_o0 = b_new, b_l * b_a[:, None], b_o0 * b_a[:, None]
-        if DV1 > 0:
-            b_o1 = b_o1 * b_a[:, None]
+        b_m, b_l, b_o0, b_o1 = b_new, b_l * b_a[:, None], b_o0 * b_a[:, None], b_o1 * b_a[:, None]
     for i in tl.range(0, n_slots, num_stages=STAGES):
         m_i = tl.load(p_keys + o_pair + i, mask=m_row, other=rest_keys) < rest_keys  # [BM]
         o_i = (o_part + i) * G + o_g
         b_w = tl.load(p_part_lse + o_i, mask=m_i, other=LOW)
         b_w = tl.where(m_i, tl.exp2(b_w - b_m), 0.0)
         b_l += (b_w / b_l.shape[1])[:, None]
-        b_o0 += load_tile(p_part, o_i * DV, m_i, 0, DV0, DV, True).to(tl.float32) * b_w[:, None]
-        if DV1 > 0:
-            b_o1 += load_tile(p_part, o_i * DV, m_i, DV0, DV1, DV, True).to(tl.float32) * b_w[:, None]
+        b_part0, b_part1 = load_pair(p_part, o_i * DV, m_i, DV, True)
+        b_o0 += b_part0.to(tl.float32) * b_w[:, None]
+        if b_o0.shape[1] < DV:
+            b_o1 += b_part1.to(tl.float32) * b_w[:, None]
     return b_m, b_l, b_o0, b_o1
 
 
@@ -123,9 +162,8 @@ def _over_blocks(
     b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
     last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
     H: tl.constexpr, G: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
-    TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr,
+    DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr,
+    SP: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr,
     STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """The sums of rows over n_blocks blocks, and over what was gathered if MERGE; no row reads beyond last_key.
@@ -133,94 +171,26 @@ def _over_blocks(
     AGAIN: the second time, which is rare, and must not need the most registers; without values that no row reads.
     """
     SUB: tl.constexpr = (LB + BN - 1) // BN
-    b_m, b_l, b_o0, b_o1 = begin(BM, DV0, DV1, ONLINE, AGAIN)
+    b_m, b_l, b_o0, b_o1 = begin(BM, DV, ONLINE, AGAIN)
     for i in tl.range(0, n_blocks * SUB, num_stages=STAGES):
         start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
         o_key, o_row = key_rows(start, last_key, i % SUB, BN, LB)
         first_row = start + i % SUB * BN
-        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, DK0, DK1, TMA)
-        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, DV0, DV1, TMA)
-        if AGAIN and TMA and TILE:
+        b_k0, b_k1 = load_block(p_k, d_k0, d_k1, first_row, o_row, i_h, s_kt, s_kh, DK, TMA)
+        b_v0, b_v1 = load_block(p_v, d_v0, d_v1, first_row, o_row, i_h, s_vt, s_vh, DV, TMA)
+        if AGAIN and (TMA and TILE):  # Triton before 3.3 chains no operators
             b_v0, b_v1 = only(b_v0, o_key <= last_key), only(b_v1, o_key <= last_key)
-        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * scale  # [BM, BN]
         m_s = o_key[None, :] <= b_last[:, None]
-        b_m, b_l, b_o0, b_o1 = add_keys(b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1, DV1, True, ONLINE or AGAIN, PREC)
+        b_m, b_l, b_o0, b_o1 = add_keys(b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1, DV, True, ONLINE or AGAIN, PREC)
     if MERGE:
         o_pair = (o_n * H + i_h) * SLOTS
         o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
         b_m, b_l, b_o0, b_o1 = add_partials(
             b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
-            G, SLOTS, SP, DV, DV0, DV1, ONLINE or AGAIN, 1 if AGAIN else MERGE_STAGES,
+            G, SLOTS, SP, DV, ONLINE or AGAIN, 1 if AGAIN else MERGE_STAGES,
         )  # fmt: skip
     return b_m, b_l, b_o0, b_o1
-
-
-@triton.jit
-def attend_rows(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
-    p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-    N, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale, i_tile, i_h, o_union, n_blocks,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr,
-    PREC: tl.constexpr, TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """TB neighbouring queries from i_tile * TB on, one KV head, over n_blocks blocks."""
-    o_r = tl.arange(0, BM)
-    o_tok, o_g = o_r // GP, o_r % GP
-    o_n = i_tile * TB + o_tok
-    m_row = (o_tok < TB) & (o_n < N) & (o_g < G)
-    o_n = tl.minimum(o_n, N - 1).to(tl.int64)
-    o_q = o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
-    b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
-    b_limit = tl.load(p_queries + 2 * N + o_n)  # [BM]
-    last_key = tl.max(b_limit, 0)
-    if TILE:
-        p_blocks += o_union.to(tl.int64) * U
-        p_members += o_union.to(tl.int64) * U
-        first = 0
-    else:
-        p_blocks += i_tile.to(tl.int64) * s_it + i_h.to(tl.int64) * s_ih
-        first = tl.load(p_queries + N + i_tile)
-    few, n_first = 0, n_blocks
-    if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
-        b_place = tl.where(m_row, b_limit - tl.load(p_queries + N + o_n), LB)  # position in the sequence
-        few = (tl.min(b_place, 0) < LB).to(tl.int32)
-        if not MERGE:
-            n_first = tl.where(few > 0, 0, n_blocks)
-    b_m, b_l, b_o0, b_o1 = _over_blocks(
-        b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-        last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first,
-        b_limit, o_n, o_tok, o_g, m_row,
-        H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, False, STAGES, PREC, TMA,
-    )  # fmt: skip
-    again = few
-    if not ONLINE:
-        again = tl.maximum(again, out_of_range(b_l, m_row))
-    if TMA and TILE:  # one token reads but its own block beyond itself, and has no registers for this
-        again = tl.maximum(again, not_a_number(b_o0, b_o1, DV1))
-    if (TMA and TILE) or not ONLINE:
-        for _ in range(again):
-            b_m, b_l, b_o0, b_o1 = _over_blocks(
-                b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-                last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
-                b_limit, o_n, o_tok, o_g, m_row,
-                H, G, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, True, 1, PREC, TMA,
-            )  # fmt: skip
-    b_f, b_lse = end(b_m, b_l)
-    o_out = o_n * (H * G) + i_h * G + o_g
-    b_o0 *= b_f[:, None]
-    b_o1 *= b_f[:, None]
-    if SUM:
-        gated_sum(p_cmp, b_o0, p_win, p_gates, p_sum, o_out, m_row, 0, DV0, DV)
-        if DV1 > 0:
-            gated_sum(p_cmp, b_o1, p_win, p_gates, p_sum, o_out, m_row, DV0, DV1, DV)
-    if KEEP:
-        store_tile(p_o, o_out * DV, m_row, b_o0, 0, DV0, DV, False)
-        if DV1 > 0:
-            store_tile(p_o, o_out * DV, m_row, b_o1, DV0, DV1, DV, False)
-    tl.store(p_lse + o_out, b_lse, mask=m_row)
 
 
 @launched
@@ -229,58 +199,76 @@ def forward_kernel(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
     p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse, N, i_first, n_tiles, most, rest_keys,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
     SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr,
     PREC: tl.constexpr, TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
 
-    The size of the union decides who computes the queries: the tile kernel if it has at most `most` blocks, else the
-    token kernel; most = -1 leaves everything to the token kernel.
     KEEP stores o; SUM the gated sum of o_cmp, o and o_win in p_sum.
     p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
     """
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
     o_union = i_h * n_tiles + i_union
-    if TILE:
-        n_blocks = tl.load(p_count + o_union)
-        if MERGE:
-            n_blocks -= LEFT_OUT  # below 0 where nothing was left out: the kernel without MERGE computes that tile
-        if n_blocks > most or n_blocks < 0:
-            return
-        i_tile = i_union
-        attend_rows(
-            p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
-            p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-            N, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
-            i_tile, i_h, o_union, n_blocks,
-            H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, ONLINE, PREC, TMA,
-            SUM, KEEP, STAGES,
+    n_blocks, m_mine = mine(p_count + o_union, most, SLOTS, TILE, MERGE)
+    if not m_mine:
+        return
+    for i in range(1 if TILE else tl.minimum(UT, N - i_union * UT)):
+        o_tok, o_g, o_n, m_row = rows_of(i_union * UT + i, N, G, GP, BM, TB)
+        o_q = o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
+        b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, True)  # [BM, DK]
+        b_limit = tl.load(p_queries + 2 * N + o_n)  # [BM]
+        last_key = tl.max(b_limit, 0)
+        o_list, first = list_of(p_queries, i_union * UT + i, i_h, o_union, N, s_it, s_ih, U, TILE)
+        few, n_first = 0, n_blocks
+        if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
+            b_place = tl.where(m_row, b_limit - tl.load(p_queries + N + o_n), LB)  # position in the sequence
+            few = (tl.min(b_place, 0) < LB).to(tl.int32)
+            if not MERGE:
+                n_first = tl.where(few > 0, 0, n_blocks)
+        b_m, b_l, b_o0, b_o1 = _over_blocks(
+            b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_keys, p_part,
+            p_part_lse, last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n,
+            o_tok, o_g, m_row,
+            H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, False, STAGES, PREC, TMA,
         )  # fmt: skip
-    else:
-        n_blocks = SLOTS
-        if most >= 0:  # noqa: SIM102  without a union there is no count to load
-            if tl.load(p_count + o_union) <= most:
-                return
-        for i in range(tl.minimum(UT, N - i_union * UT)):
-            i_tile = i_union * UT + i
-            attend_rows(
-                p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
-                p_blocks, p_members, p_queries, p_keys, p_part, p_part_lse,
-                N, i_first, rest_keys, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
-                i_tile, i_h, o_union, n_blocks,
-                H, G, GP, DK, DK0, DK1, DV, DV0, DV1, LB, BM, BN, TB, SLOTS, SP, U, TILE, MERGE, ONLINE, PREC, TMA,
-                SUM, KEEP, STAGES,
-            )  # fmt: skip
+        again = few
+        if not ONLINE:
+            again = tl.maximum(again, out_of_range(b_l, m_row))
+        if TMA and TILE:  # one token reads but its own block beyond itself, and has no registers for this
+            again = tl.maximum(again, not_a_number(b_o0, b_o1, DV))
+        if (TMA and TILE) or not ONLINE:
+            for _ in range(again):
+                b_m, b_l, b_o0, b_o1 = _over_blocks(
+                    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_keys, p_part,
+                    p_part_lse, last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
+                    b_limit, o_n, o_tok, o_g, m_row,
+                    H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, True, 1, PREC, TMA,
+                )  # fmt: skip
+        b_f, b_lse = end(b_m, b_l)
+        o_out = o_n * (H * G) + i_h * G + o_g
+        b_o0 *= b_f[:, None]
+        b_o1 *= b_f[:, None]
+        if SUM:
+            DV0: tl.constexpr = b_o0.shape[1]
+            gated_sum(p_cmp, b_o0, p_win, p_gates, p_sum, o_out, m_row, 0, DV0, DV)
+            if DV > DV0:
+                gated_sum(p_cmp, b_o1, p_win, p_gates, p_sum, o_out, m_row, DV0, b_o1.shape[1], DV)
+        if KEEP:
+            store_pair(p_o, o_out * DV, m_row, b_o0, b_o1, DV, False)
+        tl.store(p_lse + o_out, b_lse, mask=m_row)
 
 
 @triton.jit
-def segment_of(p_order, p_edges, p_segment_edges, i_segment, i_key, PAIRS: tl.constexpr):
-    """Where segment i_segment of key i_key begins in the order, and how many pairs it holds."""
+def segment_of(
+    p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, H: tl.constexpr, PAIRS: tl.constexpr
+):
+    """Of a segment: its KV head, where its block begins, its place in the order, and how many pairs it holds."""
+    i_key = tl.load(p_segment_key + i_segment)
     begin = tl.load(p_edges + i_key) + (i_segment - tl.load(p_segment_edges + i_key)) * PAIRS
-    return p_order + begin, tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
+    n_pairs = tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
+    return i_key // BINS % H, tl.load(p_blocks + i_key % BINS), p_order + begin, n_pairs
 
 
 @triton.jit
@@ -303,9 +291,8 @@ def query_of(o_pair, H: tl.constexpr, SLOTS: tl.constexpr):
 def gather_kernel(
     p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_segment_edges, p_segment_key, p_blocks,
     M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
-    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """One segment of the keys [first_key, last_key), which belong to the chunk of queries that begins at i_first.
 
@@ -315,12 +302,12 @@ def gather_kernel(
     i_segment = tl.load(p_segment_edges + first_key) + tl.program_id(0)
     if i_segment >= tl.load(p_segment_edges + last_key):
         return
-    i_key = tl.load(p_segment_key + i_segment)
-    i_h = i_key // BINS % H
-    p_list, n_pairs = segment_of(p_order, p_edges, p_segment_edges, i_segment, i_key, PAIRS)
-    o_key, o_row = key_rows(tl.load(p_blocks + i_key % BINS), M - 1, 0, BN, LB)
-    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_row * s_kt, o_row >= 0, DK, DK0, DK1, False)  # [BN, DK]
-    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_row * s_vt, o_row >= 0, DV, DV0, DV1, False)  # [BN, DV]
+    i_h, start, p_list, n_pairs = segment_of(
+        p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, H, PAIRS
+    )
+    o_key, o_row = key_rows(start, M - 1, 0, BN, LB)
+    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_row * s_kt, o_row >= 0, DK, False)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_row * s_vt, o_row >= 0, DV, False)  # [BN, DV]
     o_r = tl.arange(0, BM)
     o_g = o_r % GP
     o_next = load_pairs(p_list, o_r // GP, n_pairs)  # [BM], read one step ahead of its use
@@ -330,20 +317,17 @@ def gather_kernel(
         o_next = load_pairs(p_list, o_at + TB, n_pairs)
         m_row = (o_at < n_pairs) & (o_g < G)
         o_q = query_of(o_pair, H, SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)).to(tl.int64) * s_qh
-        b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, DK0, DK1, False)  # [BM, DK]
-        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK1, PREC) * scale  # [BM, BN]
+        b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, False)  # [BM, DK]
+        b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * scale  # [BM, BN]
         if LB % BN != 0:
             b_s = tl.where(o_key[None, :] < FAR, b_s, LOW)
         b_m = tl.max(b_s, 1)
         b_p = tl.exp2(b_s - b_m[:, None])
         b_l = tl.sum(b_p, 1)
-        b_p = b_p.to(b_v0.dtype)
         o_part = (o_pair - i_first.to(tl.int64) * (H * SLOTS)) * G + o_g
-        b_o0 = tl.dot(b_p, b_v0, input_precision=PREC) / b_l[:, None]
-        store_tile(p_part, o_part * DV, m_row, b_o0, 0, DV0, DV, False)
-        if DV1 > 0:
-            b_o1 = tl.dot(b_p, b_v1, input_precision=PREC) / b_l[:, None]
-            store_tile(p_part, o_part * DV, m_row, b_o1, DV0, DV1, DV, False)
+        b_o0, b_o1 = zeros_pair(BM, DV)
+        b_o0, b_o1 = add_product(b_o0, b_o1, b_p.to(b_v0.dtype), b_v0, b_v1, DV, PREC)
+        store_pair(p_part, o_part * DV, m_row, b_o0 / b_l[:, None], b_o1 / b_l[:, None], DV, False)
         tl.store(p_part_lse + o_part, b_m + tl.log2(b_l), mask=m_row)
 
 
@@ -369,17 +353,9 @@ class Sum:
 
 
 def selected_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    block_indices: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders = None,
-    q_start: Tensor | None = None,
-    schedule: Schedule | None = None,
-    into: Sum | None = None,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, scale: float, cu_seqlens: Borders = None,
+    q_start: Tensor | None = None, schedule: Schedule | None = None, into: Sum | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of q [B,T,Hq,Dk] to the blocks of k [B,S,Hkv,Dk], v [B,S,Hkv,Dv].
 
     Args:
@@ -408,7 +384,7 @@ def selected_forward(
     if schedule.dense_from:
         _forward_gather(problem, schedule, results)
     else:
-        _forward_mixed(problem, schedule, results)
+        by_tile_or_token(problem, schedule, "forward", partial(_launch_forward, to=results))
     return o, lse
 
 
@@ -431,19 +407,6 @@ class _Results:
         return {"SUM": self.into is not None, "KEEP": self.into is None or self.into.keep}
 
 
-def _forward_mixed(p: Problem, schedule: Schedule, to: _Results) -> None:
-    """Tiles with small unions by the tile kernel, the queries of the others by the token kernel."""
-    tma = p.use_tma()
-    tile = p.launch("selected_tile_forward", tma)
-    tokens, union = tile["BM"] // tile["GP"], None
-    if schedule.most != NEVER:
-        union = inverted_index.union(p.indices, p.where, tokens)
-        _launch_forward(p, tile, union, tokens, to, most=schedule.most, tma=tma)
-    if schedule.most != ALWAYS:
-        token = p.launch("selected_token_forward", tma)
-        _launch_forward(p, token, union, tokens, to, most=schedule.most, tile=False, tma=tma)
-
-
 def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
     """Tiles with small unions by the tile kernel; of the others, widely shared blocks by the tile kernel too, and the
     rest by the gather kernel, chunk of queries by chunk.
@@ -454,7 +417,7 @@ def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
     union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
-    _launch_forward(p, tile, union, tokens, to, most=WHOLE, tma=tma)
+    _launch_forward(p, tile, union, tokens, to=to, most=WHOLE, tma=tma)
     segments = inverted_index.segments(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
     held = chunk * p.heads * slots
     part = p.v.new_empty(held * p.group, p.v.shape[-1])
@@ -463,17 +426,17 @@ def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
     keys = p.heads * p.where.bins
     for i, first in enumerate(range(0, rows, chunk)):
         gather_kernel[(most_segments,)](
-            p.q, p.k, p.v, part, part_lse, segments.order, segments.edges, segments.segment_edges,
-            segments.segment_key, p.where.blocks, p.where.keys, first, i * keys, (i + 1) * keys, p.where.bins,
+            p.q, p.k, p.v, part, part_lse, *segments.arrays, p.where.blocks, p.where.keys, first, i * keys,
+            (i + 1) * keys, p.where.bins,
             *p.strides, p.scale * LOG2E.value,
             PAIRS=schedule.pairs, **gather,
         )  # fmt: skip
         span = (first, min(chunk, rows - first))
-        _launch_forward(p, tile, union, tokens, to, part=(part, part_lse), span=span, tma=tma)
+        _launch_forward(p, tile, union, tokens, to=to, part=(part, part_lse), span=span, tma=tma)
 
 
 def _launch_forward(
-    p: Problem, sizes: dict[str, Any], union: inverted_index.Union | None, union_tokens: int, to: _Results, *,
+    p: Problem, sizes: dict[str, Any], union: inverted_index.Union | None, union_tokens: int, *, to: _Results,
     tma: bool, most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
     span: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip

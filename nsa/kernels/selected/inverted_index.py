@@ -279,6 +279,11 @@ class Segments:
     segment_key: Tensor
     pairs: int
 
+    @property
+    def arrays(self) -> tuple[Tensor, ...]:
+        """As kernels take them."""
+        return self.order, self.edges, self.segment_edges, self.segment_key
+
 
 @launched
 @triton.jit(do_not_specialize=["N", "HKV", "BINS", "past"])

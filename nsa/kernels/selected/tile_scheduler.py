@@ -7,6 +7,7 @@ share, `Lists` the blocks that a kernel reads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.tiles import dot_precision, next_power_of_2, pad_group, rows_last, widths
+from nsa.kernels.common.tiles import dot_precision, next_power_of_2, pad_group, rows_last
 from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
@@ -153,8 +154,8 @@ class Problem:
         """Compile-time arguments that all kernels share."""
         return {
             "H": self.heads, "G": self.group, "GP": pad_group(self.group), "LB": self.where.l_sel,
-            "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype),
-            **widths(self.q.shape[-1], self.v.shape[-1]),
+            "SLOTS": self.indices.shape[-1], "PREC": dot_precision(self.q.dtype), "DK": self.q.shape[-1],
+            "DV": self.v.shape[-1],
         }  # fmt: skip
 
     def tile(self, kernel: str, tma: bool = False) -> dict[str, int]:
@@ -195,6 +196,22 @@ def problem_of(
     where = inverted_index.places(q, k, config.l_sel, cu_seqlens, q_start)
     flat = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))
     return Problem(*flat, where, scale)
+
+
+def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None]) -> None:
+    """Tiles with small unions by the tile kernel of `what`, the queries of the others by its token kernel.
+
+    launch: takes the problem, a kernel's compile-time arguments, the union, and of how many queries its tiles are.
+    """
+    tma = p.use_tma()
+    sizes = p.launch(f"selected_tile_{what}", tma)
+    tokens, union = sizes["BM"] // sizes["GP"], None
+    if schedule.most != NEVER:
+        union = inverted_index.union(p.indices, p.where, tokens)
+        launch(p, sizes, union, tokens, most=schedule.most, tma=tma)
+    if schedule.most != ALWAYS:
+        sizes = p.launch(f"selected_token_{what}", tma)
+        launch(p, sizes, union, tokens, most=schedule.most, tile=False, tma=tma)
 
 
 @dataclass(frozen=True)

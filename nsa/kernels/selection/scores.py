@@ -13,6 +13,7 @@ from functools import lru_cache
 import triton
 import triton.language as tl
 
+from nsa.blocks import overlap_band
 from nsa.config import NSAConfig
 
 LANES = tl.constexpr(32)
@@ -25,6 +26,12 @@ def sums_blocks(config: NSAConfig) -> bool:
     begin, rest = divmod(config.l_sel, config.d)
     power = begin & (begin - 1) == 0
     return not rest and power and 2 <= begin <= MOST_IN_BLOCK and config.l <= min(2 * config.d, config.l_sel)
+
+
+@lru_cache
+def overlap_width(config: NSAConfig) -> int:
+    """The most compressed tokens that overlap one block."""
+    return overlap_band(1, config)[1].shape[1]
 
 
 @triton.jit

@@ -17,7 +17,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.blocks import overlap_band
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.tiles import (
@@ -27,18 +26,18 @@ from nsa.kernels.common.tiles import (
     dot_rows,
     load_keys,
     load_pair,
-    mask_free,
     next_power_of_2,
     pad_group,
     rows_last,
-    split_dim,
 )
 from nsa.kernels.common.tma import key_tiles, use_tma
-from nsa.kernels.ranges import compressed
-from nsa.kernels.ranges.key_ranges import Borders, compressed_ranges, sequence_bounds
+from nsa.kernels.ranges.attention import of_compressed
+from nsa.kernels.ranges.forward import keys_of, ranges_forward
+from nsa.kernels.ranges.key_ranges import Borders, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     candidates,
+    overlap_width,
     scores_of_probabilities,
     scores_of_sums,
     store_probabilities,
@@ -46,7 +45,7 @@ from nsa.kernels.selection.scores import (
     sums_blocks,
 )
 from nsa.kernels.selection.top_n import keep_best, store_blocks
-from nsa.kernels.tuning.lookup import config_for
+from nsa.kernels.tuning.lookup import config_for, multiprocessors
 
 SCORES_AT_ONCE = 4096
 """Scores of one chunk of candidates, over the queries that choose together."""
@@ -81,39 +80,13 @@ def _over_heads(b_p, BN: tl.constexpr, TB: tl.constexpr, GP: tl.constexpr):
     return b_p
 
 
-@triton.jit
-def _probabilities_step(
-    b_q0, b_q1, b_lse, o_lo, o_hi, p_k, d_k0, d_k1, i_row, i_column, p_scratch, s_ks, i_key, i_hi, LENGTH, scale,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
-    GP: tl.constexpr, TB: tl.constexpr, BN: tl.constexpr,
-    MASKED: tl.constexpr, SUMS: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    """Leave in the scratch [TB, LENGTH] what scores need of p of BN keys, summed over the heads of each query.
-
-    o_lo, o_hi: [TB], query t sees the keys o_lo[t] <= s < o_hi[t].
-    """
-    o_s = i_key + tl.arange(0, BN)  # [BN]
-    m_s = o_s < i_hi
-    o_at = o_s.to(tl.int64) * s_ks
-    b_k0, b_k1 = load_keys(p_k, d_k0, d_k1, o_at, m_s, i_row + i_key, i_column, DK, DK0, DK1, MASKED, TMA)
-    b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK1, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
-    b_p = _over_heads(b_p, BN, TB, GP)  # [BN, TB]
-    if MASKED:
-        b_p = tl.where((o_s[:, None] >= o_lo[None, :]) & (o_s[:, None] < o_hi[None, :]), b_p, 0.0)
-    if SUMS:
-        store_sums(b_p, p_scratch, i_key, i_hi, LENGTH, L, D, LS, BN, TB)
-    else:
-        o_out = o_s[:, None] - o_lo[None, :]
-        store_probabilities(b_p, p_scratch, o_out, m_s[:, None] & (o_out >= 0), LENGTH, TB)
-
-
 @launched
 @triton.jit(do_not_specialize=["T", "FIRST", "H", "B", "N", "S", "s_range"])
 def _select(
     p_q, p_k, d_k0, d_k1, p_lse, p_scratch, p_kept, p_out, p_all_lo, p_all_hi, p_all_start, s_range,
     T, FIRST, H, B, N, S, LENGTH, s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, scale,
-    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
+    WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr,
     SUMS: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
@@ -134,30 +107,31 @@ def _select(
         m_row = (o_t < T) & (o_g < G)
         o_t = tl.minimum(o_t, T - 1)
         o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
-        b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, DK0, DK1, True)  # [BM, DK]
+        b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, True)  # [BM, DK]
         o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
         b_lse = tl.load(p_lse + o_row, mask=m_row, other=float("-inf"))
         b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2E)  # a row without keys: p = 0
         p_lo, p_hi, p_start = p_all_lo + i_b * s_range, p_all_hi + i_b * s_range, p_all_start + i_b * s_range
-        i_lo = tl.load(p_lo + i_first)
         o_own = tl.minimum(i_first + tl.arange(0, TB), T - 1)  # [TB]
-        o_lo = tl.load(p_lo + o_own)
-        o_hi = tl.load(p_hi + o_own)
-        i_hi = tl.load(p_hi + i_last)
-        left, right, n = mask_free(i_lo, tl.load(p_lo + i_last), tl.load(p_hi + i_first), i_hi, BN)
+        o_lo, o_hi, i_lo, i_hi, left, right, n = keys_of(p_lo, p_hi, o_own, i_first, i_last, BN)
         p_kh = p_k + i_b * s_kb + i_h.to(tl.int64) * s_kh
         i_row = i_b.to(tl.int32) * S
-        for i in range(left, right):
-            _probabilities_step(
-                b_q0, b_q1, b_lse, o_lo, o_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
-                i_lo + i * BN, i_hi, LENGTH, scale, DK, DK0, DK1, L, D, LS, GP, TB, BN, False, SUMS, PREC, TMA,
-            )  # fmt: skip
-        for i in range(0, left + n - right):
-            i_key = i_lo + tl.where(i < left, i, i + right - left) * BN
-            _probabilities_step(
-                b_q0, b_q1, b_lse, o_lo, o_hi, p_kh, d_k0, d_k1, i_row, i_h * DK, p_mine, s_ks,
-                i_key, i_hi, LENGTH, scale, DK, DK0, DK1, L, D, LS, GP, TB, BN, True, SUMS, PREC, TMA,
-            )  # fmt: skip
+        for MASKED in tl.static_range(2):
+            for i in range(0 if MASKED else left, left + n - right if MASKED else right):
+                i_key = i_lo + (tl.where(i < left, i, i + right - left) if MASKED else i) * BN
+                o_s = i_key + tl.arange(0, BN)  # [BN]
+                m_s = o_s < i_hi
+                o_at = o_s.to(tl.int64) * s_ks
+                b_k0, b_k1 = load_keys(p_kh, d_k0, d_k1, o_at, m_s, i_row + i_key, i_h * DK, DK, MASKED, TMA)
+                b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
+                b_p = _over_heads(b_p, BN, TB, GP)  # [BN, TB]
+                if MASKED:
+                    b_p = tl.where((o_s[:, None] >= o_lo[None, :]) & (o_s[:, None] < o_hi[None, :]), b_p, 0.0)
+                if SUMS:
+                    store_sums(b_p, p_mine, i_key, i_hi, LENGTH, L, D, LS, BN, TB)
+                else:
+                    o_out = o_s[:, None] - o_lo[None, :]
+                    store_probabilities(b_p, p_mine, o_out, m_s[:, None] & (o_out >= 0), LENGTH, TB)
         tl.debug_barrier()  # the scratch is read by other threads than wrote it
 
         for i_part in range(TB // TS):
@@ -187,29 +161,24 @@ def _select(
 
 
 def select_blocks(
-    q: Tensor,
-    k_cmp: Tensor,
-    config: NSAConfig,
-    scale: float,
-    cu_seqlens: Borders,
-    lse: Tensor | None = None,
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, scale: float, cu_seqlens: Borders, lse: Tensor | None = None,
     q_start: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The blocks that each query reads.
 
     Args:
         q, k_cmp: [B,T,Hq,Dk], [B,Tc,Hkv,Dk].
-        config, scale, cu_seqlens, q_start: as in `compressed.forward`.
-        lse: fp32 [B,T,Hq] of `compressed.forward`; None computes it.
+        config, scale, cu_seqlens, q_start: as in `nsa.ops.select_blocks`.
+        lse: fp32 [B,T,Hq], natural, of compressed attention; None computes it.
 
     Returns:
         int32 [B,T,Hkv,n_sel], ascending, -1 padded at the end.
     """
     q, k_cmp = rows_last(q), rows_last(k_cmp)
+    where = of_compressed(q, k_cmp, config, cu_seqlens, q_start)
     if lse is None:
-        lse = compressed.forward(q, k_cmp, k_cmp, config, scale, cu_seqlens, q_start)[1]
+        lse = ranges_forward(q, k_cmp, k_cmp, where, scale)[1]
     batch, tokens, heads = q.shape[0], q.shape[1], k_cmp.shape[2]
-    where = compressed_ranges(tokens, k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
     chosen = torch.empty(batch, tokens, heads, config.n_sel, dtype=torch.int32, device=q.device)
     tma = use_tma(k_cmp)
     group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
@@ -218,13 +187,12 @@ def select_blocks(
         return chosen
     sums, at_once = cu_seqlens is None and sums_blocks(config), tile["BM"] // gp
     shares = _shares(tokens, k_cmp.shape[1], config, at_once, q_start is not None)
-    programs = min(cdiv(tokens, at_once) * heads * batch, row.resident * _multiprocessors(q.device))
+    programs = min(cdiv(tokens, at_once) * heads * batch, row.resident * multiprocessors(q.device))
     length = max(_row_length(share, k_cmp.shape[1], config, sums) for share in shares)
     scratch = torch.empty(programs, at_once, length, dtype=torch.float32, device=q.device)
     slots = max(2, next_power_of_2(config.n_sel))
     kept = torch.empty(programs, at_once, 2, slots, dtype=torch.int32, device=q.device)
     start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
-    dk0, dk1 = split_dim(q.shape[-1])
     keys, lse = key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous()
     for share in shares:
         n = cdiv(share.queries, at_once)
@@ -232,8 +200,8 @@ def select_blocks(
             q, k_cmp, *keys, lse, scratch, kept, chosen, where.lo, where.hi, start,
             where.s_query, tokens, share.first, heads, batch, n, k_cmp.shape[1], length, *q.stride()[:3],
             *k_cmp.stride()[:3], scale * LOG2E.value,
-            G=group, GP=gp, DK=q.shape[-1], DK0=dk0, DK1=dk1, L=config.l, D=config.d, LS=config.l_sel,
-            WIDTH=_overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel,
+            G=group, GP=gp, DK=q.shape[-1], L=config.l, D=config.d, LS=config.l_sel,
+            WIDTH=overlap_width(config), INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel,
             SP=slots, TS=max(1, min(at_once, SCORES_AT_ONCE // (share.rows * LANES.value))), C=share.rows,
             KEPT=share.kept, SUMS=sums, PREC=dot_precision(q.dtype), TMA=tma, **tile,
         )  # fmt: skip
@@ -296,14 +264,3 @@ def _row_length(share: _Share, compressed_tokens: int, config: NSAConfig, sums: 
 
 def _aligned(numbers: int) -> int:
     return cdiv(numbers, ALIGNED) * ALIGNED
-
-
-@lru_cache
-def _overlap_width(config: NSAConfig) -> int:
-    """The most compressed tokens that overlap one block."""
-    return overlap_band(1, config)[1].shape[1]
-
-
-@lru_cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

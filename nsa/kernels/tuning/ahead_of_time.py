@@ -37,8 +37,11 @@ from nsa.kernels import backend, combine, rotary
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
 from nsa.kernels.decode.step import decode_step
-from nsa.kernels.ranges import compressed, fused, window
-from nsa.kernels.ranges.key_ranges import pack
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.attention import of_compressed, of_window
+from nsa.kernels.ranges.backward import ranges_backward
+from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import KeyRanges, pack
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks
@@ -165,20 +168,23 @@ def _attention(shape: Shape, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tens
     return q, k, v, do, torch.empty(q.shape[:3], dtype=torch.float32, device="meta")
 
 
+def _ranges(tensors: tuple[Tensor, ...], where: KeyRanges, dq: Tensor | None) -> None:
+    q, k, v, do, lse = tensors
+    ranges_forward(q, k, v, where, 1.0)
+    ranges_backward(do, q, k, v, backward_preprocess(do, do, lse), where, 1.0, dq)
+    fused.gradients(do, q, k, v, do, lse, where, 1.0, False)
+
+
 def _window(shape: Shape) -> None:
-    q, k, v, do, lse = _attention(shape)
-    window.forward(q, k, v, 512, 1.0, None)
-    window.backward(do, q, k, v, backward_preprocess(do, do, lse), 512, 1.0, None, dq=torch.empty_like(q))
-    fused.gradients(do, q, k, v, do, lse, window.ranges_of(q, k, 512, None), 1.0, False)
+    q, k, *others = _attention(shape)
+    _ranges((q, k, *others), of_window(q, k, 512, None), torch.empty_like(q))
 
 
 def _compressed(shape: Shape) -> None:
     q, k, v, do, lse = _attention(shape)
     config = NSAConfig()
     k, v = k[:, : TOKENS // config.d - 1], v[:, : TOKENS // config.d - 1]
-    compressed.forward(q, k, v, config, 1.0, None)
-    compressed.backward(do, q, k, v, backward_preprocess(do, do, lse), config, 1.0, None)
-    fused.gradients(do, q, k, v, do, lse, compressed.ranges_of(q, k, config, None), 1.0, False)
+    _ranges((q, k, v, do, lse), of_compressed(q, k, config, None), None)
     select_blocks(q, k, config, 1.0, None, lse)
 
 

@@ -201,6 +201,14 @@ def architecture_for(x: Tensor) -> str | None:
     return architecture_of(x.device) if wanted is None and x.device.type == "cuda" else wanted
 
 
+@lru_cache
+def multiprocessors(device: torch.device) -> int:
+    """Those of a GPU; 1 of a CPU, and of a GPU that is only compiled for many."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).multi_processor_count
+    return 1 if device.type == "cpu" else 128
+
+
 Lookup = tuple[str, str, int]
 """What a launch asked the table for: kernel, key of the general entry, group size."""
 

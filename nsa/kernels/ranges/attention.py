@@ -1,0 +1,54 @@
+"""Attention to ranges of keys, differentiable: the window and the compressed branch, each with its ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import Borders, KeyRanges, compressed_ranges, window_ranges
+from nsa.kernels.recorded import Differentiable
+
+
+def of_window(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: Tensor | None = None) -> KeyRanges:
+    """Which keys of k [B,Tk,Hkv,D] the queries of q [B,T,Hq,D] read; without q_start T = Tk."""
+    return window_ranges(q.shape[1], window, cu_seqlens, q.device, q_start, k.shape[1])
+
+
+def of_compressed(
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Borders, q_start: Tensor | None = None
+) -> KeyRanges:
+    """Which compressed tokens of k_cmp [B,Tc,Hkv,D] the queries of q [B,T,Hq,D] read."""
+    return compressed_ranges(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
+
+
+def _attention(name: str, ranges_of: Callable[..., KeyRanges]) -> Differentiable:
+    """`ranges_forward` of (q, k, v, cu_seqlens, q_start), with settings (what the ranges are of, scale, deterministic),
+    differentiable in o; the gradients in one kernel where they may differ in their last bits.
+    """
+
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Borders, q_start: Tensor | None, of: Any, scale: float,
+        deterministic: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        return ranges_forward(q, k, v, ranges_of(q, k, of, cu_seqlens, q_start), scale)
+
+    def backward(
+        do: Tensor, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Borders, q_start: Tensor | None, o: Tensor,
+        lse: Tensor, of: Any, scale: float, deterministic: bool,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        where = ranges_of(q, k, of, cu_seqlens, q_start)
+        return *fused.gradients(do, q, k, v, o, lse, where, scale, deterministic), None, None
+
+    return Differentiable(name, forward, backward)
+
+
+window_attention = _attention("window", of_window)
+"""Query t reads the positions (t - window, t] of its sequence."""
+
+compressed_attention = _attention("compressed", of_compressed)
+"""Query t reads the compressed tokens i of its sequence with i*d + l - 1 <= t; `of` is the configuration."""
