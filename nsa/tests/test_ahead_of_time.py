@@ -86,7 +86,7 @@ def test_one_process_compiles_for_each_architecture_in_turn() -> None:
 
 
 @pytest.mark.skipif(fused.lacking() is not None, reason=str(fused.lacking()))
-@pytest.mark.parametrize("dk", [64, 128, 192])
+@pytest.mark.parametrize("dk", [128, *(pytest.param(dk, marks=pytest.mark.slow) for dk in (64, 192))])
 def test_products_of_the_fused_gradient_are_under_way_together(dk: int) -> None:
     """The compiler may wait for each of them where it cannot follow their registers: correct, at half the speed."""
     code = (

@@ -91,7 +91,7 @@ def test_each_kernel_is_tuned_once_by_a_part_that_was_asked_for(monkeypatch: pyt
     assert found == [("window forward", "window_forward", "fp32/4"), ("window backward", "window_backward_q", "fp32/4")]
 
 
-@pytest.mark.parametrize("architecture", ["sm_89", "sm_90"])
+@pytest.mark.parametrize("architecture", ["sm_89", pytest.param("sm_90", marks=pytest.mark.slow)])
 def test_a_dry_run_names_every_kernel_of_the_architecture(architecture: str) -> None:
     """Launches that neither compile nor run need a process without the interpreter."""
     command = [sys.executable, "-m", "nsa.bench", "autotune", "--dry-run", "--architecture", architecture]

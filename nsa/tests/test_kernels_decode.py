@@ -105,7 +105,7 @@ def test_fewer_lists_than_blocks_to_choose() -> None:
     "split",
     [
         {"lanes": 4, "among": 4, "few": 0},
-        {"lanes": 16, "among": 4, "few": 0},
+        pytest.param({"lanes": 16, "among": 4, "few": 0}, marks=SLOW),
         {"lanes": 16, "among": 16, "few": 1 << 10},
         {"lanes": 32, "among": 2, "few": 0, "keys": 16, "splits": 5},
     ],

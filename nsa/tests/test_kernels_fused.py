@@ -177,7 +177,7 @@ def _whole(problem: Problem, tensors: dict[str, Tensor] | None = None, **where: 
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few-queries", "many-queries"])
-@pytest.mark.parametrize("problem", problems("batch", "group-of-12", "packed-wide"))
+@pytest.mark.parametrize("problem", problems("batch", "packed-wide"))
 def test_the_whole_matches_the_oracle(
     few: bool, problem: Problem, counted: list[tuple[fused.Run, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

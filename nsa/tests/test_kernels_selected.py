@@ -128,7 +128,7 @@ def test_forward_and_gradients_equal_the_oracle(shape: str, schedule: str) -> No
 
 
 @pytest.mark.parametrize("schedule", ["token", "tile"])
-@pytest.mark.parametrize("shape", ["plain", "packed"])
+@pytest.mark.parametrize("shape", ["plain", pytest.param("packed", marks=SLOW)])
 def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
     assert_equals_oracle(shape, schedule)
 
