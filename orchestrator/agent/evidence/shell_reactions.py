@@ -22,6 +22,20 @@ from typing import (
     Tuple,
 )
 
+from orchestrator.agent.evidence.shell_commands import (
+    DECLARING,
+    ENDING,
+    QUESTIONS,
+    READING,
+    SAYING,
+    names_variable,
+    only_prints,
+    reads_file,
+    set_by,
+    simple,
+    words_given,
+    written_by,
+)
 from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell_tree import (
     Block,
@@ -51,22 +65,12 @@ class Call(NamedTuple):
     line: int
 
 
-_SAYING = frozenset((
-    "echo", "printf", "logger", "wall", ":", "true", "cat", "tee", "head", "tail", "date", "sleep", "sync", "ls", "pwd",
-    "times", "tput", "clear", "set", "shopt", "shift", "unset", "break", "continue", "hash", "jobs", "umask",
-    "env", "printenv", "id", "whoami", "uname", "hostname", "uptime", "df", "du", "free", "ps", "stat", "file", "wc",
-    "which", "type", "nvidia-smi", "dmesg",
-))  # fmt: skip
+_DOING_NOTHING = (SAYING, QUESTIONS, DECLARING, READING, ENDING, ("let", "touch"))
 _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
-_QUESTIONS = ("[", "[[", "test", "((")
-_DECLARING = ("local", "declare", "typeset", "readonly")
-_READING = ("read", "mapfile", "readarray", "getopts")
 _SOURCING = (".", "source")
 _FAILING = ("exit", "return")
 _LEAVING = ("break", "return", "exit")
 _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_SETS = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)")
 _CUT = 300  # what is compared of a longer command
 
 
@@ -127,33 +131,62 @@ class Scripts:
 
     def acts(self, nodes: Iterable[Node]) -> bool:
         """Whether there is a command in them that does more than to say something, or to set a variable."""
-        return any(map(self._does_something, _simple(nodes)))
+        return any(map(self._does_something, simple(nodes)))
 
     def _does_something(self, command: Simple, inside: Tuple[str, ...] = ()) -> bool:
         name = command.name
         if name in _FAILING:
             return len(command.words) > 1 and command.words[1].literal != "0"
-        if not name or name in _SAYING or name in _QUESTIONS or name in _DECLARING or name in _READING or name == "let":
+        if not name or any(name in names for names in _DOING_NOTHING):
             return False
         function = self._function(name)
         if function is None:
-            return not (name == "eval" and command.given)
+            return not ((name == "eval" and command.given) or only_prints(command) or self._is_given_words(command))
         inside = (*inside, name)
-        return inside.count(name) == 1 and any(self._does_something(c, inside) for c in _simple([function.body]))
+        return inside.count(name) == 1 and any(self._does_something(c, inside) for c in simple([function.body]))
+
+    def _is_given_words(self, command: Simple) -> bool:
+        """Whether it is a shell with lines that do nothing."""
+        given = words_given(command)
+        try:
+            return bool(given) and not self.acts([parse(given)])
+        except Unparsable:
+            return False
 
     def forbid(self, nodes: Iterable[Node]) -> bool:
         """Whether the script ends badly where they run."""
-        for command in _simple(nodes):
+        for command in simple(nodes):
             function = self._function(command.name)
-            inside = _simple([function.body]) if function else iter(())
+            inside = simple([function.body]) if function else iter(())
             if any(c.name == "exit" and self._does_something(c) for c in (command, *inside)):
                 return True
         return False
 
     def leads_on(self, nodes: Iterable[Node], seen: Set[str]) -> bool:
-        """Whether a variable that is set in them is read where something depends on it."""
-        found = [(name, c) for c in _simple(nodes) for name in _set_by(c) if name not in seen]
-        return any(self._is_read(name, _root(c), seen) for name, c in found if not _is_overwritten(name, c))
+        """Whether a variable that they set, or a file that they print to, is read where something depends on it."""
+        commands = list(self._with_functions(simple(nodes)))
+        found = [(name, c) for c in commands for name in set_by(c) if name not in seen]
+        if any(self._is_read(name, _root(c), seen) for name, c in found if not _is_overwritten(name, c)):
+            return True
+        return any(self._is_file_read(file, c, seen) for c in commands for file in written_by(c))
+
+    def _with_functions(self, commands: Iterable[Simple], inside: Tuple[str, ...] = ()) -> Iterator[Simple]:
+        """The commands, and those of the functions that they call."""
+        for command in commands:
+            yield command
+            function = None if command.name in inside else self._function(command.name)
+            if function is not None:
+                yield from self._with_functions(simple([function.body]), (*inside, command.name))
+
+    def _is_file_read(self, file: str, writer: Simple, seen: Set[str]) -> bool:
+        """Whether something depends on a file behind the command that writes it."""
+        asked = f"> {file}"
+        if asked in seen:
+            return False
+        seen.add(asked)
+        nodes = list(_root(writer).walk())
+        following = nodes[nodes.index(writer) + 1 :]
+        return any(self._depends_on(node, seen) for node in following if reads_file(node, file))
 
     def _is_read(self, name: str, script: Node, seen: Set[str]) -> bool:
         seen.add(name)
@@ -168,19 +201,25 @@ class Scripts:
 
     def _reads(self, node: Node, name: str, seen: Set[str]) -> bool:
         if isinstance(node, Compound):
-            if not any(_names(word.text, name) for word in node.words):
-                return False
+            return any(names_variable(word.text, name) for word in node.words) and self._depends_on(node, seen)
+        if not isinstance(node, Simple):
+            return False
+        sets = list(set_by(node))
+        if name in sets and (node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text)):
+            return True
+        if not names_variable(node.text, name, bare=node.name in ("((", "[[", "let")):
+            return False
+        return self._depends_on(node, seen, alone=node.name == "((" and name in sets)
+
+    def _depends_on(self, node: Node, seen: Set[str], *, alone: bool = False) -> bool:
+        """Whether something depends on what this command was given; `alone` is a question that nobody asks."""
+        if isinstance(node, Compound):
             return self.acts(node.bodies) or self.leads_on(node.bodies, seen)
         if not isinstance(node, Simple):
             return False
-        sets = list(_set_by(node))
-        if name in sets and (node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text)):
-            return True
-        if not _names(node.text, name, bare=node.name in ("((", "[[", "let")):
-            return False
-        if node.name in _QUESTIONS and not (node.name == "((" and name in sets):
+        if node.name in QUESTIONS and not alone:
             return self.is_asked(node, seen)
-        if sets and not self._does_something(node):
+        if any(set_by(node)) and not self._does_something(node):
             return self.leads_on([node], seen)
         return self._does_something(node)
 
@@ -273,6 +312,8 @@ class _Way:
             return "tested"  # `command && exit 1`: it is to fail
         if self._scripts.acts(depends if self._question else done) or self._scripts.leads_on(depends, self._seen):
             return "tested"
+        if any(self._scripts.is_asked(c, self._seen) for c in simple(done) if _reads_status(c)):
+            return "tested"
         if depends:
             kept = _saying(depends) == "kept"
             self._so_far = _saying(done) if done else "kept" if kept else "ignored"
@@ -312,7 +353,7 @@ class _Way:
         """Of a status that `$?` is, or was."""
         if isinstance(reader, Compound):
             return "tested" if self._depends_on(reader.bodies) else "said"
-        if isinstance(reader, Simple) and reader.name in _QUESTIONS:
+        if isinstance(reader, Simple) and reader.name in QUESTIONS:
             return "tested" if self._scripts.is_asked(reader, self._seen) else "said"
         return "tested" if self._depends_on([reader]) else _saying([reader])
 
@@ -358,7 +399,7 @@ class _Way:
         holder = substitution.parent
         if isinstance(holder, Compound):
             return "tested" if self._depends_on(holder.bodies) else "said"
-        if isinstance(holder, Simple) and holder.name in _QUESTIONS:
+        if isinstance(holder, Simple) and holder.name in QUESTIONS:
             return "tested" if self._scripts.is_asked(holder, self._seen) else "said"
         return "tested" if isinstance(holder, Simple) and self._depends_on([holder]) else "said"
 
@@ -379,7 +420,7 @@ def _reach(chain: Chain, index: int, status: bool) -> "Tuple[Set[int], Set[int],
 
 def _may_return(pipeline: Pipeline) -> FrozenSet[bool]:
     last = pipeline.members[-1]
-    if isinstance(last, Simple) and (last.name in _SAYING or (not last.words and "$(" not in last.text)):
+    if isinstance(last, Simple) and (last.name in SAYING or (not last.words and "$(" not in last.text)):
         return frozenset((not pipeline.negated,))
     return frozenset((True, False))
 
@@ -391,17 +432,17 @@ def ends_its_loop(command: Node) -> bool:
         above = node.parent
         if isinstance(above, Chain):
             following = above.pipelines[above.pipelines.index(node) + 1 :]  # type: ignore[arg-type]
-            if any(c.name in _LEAVING for c in _simple(following)):
+            if any(c.name in _LEAVING for c in simple(following)):
                 return True
         if isinstance(above, Compound) and any(node is condition for condition in above.conditions):
-            return above.kind in ("while", "until") or any(c.name in _LEAVING for c in _simple(above.bodies))
+            return above.kind in ("while", "until") or any(c.name in _LEAVING for c in simple(above.bodies))
         node = above
     return False
 
 
 def only_says(command: str) -> bool:
     """Whether a command that bash tells of is one that only prints."""
-    return command.partition(" ")[0] in _SAYING
+    return command.partition(" ")[0] in SAYING
 
 
 def _root(node: Node) -> Node:
@@ -410,12 +451,8 @@ def _root(node: Node) -> Node:
     return node
 
 
-def _in_this_shell(node: Node) -> Iterator[Node]:
-    """What runs where `node` does: not the functions that it defines, nor what its words substitute."""
-    yield node
-    for part in node.parts():
-        if not isinstance(part, (Function, Substitution)):
-            yield from _in_this_shell(part)
+def _reads_status(command: Simple) -> bool:
+    return command.name in QUESTIONS and _STATUS.search(command.text) is not None
 
 
 def _first(node: Node) -> Optional[Command]:
@@ -430,39 +467,22 @@ def _text(command: Command) -> str:
     return " ".join(words)
 
 
-def _simple(nodes: Iterable[Node]) -> Iterator[Simple]:
-    return (c for node in nodes for c in _in_this_shell(node) if isinstance(c, Simple))
-
-
 def _saying(nodes: Sequence[Node]) -> Fate:
     """How that is called which `nodes` make of a status, of whom none acts."""
-    commands = list(_simple(nodes))
-    if commands and all(any(_set_by(c)) for c in commands):
+    commands = list(simple(nodes))
+    if commands and all(any(set_by(c)) for c in commands):
         return "kept"
     return "said" if any(c.name not in _DROPPING for c in commands) else "ignored"
 
 
 def _prints(node: Node) -> bool:
-    return any(c.name in ("echo", "printf", "cat") for c in _simple([node]))
+    return any(c.name in ("echo", "printf", "cat") for c in simple([node]))
 
 
 def _is_question(holder: Optional[Node]) -> bool:
     if isinstance(holder, Compound):
         return holder.kind == "case"
-    return isinstance(holder, Simple) and holder.name in _QUESTIONS
-
-
-def _set_by(command: Simple) -> Iterator[str]:
-    """The variables that a command sets."""
-    words = [word.literal for word in command.words]
-    if not words:
-        yield from (name for name, _ in command.assignments)
-    elif command.name in ("((", "let"):
-        yield from (next(filter(None, match.groups())) for match in _SETS.finditer(" ".join(words[1:])))
-    elif command.name in (*_DECLARING, "export", *_READING):
-        yield from (match.group() for match in map(_NAME.match, words[1:]) if match)
-    elif words[:2] == ["printf", "-v"]:
-        yield from words[2:3]
+    return isinstance(holder, Simple) and holder.name in QUESTIONS
 
 
 def _is_overwritten(name: str, command: Node) -> bool:
@@ -474,18 +494,12 @@ def _is_overwritten(name: str, command: Node) -> bool:
     chains = command.parent.chains
     for chain in chains[chains.index(command) + 1 :]:  # type: ignore[arg-type]
         commands = [node for node in chain.walk() if isinstance(node, (Simple, Compound))]
-        if any(_names(_text(c), name, bare=_is_question(c)) for c in commands):
+        if any(names_variable(_text(c), name, bare=_is_question(c)) for c in commands):
             return False
         first = chain.pipelines[0].members[0]
-        if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in _set_by(first):
+        if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in set_by(first):
             return True
     return False
-
-
-def _names(text: str, name: str, *, bare: bool = False) -> bool:
-    """Whether a text reads a variable."""
-    found = rf"\$(?:\{{[#!]?)?{name}\b|\(\([^)]*\b{name}\b"
-    return re.search(rf"{found}|\b{name}\b" if bare else found, text) is not None
 
 
 def _is_like(told: str, key: str) -> bool:
