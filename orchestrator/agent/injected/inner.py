@@ -48,6 +48,7 @@ class Inner:
             "runpy": self._watch_runpy,
             "concurrent.futures.thread": lambda module: self._watch_executor(module, "ThreadPoolExecutor"),
             "concurrent.futures.process": lambda module: self._watch_executor(module, "ProcessPoolExecutor"),
+            "asyncio.tasks": self._watch_gather,
         }
 
     def start(self) -> None:
@@ -123,6 +124,21 @@ class Inner:
 
         executor.submit = watched
 
+    def _watch_gather(self, tasks: Any) -> None:
+        """With `return_exceptions`, whoever drops the results drops the exceptions."""
+        gather = tasks.gather
+
+        @wraps(gather)
+        def watched(*coroutines: Any, **options: Any) -> Any:
+            future = gather(*coroutines, **options)
+            frame = _getframe(1)
+            call = self._call(gather, frame) if options.get("return_exceptions") else None
+            if call is not None and not self._children.uses_result(frame):
+                future.add_done_callback(lambda done: self._done(call, failed=_holds_error(done)))
+            return future
+
+        tasks.gather = watched
+
     def watch_pools(self, pool: Any) -> None:
         for name in ("apply_async", "map_async", "starmap_async"):
             setattr(pool.Pool, name, self._giving(getattr(pool.Pool, name)))
@@ -154,3 +170,7 @@ class Inner:
         for call in self._failed:
             if not call.retrieved:
                 self._note(f"{call.name}() in a pool", 1, call.file, call.line, call=True)
+
+
+def _holds_error(future: Any) -> bool:
+    return not future.cancelled() and any(isinstance(result, Exception) for result in future.result())
