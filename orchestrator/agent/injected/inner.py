@@ -29,10 +29,10 @@ _RUNNING = ("runpy", "importlib")
 
 
 class Call:
-    """A call that code of the tree has given to a pool."""
+    """A call that code of the tree has given to a pool, or `elsewhere`."""
 
-    def __init__(self, function: object, frame: FrameType) -> None:
-        self.name = str(getattr(function, "__name__", function))
+    def __init__(self, function: object, frame: FrameType, elsewhere: str = "") -> None:
+        self.name = f"{getattr(function, '__name__', function)}() {elsewhere or 'in a pool'}"
         self.file, self.line = frame.f_code.co_filename, frame.f_lineno
         self.retrieved = False
 
@@ -106,6 +106,12 @@ class Inner:
             self._told.add((file, line))
             self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
 
+    def check_fails(self, frame: FrameType) -> None:
+        """An assertion of a test's file fails at `frame`, in a program that runs it itself."""
+        if not is_in_test(frame) and self._children.drops(frame, AssertionError):
+            name = f"an assertion of {frame.f_code.co_name}()"
+            self._note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
+
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
         return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
 
@@ -132,8 +138,9 @@ class Inner:
         def watched(*coroutines: Any, **options: Any) -> Any:
             future = gather(*coroutines, **options)
             frame = _getframe(1)
-            call = self._call(gather, frame) if options.get("return_exceptions") else None
-            if call is not None and not self._children.uses_result(frame):
+            drops = options.get("return_exceptions") and self._children.is_ours(frame)
+            if drops and not self._children.uses_result(frame):
+                call = Call(gather, frame, "of coroutines")
                 future.add_done_callback(lambda done: self._done(call, failed=_holds_error(done)))
             return future
 
@@ -169,7 +176,7 @@ class Inner:
     def _tell(self) -> None:
         for call in self._failed:
             if not call.retrieved:
-                self._note(f"{call.name}() in a pool", 1, call.file, call.line, call=True)
+                self._note(call.name, 1, call.file, call.line, call=True)
 
 
 def _holds_error(future: Any) -> bool:

@@ -172,7 +172,14 @@ class Program:
         while isinstance(root, ast.Attribute):
             root = root.value
         name = getattr(root, "id", "")
-        return (name in self._functions and not self._says(call)) or name in self._imported
+        if name in self._imported:
+            return True
+        function = self._functions.get(name)
+        if function is None or not self._says(call):
+            return function is not None
+        inside = list(ast.walk(function))
+        loops = any(isinstance(node, (ast.For, ast.While)) for node in inside)
+        return loops and not any(_last(node.func) in _SAYING for node in inside if isinstance(node, ast.Call))
 
     def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
         """Whether a call of the function that a statement returns from is used; one from elsewhere is."""

@@ -49,7 +49,7 @@ FATES: Mapping[str, list[str]] = {
         "f() { X; }\nf || y",
         "X; f() { return $?; }; f || y",
         "X > f || echo '{}' > f; y --from f",
-        "if ! X > \"$T/f\"; then printf none > \"$T/f\"; fi; y \"$(cat \"$T/f\")\"",
+        'if ! X > "$T/f"; then printf none > "$T/f"; fi; y "$(cat "$T/f")"',
         "X || touch .failed; [ ! -e .failed ] || exit 1",
         "X || echo a >> f; while read -r x; do y $x; done < f",
         "F=0; is() { if [ $1 != $2 ]; then echo no; F=1; fi; }\nX; is $? 3\nexit $F",
