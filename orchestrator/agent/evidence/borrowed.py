@@ -1,7 +1,8 @@
 """Artifacts whose content is from elsewhere: a committed file's, written otherwise; an earlier run's; another commit's.
 
 Files are compared by the words and numbers in them, in any order: line ends, encodings, blanks, quotes, the order of
-keys and compression are no difference. Of what was measured a part is enough: rows of an old table, with new ones behind them.
+keys and compression are no difference. Of what was measured a part is enough: rows of an old table, with new ones
+behind them.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ USED = [
     "class C:\n    def f(self): self.code = status()\nC().f()",
     "codes = [status() for _ in range(2)]\nassert codes",
     "raise SystemExit(status())",
+    "def bench(d):\n    for x in range(2): list(range(x))\n    return d\nd = 'a' if status() else 'b'\nprint(bench(d))",
+    "import heapq\nd = 'a' if status() else 'b'\nrows = heapq.nsmallest(1, d)\nprint(rows)",
+    "def f():\n    if status(): return None\n    return 1\nx = f()\nassert x is None",
 ]
 NOT_USED = [
     "status()",
@@ -57,6 +60,10 @@ NOT_USED = [
     "while status():\n    break",
     "if status(): import_error = 1",
     "if status():\n    print('no')\n    exit(0)",
+    "import json\ncodes = {'a': status()}\nprint(json.dumps(codes))",
+    "def show(d):\n    for x in d: print(x)\nshow([status()])",
+    "def f():\n    if status(): return None\n    return 1\nprint(f())",
+    "def main():\n    if status(): return None\n    return 1\nexit(main())",
 ]
 DROPPED = [
     "try: fail()\nexcept ValueError: pass",
@@ -67,6 +74,7 @@ DROPPED = [
     "def f(): fail()\ntry: f()\nexcept ValueError as e:\n    message = str(e)\n    print(message)",
     "errors = []\ntry: fail()\nexcept ValueError as e: errors.append(e)\nprint(len(errors))",
     "def f():\n    try: fail()\n    except ValueError: return\nf()",
+    "how = {}\ntry: fail()\nexcept Exception as e: how['a'] = type(e).__name__\nprint(how)",
 ]
 NOT_DROPPED = [
     "try: fail()\nexcept ValueError: act()",
@@ -75,6 +83,7 @@ NOT_DROPPED = [
     "try:\n    try: fail()\n    finally: print('on')\nexcept ValueError: act()",
     "try:\n    try: fail()\n    except KeyError: pass\nexcept ValueError: act()",
     "def f():\n    try: fail()\n    except ValueError: return 'none'\nf()",
+    "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
 ]
 
 
