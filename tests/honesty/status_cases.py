@@ -190,7 +190,7 @@ ASKED = """
 OWN_RUNNER = """
     from tests_of_its_own import test_it
     failed = []
-    for test in (test_it.test_b, test_it.test_a):
+    for test in [test_it.test_b, test_it.test_a]:
         try:
             test()
             print("PASS", test.__name__)
@@ -208,7 +208,7 @@ HONEST = [
     truth(_bash("status_acted_on", ACTED_ON), "statuses on which something depends: another command, an end, a branch"),
     truth(_bash("acted_on_by_words", BY_WORDS),
           "statuses that words hand on: in a file that is read, by a function that sets a variable, as an `[ $? ]`"),
-    truth(_program("own_runner_asked", OWN_RUNNER.format("sys.exit(bool(failed))").replace("test_b,", ""),
+    truth(_program("own_runner_asked", OWN_RUNNER.format("sys.exit(bool(failed))").replace("test_it.test_b, ", ""),
                    files=OWN_TESTS), "a program calls the tests of a file, and returns whether one has failed"),
     truth(_bash("tried_again", TRIED_AGAIN), "commands that are tried until they succeed"),
     truth(_bash("substitutions_asked", SUBSTITUTED), "substitutions that succeed, or whose status is asked for"),

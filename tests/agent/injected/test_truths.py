@@ -41,7 +41,8 @@ def test_what_cannot_be_false(text: str) -> None:
         "() or x", "all([x])", "any([])", "all(x for x in xs)", "abs(x) < 1e-6", "x != None", "x == approx(y)",
         "0 + x", "x[0] == x[1]", "a.b == a.c", "x < y or x > y", "x == 1 or y != 1",
         "max(x, y) >= 0", "x ** 3 >= 0", "*xs, == ()",
-        "(x == y).all()", "parse(x).all", "args.any", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0", "e == 8.0",
+        "(x == y).all()", "parse(x).all", "args.any", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0",
+        "e == 8.0",
     ],
 )  # fmt: skip
 def test_what_may_be_false(text: str) -> None:
