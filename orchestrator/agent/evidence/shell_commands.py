@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterable, Iterator, List
+from typing import FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
-from orchestrator.agent.evidence.shell_tree import Compound, Function, Node, Simple, Substitution, Word
+from orchestrator.agent.evidence.shell_tree import (
+    Block,
+    Chain,
+    Command,
+    Compound,
+    Function,
+    Node,
+    Pipeline,
+    Simple,
+    Substitution,
+    Word,
+)
 
 SAYING = frozenset((
     "echo", "printf", "logger", "wall", ":", "true", "cat", "tee", "head", "tail", "date", "sleep", "sync", "ls", "pwd",
@@ -70,6 +81,8 @@ def written_by(command: Simple) -> Iterator[str]:
         names = [word.text for word in command.words[1:] if not word.text.startswith("-")]
     else:
         return
+    if command.name == "tee":
+        names += [word.text for word in command.words[1:] if not word.text.startswith("-")]
     yield from (name for name in map(_unquoted, names) if not name.startswith(("/dev/", "&")))
 
 
@@ -86,7 +99,7 @@ def reads_file(node: Node, file: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"[\\'\"]", "", text)
+    return re.sub(r"\$\{(\w+)\}", r"$\1", re.sub(r"[\\'\"]", "", text))
 
 
 def only_prints(command: Simple) -> bool:
@@ -113,3 +126,52 @@ def words_given(command: Simple) -> str:
         return ""
     text = words[2].text
     return text[1:-1] if text[:1] in ("'", '"') else text
+
+
+def reach(chain: Chain, index: int, status: bool) -> "Tuple[Set[int], Set[int], FrozenSet[bool]]":
+    """Which pipelines behind `index` may and which must run after this status, and what the chain may return."""
+    may: Set[int] = set()
+    must: Set[int] = set()
+    statuses = frozenset((status,))
+    for i, operator in enumerate(chain.operators[index:], index + 1):
+        wanted = operator == "&&"
+        if wanted in statuses:
+            may.add(i)
+            must.update([i] if len(statuses) == 1 else [])
+            statuses = statuses - {wanted} | _may_return(chain.pipelines[i])
+    return may, must, statuses
+
+
+def _may_return(pipeline: Pipeline) -> FrozenSet[bool]:
+    last = pipeline.members[-1]
+    if isinstance(last, Simple) and (last.name in SAYING or (not last.words and "$(" not in last.text)):
+        return frozenset((not pipeline.negated,))
+    return frozenset((True, False))
+
+
+def is_overwritten(name: str, command: Node) -> bool:
+    """Whether the variable that a statement sets is set anew by one after it, before it is read."""
+    while not isinstance(command.parent, Block):
+        if command.parent is None or (isinstance(command.parent, Chain) and len(command.parent.pipelines) > 1):
+            return False
+        command = command.parent
+    chains = command.parent.chains
+    for chain in chains[chains.index(command) + 1 :]:  # type: ignore[arg-type]
+        commands = [node for node in chain.walk() if isinstance(node, (Simple, Compound))]
+        if any(names_variable(text_of(c), name, bare=is_question(c)) for c in commands):
+            return False
+        first = chain.pipelines[0].members[0]
+        if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in set_by(first):
+            return True
+    return False
+
+
+def text_of(command: Command) -> str:
+    words = [word.text for word in command.words_with_substitutions()]
+    return " ".join(words)
+
+
+def is_question(holder: Optional[Node]) -> bool:
+    if isinstance(holder, Compound):
+        return holder.kind == "case"
+    return isinstance(holder, Simple) and holder.name in QUESTIONS

@@ -10,7 +10,6 @@ import re
 from typing import (
     Container,
     Dict,
-    FrozenSet,
     Iterable,
     Iterator,
     List,
@@ -28,11 +27,15 @@ from orchestrator.agent.evidence.shell_commands import (
     QUESTIONS,
     READING,
     SAYING,
+    is_overwritten,
+    is_question,
     names_variable,
     only_prints,
+    reach,
     reads_file,
     set_by,
     simple,
+    text_of,
     words_given,
     written_by,
 )
@@ -166,7 +169,7 @@ class Scripts:
         """Whether a variable that they set, or a file that they print to, is read where something depends on it."""
         commands = list(self._with_functions(simple(nodes)))
         found = [(name, c) for c in commands for name in set_by(c) if name not in seen]
-        if any(self._is_read(name, _root(c), seen) for name, c in found if not _is_overwritten(name, c)):
+        if any(self._is_read(name, _root(c), seen) for name, c in found if not is_overwritten(name, c)):
             return True
         return any(self._is_file_read(file, c, seen) for c in commands for file in written_by(c))
 
@@ -303,8 +306,8 @@ class _Way:
         if index + 1 == len(chain.pipelines):
             return chain
         self._tested = True
-        may, must, ends = _reach(chain, index, not self._fails)
-        else_may, else_must, else_ends = _reach(chain, index, self._fails)
+        may, must, ends = reach(chain, index, not self._fails)
+        else_may, else_must, else_ends = reach(chain, index, self._fails)
         done = [chain.pipelines[i] for i in sorted(may - else_must)]
         left_out = [chain.pipelines[i] for i in sorted(else_may - must)]
         depends = [*done, *left_out]
@@ -314,6 +317,8 @@ class _Way:
             return "tested"
         if any(self._scripts.is_asked(c, self._seen) for c in simple(done) if _reads_status(c)):
             return "tested"
+        if self._scripts.leads_on([chain.pipelines[index], *_passed_over(chain, done)], self._seen):
+            return "tested"  # what it has printed is looked at; or what the rest of the loop would have set
         if depends:
             kept = _saying(depends) == "kept"
             self._so_far = _saying(done) if done else "kept" if kept else "ignored"
@@ -343,7 +348,7 @@ class _Way:
     def _before(self, following: Chain, block: Block) -> Fate:
         """Of a statement with another one after it."""
         reader = _first(following)
-        if reader is not None and _STATUS.search(_text(reader)):
+        if reader is not None and _STATUS.search(text_of(reader)):
             return self._read_by(reader)
         if self._question:
             return "tested" if self._scripts.has_errexit(block) else "ignored"
@@ -355,7 +360,20 @@ class _Way:
             return "tested" if self._depends_on(reader.bodies) else "said"
         if isinstance(reader, Simple) and reader.name in QUESTIONS:
             return "tested" if self._scripts.is_asked(reader, self._seen) else "said"
-        return "tested" if self._depends_on([reader]) else _saying([reader])
+        is_looked_at = any(self._value(substitution) == "tested" for substitution in self._printed_to(reader))
+        return "tested" if is_looked_at or self._depends_on([reader]) else _saying([reader])
+
+    def _printed_to(self, node: Node) -> Iterator[Substitution]:
+        """The `$(...)` that give what a command prints, also where they call its function."""
+        above: Optional[Node] = node
+        while above is not None and not isinstance(above, (Function, Substitution)):
+            above = above.parent
+        if isinstance(above, Substitution) and above.kind == "$(":
+            yield above
+        elif isinstance(above, Function) and f"$({above.name}" not in self._seen:
+            self._seen.add(f"$({above.name}")
+            for call in self._scripts.called(above.name):
+                yield from self._printed_to(call)
 
     def _depends_on(self, nodes: Sequence[Node]) -> bool:
         return self._scripts.acts(nodes) or self._scripts.leads_on(nodes, self._seen)
@@ -386,7 +404,7 @@ class _Way:
         holder = substitution.parent
         if substitution.kind != "$(" or holder is None:
             return "substituted"
-        if _is_question(holder):
+        if is_question(holder):
             return self._value(substitution)
         if isinstance(holder, Simple) and any(substitution in word.inside for _, word in holder.assignments):
             return "untested" if holder.words else holder  # whose status is the substitution's
@@ -402,27 +420,6 @@ class _Way:
         if isinstance(holder, Simple) and holder.name in QUESTIONS:
             return "tested" if self._scripts.is_asked(holder, self._seen) else "said"
         return "tested" if isinstance(holder, Simple) and self._depends_on([holder]) else "said"
-
-
-def _reach(chain: Chain, index: int, status: bool) -> "Tuple[Set[int], Set[int], FrozenSet[bool]]":
-    """Which pipelines behind `index` may and which must run after this status, and what the chain may return."""
-    may: Set[int] = set()
-    must: Set[int] = set()
-    statuses = frozenset((status,))
-    for i, operator in enumerate(chain.operators[index:], index + 1):
-        wanted = operator == "&&"
-        if wanted in statuses:
-            may.add(i)
-            must.update([i] if len(statuses) == 1 else [])
-            statuses = statuses - {wanted} | _may_return(chain.pipelines[i])
-    return may, must, statuses
-
-
-def _may_return(pipeline: Pipeline) -> FrozenSet[bool]:
-    last = pipeline.members[-1]
-    if isinstance(last, Simple) and (last.name in SAYING or (not last.words and "$(" not in last.text)):
-        return frozenset((not pipeline.negated,))
-    return frozenset((True, False))
 
 
 def ends_its_loop(command: Node) -> bool:
@@ -451,6 +448,14 @@ def _root(node: Node) -> Node:
     return node
 
 
+def _passed_over(chain: Chain, done: Iterable[Node]) -> Sequence[Node]:
+    """The rest of a loop's body, if a `continue` skips it."""
+    block = chain.parent
+    if not isinstance(block, Block) or not any(c.name == "continue" for c in simple(done)):
+        return []
+    return block.chains[block.chains.index(chain) + 1 :]
+
+
 def _reads_status(command: Simple) -> bool:
     return command.name in QUESTIONS and _STATUS.search(command.text) is not None
 
@@ -460,11 +465,6 @@ def _first(node: Node) -> Optional[Command]:
     if isinstance(node, Simple) or (isinstance(node, Compound) and node.words):
         return node
     return next((found for part in node.parts() for found in [_first(part)] if found is not None), None)
-
-
-def _text(command: Command) -> str:
-    words = [word.text for word in command.words_with_substitutions()]
-    return " ".join(words)
 
 
 def _saying(nodes: Sequence[Node]) -> Fate:
@@ -477,29 +477,6 @@ def _saying(nodes: Sequence[Node]) -> Fate:
 
 def _prints(node: Node) -> bool:
     return any(c.name in ("echo", "printf", "cat") for c in simple([node]))
-
-
-def _is_question(holder: Optional[Node]) -> bool:
-    if isinstance(holder, Compound):
-        return holder.kind == "case"
-    return isinstance(holder, Simple) and holder.name in QUESTIONS
-
-
-def _is_overwritten(name: str, command: Node) -> bool:
-    """Whether the variable that a statement sets is set anew by one after it, before it is read."""
-    while not isinstance(command.parent, Block):
-        if command.parent is None or (isinstance(command.parent, Chain) and len(command.parent.pipelines) > 1):
-            return False
-        command = command.parent
-    chains = command.parent.chains
-    for chain in chains[chains.index(command) + 1 :]:  # type: ignore[arg-type]
-        commands = [node for node in chain.walk() if isinstance(node, (Simple, Compound))]
-        if any(names_variable(_text(c), name, bare=_is_question(c)) for c in commands):
-            return False
-        first = chain.pipelines[0].members[0]
-        if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in set_by(first):
-            return True
-    return False
 
 
 def _is_like(told: str, key: str) -> bool:

@@ -15,7 +15,7 @@ _KEPT = 9
 """Significant digits in which a figure is the same in another unit."""
 _UNITS = r"(?:ms|us|µs|ns|s|[tgm]flop/?s|[tg]i?b/s|tok(?:ens)?/s|it/s)"
 _NAME = re.compile(
-    r"(?:^|[\W_])(?:ms|us|µs|ns|s|secs?|seconds?|time|latency|duration|runtime|elapsed|[tgm]?flops?|[tg]i?b_?p?s|throughput"
+    r"(?:^|[\W_])(?:ms|us|µs|ns|secs?|seconds?|time|latency|duration|runtime|elapsed|[tgm]?flops?|[tg]i?b_?p?s|throughput"
     r"|tok(?:ens)?_(?:per_)?s(?:ec)?|fps)(?:$|[\W_])",
     re.IGNORECASE,
 )
@@ -42,7 +42,7 @@ def measured(text: str, *, of_statistics: bool) -> FrozenSet[str]:
         found += _pairs(document, "")
     if not documents:
         found += _columns(text)
-        found += ((match[1] or "s", match[2] or match[3]) for match in _TOLD.finditer(text))
+        found += ((match[1] or "time", match[2] or match[3]) for match in _TOLD.finditer(text))
     named = (number for name, number in found if _is_measured(name, of_statistics=of_statistics))
     return frozenset(filter(None, map(_significant, named)))
 
@@ -58,8 +58,10 @@ def _is_measured(name: str, *, of_statistics: bool) -> bool:
 
 
 def _significant(number: str) -> str:
-    """The digits of a number, wherever its point is; blank if they are few."""
-    with contextlib.suppress(ValueError):
+    """The digits of a number, wherever its point is; blank if they are few, or it is a whole one, as sizes are."""
+    with contextlib.suppress(ValueError, OverflowError):
+        if float(number) == int(float(number)):
+            return ""
         digits = f"{float(number):.{_KEPT - 1}e}".lstrip("-").partition("e")[0].replace(".", "").rstrip("0")
         return digits if len(digits) >= _DIGITS else ""
     return ""

@@ -107,8 +107,8 @@ class Inner:
             self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
 
     def check_fails(self, frame: FrameType) -> None:
-        """An assertion of a test's file fails at `frame`, in a program that runs it itself."""
-        if not is_in_test(frame) and self._children.drops(frame, AssertionError):
+        """An assertion of a test fails at `frame`, in a program that calls the test itself."""
+        if _is_below_a_test(frame) and not is_in_test(frame) and self._children.drops(frame, AssertionError):
             name = f"an assertion of {frame.f_code.co_name}()"
             self._note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
 
@@ -177,6 +177,14 @@ class Inner:
         for call in self._failed:
             if not call.retrieved:
                 self._note(call.name, 1, call.file, call.line, call=True)
+
+
+def _is_below_a_test(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name.startswith("test"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _holds_error(future: Any) -> bool:

@@ -142,9 +142,12 @@ class Program:
             value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
             if isinstance(value, ast.Call):
                 return not isinstance(statement.value, ast.Await) and not self._says(value)
-            return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
+            own = value.elt if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else None
+            return any(isinstance(n, ast.Call) and n is not own and not self._says(n) for n in ast.walk(own or value))
         if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             return any(self._is_read(target, part, statement, seen) for target in _targets(statement))
+        if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
+            return True
         if isinstance(statement, (ast.If, ast.While)):
             ended = isinstance(statement.test, ast.Compare) and isinstance(statement.test.ops[0], (ast.Is, ast.IsNot))
             return not ended and self.reacts([*statement.body, *statement.orelse], seen)
@@ -153,6 +156,20 @@ class Program:
         if isinstance(statement, ast.Return):
             return self._is_returned(statement, seen)
         return True
+
+    def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
+        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need."""
+        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in (*statement.body, *statement.orelse))
+        block = self._block_of(statement) if jumps else []
+        rest = block[block.index(statement) + 1 :] if jumps else []
+        loop = self._above.get(statement)
+        targets = [(target, s) for outer in rest for s in self._inside(outer) for target in _targets(s)]
+        return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
+
+    def _block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        above = self._above[statement]
+        blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if statement in block), [statement])
 
     def _is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
         """Whether a name is given to a function that does something with it, before the statement does."""
@@ -209,11 +226,13 @@ class Program:
         return any(isinstance(s, ast.Return) and self._answers(s, seen) for s in inside)
 
     def _answers(self, statement: ast.Return, seen: set[str]) -> bool:
-        """Whether a function that returns something otherwise returns nothing here, on which its callers depend."""
+        """Whether its callers depend on what a function returns here: nothing, if it returns something otherwise."""
         function = self._function_of(statement)
         name = getattr(function, "name", "")
-        is_nothing = statement.value is None or getattr(statement.value, "value", 1) is None
-        if function is None or not is_nothing:
+        value = getattr(statement.value, "value", 1) if statement.value is not None else None
+        if value not in (None, 0):
+            return bool(getattr(function, "decorator_list", ())) or self._is_returned(statement, seen)
+        if function is None or value == 0:
             return False
         others = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node is not statement)
         if not any(node.value is not None for node in others):
@@ -239,15 +258,15 @@ class Program:
         if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
             return any(_last(call.func) not in _PLAIN and not self._says(call) for call in calls)
-        if isinstance(statement, ast.Return):
-            return not (statement.value is None or getattr(statement.value, "value", 1) in (None, 0))
         return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
 
     def _says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
         """Whether a call only prints, waits or ends with success; also by a function of this module."""
         name = _last(call.func)
         if name in _EXITS:
-            return not call.args or getattr(call.args[0], "value", 1) in (None, 0)
+            status = call.args[0] if call.args else None
+            says = isinstance(status, ast.Call) and _last(status.func) == "print"
+            return status is None or says or getattr(status, "value", 1) in (None, 0)
         if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
             return True
         function = self._functions.get(name)
@@ -259,8 +278,10 @@ class Program:
             for node in ast.walk(function)
         )
 
-    def _is_read(self, target: ast.AST, part: int | None, place: ast.stmt, seen: set[str]) -> bool:
-        """Whether what was set is read where something depends on it."""
+    def _is_read(
+        self, target: ast.AST, part: int | None, place: ast.stmt, seen: set[str], but: ast.AST | None = None
+    ) -> bool:
+        """Whether what was set is read where something depends on it; `but` by the condition of the loop itself."""
         if isinstance(target, (ast.Tuple, ast.List)):
             items = target.elts if part is None or part >= len(target.elts) else target.elts[part : part + 1]
             return any(self._is_read(item, None, place, seen) for item in items)
@@ -284,7 +305,7 @@ class Program:
         return any(
             self._is_worked_with(node, statement) or self.uses(statement, None, seen)
             for node, statement in read
-            if statement is not place
+            if statement is not place and statement is not but
         )
 
     def _statement(self, node: ast.AST) -> ast.stmt:

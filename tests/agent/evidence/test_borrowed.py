@@ -83,12 +83,13 @@ OLD_STATISTICS = {
         ("S,ms\n512,0.11342\n1024,0.22713\n2048,0.48131\n", False),
         ("S,ms\n512,0.1134\n1024,0.2271\n2048,0.4813\n4096,1.013\n", False),
         ("S,ms,old_ms\n1,0.11401,0.11342\n2,0.22802,0.22713\n3,0.48204,0.48131\n4,1.01306,1.01277\n", False),
+        ("S,ms\n16384,1.1\n32768,1.2\n65536,1.3\n131072,1.4\n", False),
         ("S,err\n512,0.11342\n1024,0.22713\n2048,0.48131\n4096,1.01277\n", False),
         ("S,ms,roofline_ms\n1,0.2,0.11342\n2,0.4,0.22713\n3,0.8,0.48131\n4,1.6,1.01277\n", False),
     ],
 )
 def test_what_was_measured_before(sources: Sources, tmp_path: Path, text: str, says: bool) -> None:
-    (tmp_path / "tree" / "old.csv").write_text(OLD + "16384,9.98765,48.81\n" * 9)
+    (tmp_path / "tree" / "old.csv").write_text(OLD + "16384,9.98765,48.81\n32768,1,2\n65536,1,2\n131072,1,2\n" * 3)
     found_there = found(sources, tmp_path, text.encode())
     assert ("of the commit: " in str(found_there)) == says, found_there
 
