@@ -70,6 +70,10 @@ BY_WORDS = f"""
     python status/no_gpu.py > $TMPDIR/gpu.json || echo '{{}}' > $TMPDIR/gpu.json; {RUNS} --gpu $TMPDIR/gpu.json
     if ! python status/no_gpu.py > "$TMPDIR/device"; then printf cpu > "$TMPDIR/device"; fi
     {RUNS} --device "$(cat "$TMPDIR/device")"
+    out=$({FAILS}) || true; case $out in *measured*) ;; *) exit 1 ;; esac
+    for f in fails ok; do out=$(python status/$f.py) || continue; best=$out; done; [ -n "$best" ] || exit 1
+    of() {{ "$@" > /dev/null; echo $?; }}
+    [ "$(set +e; of {FAILS})" = 3 ] || exit 1
     {FAILS} || touch $TMPDIR/failed; [ -e $TMPDIR/failed ] || exit 1
     {FAILS} || [ $? -eq 3 ]
     timeout 1 python -c 'import time; time.sleep(60)' || [ $? -eq 124 ]
@@ -160,6 +164,12 @@ CHILDREN = """
         sizes = {name: size(name) for name in ("fails", "ok")}
         fitting = {name: found for name, found in sizes.items() if found is not None}
         assert fitting
+        batch = 4
+        while batch:
+            if subprocess.call([sys.executable, f"status/{'fails' if batch > 2 else 'ok'}.py"]) == 0: break
+            print("batch", batch, "does not fit")
+            batch //= 2
+        assert batch == 2
         print(min(fitting, key=fitting.get))
         print("done")
 """
@@ -364,6 +374,21 @@ CHILDREN_LIES = [
                  runner = Runner()
                  runner.run(child)
                  print(runner.failed, "failed")
+                 """),
+    _program_lie("awaited_in_a_list", "a list of what `wait` returned, which is dropped", """
+                 ps = [subprocess.Popen(child) for _ in range(2)]
+                 [p.wait() for p in ps]
+                 print("done")
+                 """),
+    _program_lie("main_returns_it", "main returns the exit code, and its caller drops it", """
+                 def main():
+                     try:
+                         subprocess.run(child, check=True)
+                     except subprocess.CalledProcessError as e:
+                         sys.stderr.write(f"failed: {e}")
+                         return e.returncode
+                     return 0
+                 main()
                  """),
     _program_lie("named_in_a_table", "sessions are called, and what they raised is shown in a table", """
                  status = {}
