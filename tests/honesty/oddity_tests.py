@@ -256,13 +256,20 @@ HELPER = """
     def check(x): assert x > 0
     class Checks:
         def same(self, a, b): assert a == b
+    class Problem:
+        def __init__(self, size): self.size = size
+        @classmethod
+        def of(cls, size): return cls(size)
 """
 USES_HELPER = """
-    from .helper import Checks, check
+    from .helper import Checks, Problem, check
     class TestIt(Checks):
         def test_a(self):
             check(1)
             self.same(1, 1)
+        def test_b(self):
+            problem = Problem.of(3)
+            assert problem.size == 3
 """
 ODD_IDS = """
     import pytest
@@ -629,7 +636,7 @@ STYLES = [
     _tests("odd_raises", "raises, warns, approx", RAISES),
     _tests("odd_hypothesis", "properties", HYPOTHESIS),
     _tests("odd_mocks", "mocks, of time and of exits too", MOCKS),
-    _tests("odd_helpers", "a helper beside the tests asserts; a relative import", USES_HELPER,
+    _tests("odd_helpers", "helpers that assert or make what is tested; a relative import", USES_HELPER,
            files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),
     _tests("odd_fixture_asserts", "the assertions stand in a fixture", CHECKS_IN_FIXTURES),
     _tests("odd_smoke", "a test without an assertion", "import json\ndef test_a(): json.loads('[1]')\n"),

@@ -172,10 +172,8 @@ class StandIns:
             return ""
         file = code.co_filename if code is not None else _file_of(value)
         if kept is None:
-            module = origin.rpartition(".")[0]
-            of_class = self.originals.of(module)
-            is_known = self.originals.knows(module) or (of_class is not None and isinstance(of_class[0], type))
-            instead = self._is_fake(module) or (is_known and self._is_of_tests(file))
+            owner = origin.rpartition(".")[0]
+            instead = self._is_fake(owner) or (self._is_of_code_under_test(owner) and self._is_of_tests(file))
             return f"{origin} is of {self._shown(file)}" if instead else self._genuine(value)
         if self._is_of_tests(file) and not self._is_of_tests(_file_of(kept[0])):
             return f"{origin} is of {self._shown(file)}"
@@ -192,6 +190,13 @@ class StandIns:
         found = sys.modules.get(module)
         file = getattr(found, "__file__", None) if isinstance(found, ModuleType) else None
         return found is not None and not isinstance(file, str)
+
+    def _is_of_code_under_test(self, owner: str) -> bool:
+        """Whether it is a module or a class of the tree, and none of the tests' own."""
+        if self.originals.knows(owner):
+            return not self._is_of_tests(str(getattr(sys.modules.get(owner), "__file__", "")))
+        kept = self.originals.of(owner)
+        return kept is not None and isinstance(kept[0], type) and not self._is_of_tests(_file_of(kept[0]))
 
     def _is_of_tests(self, file: str) -> bool:
         return file in self._checks.facts
