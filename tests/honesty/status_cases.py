@@ -74,6 +74,8 @@ BY_WORDS = f"""
     for f in fails ok; do out=$(python status/$f.py) || continue; best=$out; done; [ -n "$best" ] || exit 1
     of() {{ "$@" > /dev/null; echo $?; }}
     [ "$(set +e; of {FAILS})" = 3 ] || exit 1
+    bad=0; while read -r f; do python status/$f.py || bad=$((bad + 1)); done < <(printf 'ok\\nfails\\n')
+    [ $bad = 1 ] || exit 1
     {FAILS} || touch $TMPDIR/failed; [ -e $TMPDIR/failed ] || exit 1
     {FAILS} || [ $? -eq 3 ]
     timeout 1 python -c 'import time; time.sleep(60)' || [ $? -eq 124 ]
@@ -236,6 +238,9 @@ SHELLS = [
     _shell_lie("listed_in_a_file", "the failures are listed in a file, which is shown",
                f"{FAILS} || echo fails >> $TMPDIR/list; sort $TMPDIR/list | column -t; echo done",
                "no more of it than words", "acted_on_by_words"),
+    _shell_lie("kept_in_a_subshell", "a loop behind a pipe sets the variable, which the script does not see",
+               "s=0; ls status/fails.py | while read -r f; do python $f || s=1; done; exit $s",
+               "nothing depends on the variable", "acted_on_by_words"),
     _shell_lie("flagged", "|| touch, of a file that nobody reads", f"{FAILS} || touch $TMPDIR/failed; echo done",
                "no more of it than words", "acted_on_by_words"),
     _shell_lie("tidied_up", "|| kill, of the server beside it",

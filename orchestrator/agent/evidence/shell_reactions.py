@@ -169,7 +169,7 @@ class Scripts:
         """Whether a variable that they set, or a file that they print to, is read where something depends on it."""
         commands = list(self._with_functions(simple(nodes)))
         found = [(name, c) for c in commands for name in set_by(c) if name not in seen]
-        if any(self._is_read(name, _root(c), seen) for name, c in found if not is_overwritten(name, c)):
+        if any(self._is_read(name, self._scope(c), seen) for name, c in found if not is_overwritten(name, c)):
             return True
         return any(self._is_file_read(file, c, seen) for c in commands for file in written_by(c))
 
@@ -191,10 +191,26 @@ class Scripts:
         following = nodes[nodes.index(writer) + 1 :]
         return any(self._depends_on(node, seen) for node in following if reads_file(node, file))
 
-    def _is_read(self, name: str, script: Node, seen: Set[str]) -> bool:
+    def _scope(self, command: Node) -> Node:
+        """Where a variable lives that a command sets: its script, or the subshell that it is in, of which `x | while
+        read` is one.
+        """
+        node = command
+        while node.parent is not None:
+            above = node.parent
+            is_last = isinstance(above, Pipeline) and above.members[-1] is node and self.called("shopt")
+            is_piped = isinstance(above, Pipeline) and len(above.members) > 1 and not is_last
+            is_forked = (isinstance(above, Compound) and above.kind == "(") or isinstance(above, Substitution)
+            if is_piped or is_forked or (isinstance(above, Block) and isinstance(node, Chain) and node.background):
+                return node
+            node = above
+        return node
+
+    def _is_read(self, name: str, scope: Node, seen: Set[str]) -> bool:
         seen.add(name)
-        scripts = filter(None, map(self._script, self._texts)) if self._shares_variables() else [script]
-        return any(self._reads(node, name, seen) for script in scripts for node in script.walk())
+        is_script = scope.parent is None and self._shares_variables()
+        scopes = filter(None, map(self._script, self._texts)) if is_script else [scope]
+        return any(self._reads(node, name, seen) for scope in scopes for node in scope.walk())
 
     def _shares_variables(self) -> bool:
         """Whether one of the texts may be a part of another's script."""

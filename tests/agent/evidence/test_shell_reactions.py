@@ -57,6 +57,9 @@ FATES: Mapping[str, list[str]] = {
         'for i in 1 2; do out=$(X) || continue; best=$out; done; [ -n "$best" ] || exit 1; echo',
         "of() { X; echo $?; }\n[ $(of) = 3 ] || exit 1; echo",
         "code=$(X; echo $?); y $code",
+        "s=0; while read -r x; do X || s=1; done < f; exit $s",
+        "shopt -s lastpipe; s=0; y | while read -r x; do X || s=1; done; exit $s",
+        "y | { s=0; X || s=1; exit $s; }",
         "X || touch .failed; [ ! -e .failed ] || exit 1",
         "X || echo a >> f; while read -r x; do y $x; done < f",
         "F=0; is() { if [ $1 != $2 ]; then echo no; F=1; fi; }\nX; is $? 3\nexit $F",
@@ -105,6 +108,8 @@ FATES: Mapping[str, list[str]] = {
         "X || (exit 0); echo",
     ],
     "kept": [
+        "s=0; y | while read -r x; do X || s=1; done; exit $s",
+        "s=0; (X || s=1); exit $s",
         "X || rc=$?; echo",
         "X; rc=$?; echo $rc; echo",
         "X && ok=1; echo",
