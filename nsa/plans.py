@@ -12,11 +12,12 @@ good, because the graph reads its tensors at their addresses for as long as it l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, TypeVar
 
 import torch
@@ -74,6 +75,11 @@ class Plan:
     used: int = 0
     _streams: set[int] = field(default_factory=set)
     _made: torch.cuda.Event | None = None
+    _holding: RLock = field(default_factory=RLock)
+
+    def __deepcopy__(self, copied: object) -> Plan:
+        """A copy of what owns a plan owns it, too: recorded launches name its tensors by their addresses."""
+        return self
 
     @property
     def device(self) -> torch.device:
@@ -100,21 +106,26 @@ class Plan:
             if not self.owned:
                 PLANS.pin(self)
         elif self._made is not None and torch._C._cuda_getCurrentRawStream(self.device.index) not in self._streams:
-            current = torch.cuda.current_stream(self.device)
-            current.wait_event(self._made)
-            for made in list(self.tensors.values()):
-                for x in _tensors(made):
-                    x.record_stream(current)  # freed only when that stream is done with it
-            self._streams.add(current.cuda_stream)
+            with self._holding:
+                current = torch.cuda.current_stream(self.device)
+                current.wait_event(self._made)
+                for made in list(self.tensors.values()):
+                    for x in _tensors(made):
+                        x.record_stream(current)  # freed only when that stream is done with it
+                self._streams.add(current.cuda_stream)
         return captures
 
     def hold(self, name: Key, made: Any) -> None:
-        """Keep what was just made on the current stream."""
-        self.tensors[name] = made
-        self.nbytes += sum(x.untyped_storage().nbytes() for x in _tensors(made))
-        if self.device.type == "cuda":
-            current = torch.cuda.current_stream(self.device)
-            self._made, self._streams = current.record_event(), {current.cuda_stream}
+        """Keep what was just made on the current stream, unless another thread did."""
+        with self._holding:
+            if name in self.tensors:
+                return
+            self.enter()  # what is waited for from now on comes after all that is held
+            if self.device.type == "cuda":
+                current = torch.cuda.current_stream(self.device)
+                self._made, self._streams = current.record_event(), {current.cuda_stream}
+            self.tensors[name] = made  # at last: who finds it waits for it
+            self.nbytes += sum(x.untyped_storage().nbytes() for x in _tensors(made))
         PLANS.trim()
 
 
@@ -125,22 +136,30 @@ ACTIVE: ContextVar[Plan | None] = ContextVar("nsa_plan", default=None)
 def constant(function: Function) -> Function:
     """Have the plan hold the results of a function of sizes and, last, a device: tensors, or dataclasses of tensors.
 
-    What is made during a capture belongs to the graph, and holds nothing before it runs: that is not kept.
+    What is made during a capture belongs to the graph, and holds nothing before it runs: that is not kept. What is kept
+    is made on a thread of its own: where a compiled model prepares CUDA graphs, all that the caller's thread allocates
+    is from their memory, which is given away again. Nor is it then a tensor of the caller's inference mode.
     """
 
     @wraps(function)
     def found(*sizes: Any) -> Any:
         plan, name = ACTIVE.get(), (function, *sizes)
-        made = None if plan is None else plan.tensors.get(name)
-        if made is None:
-            made = function(*sizes)
-            if plan is not None and not capturing(sizes[-1]):
-                plan.hold(name, made)
-        elif plan is not None:
-            plan.enter()  # it may have been made a moment ago, on another stream
-        return made
+        if plan is None:
+            return function(*sizes)
+        if name not in plan.tensors:
+            if capturing(sizes[-1]):
+                return function(*sizes)
+            _on_its_own_thread(partial(plan.within, lambda: plan.hold(name, function(*sizes))))
+        plan.enter()  # it may have been made a moment ago, on another stream
+        return plan.tensors[name]
 
     return found  # type: ignore[return-value]
+
+
+def _on_its_own_thread(call: Callable[[], Result]) -> Result:
+    """Call on a thread of its own, in this one's context, and wait for it."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, call).result()
 
 
 def _tensors(made: Any) -> list[Tensor]:

@@ -126,7 +126,7 @@ class _Differentiable(torch.autograd.Function):
         results = repeated(of.name, of.forward, tensors, settings)
         kept = of.keep(tensors, results)
         ctx.save_for_backward(*kept)
-        ctx.of, ctx.settings, ctx.plan, ctx.kept_at = of, settings, ACTIVE.get(), _addresses(kept)
+        ctx.of, ctx.settings, ctx.plan, ctx.kept_as = of, settings, ACTIVE.get(), _places(kept)
         given = of.given(results)
         ctx.mark_non_differentiable(*given[1:])
         return given
@@ -142,14 +142,15 @@ class _Differentiable(torch.autograd.Function):
         if plan.request.packed:
             host.noted(plan.device)
         kind = *layout(do), *wanted
-        if _addresses(kept) != ctx.kept_at:  # a hook brought others back: their layouts may differ
+        if _places(kept) != ctx.kept_as:  # a hook brought others back
             kind = *kind, *(None if x is None else layout(x) for x in kept)
         found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), settings, kind))
         return None, None, *found
 
 
-def _addresses(tensors: Tensors) -> list[int]:
-    return [0 if x is None else x.data_ptr() for x in tensors]
+def _places(tensors: Tensors) -> list[Key | None]:
+    """Where tensors lie, and how: memory that was freed meanwhile may be given to another layout."""
+    return [None if x is None else (x.data_ptr(), x.stride()) for x in tensors]
 
 
 # --- recording ---
@@ -200,6 +201,11 @@ class Recorder(TorchDispatchMode):
             self._add(aliases[id(x)]) if first.get(id(x)) == at else None for at, x in enumerate(tensors)
         ]
         self._inputs = len(self._roots)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """It is in no traced program; that PyTorch keeps it out of one would import the compiler, seconds."""
+        return False
 
     def used_numbers(self) -> None:
         """A tensor's numbers decide, which the host may know already."""

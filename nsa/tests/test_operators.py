@@ -283,6 +283,22 @@ def test_a_captured_gradient(compiled: bool) -> None:
     same(list(found), list(torch.autograd.grad(function(*fresh), fresh, up)))
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_compiled_model_that_makes_graphs_of_itself(grad: bool) -> None:
+    """Its first call is the first of all: what it makes is allocated from the graphs' memory, which is given away."""
+    need_cuda(None, "")
+    function = partial(around, backend="triton")
+    run = torch.compile(function, mode="reduce-overhead", fullgraph=True)
+    for _ in range(4):  # prepared, captured, replayed
+        tensors = inputs(grad=grad)
+        torch.compiler.cudagraph_mark_step_begin()
+        o = run(*tensors)
+        found = [x.clone() for x in (o, *(torch.autograd.grad(o.sum(), tensors) if grad else ()))]
+        expected = function(*tensors)
+        same(found, [expected, *(torch.autograd.grad(expected.sum(), tensors) if grad else ())])
+
+
 # --- several processes ---
 
 

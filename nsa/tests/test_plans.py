@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import itertools
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -234,6 +238,110 @@ def test_what_a_graph_reads_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> N
     PLANS.pinned.clear()
 
 
+# --- what a plan's tensors are made of, and when ---
+
+
+def test_what_is_kept_is_not_of_the_callers_memory_or_mode() -> None:
+    """A compiled model that prepares CUDA graphs has all that a thread allocates made of their memory."""
+    threads: list[int] = []
+
+    @constant
+    def inner(device: torch.device) -> Tensor:
+        threads.append(threading.get_ident())
+        return torch.zeros(3, device=device)
+
+    @constant
+    def outer(device: torch.device) -> Tensor:
+        threads.append(threading.get_ident())
+        return inner(device) + 1
+
+    plan, device = _plan("made"), torch.device("cpu")
+    with torch.inference_mode():
+        made = plan.within(lambda: outer(device))
+    assert made is plan.within(lambda: outer(device)) and not made.is_inference()
+    assert len(plan.tensors) == 2 and len(threads) == 2 and threading.get_ident() not in threads
+    assert outer(device) is not made and threads[2:] == [threading.get_ident()] * 2  # nobody keeps it
+
+
+def test_what_fails_when_it_is_made_fails_where_it_was_asked_for() -> None:
+    @constant
+    def failing(device: torch.device) -> Tensor:
+        raise MemoryError("no room")
+
+    plan = _plan("failing")
+    with pytest.raises(MemoryError, match="no room"):
+        plan.within(lambda: failing(torch.device("cpu")))
+    assert not plan.tensors and plans.ACTIVE.get() is None
+
+
+def test_two_threads_that_make_the_same_keep_one() -> None:
+    both = threading.Barrier(2)
+
+    @constant
+    def made(device: torch.device) -> Tensor:
+        both.wait(10)
+        return torch.zeros(3, device=device)
+
+    plan, found = _plan("both"), []
+    call = lambda: found.append(plan.within(lambda: made(torch.device("cpu"))))  # noqa: E731
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1] and plan.nbytes == 12
+
+
+class _Stream:
+    """Of a GPU that is not there: knows which works it comes after."""
+
+    def __init__(self, number: int) -> None:
+        self.cuda_stream, self.after = number, set[str]()
+
+    def record_event(self) -> set[str]:
+        return set(self.after)
+
+    def wait_event(self, event: set[str]) -> None:
+        self.after |= event
+
+
+@dataclass
+class _Made:
+    """A tensor that one of its streams made, and which others its memory is kept for."""
+
+    name: str
+    streams: set[int]
+
+    def record_stream(self, stream: _Stream) -> None:
+        self.streams.add(stream.cuda_stream)
+
+    def untyped_storage(self) -> Any:
+        return torch.zeros(4).untyped_storage()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_who_reads_a_plans_tensors_comes_after_all_of_them(order: Sequence[int], monkeypatch: Any) -> None:
+    """Three streams make what one plan holds, in turn, and one reads all of it."""
+    streams = [_Stream(number) for number in range(3)]
+    current = streams[0]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: current.cuda_stream, raising=False)
+    monkeypatch.setattr(plans, "_tensors", lambda made: [made])
+    request = routing.Request("window", torch.device("cuda", 0), torch.float32, 1, 8, 8, 2, 1, 16, 16)
+    plan = Plan(("streams",), request, None, flags.current())
+    made = []
+    for number in (*order, *order):
+        current = streams[number]
+        name = str(len(made))
+        made.append(_Made(name, {number}))
+        current.after.add(name)
+        plan.hold((name,), made[-1])
+    for current in streams:
+        plan.enter()
+        assert current.after >= {x.name for x in made} and all(current.cuda_stream in x.streams for x in made)
+
+
 # --- a plan of one's own ---
 
 
@@ -284,6 +392,12 @@ def test_an_own_plan_refuses_another_layout(change: Any, words: str) -> None:
     plan = nsa.plan(**x, config=CONFIG)
     with pytest.raises(ValueError, match=words):
         plan.run(**{**x, **change(x)})
+
+
+def test_a_copy_of_who_owns_a_plan_has_it_too() -> None:
+    x = _arguments()
+    plan = nsa.plan(**x, config=CONFIG)
+    assert torch.equal(copy.deepcopy({"plan": plan})["plan"].run(**x), plan.run(**x))
 
 
 def test_an_own_plan_is_of_its_own_switches() -> None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from nsa import flags, host, nsa_attention, routing
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
 from nsa.kernels.common.launch import Launched
 from nsa.kernels.common.tma import TensorDescriptor
-from nsa.kernels.recorded import NEVER, SEEN, repeated
+from nsa.kernels.recorded import NEVER, SEEN, Differentiable, repeated
 from nsa.kernels.tuning import lookup
 from nsa.plans import PLANS, Plan, layout
 from nsa.tests.kernel_cases import DEVICE, SMALL
@@ -272,6 +276,10 @@ def test_operations_of_pytorch_are_repeated_with_the_new_tensors() -> None:
     assert _kinds(function, (A,), (B,)) == 2
 
 
+def test_recording_does_not_import_the_compiler() -> None:
+    assert not hasattr(recorded.Recorder.__torch_dispatch__, "__wrapped__")  # by what would
+
+
 def test_constants_stay() -> None:
     table = torch.tensor([3.0, 4.0])
     assert _kinds(lambda a: (a[:2] * table, table, None), (A,), (B,)) == 2
@@ -329,6 +337,30 @@ def test_what_failed_when_it_was_recorded_is_called() -> None:
     for _ in range(2):
         assert torch.equal(wrapped((B,), ())[0], B + 1)
     assert counted.calls == 4
+
+
+def test_threads_may_meet_in_a_recording() -> None:
+    """One records, the others call meanwhile; each has its own results."""
+    together, met = threading.Barrier(4), set[int]()
+
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        if threading.get_ident() not in met:
+            met.add(threading.get_ident())
+            together.wait(10)
+        return ((a + 1) * 2,)
+
+    wrapped, counted = replayed(function)
+    inputs = [A * number for number in range(4)]
+
+    def calls(a: Tensor) -> list[Tensor]:
+        return [wrapped((a,), ())[0] for _ in range(9)]
+
+    with ThreadPoolExecutor(4) as threads:
+        for a, found in zip(inputs, threads.map(calls, inputs), strict=True):
+            assert all(torch.equal(x, (a + 1) * 2) for x in found)
+    before = counted.calls
+    met.add(threading.get_ident())
+    assert torch.equal(wrapped((B,), ())[0], (B + 1) * 2) and counted.calls == before
 
 
 def test_temporaries_are_freed_in_time() -> None:
@@ -471,6 +503,26 @@ def test_what_is_compiled_for_another_device_is_not_repeated() -> None:
     finally:
         lookup.COMPILING_FOR.reset(token)
     assert len(kernel.compiled) == 4
+
+
+def test_what_a_hook_brings_back_may_lie_there_otherwise() -> None:
+    """Memory that was freed between forward and backward, and given to a tensor of the same size."""
+    function = Differentiable(
+        "any", lambda x: (x.t() ** 2,), lambda do, x: ((2 * x.t() * do).t(),), lambda tensors, results: tensors
+    )
+
+    def contiguous(packed: tuple[Tensor, Tensor]) -> Tensor:
+        x, held = packed
+        return x.as_strided(held.shape, held.stride()).copy_(held)
+
+    hooks = [contextlib.nullcontext(), *(saved_tensors_hooks(lambda x: (x, x.contiguous()), contiguous),) * 3]
+    for hook in (hooks[0], hooks[0], *hooks):
+        x = torch.randn(4, 4).t()
+        expected = 2 * x * torch.arange(4.0)[:, None]
+        leaf = x.requires_grad_()
+        with hook:
+            (o,) = a_plan(x, settings=("hooks",)).within(lambda leaf=leaf: function((leaf,), ()))  # type: ignore[misc]
+        assert torch.equal(torch.autograd.grad(o, leaf, torch.arange(4.0).expand(4, 4))[0], expected)
 
 
 def test_gradients_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
