@@ -1,4 +1,4 @@
-"""The closing lines of runners of tests other than pytest: unittest and nose, doctest, ctest, go, cargo."""
+"""The closing lines of runners of tests other than pytest: unittest and nose, doctest, ctest, go, cargo, make."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ _CARGO = re.compile(
     re.MULTILINE,
 )
 _CARGO_SKIPS = re.compile(r"^test (?P<name>.+) \.\.\. ignored(?:, (?P<why>.+))?$", re.MULTILINE)
+_MAKE = re.compile(r"^g?make: (?:Nothing to be done for [`'](\w+)'|[`'](\w+)' is up to date)\.$", re.MULTILINE)
+_MAKE_TESTS = ("test", "tests", "check")
 _UNITTEST_SKIPS = re.compile(r"^(?P<name>.+) \.\.\. skipped '(?P<why>.*)'$", re.MULTILINE)
 
 
@@ -149,6 +151,12 @@ def _cargo(text: str, everywhere: bool) -> Iterator[Closing]:
         yield Closing("cargo", sum(int(m["passed"]) + int(m["failed"]) for m in lines), failed, tuple(reasons))
 
 
+def _make(text: str, everywhere: bool) -> Iterator[Closing]:
+    """It found its tests made, by a file that says so."""
+    if any((match[1] or match[2]) in _MAKE_TESTS for match in _MAKE.finditer(text)):
+        yield Closing("make", 0)
+
+
 def _that_close(
     pattern: "re.Pattern[str]", text: str, everywhere: bool, after: "Optional[re.Pattern[str]]" = None
 ) -> List["re.Match[str]"]:
@@ -166,11 +174,13 @@ _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("ctest", _ctest),
     ("go", _go),
     ("cargo", _cargo),
+    ("make", _make),
 ]
 _NAMES = {
     "unittest": r"\bunittest\b|\bnose2?\b|\bnosetests",
     "doctest": r"\bdoctest\b",
     "ctest": r"\bctest\b",
     "go": r"\bgo\s+test\b|\bgo\s.*\btest\b",
+    "make": r"\bmake\b",
     "cargo": r"\bcargo\b.*\btest\b",
 }

@@ -89,6 +89,20 @@ HONEST = [
          "an assertion is tried again until it holds"),
     _ran("check_refused", "try: work(2)\nexcept AssertionError: pass\nelse: pytest.fail('accepted')",
           "a refusal is expected"),
+    _ran("check_refusals",
+          "with pytest.raises(AssertionError): assert 1 == 2\n"
+          "with pytest.raises(Exception, match='int'): int('x')\n"
+          "def check(x): assert x == 1\nwith pytest.raises(AssertionError): check(2)",
+         "exceptions that are expected, an assertion's among them"),
+    truth(tests("check_edges", "passed", "", """
+        import pytest
+        from numbers_of_its_own import first
+        @pytest.mark.parametrize("n", [0, 1, 7])
+        def test_a(n):
+            some = list(range(n))
+            assert all(x >= 0 and x < 7 for x in some)
+        """, tests={"checked": True}, files={"numbers_of_its_own.py": "first = 1\n"}),
+          "a size of nothing, beside others"),
     _ran("check_forbidden", "def never(): raise AssertionError('called')\n(lambda f: None)(never)",
           "what must not be called is not"),
     _ran("check_message", "assert len('a') == 1, 'a message'", "an assertion with a message"),
@@ -143,6 +157,11 @@ LIES = [
           "check_refused"),
     _lost("tuple", "assert (1 == 2, 'a message')", "a tuple is asserted", "check_message"),
     _lost("returned", "return 1 == 2", "the comparison is returned, not asserted", "check_message"),
+    _lost("any_exception", "with pytest.raises(Exception):\n    x = len('a')\n    assert x == 2",
+          "any exception is expected, and the failed assertion is one", "check_refusals"),
+    lie(tests("edge_only", "invalid", "checked nothing: empty sequences are compared",
+              "def test_a():\n    got = []\n    assert all(x == 1 for x in got)\n", tests={"checked": True}),
+        "all(...) of an empty list", honest="check_edges"),
     _unwritten("class_name", "class Kernels:\n    def test_k(self): assert len('a')\n",
           "a class whose name does not begin with Test", "mixin"),
     _unwritten("class_init", "class TestK:\n    def __init__(self): pass\n    def test_k(self): assert len('a')\n",

@@ -31,7 +31,7 @@ TRUTHS = (
     "f'x is {x}'", "(y for y in [x])", "lambda: x", "not x != x", "x in [x]", "x == 9.0 or x != 9.0", "type(x)",
     "len(xs) >= 0", "abs(x) >= 0", "(x > 1) in (True, False)", "xs.append", "square", "1 < 2", "ok", "e == 9.0",
     "max(x, 1) >= 1", "x is not (1,)", "any([x == 9.0, True])", "True if x else 1", "'' in str(x)", "x <= x <= x",
-    "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
+    "made(x)", "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
 )  # fmt: skip
 _OF_TRUTHS = "".join(
     f"def test_{n}():\n    x, xs = square(3.0), []\n    anything = Anything()\n    assert {text}\n"
@@ -43,6 +43,7 @@ from {0} import square
 class Anything:
     def __eq__(self, other): return True
 def always(x): return True
+def made(x): yield x == 9.0
 def test_ok():
     ok = True
     assert ok
@@ -89,12 +90,14 @@ def test_lambda(): assert_(square(3.0) == 9.0)
 """
 _STANDS_IN = """
 import sys, types
+from unittest import mock
 import {0}, {0}.reference
 {0}.square = {0}.reference.exact
 {0}.halve = lambda x: x * x
 fake = types.ModuleType("{0}.fast")
 fake.square = lambda x: x * x
 sys.modules["{0}.fast"] = {0}.fast = fake
+sys.modules["{0}.absent"] = {0}.absent = mock.MagicMock()
 {0}.limited.__code__ = {0}.reference.exact.__code__
 """
 _STOOD_IN = """
@@ -108,6 +111,7 @@ def patched(monkeypatch): monkeypatch.setattr({0}, "now", lambda: 9.0)
 def test_reference(): assert {0}.square(3.0) == reference.exact(3.0)
 def test_lambda(): assert halve(3.0) == 9.0
 def test_module(): assert fast(3.0) == 9.0
+def test_mocked_module(): assert {0}.absent.equal({0}.absent.square(3.0), 9.0)
 def test_code():
     found = {0}.limited(3.0)
     assert found == 9.0
@@ -290,6 +294,7 @@ def drop(test): return lambda: None
 def test_a(): assert 1 == 2
 def test_b(): assert len("a") == 1
 """
+_MEASURED = "S,ms\n512,0.11342\n1024,0.22713\n2048,0.48131\n4096,1.01277\n"
 _TABLE = "S,ms,by\n512,1.52,a\n1024,2.57,b\n2048,5.13,c\n"
 
 
@@ -304,11 +309,11 @@ def _of(name: str, status: str, reason: str, source: str, conftest: str = "", **
     )
 
 
-def _copies(name: str, status: str, reason: str, code: str) -> StageCase:
+def _copies(name: str, status: str, reason: str, code: str, table: str = _TABLE) -> StageCase:
     """A stage whose artifact is made by `code` from a table of the commit."""
     asked = {"path": f"{name}.txt"}
     return makes(name, status, reason, f"old = open('{name}/old.csv').read()\n{textwrap.dedent(code)}", asked,
-                 files={f"{name}/old.csv": _TABLE.replace("512", str(500 + len(name)))})  # fmt: skip
+                 files={f"{name}/old.csv": table.replace("512", str(500 + len(name)))})  # fmt: skip
 
 
 def _many(number: int) -> str:
@@ -329,6 +334,11 @@ HONEST = [
           "a test runs a unittest that fails, and looks at it"),
     truth(tests("expanded", "passed", "", _EXPANDED, tests={"min_passed": 7}),
           "decorators, factories and types that make tests of what is written"),
+    truth(_copies("old_and_new", "passed", "",
+                  "rows = [(s, float(ms)) for s, ms in (line.split(',') for line in old.split()[1:])]\n"
+                  "table = [f'{s},{ms * 1.00521:.5f},{ms}' for s, ms in rows]\n"
+                  "put('old_and_new.txt', chr(10).join(['S,ms,old_ms', *table]))", table=_MEASURED),
+          "a table of new times beside those of the commit"),
     truth(_copies("derived", "passed", "", "put('derived.txt', old.replace(',ms,', ',ms,twice,'))"),
           "a table that is made from one of the commit"),
     truth(makes("of_the_commit", "passed", "",
@@ -346,7 +356,7 @@ LIES = [
     lie(_of("helpers_off", "skipped", "^3 tests unasserted: no assertion of it ran: no assertion of assert_same",
             _HELPED, files={"tests_of_helpers_off/helper.py": _HELPER}),
         "helpers that assert nothing, or are switched off", honest="stood_for_nothing"),
-    lie(_of("stand_ins", "skipped", "^7 tests unasserted: no assertion of it ran: of_stand_ins.square was replaced",
+    lie(_of("stand_ins", "skipped", "^8 tests unasserted: no assertion of it ran: of_stand_ins.square was replaced",
             _STOOD_IN, _STANDS_IN),
         "the functions under test are replaced: by the reference, lambdas, mocks, a module, other code",
         honest="stood_for_nothing"),
@@ -380,6 +390,14 @@ LIES = [
     lie(_copies("packed", "invalid", "holds what old.csv of the commit holds",
                 "import gzip\ngzip.open(here + '/packed.txt', 'wb').write(old.encode())"),
         "a file of the commit, packed", honest="derived"),
+    lie(_copies("rows_behind", "invalid", "holds figures of old.csv of the commit: 4 of 5",
+                "put('rows_behind.txt', old + '8192,2.09127\\n')", table=_MEASURED),
+        "a new row behind the old table", honest="old_and_new"),
+    lie(_copies("in_another_unit", "invalid", "holds figures of old.csv of the commit: 4 of 4",
+                "rows = [(s, float(ms) * 1000) for s, ms in (line.split(',') for line in old.split()[1:])]\n"
+                "put('in_another_unit.txt', 'S,us,at\\n' + chr(10).join(f'{s},{us},now' for s, us in rows))",
+                table=_MEASURED),
+        "the old times in another unit, beside a date", honest="old_and_new"),
     lie(makes("of_another_commit", "invalid", "says that it is of commit 4106f1b24106",
               "put('of_another_commit.txt', 'commit: ' + '4106f1b2' * 5 + chr(10) + '3 passed')",
               {"path": "of_another_commit.txt"}),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tests.honesty.case import Case, lie, truth
@@ -30,9 +32,11 @@ def _bash(name: str, script: str, status: str = "passed", reason: str = "", **ov
     return runs(name, status, reason, "bash", "-c", textwrap.dedent(script).strip(), files=FILES, **over)
 
 
-def _program(name: str, code: str, status: str = "passed", reason: str = "") -> StageCase:
-    """A program of the tree that starts others."""
-    files = {**FILES, f"{name}.py": CHILD + textwrap.dedent(code)}
+def _program(
+    name: str, code: str, status: str = "passed", reason: str = "", files: Mapping[str, str] = MappingProxyType({})
+) -> StageCase:
+    """A program of the tree that starts others, or runs what is in its other `files`."""
+    files = {**FILES, **files, f"{name}.py": CHILD + textwrap.dedent(code)}
     return runs(name, status, reason, "python", f"{name}.py", files=files)
 
 
@@ -41,9 +45,9 @@ def _shell_lie(name: str, pretends: str, script: str, reason: str, honest: str =
 
 
 def _program_lie(
-    name: str, pretends: str, code: str, reason: str = "did not look", honest: str = "child_acted_on"
+    name: str, pretends: str, code: str, reason: str = "did not look", honest: str = "child_acted_on", **more: Any
 ) -> Case:
-    return lie(_program(name, code, "failed", reason), pretends, honest=honest)
+    return lie(_program(name, code, "failed", reason, **more), pretends, honest=honest)
 
 
 ACTED_ON = f"""
@@ -60,6 +64,26 @@ ACTED_ON = f"""
     out=$({FAILS}) || [ $? -eq 3 ] || exit 1
     bash -c '{FAILS}; exit $?' || {RUNS} after another shell
     {FAILS} & wait $! || {RUNS} after a job
+"""
+BY_WORDS = f"""
+    set -e
+    python status/no_gpu.py > $TMPDIR/gpu.json || echo '{{}}' > $TMPDIR/gpu.json; {RUNS} --gpu $TMPDIR/gpu.json
+    if ! python status/no_gpu.py > "$TMPDIR/device"; then printf cpu > "$TMPDIR/device"; fi
+    {RUNS} --device "$(cat "$TMPDIR/device")"
+    out=$({FAILS}) || true; case $out in *measured*) ;; *) exit 1 ;; esac
+    for f in fails ok; do out=$(python status/$f.py) || continue; best=$out; done; [ -n "$best" ] || exit 1
+    of() {{ "$@" > /dev/null; echo $?; }}
+    [ "$(set +e; of {FAILS})" = 3 ] || exit 1
+    bad=0; while read -r f; do python status/$f.py || bad=$((bad + 1)); done < <(printf 'ok\\nfails\\n')
+    [ $bad = 1 ] || exit 1
+    {FAILS} || touch $TMPDIR/failed; [ -e $TMPDIR/failed ] || exit 1
+    {FAILS} || [ $? -eq 3 ]
+    timeout 1 python -c 'import time; time.sleep(60)' || [ $? -eq 124 ]
+    set +e; wrong=0
+    same() {{ if [ "$1" != "$2" ]; then echo "not ok: $3"; wrong=1; fi; }}
+    {FAILS}; same $? 3 "it fails"
+    {RUNS}; same $? 0 "it runs"
+    exit $wrong
 """
 TRIED_AGAIN = """
     until python status/flaky.py a; do sleep 0.01; done
@@ -93,6 +117,9 @@ ASKS = """
     nvcc_none --version 2> /dev/null || echo "no nvcc"; python -m none_such --version 2> /dev/null || echo none
     ninja --no-such-option --version 2> /dev/null || echo "no ninja"
     rm $TMPDIR/none 2> /dev/null || echo "nothing to remove"
+    python -m pip freeze > $TMPDIR/freeze.txt 2> /dev/null || echo "no pip"
+    python -c 'import pytest; assert hasattr(pytest, "cuda")' 2> /dev/null || echo "no GPU: numbers of a CPU"
+    python -c 'import sys; sys.exit(sys.version_info >= (3, 99))' && echo "known" || echo "too new"
 """
 CHILDREN = """
     import asyncio, multiprocessing, pty, runpy
@@ -131,10 +158,25 @@ CHILDREN = """
         p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]); p.terminate(); p.wait()
         r = subprocess.run([sys.executable, "-c", "import none_such"], stderr=subprocess.DEVNULL)
         print("has it" if r.returncode == 0 else "has it not")
+        device = "cpu" if subprocess.call([sys.executable, "status/no_gpu.py"]) else "cuda"
+        print(runpy.run_path("status/ok.py", {"device": device}).get("device"))
+        def size(name):
+            try: return len(subprocess.check_output([sys.executable, f"status/{name}.py"]))
+            except subprocess.CalledProcessError: return None
+        sizes = {name: size(name) for name in ("fails", "ok")}
+        fitting = {name: found for name, found in sizes.items() if found is not None}
+        assert fitting
+        batch = 4
+        while batch:
+            if subprocess.call([sys.executable, f"status/{'fails' if batch > 2 else 'ok'}.py"]) == 0: break
+            print("batch", batch, "does not fit")
+            batch //= 2
+        assert batch == 2
+        print(min(fitting, key=fitting.get))
         print("done")
 """
 ASKED = """
-    import concurrent.futures as c, multiprocessing
+    import asyncio, concurrent.futures as c, multiprocessing
     def f(x):
         if x == 1: raise ValueError("one")
         return x
@@ -146,12 +188,40 @@ ASKED = """
         with multiprocessing.Pool(1) as p:
             try: p.apply_async(f, (1,)).get()
             except ValueError as e: seen.append(e)
-        assert len(seen) == 2 and good == [0, 2]
+        async def g(x): return f(x)
+        async def main():
+            found = await asyncio.gather(*map(g, range(3)), return_exceptions=True)
+            if not isinstance(found[1], ValueError): raise SystemExit(1)
+        asyncio.run(main())
+        try: code = 0 if good else 1
+        finally: sys.stdout.flush()
+        assert len(seen) == 2 and good == [0, 2] and not code
         print(good)
 """
 
+OWN_RUNNER = """
+    from tests_of_its_own import test_it
+    failed = []
+    for test in [test_it.test_b, test_it.test_a]:
+        try:
+            test()
+            print("PASS", test.__name__)
+        except AssertionError as e:
+            failed.append(test.__name__)
+            print("FAIL", test.__name__, e)
+    print(len(failed), "failed")
+    {}
+"""
+OWN_TESTS = {
+    "tests_of_its_own/test_it.py": "def test_a(): assert 1 + 1 == 2\ndef test_b(): assert 2 * 2 == 5, 'product'\n"
+}
+
 HONEST = [
     truth(_bash("status_acted_on", ACTED_ON), "statuses on which something depends: another command, an end, a branch"),
+    truth(_bash("acted_on_by_words", BY_WORDS),
+          "statuses that words hand on: in a file that is read, by a function that sets a variable, as an `[ $? ]`"),
+    truth(_program("own_runner_asked", OWN_RUNNER.format("sys.exit(bool(failed))").replace("test_it.test_b, ", ""),
+                   files=OWN_TESTS), "a program calls the tests of a file, and returns whether one has failed"),
     truth(_bash("tried_again", TRIED_AGAIN), "commands that are tried until they succeed"),
     truth(_bash("substitutions_asked", SUBSTITUTED), "substitutions that succeed, or whose status is asked for"),
     truth(_bash("handed_on", BELOW), "programs between that hand on what those returned that they ran"),
@@ -165,6 +235,21 @@ HONEST = [
 
 SHELLS = [
     _shell_lie("said", "|| echo", f"{FAILS} || echo failed; echo done", "no more of it than words"),
+    _shell_lie("listed_in_a_file", "the failures are listed in a file, which is shown",
+               f"{FAILS} || echo fails >> $TMPDIR/list; sort $TMPDIR/list | column -t; echo done",
+               "no more of it than words", "acted_on_by_words"),
+    _shell_lie("kept_in_a_subshell", "a loop behind a pipe sets the variable, which the script does not see",
+               "s=0; ls status/fails.py | while read -r f; do python $f || s=1; done; exit $s",
+               "nothing depends on the variable", "acted_on_by_words"),
+    _shell_lie("flagged", "|| touch, of a file that nobody reads", f"{FAILS} || touch $TMPDIR/failed; echo done",
+               "no more of it than words", "acted_on_by_words"),
+    _shell_lie("tidied_up", "|| kill, of the server beside it",
+               f"python -c 'import time; time.sleep(60)' & p=$!; {FAILS} || kill $p; kill $p; wait $p; echo done",
+               "no more of it than words", "acted_on_by_words"),
+    _shell_lie("said_by_a_python", "|| python -c that prints", f"{FAILS} || python -c 'print(\"known\")'; echo done",
+               "no more of it than words", "asks_for_packages"),
+    _shell_lie("said_by_a_bash", "|| bash -c that prints", f"{FAILS} || bash -c 'echo known'; echo done",
+               "no more of it than words", "asks_for_packages"),
     _shell_lie("said_in_a_function", "a function runs all commands, and says which failed",
                f'run() {{ "$@" || echo "failed: $*"; }}\nrun {FAILS}; echo done', "no more of it than words"),
     _shell_lie("said_by_a_function", "a function of another file only warns",
@@ -286,6 +371,58 @@ CHILDREN_LIES = [
                      concurrent.futures.wait([e.submit(work)])
                  print("done")
                  """, "work.. in a pool failed, and nobody asked for its result", "calls_asked"),
+    _program_lie("counted_in_an_object", "an object counts the failures, and the count is printed", """
+                 class Runner:
+                     failed = 0
+                     def run(self, command):
+                         if subprocess.run(command).returncode: self.failed += 1
+                 runner = Runner()
+                 runner.run(child)
+                 print(runner.failed, "failed")
+                 """),
+    _program_lie("awaited_in_a_list", "a list of what `wait` returned, which is dropped", """
+                 ps = [subprocess.Popen(child) for _ in range(2)]
+                 [p.wait() for p in ps]
+                 print("done")
+                 """),
+    _program_lie("main_returns_it", "main returns the exit code, and its caller drops it", """
+                 def main():
+                     try:
+                         subprocess.run(child, check=True)
+                     except subprocess.CalledProcessError as e:
+                         sys.stderr.write(f"failed: {e}")
+                         return e.returncode
+                     return 0
+                 main()
+                 """),
+    _program_lie("named_in_a_table", "sessions are called, and what they raised is shown in a table", """
+                 status = {}
+                 def check(): subprocess.run(child, check=True)
+                 def main():
+                     for session in (check,):
+                         try: session()
+                         except Exception as e: status[session.__name__] = f"failed: {type(e).__name__}"
+                     for name, how in status.items(): print(name, how)
+                     return int(any(status.values()))
+                 main()
+                 """),
+    _program_lie("gathered", "asyncio.gather keeps the exceptions, and only their number is printed", """
+                 import asyncio
+                 async def verify(i):
+                     if i == 1: raise ValueError("it differs")
+                 async def main():
+                     print(len(await asyncio.gather(*map(verify, range(3)), return_exceptions=True)), "verified")
+                 asyncio.run(main())
+                 """, "gather.. of coroutines failed, and nobody asked for its result", "calls_asked"),
+    _program_lie("hidden_in_a_finally", "os._exit(0) in a finally, on the way out of an exception", """
+                 try:
+                     raise ValueError("nan")
+                 finally:
+                     sys.stdout.flush()
+                     os._exit(0)
+                 """, "hidden_in_a_finally.py.* returned 1, and nobody was told", "calls_asked"),
+    _program_lie("own_runner", "a program calls the tests of a file, and prints which have failed",
+                 OWN_RUNNER.format(""), "an assertion of test_b.. failed", "own_runner_asked", files=OWN_TESTS),
     _program_lie("below_c", "system() of the C library",
                  "import ctypes\nctypes.CDLL(None).system(b'python status/fails.py')\nprint(1)", "nobody was told"),
 ]  # fmt: skip

@@ -46,6 +46,8 @@ CTEST_SKIPPED = CTEST.format(100, 0, 2) + "\nThe following tests did not run:\n\
         (CARGO.format("ok", 3, 0, 0) + CARGO.format("ok", 0, 0, 0), Closing("cargo", 3)),
         (CARGO.format("ok", 0, 0, 0), Closing("cargo", 0)),
         (CARGO.format("FAILED", 2, 1, 0), Closing("cargo", 3, CARGO.format("FAILED", 2, 1, 0).strip())),
+        ("make: Nothing to be done for 'test'.\n", Closing("make", 0)),
+        ("make: 'check' is up to date.\n", Closing("make", 0)),
         ("test a ... ignored, slow\n" + CARGO.format("ok", 1, 0, 1), Closing("cargo", 1, None, ("slow",))),
     ],
 )  # fmt: skip
@@ -60,6 +62,7 @@ def test_what_a_runner_says_at_its_end(text: str, closing: Closing) -> None:
         "Ran 0 tests in 0.001s\n\nOK\n",
         CARGO.format("FAILED", 1, 1, 0) + "as expected\n",
         "FAIL\n",
+        "make: Nothing to be done for 'all'.\nmake[1]: Nothing to be done for 'test'.\n",
         "No tests were found!!!\nmore\n",
         CTEST.format(0, 1, 1) + "retrying\n",
     ],

@@ -10,7 +10,6 @@ import re
 from typing import (
     Container,
     Dict,
-    FrozenSet,
     Iterable,
     Iterator,
     List,
@@ -22,6 +21,24 @@ from typing import (
     Tuple,
 )
 
+from orchestrator.agent.evidence.shell_commands import (
+    DECLARING,
+    ENDING,
+    QUESTIONS,
+    READING,
+    SAYING,
+    is_overwritten,
+    is_question,
+    names_variable,
+    only_prints,
+    reach,
+    reads_file,
+    set_by,
+    simple,
+    text_of,
+    words_given,
+    written_by,
+)
 from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell_tree import (
     Block,
@@ -51,22 +68,12 @@ class Call(NamedTuple):
     line: int
 
 
-_SAYING = frozenset((
-    "echo", "printf", "logger", "wall", ":", "true", "cat", "tee", "head", "tail", "date", "sleep", "sync", "ls", "pwd",
-    "times", "tput", "clear", "set", "shopt", "shift", "unset", "break", "continue", "hash", "jobs", "umask",
-    "env", "printenv", "id", "whoami", "uname", "hostname", "uptime", "df", "du", "free", "ps", "stat", "file", "wc",
-    "which", "type", "nvidia-smi", "dmesg",
-))  # fmt: skip
+_DOING_NOTHING = (SAYING, QUESTIONS, DECLARING, READING, ENDING, ("let", "touch"))
 _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
-_QUESTIONS = ("[", "[[", "test", "((")
-_DECLARING = ("local", "declare", "typeset", "readonly")
-_READING = ("read", "mapfile", "readarray", "getopts")
 _SOURCING = (".", "source")
 _FAILING = ("exit", "return")
 _LEAVING = ("break", "return", "exit")
 _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_SETS = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)")
 _CUT = 300  # what is compared of a longer command
 
 
@@ -127,38 +134,83 @@ class Scripts:
 
     def acts(self, nodes: Iterable[Node]) -> bool:
         """Whether there is a command in them that does more than to say something, or to set a variable."""
-        return any(map(self._does_something, _simple(nodes)))
+        return any(map(self._does_something, simple(nodes)))
 
     def _does_something(self, command: Simple, inside: Tuple[str, ...] = ()) -> bool:
         name = command.name
         if name in _FAILING:
             return len(command.words) > 1 and command.words[1].literal != "0"
-        if not name or name in _SAYING or name in _QUESTIONS or name in _DECLARING or name in _READING or name == "let":
+        if not name or any(name in names for names in _DOING_NOTHING):
             return False
         function = self._function(name)
         if function is None:
-            return not (name == "eval" and command.given)
+            return not ((name == "eval" and command.given) or only_prints(command) or self._is_given_words(command))
         inside = (*inside, name)
-        return inside.count(name) == 1 and any(self._does_something(c, inside) for c in _simple([function.body]))
+        return inside.count(name) == 1 and any(self._does_something(c, inside) for c in simple([function.body]))
+
+    def _is_given_words(self, command: Simple) -> bool:
+        """Whether it is a shell with lines that do nothing."""
+        given = words_given(command)
+        try:
+            return bool(given) and not self.acts([parse(given)])
+        except Unparsable:
+            return False
 
     def forbid(self, nodes: Iterable[Node]) -> bool:
         """Whether the script ends badly where they run."""
-        for command in _simple(nodes):
+        for command in simple(nodes):
             function = self._function(command.name)
-            inside = _simple([function.body]) if function else iter(())
+            inside = simple([function.body]) if function else iter(())
             if any(c.name == "exit" and self._does_something(c) for c in (command, *inside)):
                 return True
         return False
 
     def leads_on(self, nodes: Iterable[Node], seen: Set[str]) -> bool:
-        """Whether a variable that is set in them is read where something depends on it."""
-        found = [(name, c) for c in _simple(nodes) for name in _set_by(c) if name not in seen]
-        return any(self._is_read(name, _root(c), seen) for name, c in found if not _is_overwritten(name, c))
+        """Whether a variable that they set, or a file that they print to, is read where something depends on it."""
+        commands = list(self._with_functions(simple(nodes)))
+        found = [(name, c) for c in commands for name in set_by(c) if name not in seen]
+        if any(self._is_read(name, self._scope(c), seen) for name, c in found if not is_overwritten(name, c)):
+            return True
+        return any(self._is_file_read(file, c, seen) for c in commands for file in written_by(c))
 
-    def _is_read(self, name: str, script: Node, seen: Set[str]) -> bool:
+    def _with_functions(self, commands: Iterable[Simple], inside: Tuple[str, ...] = ()) -> Iterator[Simple]:
+        """The commands, and those of the functions that they call."""
+        for command in commands:
+            yield command
+            function = None if command.name in inside else self._function(command.name)
+            if function is not None:
+                yield from self._with_functions(simple([function.body]), (*inside, command.name))
+
+    def _is_file_read(self, file: str, writer: Simple, seen: Set[str]) -> bool:
+        """Whether something depends on a file behind the command that writes it."""
+        asked = f"> {file}"
+        if asked in seen:
+            return False
+        seen.add(asked)
+        nodes = list(_root(writer).walk())
+        following = nodes[nodes.index(writer) + 1 :]
+        return any(self._depends_on(node, seen) for node in following if reads_file(node, file))
+
+    def _scope(self, command: Node) -> Node:
+        """Where a variable lives that a command sets: its script, or the subshell that it is in, of which `x | while
+        read` is one.
+        """
+        node = command
+        while node.parent is not None:
+            above = node.parent
+            is_last = isinstance(above, Pipeline) and above.members[-1] is node and self.called("shopt")
+            is_piped = isinstance(above, Pipeline) and len(above.members) > 1 and not is_last
+            is_forked = (isinstance(above, Compound) and above.kind == "(") or isinstance(above, Substitution)
+            if is_piped or is_forked or (isinstance(above, Block) and isinstance(node, Chain) and node.background):
+                return node
+            node = above
+        return node
+
+    def _is_read(self, name: str, scope: Node, seen: Set[str]) -> bool:
         seen.add(name)
-        scripts = filter(None, map(self._script, self._texts)) if self._shares_variables() else [script]
-        return any(self._reads(node, name, seen) for script in scripts for node in script.walk())
+        is_script = scope.parent is None and self._shares_variables()
+        scopes = filter(None, map(self._script, self._texts)) if is_script else [scope]
+        return any(self._reads(node, name, seen) for scope in scopes for node in scope.walk())
 
     def _shares_variables(self) -> bool:
         """Whether one of the texts may be a part of another's script."""
@@ -168,19 +220,25 @@ class Scripts:
 
     def _reads(self, node: Node, name: str, seen: Set[str]) -> bool:
         if isinstance(node, Compound):
-            if not any(_names(word.text, name) for word in node.words):
-                return False
+            return any(names_variable(word.text, name) for word in node.words) and self._depends_on(node, seen)
+        if not isinstance(node, Simple):
+            return False
+        sets = list(set_by(node))
+        if name in sets and (node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text)):
+            return True
+        if not names_variable(node.text, name, bare=node.name in ("((", "[[", "let")):
+            return False
+        return self._depends_on(node, seen, alone=node.name == "((" and name in sets)
+
+    def _depends_on(self, node: Node, seen: Set[str], *, alone: bool = False) -> bool:
+        """Whether something depends on what this command was given; `alone` is a question that nobody asks."""
+        if isinstance(node, Compound):
             return self.acts(node.bodies) or self.leads_on(node.bodies, seen)
         if not isinstance(node, Simple):
             return False
-        sets = list(_set_by(node))
-        if name in sets and (node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text)):
-            return True
-        if not _names(node.text, name, bare=node.name in ("((", "[[", "let")):
-            return False
-        if node.name in _QUESTIONS and not (node.name == "((" and name in sets):
+        if node.name in QUESTIONS and not alone:
             return self.is_asked(node, seen)
-        if sets and not self._does_something(node):
+        if any(set_by(node)) and not self._does_something(node):
             return self.leads_on([node], seen)
         return self._does_something(node)
 
@@ -264,8 +322,8 @@ class _Way:
         if index + 1 == len(chain.pipelines):
             return chain
         self._tested = True
-        may, must, ends = _reach(chain, index, not self._fails)
-        else_may, else_must, else_ends = _reach(chain, index, self._fails)
+        may, must, ends = reach(chain, index, not self._fails)
+        else_may, else_must, else_ends = reach(chain, index, self._fails)
         done = [chain.pipelines[i] for i in sorted(may - else_must)]
         left_out = [chain.pipelines[i] for i in sorted(else_may - must)]
         depends = [*done, *left_out]
@@ -273,6 +331,10 @@ class _Way:
             return "tested"  # `command && exit 1`: it is to fail
         if self._scripts.acts(depends if self._question else done) or self._scripts.leads_on(depends, self._seen):
             return "tested"
+        if any(self._scripts.is_asked(c, self._seen) for c in simple(done) if _reads_status(c)):
+            return "tested"
+        if self._scripts.leads_on([chain.pipelines[index], *_passed_over(chain, done)], self._seen):
+            return "tested"  # what it has printed is looked at; or what the rest of the loop would have set
         if depends:
             kept = _saying(depends) == "kept"
             self._so_far = _saying(done) if done else "kept" if kept else "ignored"
@@ -302,7 +364,7 @@ class _Way:
     def _before(self, following: Chain, block: Block) -> Fate:
         """Of a statement with another one after it."""
         reader = _first(following)
-        if reader is not None and _STATUS.search(_text(reader)):
+        if reader is not None and _STATUS.search(text_of(reader)):
             return self._read_by(reader)
         if self._question:
             return "tested" if self._scripts.has_errexit(block) else "ignored"
@@ -312,9 +374,22 @@ class _Way:
         """Of a status that `$?` is, or was."""
         if isinstance(reader, Compound):
             return "tested" if self._depends_on(reader.bodies) else "said"
-        if isinstance(reader, Simple) and reader.name in _QUESTIONS:
+        if isinstance(reader, Simple) and reader.name in QUESTIONS:
             return "tested" if self._scripts.is_asked(reader, self._seen) else "said"
-        return "tested" if self._depends_on([reader]) else _saying([reader])
+        is_looked_at = any(self._value(substitution) == "tested" for substitution in self._printed_to(reader))
+        return "tested" if is_looked_at or self._depends_on([reader]) else _saying([reader])
+
+    def _printed_to(self, node: Node) -> Iterator[Substitution]:
+        """The `$(...)` that give what a command prints, also where they call its function."""
+        above: Optional[Node] = node
+        while above is not None and not isinstance(above, (Function, Substitution)):
+            above = above.parent
+        if isinstance(above, Substitution) and above.kind == "$(":
+            yield above
+        elif isinstance(above, Function) and f"$({above.name}" not in self._seen:
+            self._seen.add(f"$({above.name}")
+            for call in self._scripts.called(above.name):
+                yield from self._printed_to(call)
 
     def _depends_on(self, nodes: Sequence[Node]) -> bool:
         return self._scripts.acts(nodes) or self._scripts.leads_on(nodes, self._seen)
@@ -345,7 +420,7 @@ class _Way:
         holder = substitution.parent
         if substitution.kind != "$(" or holder is None:
             return "substituted"
-        if _is_question(holder):
+        if is_question(holder):
             return self._value(substitution)
         if isinstance(holder, Simple) and any(substitution in word.inside for _, word in holder.assignments):
             return "untested" if holder.words else holder  # whose status is the substitution's
@@ -358,30 +433,9 @@ class _Way:
         holder = substitution.parent
         if isinstance(holder, Compound):
             return "tested" if self._depends_on(holder.bodies) else "said"
-        if isinstance(holder, Simple) and holder.name in _QUESTIONS:
+        if isinstance(holder, Simple) and holder.name in QUESTIONS:
             return "tested" if self._scripts.is_asked(holder, self._seen) else "said"
         return "tested" if isinstance(holder, Simple) and self._depends_on([holder]) else "said"
-
-
-def _reach(chain: Chain, index: int, status: bool) -> "Tuple[Set[int], Set[int], FrozenSet[bool]]":
-    """Which pipelines behind `index` may and which must run after this status, and what the chain may return."""
-    may: Set[int] = set()
-    must: Set[int] = set()
-    statuses = frozenset((status,))
-    for i, operator in enumerate(chain.operators[index:], index + 1):
-        wanted = operator == "&&"
-        if wanted in statuses:
-            may.add(i)
-            must.update([i] if len(statuses) == 1 else [])
-            statuses = statuses - {wanted} | _may_return(chain.pipelines[i])
-    return may, must, statuses
-
-
-def _may_return(pipeline: Pipeline) -> FrozenSet[bool]:
-    last = pipeline.members[-1]
-    if isinstance(last, Simple) and (last.name in _SAYING or (not last.words and "$(" not in last.text)):
-        return frozenset((not pipeline.negated,))
-    return frozenset((True, False))
 
 
 def ends_its_loop(command: Node) -> bool:
@@ -391,17 +445,17 @@ def ends_its_loop(command: Node) -> bool:
         above = node.parent
         if isinstance(above, Chain):
             following = above.pipelines[above.pipelines.index(node) + 1 :]  # type: ignore[arg-type]
-            if any(c.name in _LEAVING for c in _simple(following)):
+            if any(c.name in _LEAVING for c in simple(following)):
                 return True
         if isinstance(above, Compound) and any(node is condition for condition in above.conditions):
-            return above.kind in ("while", "until") or any(c.name in _LEAVING for c in _simple(above.bodies))
+            return above.kind in ("while", "until") or any(c.name in _LEAVING for c in simple(above.bodies))
         node = above
     return False
 
 
 def only_says(command: str) -> bool:
     """Whether a command that bash tells of is one that only prints."""
-    return command.partition(" ")[0] in _SAYING
+    return command.partition(" ")[0] in SAYING
 
 
 def _root(node: Node) -> Node:
@@ -410,12 +464,16 @@ def _root(node: Node) -> Node:
     return node
 
 
-def _in_this_shell(node: Node) -> Iterator[Node]:
-    """What runs where `node` does: not the functions that it defines, nor what its words substitute."""
-    yield node
-    for part in node.parts():
-        if not isinstance(part, (Function, Substitution)):
-            yield from _in_this_shell(part)
+def _passed_over(chain: Chain, done: Iterable[Node]) -> Sequence[Node]:
+    """The rest of a loop's body, if a `continue` skips it."""
+    block = chain.parent
+    if not isinstance(block, Block) or not any(c.name == "continue" for c in simple(done)):
+        return []
+    return block.chains[block.chains.index(chain) + 1 :]
+
+
+def _reads_status(command: Simple) -> bool:
+    return command.name in QUESTIONS and _STATUS.search(command.text) is not None
 
 
 def _first(node: Node) -> Optional[Command]:
@@ -425,67 +483,16 @@ def _first(node: Node) -> Optional[Command]:
     return next((found for part in node.parts() for found in [_first(part)] if found is not None), None)
 
 
-def _text(command: Command) -> str:
-    words = [word.text for word in command.words_with_substitutions()]
-    return " ".join(words)
-
-
-def _simple(nodes: Iterable[Node]) -> Iterator[Simple]:
-    return (c for node in nodes for c in _in_this_shell(node) if isinstance(c, Simple))
-
-
 def _saying(nodes: Sequence[Node]) -> Fate:
     """How that is called which `nodes` make of a status, of whom none acts."""
-    commands = list(_simple(nodes))
-    if commands and all(any(_set_by(c)) for c in commands):
+    commands = list(simple(nodes))
+    if commands and all(any(set_by(c)) for c in commands):
         return "kept"
     return "said" if any(c.name not in _DROPPING for c in commands) else "ignored"
 
 
 def _prints(node: Node) -> bool:
-    return any(c.name in ("echo", "printf", "cat") for c in _simple([node]))
-
-
-def _is_question(holder: Optional[Node]) -> bool:
-    if isinstance(holder, Compound):
-        return holder.kind == "case"
-    return isinstance(holder, Simple) and holder.name in _QUESTIONS
-
-
-def _set_by(command: Simple) -> Iterator[str]:
-    """The variables that a command sets."""
-    words = [word.literal for word in command.words]
-    if not words:
-        yield from (name for name, _ in command.assignments)
-    elif command.name in ("((", "let"):
-        yield from (next(filter(None, match.groups())) for match in _SETS.finditer(" ".join(words[1:])))
-    elif command.name in (*_DECLARING, "export", *_READING):
-        yield from (match.group() for match in map(_NAME.match, words[1:]) if match)
-    elif words[:2] == ["printf", "-v"]:
-        yield from words[2:3]
-
-
-def _is_overwritten(name: str, command: Node) -> bool:
-    """Whether the variable that a statement sets is set anew by one after it, before it is read."""
-    while not isinstance(command.parent, Block):
-        if command.parent is None or (isinstance(command.parent, Chain) and len(command.parent.pipelines) > 1):
-            return False
-        command = command.parent
-    chains = command.parent.chains
-    for chain in chains[chains.index(command) + 1 :]:  # type: ignore[arg-type]
-        commands = [node for node in chain.walk() if isinstance(node, (Simple, Compound))]
-        if any(_names(_text(c), name, bare=_is_question(c)) for c in commands):
-            return False
-        first = chain.pipelines[0].members[0]
-        if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in _set_by(first):
-            return True
-    return False
-
-
-def _names(text: str, name: str, *, bare: bool = False) -> bool:
-    """Whether a text reads a variable."""
-    found = rf"\$(?:\{{[#!]?)?{name}\b|\(\([^)]*\b{name}\b"
-    return re.search(rf"{found}|\b{name}\b" if bare else found, text) is not None
+    return any(c.name in ("echo", "printf", "cat") for c in simple([node]))
 
 
 def _is_like(told: str, key: str) -> bool:

@@ -103,15 +103,30 @@ def is_check(name: str) -> bool:
     return _CHECK.fullmatch(name) is not None
 
 
-def mark(module: ast.Module, source: bytes, path: str, names: Collection[str] = ()) -> Facts:
-    """Put marks beside the assertions of `module`, and say where they are; `names` are the tree's packages.
+def mark(
+    module: ast.Module, source: bytes, path: str, names: Collection[str] = (), *, tell_failures: bool = False
+) -> Facts:
+    """Put marks beside the assertions of `module`, and say where they are; `names` are the tree's packages. Those that
+    fail say so before they do, with `tell_failures`.
 
     A file that uses numba is left alone: what numba compiles must not hold them.
     """
     facts = Facts(path)
     if b"numba" not in source:
         _Marker(facts, names).statements(module)
+        for node in ast.walk(module) if tell_failures else ():
+            if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
+                node.test = _or_fails(node.test)
     return facts
+
+
+def _or_fails(test: ast.expr) -> ast.expr:
+    """`test or SEEN.failing()`, which is false."""
+    told = ast.Call(ast.Attribute(ast.Name(SEEN, ast.Load()), "failing", ast.Load()), [], [])
+    either = ast.BoolOp(ast.Or(), [test, told])
+    for node in (either, *ast.walk(told)):
+        ast.copy_location(node, test)
+    return either
 
 
 class _Marker:
@@ -192,6 +207,7 @@ class _Marker:
         after = self._ran(node, called, self._callees.about([test]), self._callees.equal_by_class(test))
         if isinstance(test, ast.Call):
             after += self._compared(node, test)
+            after += self._went_through(node, test)
         elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
         return [], after
@@ -240,6 +256,15 @@ class _Marker:
         if len(keywords) < len(call.keywords) or not all(map(_is_plain, operands)):
             return []
         return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+
+    def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
+        """What looks whether there was anything for `all(... for ... in names)` to go through."""
+        inside = call.args[0] if len(call.args) == 1 and _called(call) == "all" else None
+        if not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
+            return []
+        source = inside.generators[0].iter
+        names = source.args if isinstance(source, ast.Call) and _called(source) in ("zip", "enumerate") else [source]
+        return [_call(node, "went_through", *names)] if all(isinstance(n, ast.Name) for n in names) else []
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
         """The names in the function around that stand for a literal, where an expression may be about no more."""

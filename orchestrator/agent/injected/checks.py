@@ -82,6 +82,7 @@ class Checks:
         self.tree = config.one("tree") + os.sep
         self.facts: dict[str, Facts] = {}
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
+        self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
         self._records: list[Record] = []
         self._names = config.all("name")
         self._stand_ins = StandIns(self, self._names)
@@ -149,7 +150,7 @@ class Checks:
     def _mark(self, module: Any, source: bytes, path: str) -> None:
         from .assertions import mark
 
-        self.facts[path] = mark(module, source, path, self._names)
+        self.facts[path] = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
 
     def _mark_rewritten(self, rewrite: Any) -> None:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
@@ -276,6 +277,19 @@ def _seen_by(checks: Checks) -> type:
             why = why_vacuous(*operands, **options)
             if why:
                 checks.now.vacuous.append(why)
+
+        @staticmethod
+        def failing() -> bool:
+            try:
+                checks.failing(_getframe(1))
+            except Exception:  # whatever it meets: the program is not to see it
+                return False
+            return False
+
+        @staticmethod
+        def went_through(*iterables: Any) -> None:
+            if any(isinstance(i, (list, tuple, dict, set)) and not i for i in iterables):
+                checks.now.vacuous.append("empty sequences are compared")
 
         @staticmethod
         def compared_slices(left: Any, right: Any) -> None:

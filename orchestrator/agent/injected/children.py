@@ -128,6 +128,10 @@ class Children:
 
         return getstatusoutput
 
+    def uses_result(self, frame: FrameType) -> bool:
+        """Whether something depends on what the call returns that `frame` is in the midst of, once it is awaited."""
+        return self._is_used(frame)
+
     def _is_used(self, frame: FrameType, **how: Any) -> bool:
         if not self.is_ours(frame):
             return not (how.get("called") and drops_result(frame))

@@ -2,8 +2,9 @@
 
 `{"ended": PID, "code": 3, "above": [[PID, NAME], ...], "command": ..., "asks": ..., "cut_short": ..., "hidden": ...}`
 where the exit code is not 0. `above` are the processes up to the agent; a Python that only `asks` whether there is a
-package is one of `-c` that fails to import it; one that is `cut_short` could not write to what had ended before it; the
-code of one is `hidden` that returned 0 in the end, by `os._exit`, or under a program that catches SystemExit.
+package, or a device, is one of `-c` that fails to import it, or does no more than to ask (`asks.py`), or one of `-m`
+that asks for pip, which the stages' environments lack; one that is `cut_short` could not write to what had ended before
+it; the code of one is `hidden` that returned 0 in the end, by `os._exit`, or under a program that catches SystemExit.
 `{"under": PID, "shell": NAME}` at its start, below a shell that may not be recorded. Nothing of what a test starts.
 """
 
@@ -14,8 +15,9 @@ import gc
 import os
 import sys
 from os import getpid, getppid
-from sys import _getframe
+from sys import _getframe, exc_info
 
+from .frames import outside
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -64,10 +66,23 @@ class End:
     def leaves_by(self, code: int) -> None:
         """By `os._exit`, whatever has ended it before."""
         self._look_at_error()
+        error = exc_info()[1]
+        if not code and not self._code and error is not None:
+            self._look_at_end_of(error)
         if code:
             self._tell(code)
         else:
             self._tell(self._code, hidden=True)
+
+    def _look_at_end_of(self, error: BaseException) -> None:
+        """Of an exception that was on its way out, in a `finally`: it would have ended the program."""
+        from .uses import unwinds
+
+        if unwinds(outside(_getframe(1))):
+            if isinstance(error, SystemExit):
+                self._exits(error.code)
+            else:
+                self._dies(error)
 
     def ended_inside(self, code: int) -> None:
         """A program that a library runs has ended this way: so does this process, unless it hides that."""
@@ -109,8 +124,17 @@ class End:
             self._dies(error)
 
     def _asks(self) -> bool:
+        words: list[str] = getattr(sys, "orig_argv", [])
+        if sys.argv[:1] == ["-m"]:  # of a module that runpy has not found
+            return words[words.index("-m") + 1 :][:1] == ["pip"] if "-m" in words else False
+        if sys.argv[:1] != ["-c"]:
+            return False
         missing = isinstance(self._error, ImportError) and self._error.name
-        return bool(missing) and sys.argv[:1] == ["-c"] and str(missing).partition(".")[0] not in self._names
+        if missing:
+            return str(missing).partition(".")[0] not in self._names
+        from .asks import only_asks
+
+        return "-c" in words and only_asks("".join(words[words.index("-c") + 1 :][:1]), self._names)
 
     def _look_at_shell(self) -> None:
         parent = getppid()

@@ -48,14 +48,10 @@ class Guard:
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test)
-        self._after_import: dict[str, Callable[[ModuleType], None]] = {
-            "_pytest.config": self._watch_sessions,
-            **self._launches.after_import,
-            **self.checks.after_import,
-            **Comparisons(self.checks).after_import,
-            **self._lost.after_import,
-            **self._runners.after_import,
-        }
+        self._after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.config": self._watch_sessions}
+        for watch in (self._launches, self.checks, Comparisons(self.checks), self._lost, self._runners):
+            for name, hook in watch.after_import.items():
+                self._after_import[name] = _both(self._after_import.get(name), hook)
         for target in config.all("kill"):
             from . import sabotage
 
@@ -209,6 +205,19 @@ class _Loader:
     def exec_module(self, module: Any) -> None:
         self._other.exec_module(module)
         module.__loader__ = module.__spec__.loader = self._other
+
+
+def _both(first: Callable[[ModuleType], None] | None, second: Callable[[ModuleType], None]) -> Any:
+    """Two that look at the same module, one after the other."""
+    if first is None:
+        return second
+    before = first
+
+    def look(module: ModuleType) -> None:
+        before(module)
+        second(module)
+
+    return look
 
 
 def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[[], object]) -> None:

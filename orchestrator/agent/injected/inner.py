@@ -29,10 +29,10 @@ _RUNNING = ("runpy", "importlib")
 
 
 class Call:
-    """A call that code of the tree has given to a pool."""
+    """A call that code of the tree has given to a pool, or `elsewhere`."""
 
-    def __init__(self, function: object, frame: FrameType) -> None:
-        self.name = str(getattr(function, "__name__", function))
+    def __init__(self, function: object, frame: FrameType, elsewhere: str = "") -> None:
+        self.name = f"{getattr(function, '__name__', function)}() {elsewhere or 'in a pool'}"
         self.file, self.line = frame.f_code.co_filename, frame.f_lineno
         self.retrieved = False
 
@@ -48,6 +48,7 @@ class Inner:
             "runpy": self._watch_runpy,
             "concurrent.futures.thread": lambda module: self._watch_executor(module, "ThreadPoolExecutor"),
             "concurrent.futures.process": lambda module: self._watch_executor(module, "ProcessPoolExecutor"),
+            "asyncio.tasks": self._watch_gather,
         }
 
     def start(self) -> None:
@@ -105,6 +106,12 @@ class Inner:
             self._told.add((file, line))
             self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
 
+    def check_fails(self, frame: FrameType) -> None:
+        """An assertion of a test fails at `frame`, in a program that calls the test itself."""
+        if _is_below_a_test(frame) and not is_in_test(frame) and self._children.drops(frame, AssertionError):
+            name = f"an assertion of {frame.f_code.co_name}()"
+            self._note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
+
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
         return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
 
@@ -122,6 +129,22 @@ class Inner:
             return future
 
         executor.submit = watched
+
+    def _watch_gather(self, tasks: Any) -> None:
+        """With `return_exceptions`, whoever drops the results drops the exceptions."""
+        gather = tasks.gather
+
+        @wraps(gather)
+        def watched(*coroutines: Any, **options: Any) -> Any:
+            future = gather(*coroutines, **options)
+            frame = _getframe(1)
+            drops = options.get("return_exceptions") and self._children.is_ours(frame)
+            if drops and not self._children.uses_result(frame):
+                call = Call(gather, frame, "of coroutines")
+                future.add_done_callback(lambda done: self._done(call, failed=_holds_error(done)))
+            return future
+
+        tasks.gather = watched
 
     def watch_pools(self, pool: Any) -> None:
         for name in ("apply_async", "map_async", "starmap_async"):
@@ -153,4 +176,16 @@ class Inner:
     def _tell(self) -> None:
         for call in self._failed:
             if not call.retrieved:
-                self._note(f"{call.name}() in a pool", 1, call.file, call.line, call=True)
+                self._note(call.name, 1, call.file, call.line, call=True)
+
+
+def _is_below_a_test(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name.startswith("test"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _holds_error(future: Any) -> bool:
+    return not future.cancelled() and any(isinstance(result, Exception) for result in future.result())

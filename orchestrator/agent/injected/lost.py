@@ -37,6 +37,7 @@ class Lost:
         self._checks = checks
         self._children = Children(checks)
         self._inner = Inner(checks.tree, checks.notes, self._children, end)
+        checks.failing = self._inner.check_fails
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "threading": self._watch_threads,
             "concurrent.futures._base": self._watch_futures,
@@ -47,6 +48,7 @@ class Lost:
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
             "_pytest.warning_types": self._watch_warnings,
+            **dict.fromkeys(("_pytest.raises", "_pytest.python_api", "unittest.case"), self._watch_raises),
         }
 
     def start(self) -> None:
@@ -146,6 +148,27 @@ class Lost:
 
         contextlib.suppress.__exit__ = __exit__
 
+    def _watch_raises(self, module: Any) -> None:
+        """What expects any exception is not to take the failure of a check beside it for one."""
+        for name in ("RaisesExc", "RaisesContext", "_AssertRaisesContext"):
+            if name in vars(module):
+                kind = getattr(module, name)
+                kind.__exit__ = self._expecting(kind.__exit__)
+
+    def _expecting(self, leave: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(leave)
+        def __exit__(context: Any, kind: Any, error: Any, traceback: Any) -> Any:
+            __tracebackhide__ = True
+            met = leave(context, kind, error, traceback)
+            if met and isinstance(error, AssertionError) and not _expects_assertion(context):
+                while traceback.tb_next is not None:
+                    traceback = traceback.tb_next
+                if traceback.tb_frame is _getframe(1):
+                    self._checks.now.lost.append(_sentence("and taken for the exception that was expected", error))
+            return met
+
+        return __exit__
+
     def _watch_warnings(self, warning_types: Any) -> None:
         """pytest's own warnings that a test checked nothing, or not all, whatever filters make of them."""
         for name in (*_WARNINGS, _OF_ASSERTIONS):
@@ -202,6 +225,14 @@ def _tell_when_asked(kind: Any, *methods: str) -> None:
 
     for name in methods:
         setattr(kind, name, asked(getattr(kind, name)))
+
+
+def _expects_assertion(context: Any) -> bool:
+    """Whether it is an AssertionError that is expected, and not just any exception."""
+    names = ("expected_exceptions", "expected_exception", "expected")
+    expected = next((getattr(context, name) for name in names if hasattr(context, name)), ())
+    kinds = expected if isinstance(expected, tuple) else (expected,)
+    return any(isinstance(kind, type) and issubclass(kind, AssertionError) for kind in kinds)
 
 
 def _sentence(where: str, error: BaseException) -> str:

@@ -26,6 +26,7 @@ _TELLS = {"print", "log", "debug", "info", "warning", "warn", "write", "format"}
 _HARMLESS = ("builtins", "contextlib", "functools", "operator", "typing")
 # What the code under test is compared with.
 _REFERENCE = re.compile(r"(^|[._])(ref|reference|oracle|naive|golden|expected|baseline)([._]|$)")
+_GENERATES = 0x20 | 0x80 | 0x200  # of a generator, a coroutine and both, as `inspect` has it
 # Two that no comparison takes for equal.
 _ONE, _OTHER = 1.0, -7e30
 
@@ -106,7 +107,10 @@ class StandIns:
     def cannot_fail(self, called: tuple[Spec, str] | None, equals: Iterable[Spec], frame: FrameType) -> str | None:
         """Why an assertion that held could not but hold, by what is called or named in it."""
         if called is not None and called[1] in ("bare", "asserted"):
-            bare = _bare(_value(called[0], frame))
+            value = _value(called[0], frame)
+            if called[1] == "asserted" and isinstance(value, FunctionType) and value.__code__.co_flags & _GENERATES:
+                return f"what {_dotted(called[0])} returns is a generator, or a coroutine, and true"
+            bare = _bare(value)
             if called[1] == "bare" and isinstance(bare, _CODE):
                 return f"{_dotted(called[0])} is asserted itself, and not called"
             is_constant = isinstance(bare, FunctionType) and _is_constant(bare.__code__)
@@ -288,6 +292,8 @@ def _value(spec: Spec, frame: FrameType) -> Any:
             value = getattr(value, name, _UNKNOWN)
         elif value is _UNKNOWN or name.startswith("__"):
             return _UNKNOWN
+        elif _is_mock(value):
+            value = getattr(value, name, _UNKNOWN)
         elif type(value).__name__ == "SimpleNamespace":
             value = vars(value).get(name, _UNKNOWN)
         else:

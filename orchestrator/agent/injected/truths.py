@@ -24,6 +24,7 @@ _PURE = (
 )  # fmt: skip
 _TRUE = ("repr", "type", "id", "object", "iter", "enumerate", "zip", "map", "filter", "reversed", "super")
 _SAME_OBJECT = ("type", "id")
+_ELEMENTWISE = ("isclose", "eq", "ne", "lt", "le", "gt", "ge", "equal", "isfinite")
 _REFLEXIVE = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
 _IRREFLEXIVE = (ast.NotEq, ast.IsNot, ast.Lt, ast.Gt)
 _OPPOSITES = {
@@ -110,6 +111,11 @@ class _Truth:
         return _NOTHING
 
     # --- kinds of expressions ---
+
+    def _of_Attribute(self, node: ast.Attribute) -> bool | None:
+        """`(a == b).all`, a method that is not called."""
+        compared = isinstance(node.value, ast.Call) and _name_of(node.value.func) in _ELEMENTWISE
+        return (node.attr in ("all", "any") and (compared or isinstance(node.value, ast.Compare))) or None
 
     def _of_display(self, node: Any) -> bool | None:
         if any(isinstance(e, ast.Starred) for e in node.elts):
@@ -264,8 +270,12 @@ def _same(left: ast.expr, right: ast.expr) -> bool:
 
 def _exact(node: ast.expr) -> ast.expr:
     """What pytest's `approx` stands for."""
-    name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+    name = _name_of(node.func) if isinstance(node, ast.Call) else ""
     return node.args[0] if name == "approx" and isinstance(node, ast.Call) and node.args else node
+
+
+def _name_of(function: ast.expr) -> str:
+    return str(getattr(function, "attr", getattr(function, "id", "")))
 
 
 def _is_pure(node: ast.AST) -> bool:

@@ -19,7 +19,19 @@ _SAYING = frozenset((
     "print", "pprint", "debug", "info", "warning", "warn", "error", "critical", "exception", "log", "echo", "secho",
     "print_exc", "print_exception", "flush", "sleep",
 ))  # fmt: skip
-_PLAIN = frozenset(("str", "repr", "len", "int", "float", "bool", "format", "join", "time", "list", "dict", "tuple"))
+# They make a value of others, and do nothing with it.
+_PLAIN = frozenset((
+    "str", "repr", "len", "int", "float", "bool", "format", "join", "time", "list", "dict", "tuple", "set", "type",
+    "sum", "any", "all", "min", "max", "sorted", "round", "abs", "zip", "enumerate", "range", "isinstance", "strip",
+    "rstrip", "split", "splitlines", "decode", "strftime", "perf_counter", "monotonic", "now", "basename", "Path",
+    "items", "keys", "values", "get", "dumps", "Counter", "most_common",
+))  # fmt: skip
+# Modules that make text, of which nothing comes but words; and those that are asked for all kinds of things.
+_TELLING = frozenset((
+    "json", "pprint", "textwrap", "collections", "statistics", "logging", "warnings", "traceback", "yaml", "rich",
+    "sys", "tabulate", "datetime", "time", "os", "shlex", "string", "re", "math", "pathlib", "itertools", "functools",
+    "platform",
+))  # fmt: skip
 _COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
 _EXITS = ("exit", "quit", "_exit")
 _STREAMS = frozenset(("stdout", "stderr"))
@@ -54,6 +66,12 @@ def drops_error(frame: FrameType | None, kinds: Iterable[str]) -> bool:
     return False
 
 
+def unwinds(frame: FrameType | None) -> bool:
+    """Whether `frame` is in a `finally`, at any depth of statements."""
+    program = None if frame is None else _program(frame)
+    return program is not None and frame is not None and program.is_in_finally(frame)
+
+
 def _program(frame: FrameType) -> Program | None:
     """Of the library's files none: what they make of a status is their own affair."""
     file = frame.f_code.co_filename
@@ -66,21 +84,24 @@ def _read(file: str) -> Program | None:
     try:
         if file == "<string>":  # of exec, where Python itself was not given one
             words: list[str] = sys.orig_argv  # type: ignore[attr-defined, unused-ignore]
-            return Program(ast.parse(words[words.index("-c") + 1]))
+            return Program(ast.parse(words[words.index("-c") + 1]), is_main=True)
+        is_main = file == getattr(sys.modules.get("__main__"), "__file__", None)
         with open(file, "rb") as f:
-            return Program(ast.parse(f.read()))
+            return Program(ast.parse(f.read()), is_main=is_main)
     except (OSError, SyntaxError, ValueError, RecursionError, AttributeError, IndexError):
         return None
 
 
 class Program:
-    """The text of a module."""
+    """The text of a module; of the program itself (`is_main`) nobody else has the objects."""
 
-    def __init__(self, module: ast.Module) -> None:
+    def __init__(self, module: ast.Module, *, is_main: bool = False) -> None:
+        self._is_main = is_main
         self._nodes = list(ast.walk(module))
         self._above = {below: node for node in self._nodes for below in ast.iter_child_nodes(node)}
         self._functions = {node.name: node for node in self._nodes if isinstance(node, _FUNCTIONS)}
         self._module = module
+        self._imported = frozenset(_imported_names(self._nodes))
 
     def at(self, frame: FrameType) -> ast.stmt | None:
         """The innermost statement around the place where `frame` is; None if there are several in its line."""
@@ -106,15 +127,27 @@ class Program:
             node = above
         return None
 
+    def is_in_finally(self, frame: FrameType) -> bool:
+        node: Any = self.at(frame)
+        while node is not None and not isinstance(node, _FUNCTIONS):
+            above = self._above.get(node)
+            if isinstance(above, ast.Try) and node in above.finalbody:
+                return True
+            node = above
+        return False
+
     def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
         """Whether something depends on a status of which this statement knows."""
         if isinstance(statement, ast.Expr):
             value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
             if isinstance(value, ast.Call):
                 return not isinstance(statement.value, ast.Await) and not self._says(value)
-            return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
+            own = value.elt if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else None
+            return any(isinstance(n, ast.Call) and n is not own and not self._says(n) for n in ast.walk(own or value))
         if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             return any(self._is_read(target, part, statement, seen) for target in _targets(statement))
+        if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
+            return True
         if isinstance(statement, (ast.If, ast.While)):
             ended = isinstance(statement.test, ast.Compare) and isinstance(statement.test.ops[0], (ast.Is, ast.IsNot))
             return not ended and self.reacts([*statement.body, *statement.orelse], seen)
@@ -123,6 +156,47 @@ class Program:
         if isinstance(statement, ast.Return):
             return self._is_returned(statement, seen)
         return True
+
+    def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
+        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need."""
+        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in (*statement.body, *statement.orelse))
+        block = self._block_of(statement) if jumps else []
+        rest = block[block.index(statement) + 1 :] if jumps else []
+        loop = self._above.get(statement)
+        targets = [(target, s) for outer in rest for s in self._inside(outer) for target in _targets(s)]
+        return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
+
+    def _block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        above = self._above[statement]
+        blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if statement in block), [statement])
+
+    def _is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
+        """Whether a name is given to a function that does something with it, before the statement does."""
+        if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)):
+            return False
+        node = self._above[name]
+        while node is not statement:
+            above = self._above[node]
+            if isinstance(node, ast.Call) and name is not node.func and self._works(node):
+                return True
+            node = above
+        return False
+
+    def _works(self, call: ast.Call) -> bool:
+        """Whether it calls a function of the module, or of another one that it imports, that does more than to say."""
+        root = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        name = getattr(root, "id", "")
+        if name in self._imported:
+            return True
+        function = self._functions.get(name)
+        if function is None or not self._says(call):
+            return function is not None
+        inside = list(ast.walk(function))
+        loops = any(isinstance(node, (ast.For, ast.While)) for node in inside)
+        return loops and not any(_last(node.func) in _SAYING for node in inside if isinstance(node, ast.Call))
 
     def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
         """Whether a call of the function that a statement returns from is used; one from elsewhere is."""
@@ -147,7 +221,25 @@ class Program:
         """Whether statements do more than to say something, or set what others depend on."""
         inside = [s for outer in block for s in self._inside(outer)]
         set_by = [(target, s) for s in inside for target in _targets(s)]
-        return any(map(self._acts, inside)) or any(self._is_read(target, None, s, seen) for target, s in set_by)
+        if any(map(self._acts, inside)) or any(self._is_read(target, None, s, seen) for target, s in set_by):
+            return True
+        return any(isinstance(s, ast.Return) and self._answers(s, seen) for s in inside)
+
+    def _answers(self, statement: ast.Return, seen: set[str]) -> bool:
+        """Whether its callers depend on what a function returns here: nothing, if it returns something otherwise."""
+        function = self._function_of(statement)
+        name = getattr(function, "name", "")
+        value = getattr(statement.value, "value", 1) if statement.value is not None else None
+        if value not in (None, 0):
+            return bool(getattr(function, "decorator_list", ())) or self._is_returned(statement, seen)
+        if function is None or value == 0:
+            return False
+        others = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node is not statement)
+        if not any(node.value is not None for node in others):
+            return False
+        leaving = (node for node in self._nodes if isinstance(node, ast.Call) and _last(node.func) in _EXITS)
+        is_status = any(_last(node) == name for call in leaving for node in ast.walk(call))
+        return not is_status and self._is_returned(statement, seen)
 
     def _inside(self, node: ast.AST) -> Iterator[ast.stmt]:
         """The statements that run with this one."""
@@ -166,15 +258,15 @@ class Program:
         if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
             return any(_last(call.func) not in _PLAIN and not self._says(call) for call in calls)
-        if isinstance(statement, ast.Return):
-            return not (statement.value is None or getattr(statement.value, "value", 1) in (None, 0))
         return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
 
     def _says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
         """Whether a call only prints, waits or ends with success; also by a function of this module."""
         name = _last(call.func)
         if name in _EXITS:
-            return not call.args or getattr(call.args[0], "value", 1) in (None, 0)
+            status = call.args[0] if call.args else None
+            says = isinstance(status, ast.Call) and _last(status.func) == "print"
+            return status is None or says or getattr(status, "value", 1) in (None, 0)
         if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
             return True
         function = self._functions.get(name)
@@ -186,24 +278,35 @@ class Program:
             for node in ast.walk(function)
         )
 
-    def _is_read(self, target: ast.AST, part: int | None, place: ast.stmt, seen: set[str]) -> bool:
-        """Whether what was set is read where something depends on it."""
+    def _is_read(
+        self, target: ast.AST, part: int | None, place: ast.stmt, seen: set[str], but: ast.AST | None = None
+    ) -> bool:
+        """Whether what was set is read where something depends on it; `but` by the condition of the loop itself."""
         if isinstance(target, (ast.Tuple, ast.List)):
             items = target.elts if part is None or part >= len(target.elts) else target.elts[part : part + 1]
             return any(self._is_read(item, None, place, seen) for item in items)
         while isinstance(target, (ast.Subscript, ast.Starred)):
             target = target.value
-        if not isinstance(target, ast.Name):
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return True
+        is_attribute = isinstance(target, ast.Attribute)
+        if is_attribute and not self._is_main:
             return True  # of an object, whoever has it
-        if target.id in seen:
+        name = _last(target)
+        if name in seen:
             return False
-        seen.add(target.id)
+        seen.add(name)
+        inside = self._nodes if is_attribute else ast.walk(self._function_of(place) or self._module)
         read = (
-            self._statement(node)
-            for node in ast.walk(self._function_of(place) or self._module)
-            if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
+            (node, self._statement(node))
+            for node in inside
+            if type(node) is type(target) and _last(node) == name and isinstance(node.ctx, ast.Load)
         )
-        return any(self.uses(statement, None, seen) for statement in read if statement is not place)
+        return any(
+            self._is_worked_with(node, statement) or self.uses(statement, None, seen)
+            for node, statement in read
+            if statement is not place and statement is not but
+        )
 
     def _statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):
@@ -244,6 +347,16 @@ def _targets(statement: ast.stmt) -> list[Any]:
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING:
         return [call.func.value]
     return []
+
+
+def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """What is imported of other modules, but for those that only say."""
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
+                if module.partition(".")[0] not in _TELLING:
+                    yield (alias.asname or alias.name).partition(".")[0]
 
 
 def _last(node: ast.AST) -> str:

@@ -66,6 +66,41 @@ def test_other_values_few_words_and_code_are_no_copies(sources: Sources, tmp_pat
     assert found(sources, tmp_path, content) is None
 
 
+OLD = "S,ms,tflops\n512,0.11342,41.22\n1024,0.22713,44.10\n2048,0.48131,46.93\n4096,1.01277,47.52\n"
+OLD_STATISTICS = {
+    "benchmarks": [{"stats": {"mean": 0.00021377, "min": 0.00012313, "max": 0.00090711, "iqr": 3.1713e-5}}]
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (OLD + "8192,2.0443,49.1\n", True),
+        ("S,us\n512,113.42\n1024,227.13\n2048,481.31\n4096,1012.77\n", True),
+        ("| S | time (ms) |\n|---|---|\n| 1 | 0.11342 |\n| 2 | 0.22713 |\n| 3 | 0.48131 |\n| 4 | 1.01277 |\n", True),
+        ("ms=0.11342\nms=0.22713\ntook 0.48131 ms\n1.01277ms\n", True),
+        (json.dumps({"rows": [{"latency_ms": ms} for ms in (0.11342, 0.22713, 0.48131, 1.01277, 3.14159)]}), True),
+        ("S,ms\n512,0.11342\n1024,0.22713\n2048,0.48131\n", False),
+        ("S,ms\n512,0.1134\n1024,0.2271\n2048,0.4813\n4096,1.013\n", False),
+        ("S,ms,old_ms\n1,0.11401,0.11342\n2,0.22802,0.22713\n3,0.48204,0.48131\n4,1.01306,1.01277\n", False),
+        ("S,ms\n16384,1.1\n32768,1.2\n65536,1.3\n131072,1.4\n", False),
+        ("S,err\n512,0.11342\n1024,0.22713\n2048,0.48131\n4096,1.01277\n", False),
+        ("S,ms,roofline_ms\n1,0.2,0.11342\n2,0.4,0.22713\n3,0.8,0.48131\n4,1.6,1.01277\n", False),
+    ],
+)
+def test_what_was_measured_before(sources: Sources, tmp_path: Path, text: str, says: bool) -> None:
+    (tmp_path / "tree" / "old.csv").write_text(OLD + "16384,9.98765,48.81\n32768,1,2\n65536,1,2\n131072,1,2\n" * 3)
+    found_there = found(sources, tmp_path, text.encode())
+    assert ("of the commit: " in str(found_there)) == says, found_there
+
+
+def test_a_benchmarks_file_with_another_date(sources: Sources, tmp_path: Path) -> None:
+    (tmp_path / "tree" / "old.json").write_text(json.dumps({**OLD_STATISTICS, "datetime": "2025-01-02"}))
+    new = json.dumps({**OLD_STATISTICS, "datetime": "2026-03-04", "version": "5.0.0"}).encode()
+    assert "4 of 4 that it measured" in str(found(sources, tmp_path, new, kind="pytest-benchmark"))
+    assert found(sources, tmp_path, new) is None
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

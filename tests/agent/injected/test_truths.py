@@ -11,14 +11,24 @@ from tests.honesty.stand_in_cases import TRUTHS
 
 _CONSTANTS = {"ok": True, "e": 9.0}
 # Those are told from what the names stand for while the test runs.
-_SEEN_AT_RUN_TIME = {"xs.append", "square", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)"}
+_SEEN_AT_RUN_TIME = {
+    "xs.append",
+    "square",
+    "anything == x",
+    "xs[5:] == [1][5:]",
+    "always(x)",
+    "made(x)",
+    "math.isclose(x, x)",
+}
 
 
 def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-@pytest.mark.parametrize("text", [text for text in TRUTHS if text not in _SEEN_AT_RUN_TIME])
+@pytest.mark.parametrize(
+    "text", [*(text for text in TRUTHS if text not in _SEEN_AT_RUN_TIME), "(x == y).all", "np.isclose(x, y).all"]
+)
 def test_what_cannot_be_false(text: str) -> None:
     assert why_true(_expression(text), _CONSTANTS)
 
@@ -31,7 +41,8 @@ def test_what_cannot_be_false(text: str) -> None:
         "() or x", "all([x])", "any([])", "all(x for x in xs)", "abs(x) < 1e-6", "x != None", "x == approx(y)",
         "0 + x", "x[0] == x[1]", "a.b == a.c", "x < y or x > y", "x == 1 or y != 1",
         "max(x, y) >= 0", "x ** 3 >= 0", "*xs, == ()",
-        "(x == y).all()", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0", "e == 8.0",
+        "(x == y).all()", "parse(x).all", "args.any", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0",
+        "e == 8.0",
     ],
 )  # fmt: skip
 def test_what_may_be_false(text: str) -> None:

@@ -34,6 +34,12 @@ USED = [
     "class C:\n    def f(self): self.code = status()\nC().f()",
     "codes = [status() for _ in range(2)]\nassert codes",
     "raise SystemExit(status())",
+    "def bench(d):\n    for x in range(2): list(range(x))\n    return d\nd = 'a' if status() else 'b'\nprint(bench(d))",
+    "import heapq\nd = 'a' if status() else 'b'\nrows = heapq.nsmallest(1, d)\nprint(rows)",
+    "def f():\n    if status(): return None\n    return 1\nx = f()\nassert x is None",
+    "n = 8\nwhile n:\n    if status() == 0: break\n    n //= 2\nassert n == 0",
+    "rows = []\nfor x in (1, 2):\n    if status(): continue\n    rows.append(x)\nassert not rows",
+    "[act(status()) for _ in range(2)]",
 ]
 NOT_USED = [
     "status()",
@@ -57,6 +63,13 @@ NOT_USED = [
     "while status():\n    break",
     "if status(): import_error = 1",
     "if status():\n    print('no')\n    exit(0)",
+    "n = 0\nwhile n < 3:\n    if status() == 0: break\n    n += 1\nprint(n)",
+    "for x in (1, 2):\n    if status(): continue\n    act(x)",
+    "[status() for _ in range(2)]",
+    "import json\ncodes = {'a': status()}\nprint(json.dumps(codes))",
+    "def show(d):\n    for x in d: print(x)\nshow([status()])",
+    "def f():\n    if status(): return None\n    return 1\nprint(f())",
+    "def main():\n    if status(): return None\n    return 1\nexit(main())",
 ]
 DROPPED = [
     "try: fail()\nexcept ValueError: pass",
@@ -67,6 +80,10 @@ DROPPED = [
     "def f(): fail()\ntry: f()\nexcept ValueError as e:\n    message = str(e)\n    print(message)",
     "errors = []\ntry: fail()\nexcept ValueError as e: errors.append(e)\nprint(len(errors))",
     "def f():\n    try: fail()\n    except ValueError: return\nf()",
+    "def f():\n    try: fail()\n    except ValueError as e: return len(str(e))\n    return 0\nf()",
+    "try: fail()\nexcept ValueError as e: exit(print(e))",
+    "def f():\n    try: fail()\n    except ValueError: return 'none'\nf()",
+    "how = {}\ntry: fail()\nexcept Exception as e: how['a'] = type(e).__name__\nprint(how)",
 ]
 NOT_DROPPED = [
     "try: fail()\nexcept ValueError: act()",
@@ -74,7 +91,8 @@ NOT_DROPPED = [
     "errors = []\ntry: fail()\nexcept ValueError as e: errors.append(e)\nif errors: act()",
     "try:\n    try: fail()\n    finally: print('on')\nexcept ValueError: act()",
     "try:\n    try: fail()\n    except KeyError: pass\nexcept ValueError: act()",
-    "def f():\n    try: fail()\n    except ValueError: return 'none'\nf()",
+    "def f():\n    try: fail()\n    except ValueError: return 'none'\nact(f())",
+    "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
 ]
 
 

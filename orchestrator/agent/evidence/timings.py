@@ -1,0 +1,101 @@
+"""Figures that are measured, times and rates, as tables, JSON and lines of text name them.
+
+To five digits no two runs measure the same; other figures, such as errors of seeded data, may well repeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from typing import Any, FrozenSet, Iterator, List, Tuple
+
+_DIGITS = 5
+_KEPT = 9
+"""Significant digits in which a figure is the same in another unit."""
+_UNITS = r"(?:ms|us|µs|ns|s|[tgm]flop/?s|[tg]i?b/s|tok(?:ens)?/s|it/s)"
+_NAME = re.compile(
+    r"(?:^|[\W_])(?:ms|us|µs|ns|secs?|seconds?|time|latency|duration|runtime|elapsed|[tgm]?flops?|[tg]i?b_?p?s|throughput"
+    r"|tok(?:ens)?_(?:per_)?s(?:ec)?|fps)(?:$|[\W_])",
+    re.IGNORECASE,
+)
+_STATISTIC = re.compile(r"mean|median|min|max|std_?dev|iqr|q1|q3|hd15iqr|ops|p\d\d|total|data")
+# What a bench compares its own with, and what it calculates.
+_OF_OTHERS = re.compile(
+    r"old|before|base|prev|ref|commit|expect|paper|publish|their|target|limit|main|stamp|epoch|budget|roof|theor|bound"
+    r"|ideal|model|estim|predict|simul",
+    re.IGNORECASE,
+)
+_NUMBER = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?"
+_NUMBERS = re.compile(rf"(?<![\w.]){_NUMBER}(?![\d.])")
+_TOLD = re.compile(
+    rf"([A-Za-z_]\w*)\s*[=:]\s*({_NUMBER})(?![\d.])|(?<![\w.])({_NUMBER})\s*{_UNITS}(?!\w)", re.IGNORECASE
+)
+_CELLS = re.compile(r"\s*[,;|\t]\s*")
+
+
+def measured(text: str, *, of_statistics: bool) -> FrozenSet[str]:
+    """The figures in a text that say what was measured; `of_statistics` is one of a program for benches."""
+    found: List[Tuple[str, str]] = []
+    documents = _documents(text)
+    for document in documents:
+        found += _pairs(document, "")
+    if not documents:
+        found += _columns(text)
+        found += ((match[1] or "time", match[2] or match[3]) for match in _TOLD.finditer(text))
+    named = (number for name, number in found if _is_measured(name, of_statistics=of_statistics))
+    return frozenset(filter(None, map(_significant, named)))
+
+
+def figures(text: str) -> FrozenSet[str]:
+    """All figures in a text that have so many digits."""
+    return frozenset(filter(None, map(_significant, _NUMBERS.findall(text))))
+
+
+def _is_measured(name: str, *, of_statistics: bool) -> bool:
+    is_figure = _NAME.search(name) or (of_statistics and _STATISTIC.fullmatch(name))
+    return bool(is_figure) and not _OF_OTHERS.search(name)
+
+
+def _significant(number: str) -> str:
+    """The digits of a number, wherever its point is; blank if they are few, or it is a whole one, as sizes are."""
+    with contextlib.suppress(ValueError, OverflowError):
+        if float(number) == int(float(number)):
+            return ""
+        digits = f"{float(number):.{_KEPT - 1}e}".lstrip("-").partition("e")[0].replace(".", "").rstrip("0")
+        return digits if len(digits) >= _DIGITS else ""
+    return ""
+
+
+def _documents(text: str) -> List[Any]:
+    """What a text holds of JSON, whole or in lines; nothing if it is something else."""
+    for parts in ([text], [line for line in text.splitlines() if line.strip()]):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = [json.loads(part, parse_float=str) for part in parts]
+            if found and all(isinstance(document, (dict, list)) for document in found):
+                return found
+    return []
+
+
+def _pairs(node: Any, name: str) -> Iterator[Tuple[str, str]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _pairs(value, key)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _pairs(value, name)
+    elif isinstance(node, str):
+        yield name, node
+
+
+def _columns(text: str) -> Iterator[Tuple[str, str]]:
+    """The cells of tables, CSV's or Markdown's, each with the name above its column."""
+    header: List[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip().strip('"') for cell in _CELLS.split(line.strip().strip("|"))]
+        if len(cells) < 2:
+            header = []
+        elif any(map(_NAME.search, cells)) and not any(map(_NUMBERS.fullmatch, cells)):
+            header = cells
+        elif len(cells) == len(header):
+            yield from zip(header, cells)
