@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.honesty.case import Case, first, in_runbook, lie, truth, twice
 from tests.support.agent_pod import pytest_stage
@@ -139,7 +140,22 @@ def _module_elsewhere(name: str) -> str:
     return OTHER_NSA.replace("elsewhere/nsa", f"elsewhere/{name}")
 
 
+COPY_FIRST = "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), {!r}))\n"
+
+
+def _copied(name: str, copy: str, **of_tests: Any) -> StageCase:
+    """Tests of the package that a project is called after, of which a copy below the tests is found first."""
+    files = {f"{name}/pyproject.toml": f"[project]\nname = '{name}_own'\nversion = '1'\n"}
+    files |= {f"{name}/src/{name}_own/__init__.py": "VALUE = 1\n", f"{name}/stubs/{name}_own/__init__.py": copy}
+    code = f"from {name}_own import VALUE\ndef test_a(): assert VALUE == 1\n"
+    return tests(name, conftest=COPY_FIRST.format("stubs"), source=code, files=files, **of_tests)
+
+
 HONEST = [
+    truth(
+        _copied("same_copy", "VALUE = 1\n", status="passed", reason=""),
+        "a copy of the package in the tree, which says the same, is found first",
+    ),
     truth(
         tests("clean_tree", "passed", "", NEEDS_VALUE.format(1), files=CORE),
         "the stage before it leaves the tree alone",
@@ -215,6 +231,11 @@ HONEST = [
 ]
 
 LIES = [
+    lie(
+        _copied("other_copy", "VALUE = 0 + 1\n", status="invalid", reason="other_copy_own was imported from .*/stubs/"),
+        "a stub in the tree takes the place of the package that the project is called after",
+        honest="same_copy",
+    ),
     lie(
         tests("edited_by_a_stage", "failed", "test_a failed", NEEDS_VALUE.format(2), files=CORE),
         "a stage edits the tree, and the next one's tests pass",

@@ -1,7 +1,8 @@
 """Whose code ran: what the injected modules saw imported, mapped and collected, held against what the commit provides.
 
 At home are the tree, what was installed from it, the environment with its editable installations, the system's library
-folders and caches of compiled code. A module that the commit provides has to come from the first two.
+folders and caches of compiled code. A module that the commit provides has to come from the first two, and the package
+of which its metadata tells from where it keeps that: another one of the same name in the tree is a stand-in.
 """
 
 from __future__ import annotations
@@ -169,8 +170,25 @@ class StageOrigins:
     def _is_foreign(self, name: str, file: str) -> bool:
         if not self._provided.holds(name) or _is_below(file, self._homes.layer):
             return False
+        if _is_below(file, [self._homes.tree]) and _site_of(file) is None:
+            return self._is_another(name, os.path.relpath(file, self._homes.tree))
         made_of_tree = self._may_be_built(file) and _is_from_tree(name, file, self._homes)
         return not made_of_tree or _is_altered(name, file, self._homes)
+
+    def _is_another(self, name: str, file: str) -> bool:
+        """Whether a module of the tree is not the one of which the metadata tells, nor says the same."""
+        places = self._provided.places_of(name)
+        if not places or file in places or not file.endswith(".py"):
+            return False
+        path = Path(self._homes.tree, file)
+        copies = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]
+        inner = {copy: copy.relative_to(path.parent) for copy in copies}
+        alike = (Path(place).parent for place in places if os.path.basename(place) == path.name)
+        return not any(all(self._says_the_same(copy, place / inner[copy]) for copy in inner) for place in alike)
+
+    def _says_the_same(self, copy: Path, place: Path) -> bool:
+        committed = dict(self._homes.sources.get(copy.name, ())).get(str(place))
+        return copy.name in _WRITTEN_BY_BUILDS or committed in (None, entry_of(os.path.realpath(copy))[1])
 
     def _is_at_home(self, file: str) -> bool:
         """Modules are noted for their names too: most of what was is an environment's, or the system's."""

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from orchestrator.shared.files import walk
 from orchestrator.shared.vendor import tomli
@@ -70,6 +70,8 @@ class Provided:
         self._declared: Set[str] = set()
         # By import root: patterns of the names that count there.
         self._roots: Dict[str, List[str]] = {}
+        # Packages of which a project's metadata tells: the depth of its folder, and roots that they may lie in.
+        self._own: Dict[str, Tuple[int, Set[str]]] = {}
         for folder in _project_folders(self._files):
             self._add_project(folder, read_project(folder, self._files, read))
         for found in filter(None, map(_INNER.fullmatch, self._files)):
@@ -84,7 +86,7 @@ class Provided:
     def and_below(self, roots: Iterable[str]) -> Provided:
         """With what is imported from further folders of the tree, such as those on a stage's PYTHONPATH."""
         more = Provided((), str.encode)
-        more._files, more._tops_of, more._declared = self._files, self._tops_of, self._declared
+        more._files, more._tops_of, more._declared, more._own = self._files, self._tops_of, self._declared, self._own
         more._roots = {**self._roots, **{root: ["*"] for root in roots}}
         return more
 
@@ -103,6 +105,13 @@ class Provided:
         roots = (root for root in self._roots if self._counts(root, top))
         return any(posixpath.join(root, inner) + end in self._files for root in roots for end in _MODULES)
 
+    def places_of(self, module: str) -> FrozenSet[str]:
+        """The files of the commit that are the top-level package or module of this name, by metadata of the outermost
+        project, or of several beside each other; none where no metadata tells of it.
+        """
+        _, roots = self._own.get(module, (0, set()))
+        return self._files & {posixpath.join(root, module) + end for root in roots for end in _MODULES}
+
     def _add_project(self, folder: str, project: Project) -> None:
         self._declared |= project.modules
         for root, patterns in project.roots.items():
@@ -110,11 +119,27 @@ class Provided:
         for inner in _FOLDERS:
             self._roots.setdefault(posixpath.join(folder, inner), []).append("*")
         own = self._named_as(project, folder)
+        self._add_places(folder, project, own)
         if project.name and not own and not project.names_its_packages:
             self._declared.add(project.name)
         known = [*own, *(module.partition(".")[0] for module in project.modules)]
         patterns = known if known or project.roots else ["*"]
         self._roots.setdefault(folder, []).extend(patterns)
+
+    def _add_places(self, folder: str, project: Project, own: Iterable[str]) -> None:
+        """Where the project keeps what it is called after, and what its metadata names."""
+        roots = {_below(folder, inner) for inner in ("", *_FOLDERS, *project.roots)}
+        names = {*own, *(module for module in project.modules if "." not in module)}
+        for root, patterns in project.roots.items():
+            named = [pattern for pattern in patterns if root or pattern != "*"]  # not all that just lies there
+            tops = self._tops_of.get(_below(folder, root), ())
+            names |= {top for top in tops if any(fnmatchcase(top, pattern) for pattern in named)}
+        depth = folder.count("/") + 1 if folder else 0
+        for name in names:
+            if name not in self._own or depth < self._own[name][0]:  # what lies deeper is a copy
+                self._own[name] = depth, set()
+            if depth == self._own[name][0]:
+                self._own[name][1].update(roots)
 
     def _named_as(self, project: Project, folder: str) -> List[str]:
         """The packages of the project that are called as it is, at its top or in one of the usual folders."""

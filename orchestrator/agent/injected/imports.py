@@ -24,8 +24,8 @@ class Imports:
     is none of the environment's, `{"imported": FILE, "python": ...}` for the first file of the tree that it imports.
 
     A module is looked at soon after it was imported, so that the import itself is left alone. Noted is what lies in
-    none of the folders `home`, and what is called as something of the tree and does not lie there: of a package only
-    its outermost part. The agent knows what to make of it.
+    none of the folders `home`, and what is called as something of the tree, of a package only its outermost part, where
+    it does not lie there; where it does, what is at top level. The agent knows what to make of it.
     """
 
     def __init__(self, config: Config, notes: Notes) -> None:
@@ -93,6 +93,8 @@ class Imports:
             path = self._resolved(named)
             if self._is_of_tree(path):
                 self._note_imported(path)
+                if called_as_ours and "." not in name:  # there may be several of its name
+                    self._note(module=name, file=path)
             else:  # a link that leads out
                 self._note(module=name, file=path, link=named)
             return

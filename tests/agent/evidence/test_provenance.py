@@ -110,6 +110,29 @@ def test_a_built_copy_has_the_commits_sources(
     assert bool(origins.foreign_modules(found)) is foreign
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "foreign"),
+    [
+        ("src/widget/__init__.py", "# __init__.py\n", False),
+        ("build/lib/widget/__init__.py", "# __init__.py\n", False),
+        ("build/lib/widget/__init__.py", "# of yesterday\n", True),
+        ("tests/stubs/widget.py", "# a stub\n", True),
+        ("build/lib/widget.so", "compiled", False),
+    ],
+)
+@pytest.mark.parametrize("told", [True, False])
+def test_another_package_of_the_tree_with_the_name_of_its_own(
+    tree: Path, origins: StageOrigins, file: str, text: str, foreign: bool, told: bool
+) -> None:
+    if told:
+        (tree / "pyproject.toml").write_text("[project]\nname = 'widget'\n")
+        origins = StageOrigins(Provided.by_tree(tree), origins._homes)
+    (tree / file).parent.mkdir(parents=True, exist_ok=True)
+    (tree / file).write_text(text)
+    found = origins.foreign_modules(seen({"module": "widget", "file": str(tree / file)}))
+    assert bool(found) is (foreign and told)
+
+
 def test_a_link_that_leads_out_of_the_tree_is_foreign(origins: StageOrigins, tree: Path) -> None:
     line = {"module": "tool", "file": "/home/me/tool.py", "link": str(tree / "tool.py")}
     assert origins.foreign_modules(seen(line)) == [{"name": "tool", "file": "/home/me/tool.py"}]
