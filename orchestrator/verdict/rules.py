@@ -235,12 +235,11 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "invalid",
-        "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree "
-        "or environment changed, a module of the tree's name imported from elsewhere, or from another copy in the tree, "
-        "someone else on a bench's GPU, "
-        "kernels of a CUDA stage in the interpreter; an artifact older than the stage, equal to a file of the commit "
-        "in any form or to an earlier run's figures, or of another commit (unless `reproducible: true`), a Git LFS "
-        "pointer, or against a check with `impossible: true`",
+        "the evidence cannot be trusted: missing, not from this stage, JUnit and the agent's own plugin disagree, tree"
+        " or environment changed, a module of the tree's name imported from elsewhere, or from another copy in the "
+        "tree, someone else on a bench's GPU, kernels of a CUDA stage in the interpreter; an artifact older than the "
+        "stage, equal to a file of the commit in any form or to an earlier run's figures, or of another commit (unless"
+        " `reproducible: true`), a Git LFS pointer, or against a check with `impossible: true`",
         _untrusted,
     ),
     Rule(
