@@ -166,7 +166,7 @@ def free(workdir: Path) -> None:
 
 
 def test_a_stage_that_fills_the_pods_disk(small_disk: Callable[..., Path], tmp_path: Path) -> None:
-    workdir = small_disk("disk", "size=6m") / "workdir"
+    workdir = small_disk("disk", "size=8m") / "workdir"
     project = disk_project(workdir, tmp_path)
     first, last = runs.said("first", "print(1)"), runs.said("last", "print(3)")
     project.commit(runs.files(first, runs.said("fill", FILL), last))
@@ -184,7 +184,7 @@ def test_a_stage_that_fills_the_pods_disk(small_disk: Callable[..., Path], tmp_p
 
 
 def test_a_stage_that_uses_up_the_pods_inodes(small_disk: Callable[..., Path], tmp_path: Path) -> None:
-    workdir = small_disk("disk", "size=60m,nr_inodes=300") / "workdir"
+    workdir = small_disk("disk", "size=60m,nr_inodes=500") / "workdir"
     project = disk_project(workdir, tmp_path)
     last = runs.said("last", "print(3)")
     project.commit(runs.files(runs.said("many", MANY), last))

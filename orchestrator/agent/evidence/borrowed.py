@@ -78,7 +78,8 @@ class Sources:
     def _measured_before(self, expected: Mapping[str, Any], content: bytes) -> Optional[str]:
         """More than half of its times and rates, to five digits or more, stand in one file of the commit."""
         own = timings.measured(_text(content), of_statistics=kind_of(expected) in benchmarks.KINDS)
-        for path in self._files if len(own) >= _LEAST_FIGURES else ():
+        files = self._files if len(own) >= _LEAST_FIGURES else ()
+        for path in (path for path in files if self._is_about_as_large(path, len(content))):
             old = len(own & self._figures_of(path))
             if old >= _LEAST_FIGURES and 2 * old > len(own):
                 return f"holds figures of {plain(path.name, 120)} of the commit: {old} of {len(own)} that it measured"

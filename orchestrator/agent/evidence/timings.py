@@ -29,9 +29,9 @@ _OF_OTHERS = re.compile(
 _NUMBER = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?"
 _NUMBERS = re.compile(rf"(?<![\w.]){_NUMBER}(?![\d.])")
 _TOLD = re.compile(
-    rf"([A-Za-z_]\w*)\s*[=:]\s*({_NUMBER})(?![\d.])|(?<![\w.])({_NUMBER})\s*{_UNITS}(?!\w)", re.IGNORECASE
+    rf"(?<!\w)([A-Za-z_]\w*)\s*[=:]\s*({_NUMBER})(?![\d.])|(?<![\w.])({_NUMBER})\s*{_UNITS}(?!\w)", re.IGNORECASE
 )
-_CELLS = re.compile(r"\s*[,;|\t]\s*")
+_CELLS = re.compile(r"[,;|\t]")
 
 
 def measured(text: str, *, of_statistics: bool) -> FrozenSet[str]:
@@ -59,6 +59,8 @@ def _is_measured(name: str, *, of_statistics: bool) -> bool:
 
 def _significant(number: str) -> str:
     """The digits of a number, wherever its point is; blank if they are few, or it is a whole one, as sizes are."""
+    if len(number) <= _DIGITS:
+        return ""
     with contextlib.suppress(ValueError, OverflowError):
         if float(number) == int(float(number)):
             return ""

@@ -136,3 +136,11 @@ def test_figures_that_an_earlier_run_has_measured(sources: Sources, tmp_path: Pa
     content = b"S,ms\n1,2.345\n"
     assert found(sources, tmp_path, content) is None  # what measures nothing may come out the same
     assert "equals bench.csv of the run earlier" in str(found(sources, tmp_path, content, figures={"keys": ["S"]}))
+
+
+@pytest.mark.parametrize("text", ["o", " ", "1", "1.", "a ", "1 ", "-", ",", "|", "a=", "0x", "_1", "ms", "é"])
+def test_a_large_artifact_of_one_kind_of_text_is_read_once(sources: Sources, tmp_path: Path, text: str) -> None:
+    """Not once from each of its characters on, which would take hours."""
+    size = (1 << 18) // len(text)
+    assert found(sources, tmp_path, (text * size).encode()) is None
+    assert found(sources, tmp_path, f"a{text * size}b\n".encode()) is None
