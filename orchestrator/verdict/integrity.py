@@ -41,7 +41,9 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
         told = "a pytest that it ran behind another program, where no outcome counts, had not simply passed: "
         yield f"{told if case.run.format == 1 else ''}{wrong}"
     for module in record["foreign_modules"]:
-        yield f"module {module['name']} was imported from {module['file']}, and not from where the tree keeps it"
+        is_copy = not module["file"].startswith("/")
+        where = "not from where the tree keeps it" if is_copy else "outside the tree, which holds it too"
+        yield f"module {module['name']} was imported from {module['file']}, {where}"
     yield from _elsewhere(case)
     for line in record["escaped"]:
         yield f"a pytest ran out of the agent's sight: it printed {line!r}"

@@ -232,7 +232,12 @@ HONEST = [
 
 LIES = [
     lie(
-        _copied("other_copy", "VALUE = 0 + 1\n", status="invalid", reason="other_copy_own was imported from .*/stubs/"),
+        _copied(
+            "other_copy",
+            "VALUE = 0 + 1\n",
+            status="invalid",
+            reason="other_copy_own was imported from other_copy/stubs/",
+        ),
         "a stub in the tree takes the place of the package that the project is called after",
         honest="same_copy",
     ),

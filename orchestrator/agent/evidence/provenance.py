@@ -136,9 +136,10 @@ class StageOrigins:
         }
 
     def foreign_modules(self, seen: Seen) -> List[ForeignModule]:
-        """Modules that the commit provides, and that came from elsewhere."""
+        """Modules that the commit provides, and that came from elsewhere; copies in the tree by their path there."""
+        tree = self._homes.tree + os.sep
         return [
-            ForeignModule(name=plain(name), file=plain(file))
+            ForeignModule(name=plain(name), file=plain(file[len(tree) :] if file.startswith(tree) else file))
             for (name, file), link in seen.modules.items()
             if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file))
         ]
