@@ -89,6 +89,7 @@ def test_the_clock_jumps_during_a_run(project: Project, clock: Clock, tmp_path: 
     assert monotonic == sorted(monotonic) and monotonic[-1] < 60
 
 
+@pytest.mark.slow
 def test_the_newest_run_is_the_last_launched_whatever_the_clock_says(
     project: Project, clock: Clock, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def cut_everywhere(project: Project, line: Proxy, workdir: Path, number: int) ->
         check_cut_launch(project, workdir, line, offset)
 
 
+@pytest.mark.slow
 def test_a_cut_at_any_byte_of_launch_and_follow(project: Project, line: Proxy, tmp_path: Path) -> None:
     cut_everywhere(project, line, tmp_path / "workdir", 3)
 

@@ -52,6 +52,7 @@ def test_the_agent_is_killed(project: Project, tmp_path: Path) -> None:
     runs.check(project, workdir, validate(project), "passed", "passed", "passed")
 
 
+@pytest.mark.slow
 def test_the_pod_is_rebooted(boxed: Box, tmp_path: Path) -> None:
     project = project_on(boxed, tmp_path)
     project.commit(runs.first_and_long(60))
@@ -71,6 +72,7 @@ def test_the_pod_is_rebooted(boxed: Box, tmp_path: Path) -> None:
     assert sorted(booted) == sorted([before, boxed.boot_id]) and before != boxed.boot_id
 
 
+@pytest.mark.slow
 def test_the_pod_is_replaced(boxed: Box, tmp_path: Path) -> None:
     """During a run, by another machine at the same address: nothing is sent to it, and no older green stands in."""
     entry = {key: value for key, value in boxed.entry().items() if key != "host_key"}
@@ -90,6 +92,7 @@ def test_the_pod_is_replaced(boxed: Box, tmp_path: Path) -> None:
     runs.check(project, boxed.workdir, validate(project), "passed", "passed", "passed")
 
 
+@pytest.mark.slow
 def test_the_disk_of_the_pod_is_gone_and_its_key_is_the_same(project: Project, tmp_path: Path) -> None:
     """What was recorded is at home; of the rest it is said that the pod does not have it."""
     project.commit(runs.first_and_long(60))
@@ -165,6 +168,7 @@ def free(workdir: Path) -> None:
         file.unlink()
 
 
+@pytest.mark.slow
 def test_a_stage_that_fills_the_pods_disk(small_disk: Callable[..., Path], tmp_path: Path) -> None:
     workdir = small_disk("disk", "size=8m") / "workdir"
     project = disk_project(workdir, tmp_path)
@@ -183,6 +187,7 @@ def test_a_stage_that_fills_the_pods_disk(small_disk: Callable[..., Path], tmp_p
     runs.check(project, workdir, validate(project), "passed", "passed", "passed")
 
 
+@pytest.mark.slow
 def test_a_stage_that_uses_up_the_pods_inodes(small_disk: Callable[..., Path], tmp_path: Path) -> None:
     workdir = small_disk("disk", "size=60m,nr_inodes=500") / "workdir"
     project = disk_project(workdir, tmp_path)

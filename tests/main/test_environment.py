@@ -98,6 +98,7 @@ def test_what_bootstrap_and_prune_show_is_for_people(project: Project) -> None:
         assert outcome.exit_code == 0 and "{" not in outcome.stdout
 
 
+@pytest.mark.slow
 def test_neither_a_rebuild_nor_prune_moves_it_from_under_a_run(project: Project, tmp_path: Path) -> None:
     environment, _ = validate(project)
     root = Path(environment["root"])

@@ -14,6 +14,7 @@ MOST_MIB = 100
 SOON_S = 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("total", "log_bytes"),
     [
