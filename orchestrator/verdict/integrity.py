@@ -42,8 +42,8 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
         yield f"{told if case.run.format == 1 else ''}{wrong}"
     for module in record["foreign_modules"]:
         is_copy = not module["file"].startswith("/")
-        where = "not from where the tree keeps it" if is_copy else "outside the tree, which holds it too"
-        yield f"module {module['name']} was imported from {module['file']}, {where}"
+        where = ", not from where the tree keeps it" if is_copy else ", outside the tree, which holds it too"
+        yield f"module {module['name']} was imported from {module['file']}{where}"
     yield from _elsewhere(case)
     for line in record["escaped"]:
         yield f"a pytest ran out of the agent's sight: it printed {line!r}"
