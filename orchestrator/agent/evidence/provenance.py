@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.agent.evidence.provided import Provided
@@ -68,7 +69,7 @@ class Homes:
     """Folders where code may come from in a stage, its `tree` first. `built` is what the stage may have installed or
     built itself, `layer` what was installed for it from this very tree, and nothing else; `prefixes` are those of the
     environment's interpreters over `base`, `others` have its packages and programs; `libraries` are folders of shared
-    objects, `blobs` the hashes of the commit's files, `sources` its Python files by their names, as (path, hash).
+    objects, `blobs` the hashes of the commit's files, `sources` of its Python files, by their names and then paths.
     """
 
     tree: str
@@ -80,7 +81,7 @@ class Homes:
     others: Sequence[str] = ()
     libraries: Sequence[str] = ()
     blobs: FrozenSet[str] = frozenset()
-    sources: Mapping[str, Sequence[Tuple[str, str]]] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Origins:
@@ -182,14 +183,20 @@ class StageOrigins:
         if not places or file in places or not file.endswith(".py"):
             return False
         path = Path(self._homes.tree, file)
-        copies = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]
-        inner = {copy: copy.relative_to(path.parent) for copy in copies}
-        alike = (Path(place).parent for place in places if os.path.basename(place) == path.name)
-        return not any(all(self._says_the_same(copy, place / inner[copy]) for copy in inner) for place in alike)
+        folders = [os.path.dirname(place) for place in places if os.path.basename(place) == path.name]
+        return all(self._is_altered_copy(path, folder) for folder in folders)
 
-    def _says_the_same(self, copy: Path, place: Path) -> bool:
-        committed = dict(self._homes.sources.get(copy.name, ())).get(str(place))
-        return copy.name in _WRITTEN_BY_BUILDS or committed in (None, entry_of(os.path.realpath(copy))[1])
+    def _is_altered_copy(self, path: Path, folder: str) -> bool:
+        """Whether a module of the tree, or a file of the package that it is, says something else than its counterpart
+        in `folder`. A file of the commit has to have one; a build may have added files, and written the version.
+        """
+        for copy in _files_of(path):
+            counterpart = _digest(self._homes, posixpath.join(folder, str(copy.relative_to(path.parent))))
+            is_committed = _digest(self._homes, os.path.relpath(copy, self._homes.tree)) != ""
+            may_be_built = not counterpart or copy.name in _WRITTEN_BY_BUILDS
+            if (is_committed or not may_be_built) and _differs(copy, {counterpart}):
+                return True
+        return False
 
     def _is_at_home(self, file: str) -> bool:
         """Modules are noted for their names too: most of what was is an environment's, or the system's."""
@@ -237,25 +244,34 @@ def _is_from_tree(name: str, file: str, homes: Homes) -> bool:
 def _is_altered(name: str, file: str, homes: Homes) -> bool:
     """Whether a copy of the tree's module, or a file of the package that it is, says something else than the commit."""
     site = _without_module(name, file)
-    is_package = os.path.basename(file).startswith("__init__.")
-    below = Path(file).parent.rglob("*.py") if is_package else [Path(file)]
-    return any(_differs(os.path.relpath(path, site), path, homes) for path in below)
+    for copy in _files_of(Path(file)):
+        inner, paths = os.path.relpath(copy, site), homes.sources.get(copy.name, {})
+        committed = {digest for path, digest in paths.items() if path == inner or path.endswith(f"/{inner}")}
+        if committed and copy.name not in _WRITTEN_BY_BUILDS and _differs(copy, committed):
+            return True
+    return False
 
 
-def _differs(relative: str, copy: Path, homes: Homes) -> bool:
-    if copy.name in _WRITTEN_BY_BUILDS:
-        return False
-    paths = homes.sources.get(copy.name, ())
-    committed = {digest for path, digest in paths if path == relative or path.endswith(f"/{relative}")}
+def _files_of(module: Path) -> Iterable[Path]:
+    """The module, and what is in the package that it is."""
+    return module.parent.rglob("*.py") if module.name.startswith("__init__.") else [module]
+
+
+def _differs(copy: Path, committed: Container[str]) -> bool:
     digest = entry_of(os.path.realpath(copy))[1]  # blank if it is gone
-    return bool(committed and digest) and digest not in committed
+    return bool(digest) and digest not in committed
 
 
-def _sources(manifest: Manifest) -> Dict[str, List[Tuple[str, str]]]:
-    found: Dict[str, List[Tuple[str, str]]] = {}
+def _digest(homes: Homes, path: str) -> str:
+    """Of a Python file of the commit; blank if it holds none of this path."""
+    return homes.sources.get(posixpath.basename(path), {}).get(path, "")
+
+
+def _sources(manifest: Manifest) -> Dict[str, Dict[str, str]]:
+    found: Dict[str, Dict[str, str]] = {}
     for path, (_, digest) in manifest.items():
         if path.endswith(".py"):
-            found.setdefault(os.path.basename(path), []).append((path, digest))
+            found.setdefault(os.path.basename(path), {})[path] = digest
     return found
 
 

@@ -135,7 +135,7 @@ class Provided:
             tops = self._tops_of.get(_below(folder, root), ())
             names |= {top for top in tops if any(fnmatchcase(top, pattern) for pattern in named)}
         depth = folder.count("/") + 1 if folder else 0
-        for name in names:
+        for name in names - _BESIDE:  # every folder of tests may be called that
             if name not in self._own or depth < self._own[name][0]:  # what lies deeper is a copy
                 self._own[name] = depth, set()
             if depth == self._own[name][0]:

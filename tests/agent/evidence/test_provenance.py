@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,13 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
+def sources_of(tree: Path) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for path in tree.rglob("*.py"):
+        found.setdefault(path.name, {})[str(path.relative_to(tree))] = entry_of(path)[1]
+    return found
+
+
 @pytest.fixture
 def origins(tmp_path: Path, tree: Path) -> StageOrigins:
     homes = Homes(
@@ -35,7 +44,7 @@ def origins(tmp_path: Path, tree: Path) -> StageOrigins:
         base="/usr/bin/python3.11",
         others=[str(tmp_path / "env")],
         blobs=frozenset(entry_of(path)[1] for path in tree.rglob("*.py")),
-        sources={p.name: [(str(p.relative_to(tree)), entry_of(p)[1])] for p in tree.rglob("*.py")},
+        sources=sources_of(tree),
     )
     return StageOrigins(Provided.by_tree(tree), homes)
 
@@ -131,6 +140,22 @@ def test_another_package_of_the_tree_with_the_name_of_its_own(
     (tree / file).write_text(text)
     found = origins.foreign_modules(seen({"module": "widget", "file": str(tree / file)}))
     assert bool(found) is (foreign and told)
+
+
+@pytest.mark.parametrize("added", ["core/__init__.py", "patches.py", "_version.py"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_a_copy_adds_was_made_by_a_build(tree: Path, origins: StageOrigins, added: str, committed: bool) -> None:
+    """In a copy that the commit holds nobody has built anything."""
+    (tree / "pyproject.toml").write_text("[project]\nname = 'widget'\n")
+    copy = tree / "old" / "widget"
+    shutil.copytree(tree / "src" / "widget", copy)
+    (copy / added).parent.mkdir(exist_ok=True)
+    (copy / added).write_text("# patched\n")
+    homes = origins._homes
+    if committed:
+        homes = replace(homes, sources=sources_of(tree))
+    found = seen({"module": "widget", "file": str(copy / "__init__.py")})
+    assert bool(StageOrigins(Provided.by_tree(tree), homes).foreign_modules(found)) is committed
 
 
 def test_a_link_that_leads_out_of_the_tree_is_foreign(origins: StageOrigins, tree: Path) -> None:

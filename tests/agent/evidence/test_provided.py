@@ -121,13 +121,14 @@ def test_metadata_that_cannot_be_understood_says_nothing(text: str) -> None:
         ("[tool.setuptools.packages.find]\nwhere = ['src']\n", "my_kernels", "src/my_kernels/__init__.py"),
         ("[tool.setuptools.packages.find]\nwhere = ['.']\n", "fast", None),
         ("[project]\nname = 'my-kernels'\n", "utils", None),
+        ("[tool.setuptools]\npackages = ['fast', 'tests']\n", "tests", None),
         ("", "my_kernels", None),
     ],
 )
 def test_metadata_says_which_package_of_a_name_it_is(metadata: str, module: str, place: str | None) -> None:
     files = dict.fromkeys(
         ["src/my_kernels/__init__.py", "old/my_kernels/__init__.py", "fast/__init__.py", "old/fast/__init__.py",
-         "utils.py", "tests/utils.py"], "",
+         "utils.py", "tests/utils.py", "tests/__init__.py"], "",
     )  # fmt: skip
     files |= {"pyproject.toml": metadata, "old/pyproject.toml": metadata.replace("src", "."), "old/utils.py": ""}
     assert provided(files).places_of(module) == ({place} if place else set())
