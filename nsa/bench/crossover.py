@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nsa import nsa_attention
+from nsa import nsa_attention, routing
 from nsa.bench import options, rows
 from nsa.bench.kernels_cases import REGIMES, case_of, inputs
 from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
@@ -68,12 +68,20 @@ class Bench:
         self.kernels = {name: list(names) for name in PASSES}
 
     def sparse(self, name: str, regime: str, tokens: int) -> Timing:
-        """Of our operation."""
+        """Of our operation.
+
+        Raises:
+            ValueError: routing has dense attention computed instead.
+        """
         known = self._known.get((name, regime, tokens))
         if known is None:
-            call = partial(nsa_attention, config=self.shape.config)
-            known = self._timed(name, regime, tokens, lambda t: call(t["q"], t["k"], t["v"], t["gates"]), LEAVES)
-            self._note(name, regime, "nsa", "nsa", tokens, known)
+            x = self._inputs(regime, tokens)
+            with routing.record() as recording, torch.no_grad():
+                self._attend(x)
+            if recording.backends("dense"):
+                raise ValueError(f"crossover: NSA_DENSE has dense attention computed at {tokens} tokens: unset it")
+            known = self._timed(name, x, self._attend, LEAVES)
+            self._note(name, regime, " ".join(sorted(recording.backends("selected"))), "nsa", tokens, known)
         return known
 
     def dense(self, name: str, tokens: int) -> Timing:
@@ -84,7 +92,8 @@ class Bench:
         found: dict[str, Timing] = {}
         for by in self.kernels[name]:
             try:
-                found[by] = self._timed(name, REGIMES[0], tokens, partial(dense_attention, by), LEAVES[:3])
+                x = self._inputs(REGIMES[0], tokens)
+                found[by] = self._timed(name, x, partial(dense_attention, by), LEAVES[:3])
             except RuntimeError as error:  # it does not take this shape
                 print(f"{by}: {error}".splitlines()[0][:200], file=sys.stderr)
         if not found:
@@ -98,18 +107,21 @@ class Bench:
         """Time of dense attention over that of sparse."""
         return self.dense(name, tokens).ms / self.sparse(name, regime, tokens).ms
 
-    def _timed(
-        self, name: str, regime: str, tokens: int, call: Callable[[Tensors], Tensor], leaves: Sequence[str]
-    ) -> Timing:
+    def _inputs(self, regime: str, tokens: int) -> Tensors:
         shape, where = self.shape, self.where
         case = case_of(f"{shape.heads}/{shape.kv_heads}/{shape.dk}/{shape.dv}", tokens, regime)
-        x = inputs(case, where.device, where.dtype, where.seed)
+        return inputs(case, where.device, where.dtype, where.seed)
+
+    def _attend(self, x: Tensors) -> Tensor:
+        return nsa_attention(x["q"], x["k"], x["v"], x["gates"], self.shape.config)  # type: ignore[return-value]
+
+    def _timed(self, name: str, x: Tensors, call: Callable[[Tensors], Tensor], leaves: Sequence[str]) -> Timing:
+        measured = partial(measure, device=self.where.device, iters=self.iters, warmup=self.warmup)
         if name == "fwd":
             with torch.no_grad():
-                return measure(lambda: call(x), where.device, iters=self.iters, warmup=self.warmup)
+                return measured(partial(call, x))
         wanted = [x[leaf].requires_grad_() for leaf in leaves]
-        both = partial(_with_gradient, call, x, wanted)
-        return measure(both, where.device, iters=self.iters, warmup=self.warmup)
+        return measured(partial(_with_gradient, call, x, wanted))
 
     def _note(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> None:
         self._known[name, regime, tokens] = timing

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nsa import NSAConfig
+from nsa import NSAConfig, flags
 from nsa.bench import crossover, layer, layer_peers, options
 from nsa.bench.crossover import Crossing
 
@@ -177,6 +177,7 @@ def test_the_crossover_bench_writes_a_grid(tmp_path: Path, capsys: pytest.Captur
     found = {(row["S"], row["by"], row["regime"], row["pass"]) for row in _rows(paths["rows.csv"])}
     kinds = [("dense", "any"), ("nsa", "random"), ("nsa", "smooth")]
     assert found == {(s, *kind, name) for s in ("32", "64") for kind in kinds for name in ("fwd", "fwd+bwd")}
+    assert {row["kernel"] for row in _rows(paths["rows.csv"])} == {"sdpa", "torch@cpu"}
     assert all(len(json.loads(line)["ms_samples"]) == 3 for line in paths["rows.jsonl"].read_text().splitlines())
     assert [(row["regime"], row["pass"]) for row in _rows(paths["crossings.csv"])] == [
         (regime, name) for name in ("fwd", "fwd+bwd") for regime in ("random", "smooth")
@@ -189,7 +190,7 @@ def test_dense_attention_is_timed_by_the_kernel_that_is_worth_it(monkeypatch: py
     bench.kernels["fwd"] = ["sdpa-flash", "sdpa-cudnn", "refuses"]
     asked: list[str] = []
 
-    def timed(name: str, regime: str, tokens: int, call: Any, leaves: Any) -> Any:
+    def timed(name: str, x: Any, call: Any, leaves: Any) -> Any:
         asked.append(call.args[0])
         if asked[-1] == "refuses":
             raise RuntimeError("no available kernel")
@@ -200,3 +201,9 @@ def test_dense_attention_is_timed_by_the_kernel_that_is_worth_it(monkeypatch: py
     assert asked == ["sdpa-flash", "sdpa-cudnn", "refuses"]
     bench.dense("fwd", 128)
     assert asked[3:] == ["sdpa-cudnn"] and bench.kernels["fwd+bwd"] == ["sdpa"]
+
+
+def test_dense_attention_is_not_timed_as_sparse() -> None:
+    sentence = "NSA_DENSE has dense attention computed at 64 tokens"
+    with flags.using(dense=True, dense_below=100), pytest.raises(ValueError, match=sentence):
+        crossover.Bench(SHAPE, CPU, 1, 0).sparse("fwd", "random", 64)
