@@ -175,7 +175,9 @@ def _step(
 ) -> Tensor:  # fmt: skip
     """One token of each sequence, appended and attended to by one backend."""
     if not (cache.capturing and isinstance(counts, Tensor)):
-        counts = cache.slot_mapping(1, counts).counts
+        mapping = cache.slot_mapping(1, counts)
+        cache.reserve(mapping.ends)  # before its plan is looked up, which names the buffers
+        counts = mapping.counts
     known = not isinstance(counts, Tensor)
     o, cache.branch_reads, _ = _routed(
         (q, *keys, *values, gates, *(() if known else (counts,))),

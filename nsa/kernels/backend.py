@@ -180,11 +180,11 @@ decode = cached_attention
 def step(
     q: Tensor, k: Triple, v: Triple, gates: Tensor, cache: NSACache, *, counts: Sequence[int] | Tensor, scale: float
 ) -> Triple:
-    """Append a token of each sequence and attend, in three kernels; a learned map makes compressed tokens before."""
+    """Append a token of each sequence, for which there is room, and attend, in three kernels; a learned map makes
+    compressed tokens before."""
     mapping, new = None, counts
     if not isinstance(counts, Tensor):  # else a graph is captured
         mapping = cache.slot_mapping(1, counts)
-        cache.reserve(mapping.ends)
         new = None if all(counts) else to_device(torch.tensor(counts, dtype=torch.int32), q.device)
     if cache.mean is None:
         cache.emit(k[0], v[0], new)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -24,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from nsa import host
+from nsa.kernels.common import direct
 from nsa.kernels.common.launch import LISTENER, Launched
 from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
 from nsa.plans import ACTIVE, Key, layout
@@ -127,6 +129,7 @@ class _Differentiable(torch.autograd.Function):
         kept = of.keep(tensors, results)
         ctx.save_for_backward(*kept)
         ctx.of, ctx.settings, ctx.plan, ctx.kept_as = of, settings, ACTIVE.get(), _places(kept)
+        ctx.context = copy_context()
         given = of.given(results)
         ctx.mark_non_differentiable(*given[1:])
         return given
@@ -134,18 +137,23 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, *_: Tensor) -> Tensors:
-        of, plan, kept = ctx.of, ctx.plan, ctx.saved_tensors
-        wanted = (ctx.needs_input_grad[2:],) if of.selective else ()
-        settings = *ctx.settings, *wanted
-        if plan is None:
-            return None, None, *of.backward(do, *kept, *settings)
-        if plan.request.packed:
-            host.noted(plan.device)
-        kind = *layout(do), *wanted
-        if _places(kept) != ctx.kept_as:  # a hook brought others back
-            kind = *kind, *(None if x is None else layout(x) for x in kept)
-        found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), settings, kind))
-        return None, None, *found
+        """On a thread of autograd's own, where a GPU computes: in the context of the call."""
+        return ctx.context.copy().run(_gradients, ctx, do)  # type: ignore[no-any-return]
+
+
+def _gradients(ctx: Any, do: Tensor) -> Tensors:
+    of, plan, kept = ctx.of, ctx.plan, ctx.saved_tensors
+    wanted = (ctx.needs_input_grad[2:],) if of.selective else ()
+    settings = *ctx.settings, *wanted
+    if plan is None:
+        return None, None, *of.backward(do, *kept, *settings)
+    if plan.request.packed:
+        host.noted(plan.device)
+    kind = *layout(do), *wanted
+    if _places(kept) != ctx.kept_as:  # a hook brought others back
+        kind = *kind, *(None if x is None else layout(x) for x in kept)
+    found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), settings, kind))
+    return None, None, *found
 
 
 def _places(tensors: Tensors) -> list[Key | None]:
@@ -191,9 +199,11 @@ class Recorder(TorchDispatchMode):
         self._storages: list[StorageWeakRef] = []
         self._by_address: set[int] = set()
         self._steps: list[tuple[str, set[int], list[int]]] = []
-        self._names: dict[str, Any] = {"part": _part, "descriptor": _descriptor}
+        self._stream = False
+        device = next(x for x in tensors if x is not None).device
+        now = partial(direct.now, device.index or 0)
+        self._names: dict[str, Any] = {"part": _part, "descriptor": _descriptor, "now": now}
         self._named: dict[Any, str] = {}
-        self._given_descriptors: dict[str, str] = {}
         aliases = {id(x): _alias(x) for x in tensors if x is not None}
         self.tensors = tuple(None if x is None else aliases[id(x)] for x in tensors)
         first = {id(x): at for at, x in reversed(list(enumerate(tensors))) if x is not None}  # one may be given twice
@@ -230,12 +240,16 @@ class Recorder(TorchDispatchMode):
             LISTENER.reset(token)
             self._launching = False
         used: set[int] = set()
+        step = None
         if kernel.repeats and compiled is not None:
             rest = [constants[name] for name in kernel.kernel.arg_names[len(arguments) :]]
-            run, values = compiled[(*grid, 1, 1)[:3]], [self._value(x, used, True) for x in (*arguments, *rest)]
-        else:
-            run, values = partial(kernel.kernel[grid], **constants), [self._value(x, used, False) for x in arguments]
-        self._steps.append((f"{self._name(run)}({', '.join(values)})", used, []))
+            values = [self._addressed(x, used) for x in (*arguments, *rest)]
+            step = direct.launch(compiled, (*grid, 1, 1)[:3], values, self._name)
+            self._stream = self._stream or step is not None
+        if step is None:
+            said = ", ".join(self._value(x, used) for x in arguments)
+            step = f"{self._name(partial(kernel.kernel[grid], **constants))}({said})"
+        self._steps.append((step, used, []))
 
     def _operation(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
         results = (found,) if isinstance(found, Tensor) else found
@@ -250,7 +264,7 @@ class Recorder(TorchDispatchMode):
         if not any(new) and not function._schema.is_mutable:
             return  # a view of what is there
         used: set[int] = set()
-        values = [self._value(x, used, False) for x in arguments]
+        values = [self._value(x, used) for x in arguments]
         made = [self._add(x) for x, fresh in zip(results, new, strict=True) if fresh]
         if function.overloadpacket in ALLOCATIONS and made:
             empty, dtype = self._name(_empty_on(found.device)), self._name(found.dtype)
@@ -269,7 +283,7 @@ class Recorder(TorchDispatchMode):
     def finish(self, tensors: Tensors, results: Tensors) -> tuple[Tensors, Callable[..., Tensors] | None]:
         """The results of a function that was to be called with `tensors`, and what repeats it."""
         kept: set[int] = set()
-        places = [self._value(x, kept, False) for x in results]
+        places = [self._value(x, kept) for x in results]
         inputs = {f"t{slot}": x for slot, x in zip(self._parameters, tensors, strict=True) if slot is not None}
         of_inputs = [x is not None and self._slots.get(_storage(x), self._inputs) < self._inputs for x in results]
         own = tuple(
@@ -287,8 +301,8 @@ class Recorder(TorchDispatchMode):
             kept |= used
         lines += reversed(self._addresses(range(self._inputs)))
         parameters = [f"_{at}" if slot is None else f"t{slot}" for at, slot in enumerate(self._parameters)]
-        given = [f"{name} = {made}" for made, name in self._given_descriptors.items()]
-        body = [*given, *reversed(lines), f"return ({''.join(x + ',' for x in places)})"]
+        launches = ["stream, enter, leave = now()"] if self._stream else []
+        body = [*launches, *reversed(lines), f"return ({''.join(x + ',' for x in places)})"]
         source = "\n ".join([f"def repeat({', '.join(parameters)}):", *body])
         exec(compile(source, "<recorded launches>", "exec"), self._names)
         return self._names.pop("repeat")  # type: ignore[no-any-return]
@@ -296,16 +310,21 @@ class Recorder(TorchDispatchMode):
     def _addresses(self, slots: Any) -> list[str]:
         return [f"a{slot} = t{slot}.data_ptr()" for slot in slots if slot in self._by_address]
 
-    def _value(self, x: Any, used: set[int], address: bool) -> str:
-        """An argument as the program has it; `address`: that of a tensor instead of the tensor."""
+    def _addressed(self, x: Any, used: set[int]) -> Any:
+        """An argument of a compiled kernel: of a tensor the program says its address."""
         if isinstance(x, Tensor):
-            return self._tensor(x, used, address)
+            return direct.Text(self._tensor(x, used, True))
+        if isinstance(getattr(x, "base", None), Tensor):
+            return direct.Described(x, direct.Text(self._tensor(x.base, used, True)))
+        return x
+
+    def _value(self, x: Any, used: set[int]) -> str:
+        """An argument as the program has it."""
+        if isinstance(x, Tensor):
+            return self._tensor(x, used, False)
         if isinstance(getattr(x, "base", None), Tensor) and _storage(x.base) in self._slots:
             held = {name: y for name, y in vars(x).items() if name != "base"}
-            made = f"descriptor({self._name((type(x), held), str(held))}, {self._tensor(x.base, used, False)})"
-            if self._slots[_storage(x.base)] < self._inputs:  # which stays: once is enough
-                return self._given_descriptors.setdefault(made, f"d{len(self._given_descriptors)}")
-            return made
+            return f"descriptor({self._name((type(x), held), str(held))}, {self._tensor(x.base, used, False)})"
         if x is None or type(x) in (int, bool, str) or (type(x) is float and math.isfinite(x)):
             return repr(x)
         return self._name(x)

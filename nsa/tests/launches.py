@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from difflib import unified_diff
 from functools import partial
 from itertools import count
@@ -29,7 +29,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia
 from triton.runtime.driver import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from nsa import NSAConfig, host, library, nsa_attention, nsa_decode, ops, routing
 from nsa.cache import NSACache
@@ -42,7 +44,18 @@ from nsa.plans import PLANS
 Tensors = dict[str, Any]
 Call = Callable[[Tensors], object]
 
+FLAGS = sum(x.name in ("padding", "round_f32_to_tf32") for x in fields(TensorDescriptor))
+"""What a kernel gets of a descriptor without a tensor map, beside its address, shape and strides, twice."""
+
 # --- a driver that launches nothing ---
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map: of what is at an address, and how it lies there."""
+
+    address: int
+    how: tuple[Any, ...]
 
 
 class Driver:
@@ -54,6 +67,7 @@ class Driver:
         self.target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
         self.utils = self
         self._loaded = count()
+        self._kernels: dict[str, tuple[Any, Sequence[Any]]] = {}
 
     def get_current_target(self) -> GPUTarget:
         return self.target
@@ -72,16 +86,27 @@ class Driver:
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[object, str, int, int, int]:
         assert binary[:4] == b"\x7fELF", name
-        return object(), f"{name} {next(self._loaded)}", 0, 0, 1024
+        function = f"{name} {next(self._loaded)}"
+        self._kernels[function] = self._made  # its launcher was made just before
+        return object(), function, 0, 0, 1024
 
-    def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
-        """As Triton makes one of each compiled kernel: called with grid, stream, function, metadata, hooks, values."""
+    def launcher_cls(self, source: Any, metadata: Any) -> nvidia.CudaLauncher:
+        """Triton's, which makes one of each compiled kernel."""
+        self._made = source, getattr(metadata, "tensordesc_meta", None) or ()
+        return nvidia.CudaLauncher(source, metadata)
 
-        def launch(*given: Any) -> None:
-            (*grid, _, function), values = given[:5], given[9:]
-            self.trace.launched(function, tuple(grid), source, values)
+    def launch(self, *given: Any) -> None:
+        """The compiled function that it calls at last: with grid, stream and function, and the arguments at the end."""
+        (*grid, _, function), values = given[:5], given[-1] if isinstance(given[-1], (list, tuple)) else given[13:]
+        self.trace.launched(function, tuple(grid), *self._kernels[function], list(values))
 
-        return launch
+    def fill_tma_descriptor(self, address: int, *layout: Any) -> Map:
+        return Map(address, layout)
+
+    fill_tma_descriptor_tiled = fill_tma_descriptor
+
+    def build_signature_metadata(self, kinds: Sequence[str]) -> Sequence[str]:
+        return kinds
 
     def empty(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Stands in for the allocator, which no dispatcher sees."""
@@ -98,6 +123,7 @@ def on(architecture: str) -> Iterator[Driver]:
         mock.patch.object(recorded, "_empty_on", lambda device: found.empty),
         mock.patch.object(routing.request, "capability", lambda device: divmod(found.target.arch, 10)),
         mock.patch.object(library, "modes", lambda: 0),  # the trace is one
+        *_without_compiled_parts(found),
     ]
     if fused.lacking() is None:
         from nsa.kernels.ranges import fused_gluon
@@ -112,6 +138,16 @@ def on(architecture: str) -> Iterator[Driver]:
     finally:
         lookup.COMPILING_FOR.reset(token)
         vars(driver).update(before)
+
+
+def _without_compiled_parts(found: Driver) -> Iterator[Any]:
+    """Triton's launchers, but for what is C in them and would be linked with CUDA's driver."""
+    if hasattr(nvidia, "compile_module_from_src") and hasattr(nvidia, "make_launcher"):
+        yield mock.patch.object(nvidia, "compile_module_from_src", lambda **how: found)
+        yield mock.patch.object(nvidia, "library_dirs", list)
+    else:
+        for name in ("PyKernelArg", "ARG_CONSTEXPR", "ARG_KERNEL", "ARG_TUPLE"):
+            yield mock.patch.object(nvidia, name, dict, create=True)
 
 
 # --- what happens ---
@@ -175,24 +211,32 @@ class Trace(TorchDispatchMode):
         self._add(f"made {next(self._made)}", x)
         self.lines.append(f"{self._said(x)} is allocated")
 
-    def launched(self, kernel: str, grid: tuple[int, ...], source: Any, values: tuple[Any, ...]) -> None:
+    def launched(
+        self, kernel: str, grid: tuple[int, ...], source: Any, maps: Sequence[Any], values: list[Any]
+    ) -> None:  # fmt: skip
         """Take a launch: which arguments are addresses, or at multiples of 16, and the constants, are the kernel's."""
-        assert len(values) == len(source.signature), f"{kernel} takes {len(source.signature)} arguments: {values}"
-        said = []
-        for at, ((name, kind), x) in enumerate(zip(source.signature.items(), values, strict=True)):
+        said, of_tensors, maps, rest = [], False, list(maps), iter(values)
+        for at, (name, kind) in enumerate(source.signature.items()):
+            x = next(rest)
             if kind.startswith("*"):
+                of_tensors = of_tensors or isinstance(x, Tensor)
                 address = x if type(x) is int else x.data_ptr()
                 said.append(f"{name}={self._at(address)}")
                 assert not _aligned(source, at) or address % 16 == 0, f"{kernel}: {name} is not at a multiple of 16"
             elif kind.startswith("tensordesc"):
-                held = {key: y for key, y in vars(x).items() if key != "base"}
-                said.append(f"{name}={type(x).__name__} {self._at(x.base.data_ptr())} {x.base.dtype} {held}")
+                dimensions = kind[kind.index("[") : kind.index("]")].count(",") + 1
+                base, layout = (x.address, x.how) if isinstance(x, Map) else (x, ())
+                count = 2 * dimensions + (0 if isinstance(x, Map) else 2 * dimensions + FLAGS)
+                sizes = [next(rest) for _ in range(count)]
+                said.append(f"{name}={self._at(base if type(base) is int else base.data_ptr())} {layout} {sizes}")
+                assert isinstance(x, Map) == bool(maps and maps.pop(0)), f"{kernel}: {name} is {x}"
             else:
                 said.append(f"{name}={x!r}")
                 assert kind != "constexpr" or _value(source.constants[(at,)]) == _value(x), f"{kernel}: {said[-1]}"
                 assert not _aligned(source, at) or x % 16 == 0, f"{kernel}: {said[-1]} is no multiple of 16"
+        assert not list(rest), f"{kernel} takes {len(source.signature)} arguments: {values}"
         self.lines.append(f"{kernel}{list(grid)}({', '.join(said)})")
-        self.repeated += not any(isinstance(x, Tensor) for x in values)
+        self.repeated += not of_tensors
         self.alive.append({name for name, *_, storage in self._places[self._given :] if not storage.expired()})
 
     # --- which memory ---

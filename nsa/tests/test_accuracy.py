@@ -16,6 +16,8 @@ from nsa.bench.__main__ import main as bench
 from nsa.bench.accuracy_cases import ODD, TABLE, Case
 from nsa.bench.judge import Judgement, Operation, judge, relative_error, sampled_rows
 from nsa.config import NSAConfig
+from nsa.device import device_name
+from nsa.tests.kernel_cases import DEVICE
 
 CPU = torch.device("cpu")
 SMALL = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
@@ -29,7 +31,7 @@ CASES = [
 @pytest.mark.triton
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_kernels_pass(case: Case) -> None:
-    rows = list(accuracy_ops.judged(case, CPU, seed=1, rows=12, repeats=2, backend="triton"))
+    rows = list(accuracy_ops.judged(case, torch.device(DEVICE), seed=1, rows=12, repeats=2, backend="triton"))
     expected = [
         "rotate",
         *accuracy_ops.COMPRESSIONS,
@@ -44,7 +46,8 @@ def test_the_kernels_pass(case: Case) -> None:
     assert [row["op"] for row in rows] == [*expected, *alone, "deterministic"]
     assert all(row["passed"] for row in rows), [row for row in rows if not row["passed"]]
     by = {row["op"]: row["by"] for row in rows}
-    assert by["selected"] == by["window"] == by["attention"] == "triton@cpu:interpreted"
+    where = "cpu:interpreted" if DEVICE == "cpu" else device_name(torch.device(DEVICE))
+    assert by["selected"] == by["window"] == by["attention"] == f"triton@{where}"
     window = next(row for row in rows if row["op"] == "window")
     assert set(window["errors"]) == set(window["plains"]) == {"o", "dq", "dk", "dv"}  # type: ignore[call-overload]
 

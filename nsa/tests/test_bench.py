@@ -278,6 +278,7 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str])
     assert all(name in said for name in COMMANDS)
     assert bench([]) == bench(["decod"]) == 2
     assert bench(["decode", "--heads", "3", "--S_list", "9", "--device", "cpu"]) == 2
+    assert bench(["host", "--S_list", "9", "--device", "cpu"]) == 2
     assert "n_heads=3 must be a multiple of n_kv_heads=2" in capsys.readouterr().err
     if not torch.cuda.is_available():
         assert bench(["decode", "--device", "cuda"]) == 2

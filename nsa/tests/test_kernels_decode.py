@@ -218,6 +218,20 @@ def test_an_undone_step_repeats_exactly() -> None:
     assert torch.equal(stepped(inputs, cache, 15), first)
 
 
+@pytest.mark.parametrize("page_size", [None, 16])
+def test_a_cache_grows_between_steps_that_were_recorded(page_size: int | None) -> None:
+    """What was recorded names the buffers that were there."""
+    inputs = drawn(24, dtype=torch.float32)
+    cache = cache_for(inputs, SMALL, capacity=16, page_size=page_size)
+    cache.append(*(tuple(x[:, :12] for x in triple) for triple in (inputs.k, inputs.v)))
+    found, times = [], list(range(12, 22))
+    for t in times:
+        found.append(stepped(inputs, cache, t))
+        assert cache.reads is not None and cache.reads.tolist() == [blocks.reads_expected(t, SMALL)]
+    assert cache.capacity > 16 and any(callable(x) for plan in cache.plans.values() for x in plan.recorded.values())
+    testing.assert_close(torch.cat(found, 1), oracle(inputs, SMALL, times), torch.float32, "steps")
+
+
 # --- pages ---
 
 

@@ -19,6 +19,7 @@ from nsa.testing import need_cuda
 from nsa.tests.kernel_cases import DEVICE, SLOW, SMALL
 
 pytestmark = pytest.mark.triton
+HERE = torch.empty(0, device=DEVICE).device
 LENGTHS = [(0, 13, 1, 0, 30), (40,), (5, 5, 5), (100, 3, 77, 1, 0, 0, 9), (8, 8, 8), (0,), ()]
 
 
@@ -40,7 +41,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(host, "_asked", lambda x: pytest.fail("the device was asked"))
     yield
     monkeypatch.setattr(host, "_asked", asked)
-    host.note_of(torch.device(DEVICE)).zero_()
+    host.note_of(HERE).zero_()
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
@@ -93,19 +94,19 @@ def test_whatever_borders_hold_all_stays_inside() -> None:
         if number % 3 == 0:
             given[0], given[-1] = 0, 40
         dtype = torch.int64 if any(abs(x) >= 2**31 for x in given) else torch.int32
-        host.note_of(torch.device(DEVICE)).zero_()
+        host.note_of(HERE).zero_()
         found = pack(torch.tensor(given, dtype=dtype, device=DEVICE), 40, SMALL.w, SMALL)
         if DEVICE == "cuda":
             torch.cuda.synchronize()
         right = given[0] == 0 and given[-1] == 40 and given == sorted(given)
-        assert int(host.note_of(torch.device(DEVICE))) == (0 if right else 40)
+        assert int(host.note_of(HERE)) == (0 if right else 40)
         assert found.borders.tolist() == (given if right else [0] + [40] * (len(given) - 1))
         if len(given) < 2:
             continue
         for ranges, keys in ((found.window, 40), (found.compressed, len(found.compressed.q_lo))):
             assert ranges.lo.min() >= 0 and ranges.hi.max() <= keys and ranges.q_lo.min() >= 0
             assert ranges.q_lo.max() <= 40 and ranges.q_hi.max() <= 40
-    host.note_of(torch.device(DEVICE)).zero_()
+    host.note_of(HERE).zero_()
 
 
 def _inputs(grad: bool = True) -> list[Tensor]:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from nsa import flags, host, nsa_attention, routing
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
+from nsa.kernels.common import direct
 from nsa.kernels.common.launch import Launched
 from nsa.kernels.common.tma import TensorDescriptor
 from nsa.kernels.recorded import NEVER, SEEN, Differentiable, repeated
@@ -400,17 +402,69 @@ def test_temporaries_are_freed_in_time() -> None:
     assert alive[2] == alive[3] == [1, 1, 1]
 
 
+def test_a_gradient_is_computed_in_the_context_of_the_call(counted: dict[str, Counted]) -> None:
+    """On a GPU it is computed on a thread of autograd's own."""
+    x = _tensors(0)
+    leaves = [x[name].requires_grad_() for name in ("q", "k", "v", "gates")]
+    for _ in range(3):
+        with lookup.trying({}):
+            o = nsa_attention(*leaves, SMALL, backend="triton", strict=True)
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(torch.autograd.grad, o, leaves, x["do"]).result()
+    assert [function.calls for function in counted.values()] == [3, 3], "nothing is recorded of a trial"
+
+
 # --- launches ---
+
+
+class Launcher:
+    """As Triton's of a compiled kernel: asks for no scratch, and calls a compiled function at last.
+
+    Triton 3.6 gives that function each argument, later ones all in one; it makes tensor maps of descriptors before.
+    """
+
+    global_scratch_size = profile_scratch_size = 0
+
+    def __init__(self, launches: list[Any], flat: bool) -> None:
+        self.flat, self.launch = flat, _mapping(lambda *given: launches.append(given))
+
+    def __call__(self, x: int, y: int, z: int, stream: int, function: str, *others: Any) -> None:
+        packed, metadata, enter, leave, *values = others
+        arguments = values if self.flat else [tuple(values)]
+        self.launch(x, y, z, stream, function, packed, metadata, enter, leave, *arguments)
+
+
+def _mapping(launcher: Callable[..., None]) -> Callable[..., None]:
+    make_tensordesc_arg = _mapped
+
+    def inner(*given: Any) -> None:
+        *before, values = given if isinstance(given[-1], tuple) else (*given[:9], given[9:])
+        wide = [y for x in values for y in (make_tensordesc_arg(x, "tiled") if _described(x) else [x])]
+        launcher(*before, *(wide if len(given) > 10 else [wide]))
+
+    return inner
+
+
+def _described(x: Any) -> bool:
+    return isinstance(x, direct.Described) or hasattr(x, "block_shape")
+
+
+def _mapped(x: Any, how: str) -> list[Any]:
+    return [(how, x.base.data_ptr(), tuple(x.block_shape)), *x.shape, *x.strides]
 
 
 class Compiled:
     """What Triton gives back for a launch; it notes what it is launched with later."""
 
-    def __init__(self) -> None:
-        self.launches: list[tuple[Any, ...]] = []
+    function, packed_metadata = "kernel 1", (1, 2)
+    src = SimpleNamespace(fn=SimpleNamespace(launch_metadata=None))
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return lambda *arguments: self.launches.append((grid, arguments))
+    def __init__(self, flat: bool) -> None:
+        self.launches: list[Any] = []
+        self.run = Launcher(self.launches, flat)
+
+    def launch_metadata(self, grid: tuple[int, ...], stream: int) -> tuple[object, ...]:
+        return "metadata", grid, stream
 
 
 class Compiling:
@@ -418,12 +472,13 @@ class Compiling:
 
     arg_names = ("x", "y", "n", "scale", "BLOCK", "FLAG")
 
-    def __init__(self) -> None:
+    def __init__(self, flat: bool = True) -> None:
         self.compiled: list[Compiled] = []
+        self.flat = flat
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Compiled]:
         def compile_and_launch(*arguments: Any, **constants: Any) -> Compiled:
-            self.compiled.append(Compiled())
+            self.compiled.append(Compiled(self.flat))
             return self.compiled[-1]
 
         return compile_and_launch
@@ -445,12 +500,25 @@ X = torch.zeros(64)
 USUAL = 64, 0.5, 32, ("num_warps", 4)
 
 
-def test_a_replay_goes_to_the_compiled_kernel() -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The current stream, and what listens before and after launches."""
+    found = [7, None, None]
+    monkeypatch.setattr(direct, "now", lambda device: found)
+    return found
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_a_replay_goes_to_the_compiled_kernel(now: list[Any], listening: bool) -> None:
     call, kernel = launching((5, 2))
+    if listening:
+        now[1:] = "before", "after"
     for x in (X, X.clone(), (other := X.clone())):
         call((x, X), USUAL)
     assert len(kernel.compiled) == 2
-    assert kernel.compiled[1].launches == [((5, 2, 1), (other.data_ptr(), X.data_ptr(), 64, 0.5, 32, True))]
+    told = (("metadata", (5, 2, 1), 7), "before", "after") if listening else (None, None, None)
+    values = other.data_ptr(), X.data_ptr(), 64, 0.5, 32, True
+    assert kernel.compiled[1].launches == [(5, 2, 1, 7, "kernel 1", (1, 2), *told, *values)]
 
 
 @pytest.mark.parametrize(
@@ -467,7 +535,7 @@ def test_a_replay_goes_to_the_compiled_kernel() -> None:
     ],
     ids=["dtype", "alignment", "size", "number", "float", "constant", "option", "one option more"],
 )
-def test_other_launches_are_compiled(tensors: tuple[Tensor, ...], settings: tuple[Any, ...]) -> None:
+def test_other_launches_are_compiled(now: list[Any], tensors: tuple[Tensor, ...], settings: tuple[Any, ...]) -> None:
     call, kernel = launching()
     for _ in range(3):
         call((X, X), USUAL)
@@ -477,8 +545,9 @@ def test_other_launches_are_compiled(tensors: tuple[Tensor, ...], settings: tupl
 
 
 @pytest.mark.skipif(TensorDescriptor is None, reason="this Triton has no tensor descriptors")
-def test_descriptors_are_filled_with_the_new_tensors() -> None:
-    kernel = Launched(Compiling())
+@pytest.mark.parametrize("flat", [True, False])
+def test_descriptors_are_filled_with_the_new_tensors(now: list[Any], flat: bool) -> None:
+    kernel = Launched(Compiling(flat))
     kernel.repeats = True
 
     def function(x: Tensor) -> tuple[()]:
@@ -487,11 +556,37 @@ def test_descriptors_are_filled_with_the_new_tensors() -> None:
         return ()
 
     call, _ = replayed(function)
-    for x in (X, X.clone(), (other := X.clone())):
+    held = []
+    for _ in range(2):
+        x = torch.zeros(64)
+        held.append(weakref.ref(x))
         call((x,), ())
-    (((_, (descriptor, *_)),),) = [compiled.launches for compiled in kernel.kernel.compiled if compiled.launches]
-    assert descriptor.base.data_ptr() == other[16:].data_ptr()
-    assert descriptor.block_shape == [2, 8] and tuple(descriptor.shape) == (6, 8)
+        del x
+    assert [x() for x in held] == [None, None], "what is kept of a descriptor is not its tensor"
+    (launches,) = [compiled.launches for compiled in kernel.kernel.compiled[1:]]
+    call((X,), ())
+    call(((other := X.clone()),), ())
+    for x, given in zip((X, other), launches, strict=True):
+        values = given[9:] if flat else tuple(given[9])
+        assert values == (("tiled", x[16:].data_ptr(), (2, 8)), 6, 8, 8, 1, None, 64, 0.5, 32, True)
+
+
+def test_tensor_maps_are_made_once_for_an_address_and_are_not_kept_without_end() -> None:
+    made: list[int] = []
+    maps = direct.TensorMaps(lambda address: made.append(address) or address)
+    assert [maps[address] for address in (16, 32, 16)] == [16, 32, 16] and made == [16, 32]
+    assert all(maps[16 * n] == 16 * n for n in range(1000)) and len(maps) <= direct.MOST_MAPS
+
+
+def test_a_kernel_that_needs_scratch_is_launched_by_triton() -> None:
+    call, kernel = launching()
+    Launcher.global_scratch_size = 8
+    try:
+        for _ in range(3):
+            call((X, X), USUAL)
+    finally:
+        Launcher.global_scratch_size = 0
+    assert len(kernel.compiled) == 3 and not any(compiled.launches for compiled in kernel.compiled)
 
 
 def test_what_is_compiled_for_another_device_is_not_repeated() -> None:

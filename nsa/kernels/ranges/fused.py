@@ -23,6 +23,7 @@ from torch import Tensor
 
 from nsa.device import device_name
 from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.common.cleared import cleared
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import cdiv, pad_group
@@ -152,7 +153,7 @@ def backward(
     for first in range(0, kv_heads, at_once):
         count = min(at_once, kv_heads - first)
         rows = count * (heads // kv_heads)
-        sums = wide[: batch * tokens * rows * dk].view(batch, tokens, rows, dk).zero_()
+        sums = cleared(wide[: batch * tokens * rows * dk].view(batch, tokens, rows, dk))
         for run in runs:
             if run.branch.k.numel():
                 _launcher()(run, q, do, sums, scale, first, count)
@@ -195,7 +196,7 @@ class Run:
         split = _split(q, k, branch.where, tile, heads)
         splits = max(1, cdiv(q.shape[1], split))
         if splits > 1 or not q.numel():
-            sums = torch.zeros(k.numel() + v.numel(), dtype=torch.float32, device=k.device)
+            sums = cleared(torch.empty(k.numel() + v.numel(), dtype=torch.float32, device=k.device))
             dk, dv = sums[: k.numel()].view(k.shape), sums[k.numel() :].view(v.shape)
         else:
             dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))

@@ -147,8 +147,8 @@ class Union:
         members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
         count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
         tokens: queries of one tile.
-        keys: int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their bin
-            keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
+        keys: int16 or int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their
+            bin keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
             padding has the key past the last.
         rest_keys: how many keys there are for the pairs left out.
     """
@@ -248,7 +248,7 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most
     members = torch.empty(heads, tiles, width, dtype=torch.int32 if tokens <= 32 else torch.int64, device=device)
     count = torch.empty(heads, tiles, dtype=torch.int32, device=device)
     rest_keys = cdiv(rows, chunk) * heads * where.bins if dense_from else 0
-    keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=device) if dense_from else None
+    keys = _key_of_each(indices, rest_keys + heads * where.bins) if dense_from else None
     _union_kernel[(tiles, heads)](
         indices, where.queries, starts, members, count, keys,
         rows, where.keys, heads, where.bins, chunk, rest_keys, dense_from, most, indices.stride(0), indices.stride(1),
@@ -285,6 +285,11 @@ class Segments:
         return self.order, self.edges, self.segment_edges, self.segment_key
 
 
+def _key_of_each(indices: Tensor, last_key: int) -> Tensor:
+    """A new tensor for a key <= last_key of each pair: narrow where it can be, which is half the passes of a sort."""
+    return torch.empty(indices.numel(), dtype=torch.int16 if last_key < 1 << 15 else torch.int32, device=indices.device)
+
+
 @launched
 @triton.jit(do_not_specialize=["N", "HKV", "BINS", "past"])
 def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOTS: tl.constexpr,
@@ -300,9 +305,9 @@ def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOT
 
 
 def pair_keys(indices: Tensor, where: Places) -> Tensor:
-    """Bin keys int32 [pairs] of all pairs of indices [N,Hkv,slots]; padding gets Hkv * bins."""
+    """Bin keys [pairs] of all pairs of indices [N,Hkv,slots]; padding gets Hkv * bins."""
     rows, heads, slots = indices.shape
-    keys = torch.empty(rows * heads * slots, dtype=torch.int32, device=indices.device)
+    keys = _key_of_each(indices, heads * where.bins)
     _pair_keys_kernel[(cdiv(rows * slots, 1024), heads)](
         indices, where.queries, keys, rows, heads, where.bins, heads * where.bins, indices.stride(0), indices.stride(1),
         SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
@@ -311,32 +316,53 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
 
 
 @launched
-@triton.jit(do_not_specialize=["P", "K", "pairs", "steps"])
-def _edges_kernel(ordered, edges, counts, P, K, pairs, steps, BLOCK: tl.constexpr):
-    """Binary search among P sorted keys: edges [K+1], and one further on, counts [K+1], the segments of each key."""
+@triton.jit(do_not_specialize=["P", "K", "steps"])
+def _edges_kernel(ordered, edges, P, K, steps, BLOCK: tl.constexpr):
+    """Binary search among P sorted keys: where each of K keys begins, and where all end."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = x <= K
-    first, first_high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
-    end, end_high = tl.zeros_like(x), tl.zeros_like(x) + P  # and more than x
+    first, high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
     for _ in range(steps):
-        middle = (first + first_high) // 2
-        below = tl.load(ordered + middle, mask=live & (first < first_high), other=0).to(tl.int32) < x
-        below &= first < first_high
-        first, first_high = tl.where(below, middle + 1, first), tl.where(below, first_high, middle)
-        middle = (end + end_high) // 2
-        below = tl.load(ordered + middle, mask=live & (end < end_high), other=0).to(tl.int32) <= x
-        below &= end < end_high
-        end, end_high = tl.where(below, middle + 1, end), tl.where(below, end_high, middle)
+        middle = (first + high) // 2
+        below = tl.load(ordered + middle, mask=live & (first < high), other=0).to(tl.int32) < x
+        below &= first < high
+        first, high = tl.where(below, middle + 1, first), tl.where(below, high, middle)
     tl.store(edges + x, first, mask=live)
-    tl.store(counts + x + 1, (end - first + pairs - 1) // pairs, mask=x < K)
-    tl.store(counts + x, tl.zeros_like(x), mask=x == 0)
+
+
+@launched
+@triton.jit(do_not_specialize=["K", "pairs"])
+def _segment_edges_kernel(edges, segment_edges, K, pairs, BLOCK: tl.constexpr):
+    """Where the segments of each of K keys begin among all, and where all end: one program adds up."""
+    before = 0
+    tl.store(segment_edges, before)
+    for i in range(tl.cdiv(K, BLOCK)):
+        x = i * BLOCK + tl.arange(0, BLOCK)
+        count = tl.load(edges + x + 1, mask=x < K, other=0) - tl.load(edges + x, mask=x < K, other=0)
+        count = (count + pairs - 1) // pairs
+        tl.store(segment_edges + x + 1, before + tl.cumsum(count, 0), mask=x < K)
+        before += tl.sum(count, 0)
+
+
+@launched
+@triton.jit(do_not_specialize=["R", "K", "steps"])
+def _segment_keys_kernel(segment_edges, segment_key, R, K, steps, BLOCK: tl.constexpr):
+    """Binary search: the key of each of R segments, K where there are fewer."""
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    key, high = tl.zeros_like(x), tl.zeros_like(x) + K  # the first whose segments end beyond x
+    for _ in range(steps):
+        middle = (key + high) // 2
+        below = tl.load(segment_edges + middle + 1, mask=(x < R) & (key < high), other=0) <= x
+        below &= key < high
+        key, high = tl.where(below, middle + 1, key), tl.where(below, high, middle)
+    tl.store(segment_key + x, key, mask=x < R)
 
 
 def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
     """Segments of at most `pairs` pairs.
 
     Args:
-        keys: int32 bin keys of all pairs; those >= last_key belong to no segment.
+        keys: bin keys of all pairs; those >= last_key belong to no segment.
         last_key: how many keys there are.
         pairs: the longest segment.
         used: how many keys can have pairs.
@@ -344,20 +370,16 @@ def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
     Raises:
         ValueError: 2^31 pairs or more.
     """
-    if keys.numel() >= 1 << 31:
-        raise ValueError(f"selected attention: {keys.numel()} pairs of query and block, more than 2^31 - 1")
-    narrow = torch.int16 if last_key < 1 << 15 else torch.int32  # half the passes of the radix sort
-    ordered, order = torch.sort(keys.to(narrow), stable=True)
+    count = keys.numel()
+    if count >= 1 << 31:
+        raise ValueError(f"selected attention: {count} pairs of query and block, more than 2^31 - 1")
+    most = count // pairs + min(used, count)
     edges, segment_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
-    _edges_kernel[(cdiv(last_key + 1, 128),)](
-        ordered, edges, segment_edges, keys.numel(), last_key, pairs, keys.numel().bit_length(), BLOCK=128, num_warps=4
+    segment_key = torch.empty(most, dtype=torch.int32, device=keys.device)
+    ordered, order = torch.sort(keys, stable=True)
+    _edges_kernel[(cdiv(last_key + 1, 128),)](ordered, edges, count, last_key, count.bit_length(), BLOCK=128)
+    _segment_edges_kernel[(1,)](edges, segment_edges, last_key, pairs, BLOCK=4096, num_warps=8)
+    _segment_keys_kernel[(cdiv(most, 128),)](
+        segment_edges, segment_key, most, last_key, last_key.bit_length(), BLOCK=128
     )
-    segment_edges.cumsum_(0, dtype=torch.int32)
-    most = keys.numel() // pairs + min(used, keys.numel())
-    segment_key = torch.searchsorted(segment_edges[1:], _numbers(most, keys.device), right=True, out_int32=True)
     return Segments(order, edges, segment_edges, segment_key, pairs)
-
-
-@constant
-def _numbers(count: int, device: torch.device) -> Tensor:
-    return torch.arange(count, dtype=torch.int32, device=device)
