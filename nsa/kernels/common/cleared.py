@@ -13,8 +13,9 @@ BLOCK = 4096
 
 
 @launched
-@triton.jit(do_not_specialize=["N"])
+@triton.jit
 def _clear_kernel(p_x, N, BLOCK: tl.constexpr):
+    """Where 16 divides N no mask parts the 16 bytes of a store."""
     o_x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(p_x + o_x, tl.zeros([BLOCK], p_x.dtype.element_ty), mask=o_x < N)
 
