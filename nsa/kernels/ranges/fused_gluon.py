@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 LOG2E = gl.constexpr(1.4426950408889634)
 
+_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+"""A tile at coordinates, by TMA: (descriptor, coordinates, barrier, tile). Triton 3.8 gave it another name."""
+
 
 @builtin
 def _add_tile(descriptor, coordinates, tile, _semantic=None):
@@ -74,23 +77,23 @@ def _copy(
     column = i_h * (DK0 + DK1)
     size: gl.constexpr = DK0 + DK1 + DV
     mbarrier.expect(ready, 2 * v.type.shape[0] * size)
-    tma.async_copy_global_to_shared(d_k0, [i_key, column], ready, k0)
+    _load(d_k0, [i_key, column], ready, k0)
     if DK1 > 0:
-        tma.async_copy_global_to_shared(d_k1, [i_key, column + DK0], ready, k1)
-    tma.async_copy_global_to_shared(d_v, [i_key, i_h * DV], ready, v)
+        _load(d_k1, [i_key, column + DK0], ready, k1)
+    _load(d_v, [i_key, i_h * DV], ready, v)
     for j in range(n):
         slot = j % NB
         i_t = i_lo + i_tile * TB
         mbarrier.wait(empty.index(slot), (j // NB & 1) ^ 1)
         bar = full.index(slot)
         mbarrier.expect(bar, 2 * BM * size + 2 * 4 * BM)
-        tma.async_copy_global_to_shared(d_q0, [i_row + i_t, i_head, 0], bar, q0.index(slot))
+        _load(d_q0, [i_row + i_t, i_head, 0], bar, q0.index(slot))
         if DK1 > 0:
-            tma.async_copy_global_to_shared(d_q1, [i_row + i_t, i_head, DK0], bar, q1.index(slot))
+            _load(d_q1, [i_row + i_t, i_head, DK0], bar, q1.index(slot))
         i_number = i_stats + i_t * (BM // TB)
-        tma.async_copy_global_to_shared(d_stats, [i_number], bar, lse.index(slot))
-        tma.async_copy_global_to_shared(d_stats, [n_stats + i_number], bar, delta.index(slot))
-        tma.async_copy_global_to_shared(d_do, [i_row + i_t, i_head, 0], bar, do.index(slot))
+        _load(d_stats, [i_number], bar, lse.index(slot))
+        _load(d_stats, [n_stats + i_number], bar, delta.index(slot))
+        _load(d_do, [i_row + i_t, i_head, 0], bar, do.index(slot))
         i_tile = gl.where(i_tile + 1 < n, i_tile + 1, 0)
 
 
