@@ -309,5 +309,9 @@ def test_a_triton_that_cannot_compile_it_is_a_reason(monkeypatch: pytest.MonkeyP
     def absent(name: str) -> object:
         raise ImportError(name)
 
+    monkeypatch.setattr(fused, "VERSION", (3, 10))
+    assert "Triton 3.6 to 3.9" in (LACKING.__wrapped__() or "")
+    monkeypatch.setattr(fused, "VERSION", (3, 7))
+    assert LACKING.__wrapped__() is None
     monkeypatch.setattr(fused, "import_module", absent)
     assert triton.__version__ in (LACKING.__wrapped__() or "")

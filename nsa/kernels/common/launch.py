@@ -10,7 +10,10 @@ from typing import Any
 import triton
 from triton.runtime.jit import JITFunction
 
-REPEATS = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 6)
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+"""Of Triton: (3, 6)."""
+
+REPEATS = VERSION >= (3, 6)
 """Whether this Triton launches a compiled kernel with all of its arguments, compile-time ones included."""
 
 LISTENER: ContextVar[Callable[..., None] | None] = ContextVar("nsa_kernels_listener", default=None)

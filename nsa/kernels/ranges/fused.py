@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from inspect import signature
 
 import torch
 import triton
@@ -24,7 +23,7 @@ from torch import Tensor
 from nsa.device import device_name
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.cleared import cleared
-from nsa.kernels.common.launch import launched
+from nsa.kernels.common.launch import VERSION, launched
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import cdiv, pad_group
 from nsa.kernels.common.tma import describable
@@ -38,6 +37,9 @@ shared memory hold: no wider heads than that, nothing to tune."""
 
 VALUES = (64, 128)
 """Dv."""
+
+COMPILED_BY = (3, 6), (3, 9)
+"""The first and the last Triton that this was seen with."""
 
 INTERPRETER = "a CPU"
 """The target that a CPU is."""
@@ -89,16 +91,14 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
 
 @lru_cache
 def lacking() -> str | None:
-    """What the installed Triton lacks of the Gluon that the kernel is written in: a sentence, or None."""
-    wanted = f"Triton {triton.__version__} lacks what it is written in (Gluon of 3.6)"
+    """Why the installed Triton cannot be asked for the kernel, or None. Gluon changes from version to version."""
+    first, last = (".".join(map(str, version)) for version in COMPILED_BY)
+    why = f"it is written in Gluon, and was compiled by Triton {first} to {last}, not {triton.__version__}"
     try:
-        language = import_module("triton.experimental.gluon.language")
-        builder = import_module("triton._C.libtriton").gluon_ir.GluonOpBuilder
-        takes_list = "functions_and_args" in signature(language.warp_specialize).parameters
         import_module("nsa.kernels.ranges.fused_gluon")
     except (ImportError, AttributeError):
-        return wanted
-    return None if takes_list and hasattr(builder, "create_async_tma_reduce") else wanted
+        return why
+    return None if COMPILED_BY[0] <= VERSION <= COMPILED_BY[1] else why
 
 
 @lru_cache
