@@ -578,14 +578,15 @@ def test_tensor_maps_are_made_once_for_an_address_and_are_not_kept_without_end()
     assert all(maps[16 * n] == 16 * n for n in range(1000)) and len(maps) <= direct.MOST_MAPS
 
 
-def test_a_kernel_that_needs_scratch_is_launched_by_triton() -> None:
+@pytest.mark.parametrize("change", [{"global_scratch_size": 8}, {"__call__": lambda self, stream: None}])
+def test_what_is_not_launched_as_is_known_is_launched_by_triton(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+) -> None:
     call, kernel = launching()
-    Launcher.global_scratch_size = 8
-    try:
-        for _ in range(3):
-            call((X, X), USUAL)
-    finally:
-        Launcher.global_scratch_size = 0
+    for name, x in change.items():
+        monkeypatch.setattr(Launcher, name, x)
+    for _ in range(3):
+        call((X, X), USUAL)
     assert len(kernel.compiled) == 3 and not any(compiled.launches for compiled in kernel.compiled)
 
 

@@ -47,7 +47,7 @@ def now(device: int) -> tuple[int, Any, Any]:
 
 
 def launch(kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name: Callable[[Any], str]) -> str | None:
-    """A launch in a program; None where the kernel needs more at each one.
+    """A launch in a program; None where the kernel needs more at each one, or this Triton launches otherwise.
 
     Args:
         kernel: compiled, and launched before.
@@ -66,10 +66,13 @@ def launch(kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name:
         maps = TensorMaps(lambda address: original(_based(bare, _At(address)), how, *more)[0])
         return [x.address if how is None else Text(f"{name(maps)}[{x.address}]"), *sizes]
 
-    run.launch, launcher, original = _with(run.launch, lambda *given: seen.append(given), expand)
-    metadata = Text(f"{ENTER} and {name(partial(kernel.launch_metadata, grid))}({STREAM})")
-    run(*grid, STREAM, kernel.function, kernel.packed_metadata, metadata, ENTER, LEAVE, *values)
-    ((given),) = seen
+    try:
+        run.launch, launcher, original = _with(run.launch, lambda *given: seen.append(given), expand)
+        metadata = Text(f"{ENTER} and {name(partial(kernel.launch_metadata, grid))}({STREAM})")
+        run(*grid, STREAM, kernel.function, kernel.packed_metadata, metadata, ENTER, LEAVE, *values)
+        (given,) = seen
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
     return f"{name(launcher)}({', '.join(_said(x, name) for x in given)})"
 
 
