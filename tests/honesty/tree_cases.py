@@ -164,6 +164,23 @@ def _beside(name: str, status: str, reason: str, beside: Mapping[str, str], **of
     return tests(name, status, reason, files=files, **of_tests)
 
 
+def _extended(name: str, status: str, reason: str, module: str) -> StageCase:
+    """Tests of a package under src/, to whose path a conftest adds another folder, which is looked into first."""
+    extends = f"import {name}_own as own\nown.__path__.insert(0, os.path.join(os.path.dirname(__file__), 'more'))\n"
+    return tests(
+        name,
+        status,
+        reason,
+        ADDS.format(f"{name}_own.{module}"),
+        conftest=COPY_FIRST.format("../src") + extends,
+        files={
+            f"src/{name}_own/__init__.py": "ITS = 1\n",
+            f"src/{name}_own/core.py": OWN,
+            f"{name}/more/{module}.py": OLD,
+        },
+    )
+
+
 def old_wheel(root: Path) -> None:
     """An older version of the package, as a wheel that is committed."""
     with zipfile.ZipFile(root / "old_wheel" / "old.whl", "w") as wheel:
@@ -171,6 +188,10 @@ def old_wheel(root: Path) -> None:
 
 
 HONEST = [
+    truth(
+        _extended("path_extended", "passed", "", "plugin"),
+        "a conftest adds a folder of other modules to a package's path",
+    ),
     truth(
         _beside(
             "namesake",
@@ -260,6 +281,13 @@ HONEST = [
 ]
 
 LIES = [
+    lie(
+        _extended(
+            "path_of_package", "invalid", "path_of_package_own.core was imported from path_of_package/more/", "core"
+        ),
+        "a conftest adds a folder with an old module of it to the package's path",
+        honest="path_extended",
+    ),
     lie(
         _beside(
             "old_copy",

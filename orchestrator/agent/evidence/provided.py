@@ -108,19 +108,20 @@ class Provided:
         return any(posixpath.join(root, inner) + end in self._files for root in roots for end in _MODULES)
 
     def places_of(self, module: str) -> FrozenSet[str]:
-        """The files of the commit that are the top-level package or module of this name, by metadata of the outermost
-        project, or of several beside each other; none where no metadata tells of it.
+        """The files of the commit that are the package or module of this name, by metadata of the outermost project, or
+        of several beside each other; none where no metadata tells of it.
         """
-        return self._in(self._own.get(module, (0, ()))[1], module)
+        return self._in(self._own.get(module.partition(".")[0], (0, ()))[1], module)
 
     def usual_places_of(self, module: str) -> FrozenSet[str]:
         """The same by where packages usually are, the top aside, and by the stage's path: of others of that name nobody
         has said that they are it, nor that they are not.
         """
-        return self._in(self._usual, module) if module not in self._own else frozenset()
+        return self._in(self._usual, module) if module.partition(".")[0] not in self._own else frozenset()
 
     def _in(self, roots: Iterable[str], module: str) -> FrozenSet[str]:
-        return self._files & {posixpath.join(root, module) + end for root in roots for end in _MODULES}
+        inner = module.replace(".", "/")
+        return self._files & {posixpath.join(root, inner) + end for root in roots for end in _MODULES}
 
     def _add_project(self, folder: str, project: Project) -> None:
         self._declared |= project.modules

@@ -25,7 +25,7 @@ class Imports:
 
     A module is looked at soon after it was imported, so that the import itself is left alone. Noted is what lies in
     none of the folders `home`, and what is called as something of the tree, of a package only its outermost part, where
-    it does not lie there; where it does, what is at top level. The agent knows what to make of it.
+    it does not lie there; where it does, what is at top level, or not in its package. The agent knows what that means.
     """
 
     def __init__(self, config: Config, notes: Notes) -> None:
@@ -93,7 +93,7 @@ class Imports:
             path = self._resolved(named)
             if self._is_of_tree(path):
                 self._note_imported(path)
-                if called_as_ours and "." not in name:  # there may be several of its name
+                if called_as_ours and not self._is_in_package(name, named):  # there may be several of its name
                     self._note(module=name, file=path)
             else:  # a link that leads out
                 self._note(module=name, file=path, link=named)
@@ -118,6 +118,11 @@ class Imports:
                 return not is_ours and file.startswith(os.path.dirname(place) + os.sep)
             outer = outer.rpartition(".")[0]
         return False
+
+    def _is_in_package(self, name: str, file: str) -> bool:
+        package = getattr(sys.modules.get(name.rpartition(".")[0]), "__file__", None)
+        place = os.path.normpath(os.path.join(self._folder, package)) if isinstance(package, str) else None
+        return "." in name and (place is None or file.startswith(os.path.dirname(place) + os.sep))
 
     def _note_imported(self, path: str) -> None:
         if self._is_stranger:
