@@ -148,7 +148,7 @@ HONEST = [
 ]  # fmt: skip
 
 LIES = [
-    lie(runs("without_a_main", "invalid", "no test of test_without_a_main.py ran", "python",
+    lie(runs("without_a_main", "invalid", "no test of tests/test_without_a_main.py ran", "python",
              "tests/test_without_a_main.py", files={"tests/test_without_a_main.py": TESTS_OF_A_PROGRAM.format(
                  'if __name__ == "__main__":\n    print("done")')}),
         "a file of tests is run as a program, which calls none of them", honest="with_a_main"),
