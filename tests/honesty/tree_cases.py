@@ -187,7 +187,21 @@ def old_wheel(root: Path) -> None:
         wheel.writestr("old_wheel_own/__init__.py", OLD)
 
 
+VARIANT = {
+    "src/experiment_model.py": "def build(): return 1\ndef train(): return build()\n",
+    "experiments/one/experiment_model.py": "def build(): return 2\ndef train(): return build() + 1\n",
+    "experiments/one/train.py": "import experiment_model\nprint('loss', experiment_model.train())\n",
+}
+
 HONEST = [
+    truth(
+        runs("experiment", "passed", "", "python", "experiments/one/train.py", files=VARIANT),
+        "an experiment's script has a model beside it that began as a copy of the one under src/",
+    ),
+    truth(
+        _beside("own_helpers", "passed", "", {"own_helpers_own.py": "def add(a, b): return a + b\n"}, conftest=""),
+        "tests have a helper beside them that began as a copy of a module under src/",
+    ),
     truth(
         _extended("path_extended", "passed", "", "plugin"),
         "a conftest adds a folder of other modules to a package's path",

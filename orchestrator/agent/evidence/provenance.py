@@ -46,11 +46,13 @@ _WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.
 
 @dataclass
 class Seen:
-    """What was seen in all Pythons of a stage: modules as (name, file, the link in the tree that led there), shared
-    objects, test files, and files of the tree that an interpreter of another prefix imported, with that interpreter.
+    """What was seen in all Pythons of a stage: modules as (name, file, the link in the tree that led there), those of
+    them that some Python had from a folder in which neither its program nor a test of it lies, shared objects, test
+    files, and files of the tree that an interpreter of another prefix imported, with that interpreter.
     """
 
     modules: Dict[Tuple[str, str], Optional[str]] = field(default_factory=dict)
+    apart: Set[str] = field(default_factory=set)
     mapped: Dict[str, None] = field(default_factory=dict)
     tests: Dict[str, None] = field(default_factory=dict)
     strangers: Dict[str, Tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -59,6 +61,8 @@ class Seen:
         """Take over what a line of the report says of this."""
         if "module" in line and len(self.modules) < _MOST:
             self.modules[str(line["module"]), str(line["file"])] = line.get("link")
+            if not line.get("beside"):
+                self.apart.add(str(line["file"]))
         if "mapped" in line and len(self.mapped) < _MOST:
             self.mapped[str(line["mapped"])] = None
         if "tests" in line and len(self.tests) < _MOST:
@@ -145,7 +149,7 @@ class StageOrigins:
         return [
             ForeignModule(name=plain(name), file=plain(file[len(tree) :] if file.startswith(tree) else file))
             for (name, file), link in seen.modules.items()
-            if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file))
+            if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file, file in seen.apart))
         ]
 
     def elsewhere(self, seen: Seen) -> List[Elsewhere]:
@@ -172,22 +176,23 @@ class StageOrigins:
             if not _is_below(file, (*self._near, *self._homes.others, *self._homes.libraries, *_LIBRARY_FOLDERS)):
                 yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
 
-    def _is_foreign(self, name: str, file: str) -> bool:
+    def _is_foreign(self, name: str, file: str, apart: bool) -> bool:
         if not self._provided.holds(name) or _is_below(file, self._homes.layer):
             return False
         if _is_below(file, [self._homes.tree]) and _site_of(file) is None:
-            return self._is_another(name, os.path.relpath(file, self._homes.tree))
+            return self._is_another(name, os.path.relpath(file, self._homes.tree), apart)
         made_of_tree = self._may_be_built(file) and _is_from_tree(name, file, self._homes)
         return not made_of_tree or _is_altered(name, file, self._homes)
 
-    def _is_another(self, name: str, file: str) -> bool:
+    def _is_another(self, name: str, file: str, apart: bool) -> bool:
         """Whether a module of the tree is not the one of which the metadata tells, nor says the same. Where none tells
-        of the name, what lies aside of where packages usually are may be a module of its own, or a version of that.
+        of the name, what lies aside of where packages usually are may be a module of its own, as beside its program,
+        or a version of that.
         """
         path, places = Path(self._homes.tree, file), self._provided.places_of(name)
         if self._is_unreadable(path):
             return bool(places or self._provided.usual_places_of(name))
-        if not places:
+        if not places and apart:
             places = self._provided.usual_places_of(name)
             if file not in places:
                 places = frozenset(p for p in places if _is_version(path, Path(self._homes.tree, p)))
