@@ -20,6 +20,9 @@ _PYTEST_FLAGS = frozenset(
 _PYTEST_SHORT_WITH_VALUE = frozenset("kmpcoWrn")
 _PYTHON = re.compile(r"^(\{python\}|python(\d(\.\d+)?)?)$")
 _PYTHON_VALUES = frozenset({"-W", "-X"})
+_MAKE_NO_FILES = frozenset(
+    "pytest py.test set export echo printf true : ulimit date ls cat tee grep head tail wc".split()
+)
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh"})
 _MENTIONS_PYTEST = re.compile(r"\b(pytest|py\.test)\b")
 
@@ -53,7 +56,23 @@ def programs_of_run(run: Sequence[str]) -> list[str]:
 
 def programs_of_lines(text: str) -> list[str]:
     """Those that Python and pytest are told to run in lines that run in any case."""
-    return [name for command in shell_lines.commands(text) for name in _programs(command)]
+    return [name for name, _ in _named_in_lines(text)]
+
+
+def needed_by_lines(text: str) -> list[str]:
+    """Those of them that no earlier command may have made."""
+    return [name for name, may_be_made in _named_in_lines(text) if not may_be_made]
+
+
+def _named_in_lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Each with whether an earlier command may have made it: by naming it, or as other programs make what they like."""
+    named: set[str] = set()
+    makes_anything = False
+    for command in shell_lines.commands(text):
+        yield from ((name, makes_anything or name in named) for name in _programs(command.words))
+        named.update(command.words, command.rest)
+        program = PurePosixPath(command.words[0]).name
+        makes_anything = makes_anything or not (_PYTHON.match(program) or program in _MAKE_NO_FILES)
 
 
 def _programs(command: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from orchestrator.config import consistency, shapes, shell_lines
-from orchestrator.config.commands import programs_of_lines, programs_of_run, pytest_arguments
+from orchestrator.config.commands import needed_by_lines, programs_of_lines, programs_of_run, pytest_arguments
 from orchestrator.config.consistency import all_at_once, as_pydantic
 from orchestrator.config.install import Installs
 from orchestrator.config.variables import EnvMap
@@ -208,8 +208,9 @@ class RunbookFile:
 
 
 def named_paths(stage: Stage) -> list[str]:
-    """Files that the stage names: its `paths`, and what it runs."""
-    return list(dict.fromkeys([*stage.paths, *named_programs(stage)]))
+    """Files that the stage needs by name: its `paths`, and what it runs and cannot have made itself."""
+    programs = programs_of_run(stage.run) if stage.run is not None else needed_by_lines(stage.shell or "")
+    return list(dict.fromkeys([*stage.paths, *programs]))
 
 
 def named_programs(stage: Stage) -> list[str]:

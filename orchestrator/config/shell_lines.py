@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 _BASH = ("bash", "-euo", "pipefail", "-c")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -15,16 +16,23 @@ _ENDS = frozenset(
 )
 
 
+class Command(NamedTuple):
+    """Its `words` up to the first that is not plain: a variable, a pattern, what a redirection goes to.
+
+    From there on words are the `rest`.
+    """
+
+    words: list[str]
+    rest: list[str]
+
+
 def argv(text: str) -> list[str]:
     """The command that runs the lines, which end with the first that fails."""
     return [*_BASH, text]
 
 
-def commands(text: str) -> Iterator[list[str]]:
-    """The commands that run in any case, from the top to the first line of which that is not certain, as plain words.
-
-    A command ends where its words are no longer plain: at a variable, a redirection, a pattern.
-    """
+def commands(text: str) -> Iterator[Command]:
+    """The commands that run in any case, from the top to the first line of which that is not certain."""
     for line in text.replace("\\\n", " ").splitlines():
         try:
             lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
@@ -36,21 +44,22 @@ def commands(text: str) -> Iterator[list[str]]:
             return
 
 
-def _of_line(words: list[str]) -> Generator[list[str], None, bool]:
+def _of_line(words: list[str]) -> Generator[Command, None, bool]:
     """The commands of one line; whether the next one is as certain."""
     found: list[str] = []
+    rest: list[str] = []
     plain = True
     for word in [*words, ";"]:
         if word in (";", "|", "&", "&&"):
             if found and found[0] in _ENDS:
                 return False
             if found:
-                yield found
-            found, plain = [], True
+                yield Command(found, rest)
+            found, rest, plain = [], [], True
         elif set(word) <= set("();<>|&"):
             if "<<" in word or word[0] in "(|":  # a here document, a subshell, an alternative
                 if found and found[0] not in _ENDS:
-                    yield found
+                    yield Command(found, rest)
                 return False
             if found and found[-1].isdigit():  # the descriptor of a redirection
                 found.pop()
@@ -60,5 +69,6 @@ def _of_line(words: list[str]) -> Generator[list[str], None, bool]:
         elif plain and (_PLAIN.fullmatch(word) or not found):
             found.append(word)
         else:
+            rest.append(word)
             plain = False
     return True

@@ -126,7 +126,14 @@ def _pytest(found: Survey) -> str:
 
 
 def _import(found: Survey, where: list[str]) -> Iterator[str]:
-    """Of a repository without tests: that it can be imported is all that is known to ask."""
+    """Of a repository without tests: that it can be imported, or compiled, is all that is known to ask."""
+    if found.scripts and not found.packages:
+        yield "  # No tests were found: a stage that only shows that the scripts can be compiled. Better: run them."
+        yield "  - name: compile"
+        yield from where
+        yield "    run: [python, -m, compileall, -f, .]"
+        yield "    expect: {artifacts: [{path: compile.txt, from: stdout, contains: [Compiling]}]}"
+        return
     package = next(iter(found.packages), "sys")
     yield "  # No tests were found: a stage that only shows that the code can be imported. Better: pytest."
     yield "  - name: import"

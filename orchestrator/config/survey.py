@@ -55,6 +55,7 @@ class Survey:
     cuda_benches: list[str] = field(default_factory=list)
     modules: set[str] = field(default_factory=set)
     packages: list[str] = field(default_factory=list)
+    scripts: bool = False
     needs: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     skips: list[str] = field(default_factory=list)
@@ -81,6 +82,7 @@ def survey(root: Path) -> Survey:
     found.name = metadata.name or found.name
     found.extension = _has_extension(own, metadata)
     found.packages = sorted({package for file in own if (package := _package_of(file, found.project or ""))})
+    found.scripts = any(file.endswith(".py") for file in own)
     inside = {PurePosixPath(file).relative_to(found.project or ".").parts[0] for file in own}
     found.source = "src" if "src" in inside and found.packages else ""
     _look_at_python(root, own, found)

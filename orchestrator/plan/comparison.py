@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from orchestrator.config.runbook import Runbook, named_paths
+from orchestrator.config.runbook import Runbook, named_programs
 from orchestrator.config.runbook import Stage as RunbookStage
 from orchestrator.errors import InputError, PodError
 from orchestrator.plan.absent import Tree, in_tree
@@ -70,7 +70,7 @@ def harness(runbook: Runbook, timed: Sequence[str], tree: Tree) -> dict[str, set
 
 
 def _harness(stage: RunbookStage, tree: Tree) -> set[str]:
-    named = [in_tree(path, stage, tree.commit) for path in named_paths(stage)]
+    named = [in_tree(path, stage, tree.commit) for path in (*stage.paths, *named_programs(stage))]
     is_harness = matcher(stage.harness or [path for path in named if not path.startswith(("{", "/"))])
     return {path for path in tree.files if is_harness(path)}
 

@@ -134,7 +134,7 @@ class Evidence(TypedDict):
     unseen_sessions: List[str]  # what was wrong with each pytest that ran behind another program
     lost_exit_codes: List[LostExitCode]
     unseen_exit_codes: Optional[str]  # why those of a shell could not be recorded
-    idle_programs: List[str]  # files of the tree that hold tests, and ran none of them
+    idle_programs: List[str]  # files of the tree that are run for their tests, and ran none
     artifacts: List[Delivery]
     older: List[str]  # artifacts whose content was written before the stage began
     equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content

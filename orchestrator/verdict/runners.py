@@ -62,7 +62,7 @@ def none_ran(case: Case) -> Iterator[str]:
     """Runners, and programs that hold tests, that ran no test."""
     for path in case.evidence["idle_programs"]:
         if not any(test.startswith(f"{path}::") for test in case.session.tests):
-            yield f"{path} holds tests, and ran none of them"
+            yield f"no test of {path} ran"
     for closing in _closings(case):
         if not closing.ran:
             yield f"{closing.runner} ran no test"

@@ -34,6 +34,8 @@ class T(unittest.TestCase):
 if __name__ == "__main__":
     unittest.main()
 """
+SYSTEM = "os.system(f'{sys.executable} -c \"raise SystemExit(0 if %s else 1)\"')"
+THREAD = "import threading\nt = threading.Thread(target=sys.exit, args=(%s,)); t.start(); t.join()"
 DOCTEST = '"""Of {}\n\n>>> 1 + 1\n{}\n"""\nimport doctest\ndoctest.testmod()\nprint("done")\n'
 SKIPS = "def test_b(self): self.skipTest('no GPU')"
 SHOWS = "echo '{}'"
@@ -73,6 +75,10 @@ HONEST = [
                   "assert all([r.returncode == 3 for r in [subprocess.run(child) for _ in range(2)]])\n"
                   "subprocess.run('echo a | cat; exit 0', shell=True, check=True)\nos.system('echo b | cat')"),
           "a program that looks at what others return"),
+    truth(_starts("statuses_kept", "passed", "",
+                  f"{THREAD % 0}\nif os.system('exit 0'): sys.exit(1)\nstatus = {SYSTEM % 1} >> 8\n"
+                  "print('status', status)\nsys.exit(status)"),
+          "a thread that ends, and a status of os.system that is returned"),
     truth(_starts("children_probed", "passed", "",
                   "subprocess.run(['git', 'no-such-command'], capture_output=True)\n"
                   "subprocess.run(['grep', '-q', 'x', '/dev/null'])\n"
@@ -132,6 +138,9 @@ HONEST = [
           "an EXIT trap after a success"),
     truth(runs("docs_tested", "passed", "", "python", "docs_tested.py",
                files={"docs_tested.py": DOCTEST.format("docs_tested", 2)}), "a doctest that passes"),
+    truth(runs("examples_tested", "passed", "", "python", "-m", "doctest", "-v", "examples_tested.py", "no_examples.py",
+               files={"examples_tested.py": ">>> 1 + 1\n2\n".join(['"""Of it.\n\n', '"""\n']), "no_examples.py": ""}),
+          "doctests of two files, one of which holds none"),
     truth(_bash("nothing_to_clean", "passed", "", "make -f nothing_to_clean.mk clean || true; echo done",
                 files={"nothing_to_clean.mk": "clean:\n\t@test -d none\n"}), "|| true after make clean"),
     _lines("lines", "set -x\n" + SEEDS.format("lines/test_it.py") + "\n",
@@ -139,17 +148,25 @@ HONEST = [
 ]  # fmt: skip
 
 LIES = [
-    lie(runs("without_a_main", "invalid", "test_without_a_main.py holds tests, and ran none", "python",
+    lie(runs("without_a_main", "invalid", "no test of tests/test_without_a_main.py ran", "python",
              "tests/test_without_a_main.py", files={"tests/test_without_a_main.py": TESTS_OF_A_PROGRAM.format(
                  'if __name__ == "__main__":\n    print("done")')}),
         "a file of tests is run as a program, which calls none of them", honest="with_a_main"),
-    lie(runs("unittest_without_a_main", "invalid", "holds tests, and ran none", "python", "unittest_without_a_main.py",
+    lie(runs("unittest_without_a_main", "invalid", "no test of .* ran", "python", "unittest_without_a_main.py",
              files={"unittest_without_a_main.py": UNITTEST.partition("if __name__")[0].format(
                  "def test_b(self): self.assertTrue(0)") + "print('done')\n"}),
         "a file of unittests is run as a program without a main", honest="unittests"),
     lie(_starts("child_ignored", "failed", "returned 3, and the Python that started it did not look .child_ignored.py",
                 "subprocess.run(child)"),
         "a program ignores what another returned", honest="children_asked"),
+    lie(_starts("status_of_256", "failed", "returned 256, and nobody was told",
+                f"print('done')\nsys.exit({SYSTEM % 0})"),
+        "a program ends with what os.system returned, 256, of which the system makes 0", honest="statuses_kept"),
+    lie(_starts("thread_exits", "failed", "returned 3, and nobody was told", THREAD % 3),
+        "a thread ends with sys.exit(3)", honest="statuses_kept"),
+    lie(runs("examples_forgotten", "invalid", "no test of examples_forgotten.py ran", "python", "-m", "doctest", "-v",
+             "examples_forgotten.py", files={"examples_forgotten.py": '"""Of it: 1 + 1 is 2."""\n'}),
+        "doctest of a file without an example", honest="examples_tested"),
     lie(_starts("child_logged", "failed", "did not look",
                 "print(subprocess.run(child, capture_output=True, text=True).stdout)"),
         "a program shows what another printed, and ignores what it returned", honest="children_asked"),

@@ -66,7 +66,7 @@ class Ends:
         """Pythons that ended badly, and nobody was told."""
         for end in self._told.ended:
             if not end.cut_short and (end.hidden or not self._is_told(end)):
-                by = next((process.name for process in end.above[:1] if process.pid not in self._told.pythons), "")
+                by = next((p.name for p in end.above[:1] if p.pid not in {*self._told.pythons, self._agent}), "")
                 yield Untold(end, "" if by in _SHELLS and end.above[0].pid in self._record.shells else by)
 
     def untold_shells(self) -> Iterator[Tuple[Line, str]]:

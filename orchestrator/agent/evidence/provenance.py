@@ -2,17 +2,19 @@
 
 At home are the tree, what was installed from it, the environment with its editable installations, the system's library
 folders and caches of compiled code. A module that the commit provides has to come from the first two, and the package
-of which its metadata tells from where it keeps that: another one of the same name in the tree is a stand-in.
+of which its metadata tells, or that stands where packages usually are, from there: another one of the same name in the
+tree is a stand-in.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import posixpath
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.agent.evidence.provided import Provided
@@ -38,16 +40,19 @@ _CACHES = (
 _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
 _MOST = 1000
+_UNREADABLE = (".pyc", ".whl", ".zip", ".egg", ".pyz")
 _WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.py")  # versioneer's, above all
 
 
 @dataclass
 class Seen:
-    """What was seen in all Pythons of a stage: modules as (name, file, the link in the tree that led there), shared
-    objects, test files, and files of the tree that an interpreter of another prefix imported, with that interpreter.
+    """What was seen in all Pythons of a stage: modules as (name, file, the link in the tree that led there), those of
+    them that some Python had from a folder in which neither its program nor a test of it lies, shared objects, test
+    files, and files of the tree that an interpreter of another prefix imported, with that interpreter.
     """
 
     modules: Dict[Tuple[str, str], Optional[str]] = field(default_factory=dict)
+    apart: Set[str] = field(default_factory=set)
     mapped: Dict[str, None] = field(default_factory=dict)
     tests: Dict[str, None] = field(default_factory=dict)
     strangers: Dict[str, Tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -56,6 +61,8 @@ class Seen:
         """Take over what a line of the report says of this."""
         if "module" in line and len(self.modules) < _MOST:
             self.modules[str(line["module"]), str(line["file"])] = line.get("link")
+            if not line.get("beside"):
+                self.apart.add(str(line["file"]))
         if "mapped" in line and len(self.mapped) < _MOST:
             self.mapped[str(line["mapped"])] = None
         if "tests" in line and len(self.tests) < _MOST:
@@ -142,7 +149,7 @@ class StageOrigins:
         return [
             ForeignModule(name=plain(name), file=plain(file[len(tree) :] if file.startswith(tree) else file))
             for (name, file), link in seen.modules.items()
-            if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file))
+            if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file, file in seen.apart))
         ]
 
     def elsewhere(self, seen: Seen) -> List[Elsewhere]:
@@ -169,22 +176,35 @@ class StageOrigins:
             if not _is_below(file, (*self._near, *self._homes.others, *self._homes.libraries, *_LIBRARY_FOLDERS)):
                 yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
 
-    def _is_foreign(self, name: str, file: str) -> bool:
+    def _is_foreign(self, name: str, file: str, apart: bool) -> bool:
         if not self._provided.holds(name) or _is_below(file, self._homes.layer):
             return False
         if _is_below(file, [self._homes.tree]) and _site_of(file) is None:
-            return self._is_another(name, os.path.relpath(file, self._homes.tree))
+            return self._is_another(name, os.path.relpath(file, self._homes.tree), apart)
         made_of_tree = self._may_be_built(file) and _is_from_tree(name, file, self._homes)
         return not made_of_tree or _is_altered(name, file, self._homes)
 
-    def _is_another(self, name: str, file: str) -> bool:
-        """Whether a module of the tree is not the one of which the metadata tells, nor says the same."""
-        places = self._provided.places_of(name)
+    def _is_another(self, name: str, file: str, apart: bool) -> bool:
+        """Whether a module of the tree is not the one of which the metadata tells, nor says the same. Where none tells
+        of the name, what lies aside of where packages usually are may be a module of its own, as beside its program,
+        or a version of that.
+        """
+        path, places = Path(self._homes.tree, file), self._provided.places_of(name)
+        if self._is_unreadable(path):
+            return bool(places or self._provided.usual_places_of(name))
+        if not places and apart:
+            places = self._provided.usual_places_of(name)
+            if file not in places:
+                places = frozenset(p for p in places if _is_version(path, Path(self._homes.tree, p)))
         if not places or file in places or not file.endswith(".py"):
             return False
-        path = Path(self._homes.tree, file)
         folders = [os.path.dirname(place) for place in places if os.path.basename(place) == path.name]
         return all(self._is_altered_copy(path, folder) for folder in folders)
+
+    def _is_unreadable(self, module: Path) -> bool:
+        """Whether it is bytecode that the commit holds, or lies in an archive that it holds."""
+        file = next((path for path in (module, *module.parents) if path.is_file()), module)
+        return file.suffix in _UNREADABLE and entry_of(str(file))[1] in self._homes.blobs
 
     def _is_altered_copy(self, path: Path, folder: str) -> bool:
         """Whether a module of the tree, or a file of the package that it is, says something else than its counterpart
@@ -255,6 +275,25 @@ def _is_altered(name: str, file: str, homes: Homes) -> bool:
 def _files_of(module: Path) -> Iterable[Path]:
     """The module, and what is in the package that it is."""
     return module.parent.rglob("*.py") if module.name.startswith("__init__.") else [module]
+
+
+def _is_version(module: Path, of: Path) -> bool:
+    """Whether two modules, or packages, define much the same: half of what the smaller one does."""
+    here, there = _defined_in(module), _defined_in(of)
+    return 2 * len(here & there) >= min(len(here), len(there)) > 0
+
+
+def _defined_in(module: Path) -> Set[str]:
+    """The functions, classes and modules of a module, or package, by their names."""
+    found: Set[str] = set()
+    for file in _files_of(module):
+        found.update({file.stem} - {module.stem})
+        try:
+            body = ast.parse(file.read_bytes()).body
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            continue
+        found.update(node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    return found
 
 
 def _differs(copy: Path, committed: Container[str]) -> bool:

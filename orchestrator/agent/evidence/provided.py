@@ -72,6 +72,7 @@ class Provided:
         self._roots: Dict[str, List[str]] = {}
         # Packages of which a project's metadata tells: the depth of its folder, and roots that they may lie in.
         self._own: Dict[str, Tuple[int, Set[str]]] = {}
+        self._usual: Set[str] = set(_FOLDERS)  # roots of the others
         for folder in _project_folders(self._files):
             self._add_project(folder, read_project(folder, self._files, read))
         for found in filter(None, map(_INNER.fullmatch, self._files)):
@@ -88,6 +89,7 @@ class Provided:
         more = Provided((), str.encode)
         more._files, more._tops_of, more._declared, more._own = self._files, self._tops_of, self._declared, self._own
         more._roots = {**self._roots, **{root: ["*"] for root in roots}}
+        more._usual = {*self._usual, *roots}
         return more
 
     @property
@@ -106,11 +108,20 @@ class Provided:
         return any(posixpath.join(root, inner) + end in self._files for root in roots for end in _MODULES)
 
     def places_of(self, module: str) -> FrozenSet[str]:
-        """The files of the commit that are the top-level package or module of this name, by metadata of the outermost
-        project, or of several beside each other; none where no metadata tells of it.
+        """The files of the commit that are the package or module of this name, by metadata of the outermost project, or
+        of several beside each other; none where no metadata tells of it.
         """
-        _, roots = self._own.get(module, (0, set()))
-        return self._files & {posixpath.join(root, module) + end for root in roots for end in _MODULES}
+        return self._in(self._own.get(module.partition(".")[0], (0, ()))[1], module)
+
+    def usual_places_of(self, module: str) -> FrozenSet[str]:
+        """The same by where packages usually are, the top aside, and by the stage's path: of others of that name nobody
+        has said that they are it, nor that they are not.
+        """
+        return self._in(self._usual, module) if module.partition(".")[0] not in self._own else frozenset()
+
+    def _in(self, roots: Iterable[str], module: str) -> FrozenSet[str]:
+        inner = module.replace(".", "/")
+        return self._files & {posixpath.join(root, inner) + end for root in roots for end in _MODULES}
 
     def _add_project(self, folder: str, project: Project) -> None:
         self._declared |= project.modules
@@ -128,18 +139,20 @@ class Provided:
 
     def _add_places(self, folder: str, project: Project, own: Iterable[str]) -> None:
         """Where the project keeps what it is called after, and what its metadata names."""
-        roots = {_below(folder, inner) for inner in ("", *_FOLDERS, *project.roots)}
+        usual = {_below(folder, inner) for inner in ("", *_FOLDERS)}
+        named_in: Dict[str, Set[str]] = {}  # by package, the roots in which metadata names it
         names = {*own, *(module for module in project.modules if "." not in module)}
         for root, patterns in project.roots.items():
             named = [pattern for pattern in patterns if root or pattern != "*"]  # not all that just lies there
-            tops = self._tops_of.get(_below(folder, root), ())
-            names |= {top for top in tops if any(fnmatchcase(top, pattern) for pattern in named)}
+            for top in self._tops_of.get(_below(folder, root), ()):
+                if any(fnmatchcase(top, pattern) for pattern in named):
+                    named_in.setdefault(top, set()).add(_below(folder, root))
         depth = folder.count("/") + 1 if folder else 0
-        for name in names - _BESIDE:  # every folder of tests may be called that
+        for name in {*names, *named_in} - _BESIDE:  # every folder of tests may be called that
             if name not in self._own or depth < self._own[name][0]:  # what lies deeper is a copy
                 self._own[name] = depth, set()
             if depth == self._own[name][0]:
-                self._own[name][1].update(roots)
+                self._own[name][1].update(named_in.get(name, usual))
 
     def _named_as(self, project: Project, folder: str) -> List[str]:
         """The packages of the project that are called as it is, at its top or in one of the usual folders."""

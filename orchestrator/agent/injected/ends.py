@@ -4,7 +4,8 @@
 where the exit code is not 0. `above` are the processes up to the agent; a Python that only `asks` whether there is a
 package, or a device, is one of `-c` that fails to import it, or does no more than to ask (`asks.py`), or one of `-m`
 that asks for pip, which the stages' environments lack; one that is `cut_short` could not write to what had ended before
-it; the code of one is `hidden` that returned 0 in the end, by `os._exit`, or under a program that catches SystemExit.
+it; the code of one is `hidden` that returned 0 in the end, by `os._exit`, under a program that catches SystemExit, or
+because it is a multiple of 256, of which the system keeps nothing (`sys.exit(os.system(...))`).
 `{"under": PID, "shell": NAME}` at its start, below a shell that may not be recorded. Nothing of what a test starts.
 """
 
@@ -69,10 +70,10 @@ class End:
         error = exc_info()[1]
         if not code and not self._code and error is not None:
             self._look_at_end_of(error)
-        if code:
+        if code & 0xFF:
             self._tell(code)
         else:
-            self._tell(self._code, hidden=True)
+            self._tell(self._code or code, hidden=True)
 
     def _look_at_end_of(self, error: BaseException) -> None:
         """Of an exception that was on its way out, in a `finally`: it would have ended the program."""
@@ -94,7 +95,7 @@ class End:
         self._told = True
         self._notes.add(
             ended=getpid(),
-            code=code & 0xFF,
+            code=code & 0xFF or code,
             above=above(self._agent),
             command=_command(),
             asks=self._asks(),
@@ -115,7 +116,7 @@ class End:
 
     def _leaves(self) -> None:
         self._look_at_error()
-        self._tell(self._code or self._inside, hidden=not self._code)
+        self._tell(self._code or self._inside, hidden=not self._code & 0xFF)
 
     def _look_at_error(self) -> None:
         """The hook that was told of it may have been the program's own."""

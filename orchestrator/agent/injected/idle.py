@@ -1,4 +1,5 @@
-"""A program of the tree that holds tests and calls none of them: `python tests/test_x.py`, where nothing runs them.
+"""A program of the tree that holds tests and calls none of them: `python tests/test_x.py`, where nothing runs them; and
+`python -m doctest` of files without an example.
 
 Said only where nothing that runs in the file could have called one: neither by its name, nor as those do that look for
 tests (`unittest.main()`, `globals()`).
@@ -38,11 +39,23 @@ class IdleTests:
     def tell(self) -> None:
         """Look at the program, which has ended."""
         main = sys.modules.get("__main__")
+        if getattr(getattr(main, "__spec__", None), "name", "") == "doctest":
+            self._tell_of_doctest([word for word in sys.argv[1:] if os.path.isfile(word)])
+            return
         file = os.path.abspath(getattr(main, "__file__", None) or self._program)
         if test_around() is not None or not file.startswith(self._tree) or not _may_hold_tests(vars(main)):
             return
         if holds_idle_tests(file):
             self._notes.add(idle=file[len(self._tree) :])
+
+    def _tell_of_doctest(self, files: list[str]) -> None:
+        if test_around() is None and files and not any(map(_holds_examples, files)):
+            self._notes.add(idle=os.path.relpath(os.path.realpath(files[0]), self._tree))
+
+
+def _holds_examples(file: str) -> bool:
+    with open(file, "rb") as f:
+        return b">>>" in f.read()
 
 
 def _may_hold_tests(names: dict[str, Any]) -> bool:

@@ -20,12 +20,13 @@ _own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__ge
 
 
 class Imports:
-    """Notes each once: `{"module": NAME, "file": ...}`, `{"mapped": ...}`, `{"tests": ...}`; and, where the interpreter
-    is none of the environment's, `{"imported": FILE, "python": ...}` for the first file of the tree that it imports.
+    """Notes each once: `{"module": NAME, "file": ..., "beside": ITS PROGRAM OR NOT}`, `{"mapped": ...}`,
+    `{"tests": ...}`; and, where the interpreter is none of the environment's, `{"imported": FILE, "python": ...}` for
+    the first file of the tree that it imports.
 
     A module is looked at soon after it was imported, so that the import itself is left alone. Noted is what lies in
     none of the folders `home`, and what is called as something of the tree, of a package only its outermost part, where
-    it does not lie there; where it does, what is at top level. The agent knows what to make of it.
+    it does not lie there; where it does, what is at top level, or not in its package. The agent knows what that means.
     """
 
     def __init__(self, config: Config, notes: Notes) -> None:
@@ -93,8 +94,8 @@ class Imports:
             path = self._resolved(named)
             if self._is_of_tree(path):
                 self._note_imported(path)
-                if called_as_ours and "." not in name:  # there may be several of its name
-                    self._note(module=name, file=path)
+                if called_as_ours and not self._is_in_package(name, named):  # there may be several of its name
+                    self._note(module=name, file=path, beside=self._is_beside_its_program(path))
             else:  # a link that leads out
                 self._note(module=name, file=path, link=named)
             return
@@ -119,6 +120,19 @@ class Imports:
             outer = outer.rpartition(".")[0]
         return False
 
+    def _is_in_package(self, name: str, file: str) -> bool:
+        package = getattr(sys.modules.get(name.rpartition(".")[0]), "__file__", None)
+        place = os.path.normpath(os.path.join(self._folder, package)) if isinstance(package, str) else None
+        return "." in name and (place is None or file.startswith(os.path.dirname(place) + os.sep))
+
+    def _is_beside_its_program(self, file: str) -> bool:
+        """Whether the program, or a test, lies in the folder in which the module, or package, was found."""
+        folder, name = os.path.split(file)
+        folder = os.path.dirname(folder) if name.startswith("__init__.") else folder
+        tests = (getattr(m, "__file__", None) for n, m in list(sys.modules.items()) if "test" in n.rpartition(".")[2])
+        users = (os.path.join(self._folder, file) for file in (self._program, *tests) if isinstance(file, str))
+        return any(os.path.dirname(self._resolved(os.path.normpath(user))) == folder for user in users)
+
     def _note_imported(self, path: str) -> None:
         if self._is_stranger:
             self._is_stranger = False
@@ -126,7 +140,7 @@ class Imports:
             python = {"program": sys.executable, "prefix": os.path.realpath(sys.prefix), "base": os.path.realpath(base)}
             self._notes.add(imported=path, python=python)
 
-    def _note(self, **fields: str) -> None:
+    def _note(self, **fields: str | bool) -> None:
         key = repr(fields)
         if key not in self._seen:
             self._seen.add(key)

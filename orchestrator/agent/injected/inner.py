@@ -81,6 +81,11 @@ class Inner:
 
         return watched
 
+    def thread_leaves(self, status: object) -> None:
+        """By `sys.exit`, which ends the thread, and nobody else: nor does the process return it."""
+        if status not in (None, 0) and not _runs_tests():
+            self._end.ended_inside(status if isinstance(status, int) else 1)
+
     def _leaves(self, frame: FrameType, status: object) -> None:
         """By `sys.exit`: the module that runs inside of another one, if there is one."""
         inner: FrameType | None = frame
@@ -92,7 +97,7 @@ class Inner:
     def _ended(self, program: str, status: object, frame: FrameType | None, kind: type) -> None:
         """A program has ended badly below `frame`."""
         starter = outside(frame, *_RUNNING)
-        code = status & 0xFF if isinstance(status, int) else 1
+        code = (status & 0xFF or status) if isinstance(status, int) else 1
         if starter is None or is_in_test(starter):
             return
         if not self._children.is_ours(starter):
@@ -177,6 +182,11 @@ class Inner:
         for call in self._failed:
             if not call.retrieved:
                 self._note(call.name, 1, call.file, call.line, call=True)
+
+
+def _runs_tests() -> bool:
+    """Whether this process is a session of pytest's, whose tests judge themselves."""
+    return "_pytest.config" in sys.modules
 
 
 def _is_below_a_test(frame: FrameType | None) -> bool:

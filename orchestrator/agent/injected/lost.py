@@ -83,6 +83,8 @@ class Lost:
         def excepthook(args: Any) -> None:
             if isinstance(args.exc_value, AssertionError):
                 self._checks.now.lost.append(_sentence("in a thread", args.exc_value))
+            elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
+                self._inner.thread_leaves(args.exc_value.code)
             default(args)
 
         threading.excepthook = excepthook

@@ -40,7 +40,7 @@ def found(sources: Sources, tmp_path: Path, content: bytes, **asked: Any) -> str
         TABLE.replace("\n", "\r\n").encode(),
         TABLE.replace(",", " ; ").encode("utf-8-sig"),
         TABLE.encode("utf-16"),
-        gzip.compress(TABLE.encode()),
+        gzip.compress(TABLE.encode(), mtime=0),
         "\n".join(reversed(TABLE.splitlines())).encode(),
         TABLE.replace("1.50", "1.5000").replace("512", "512.0").encode(),
         json.dumps([line.split(",") for line in TABLE.splitlines()], ensure_ascii=False, indent=4).encode(),

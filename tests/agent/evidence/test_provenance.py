@@ -260,3 +260,28 @@ def test_paths_within_the_environment_lead_nowhere(tmp_path: Path) -> None:
     (site / "gadget-1.dist-info").mkdir()
     (site / "gadget-1.dist-info" / "direct_url.json").write_text("[]")
     assert editable.targets([str(site)]) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "foreign"),
+    [
+        ("vendor/widget/__init__.py", "def load(): return 2\n", True),
+        ("scripts/widget.py", "class Store: pass\n", True),
+        ("vendor/widget/__init__.py", "def load(): return 1\nclass Store: pass\n", False),
+        ("tests/widget.py", "def make(): return 1\n", False),
+        ("tests/widget.py", "def (\n", False),
+        ("vendor/widget.pyc", "def load(): return 1\n", True),
+        ("vendor/made.pyc", "", False),
+        ("vendor/widget.whl/widget/__init__.py", "", False),
+    ],
+)
+def test_a_version_of_what_lies_where_packages_usually_do(
+    tree: Path, origins: StageOrigins, file: str, text: str, foreign: bool
+) -> None:
+    (tree / "src/widget/__init__.py").write_text("def load(): return 1\nclass Store: pass\n")
+    (tree / file).parent.mkdir(parents=True, exist_ok=True)
+    (tree / file).write_text(text)
+    committed = frozenset(entry_of(path)[1] for path in tree.rglob("*.py*"))
+    homes = replace(origins._homes, sources=sources_of(tree), blobs=committed)
+    found = seen({"module": Path(file).stem.replace("__init__", "widget"), "file": str(tree / file)})
+    assert bool(StageOrigins(Provided.by_tree(tree), homes).foreign_modules(found)) is foreign

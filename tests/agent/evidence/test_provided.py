@@ -119,6 +119,7 @@ def test_metadata_that_cannot_be_understood_says_nothing(text: str) -> None:
         ("[project]\nname = 'my-kernels'\n", "my_kernels", "src/my_kernels/__init__.py"),
         ("[tool.setuptools]\npackages = ['fast']\n", "fast", "fast/__init__.py"),
         ("[tool.setuptools.packages.find]\nwhere = ['src']\n", "my_kernels", "src/my_kernels/__init__.py"),
+        ("[tool.setuptools.packages.find]\nwhere = ['src']\n", "both", "src/both/__init__.py"),
         ("[tool.setuptools.packages.find]\nwhere = ['.']\n", "fast", None),
         ("[project]\nname = 'my-kernels'\n", "utils", None),
         ("[tool.setuptools]\npackages = ['fast', 'tests']\n", "tests", None),
@@ -128,7 +129,17 @@ def test_metadata_that_cannot_be_understood_says_nothing(text: str) -> None:
 def test_metadata_says_which_package_of_a_name_it_is(metadata: str, module: str, place: str | None) -> None:
     files = dict.fromkeys(
         ["src/my_kernels/__init__.py", "old/my_kernels/__init__.py", "fast/__init__.py", "old/fast/__init__.py",
-         "utils.py", "tests/utils.py", "tests/__init__.py"], "",
+         "src/both/__init__.py", "both/__init__.py", "utils.py", "tests/utils.py", "tests/__init__.py"], "",
     )  # fmt: skip
     files |= {"pyproject.toml": metadata, "old/pyproject.toml": metadata.replace("src", "."), "old/utils.py": ""}
     assert provided(files).places_of(module) == ({place} if place else set())
+
+
+def test_without_metadata_the_usual_folders_and_the_stages_path_are_where_it_is() -> None:
+    files = {"src/widget/__init__.py": "", "src/widget/core.py": "", "old/widget/__init__.py": "", "widget.py": ""}
+    found = provided(files)
+    assert found.usual_places_of("widget") == {"src/widget/__init__.py"}
+    assert found.usual_places_of("widget.core") == {"src/widget/core.py"}
+    assert found.and_below(["old"]).usual_places_of("widget") == {"src/widget/__init__.py", "old/widget/__init__.py"}
+    told = provided({**files, "pyproject.toml": "[project]\nname = 'widget'\n"})
+    assert not told.usual_places_of("widget") and not told.usual_places_of("widget.core")

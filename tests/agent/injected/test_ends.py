@@ -78,6 +78,8 @@ def test_a_python_tells_how_it_ends(tmp_path: Path, source: str, code: int) -> N
         "import atexit\natexit.register(leaves, 0)\nsys.exit(3)",
         "sys.excepthook = lambda *a: leaves(0)\n1 / 0",
         "end.ended_inside(3)",
+        "sys.exit(256)",
+        "leaves(512)",
     ],
 )
 def test_a_code_that_is_hidden_in_the_end(tmp_path: Path, source: str) -> None:

@@ -19,6 +19,9 @@ _SEEN_AT_RUN_TIME = {
     "always(x)",
     "made(x)",
     "math.isclose(x, x)",
+    "x == mock.ANY",
+    "(line == line[:]).all()",
+    "(line[:0] == line[1:]).all()",
 }
 
 
