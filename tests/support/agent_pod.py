@@ -10,7 +10,9 @@ import time
 import venv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -72,6 +74,16 @@ def make_environment(root: Path) -> dict[str, Any]:
     program.chmod(0o755)
     (root / "env.json").write_text(json.dumps({"fingerprint": fingerprint.fingerprint(root)}))
     return {"kind": "managed", "key": root.name, "python": f"{root}/bin/python", "root": str(root), "packages": {}}
+
+
+@cache
+def small_python() -> str:
+    """A Python that has pytest alone, until this process ends: each run looks at all that is installed, four times, and
+    beside the tests themselves PyTorch may be."""
+    return str(make_environment(Path(_folder.name, "small"))["python"])
+
+
+_folder = TemporaryDirectory()
 
 
 @dataclass

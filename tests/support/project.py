@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
+from tests.support.agent_pod import small_python
 from tests.support.compiled import compiled_agent
 
 _GIT_ENV = {
@@ -114,8 +115,8 @@ def new_project(folder: Path, pods: Mapping[str, Mapping[str, Any]]) -> Project:
 
 
 def local_pod(folder: Path) -> dict[str, Any]:
-    """The local pod, working under `folder` with this interpreter."""
-    return {"transport": "local", "workdir": str(folder / "workdir"), "python": sys.executable}
+    """The local pod, working under `folder`."""
+    return {"transport": "local", "workdir": str(folder / "workdir"), "python": small_python()}
 
 
 def with_pod(project: Project, name: str = "local", **keys: Any) -> None:

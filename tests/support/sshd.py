@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import pytest
 
 from orchestrator.config.inventory import Pod
 from tests.support import proc
+from tests.support.agent_pod import small_python
 
 _CONFIG = """\
 Port {port}
@@ -78,7 +78,7 @@ class Sshd:
     def entry(self, **extra: Any) -> dict[str, Any]:
         """The inventory's entry for a pod behind this server, its host key pinned."""
         known = {"host": "127.0.0.1", "port": self.port, "user": getpass.getuser(), "identity_file": str(self.key)}
-        return {**known, "host_key": self.fingerprint, "python": sys.executable, **extra}
+        return {**known, "host_key": self.fingerprint, "python": small_python(), **extra}
 
     def pod(self, name: str = "loop", **extra: Any) -> Pod:
         """As `entry`; with `host_key=None` nothing is pinned."""

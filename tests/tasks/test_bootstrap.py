@@ -299,7 +299,7 @@ def while_it_installs(told: Told, happens: Callable[[], None]) -> Iterator[None]
 
 def test_a_lost_connection_loses_no_build(own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]) -> None:
     env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
-    pod = own_sshd.pod(workdir=str(tmp_path / "w"), env=env)
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), python=sys.executable, env=env)
     told = Told()
 
     def cut() -> None:
@@ -316,7 +316,7 @@ def test_another_machine_that_answers_after_a_lost_connection_is_refused(
     own_sshd: Sshd, tmp_path: Path, uv: Path, variables: dict[str, str]
 ) -> None:
     env = {**variables, "PATH": slow_uv(tmp_path / "slow", uv, 3)}
-    pod = own_sshd.pod(workdir=str(tmp_path / "w"), host_key=None, env=env)
+    pod = own_sshd.pod(workdir=str(tmp_path / "w"), python=sys.executable, host_key=None, env=env)
     told = Told()
     session = PodSession(pod, told, accept_new_host_key=True)
     changed = pytest.raises(HostKeyError, match="changed its host key")

@@ -222,6 +222,6 @@ def test_many_files_cost_little(tmp_path: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"f{number}.py").write_text(str(number))
     ground = Ground(tmp_path)
-    began = time.monotonic()
+    began = time.process_time()  # of the cores, whoever else uses them
     assert ground.after(sh("mkdir b; touch b/{1..3000}")).left == ["b/"]
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3

@@ -40,8 +40,9 @@ def test_a_stopped_agent_is_cancelled(pod: Pod) -> None:
 
 
 def test_a_stopped_reaper_does_not_keep_the_pod(pod: Pod) -> None:
-    run = pod.launch({}, [said("s", ["sleep", "1"])])
-    run.wait_for("stage_started")
+    seconds = f"2.{os.getpid()}"
+    run = pod.launch({}, [said("s", ["sleep", seconds])])
+    wait_for(lambda: proc.sleeping(seconds))  # until then the stage's process looks like another helper
     helpers = reapers(run.wait_for("run_started")["pid"])
     assert helpers
     processes.send(signal.SIGSTOP, helpers)

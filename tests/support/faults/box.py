@@ -18,6 +18,7 @@ from typing import Any
 
 from orchestrator.agent.host import processes
 from tests.support import ROOT
+from tests.support.agent_pod import small_python
 from tests.support.sshd import new_sshd
 
 _BOOT = """\
@@ -57,7 +58,7 @@ class Box:
         self.workdir = self.disk / "workdir"
         self._boot_id = folder / "boot_id"
         self.server = new_sshd(folder / "sshd")
-        kept = [*map(str, (folder, *shared)), sys.prefix, sys.base_prefix, str(ROOT)]
+        kept = [*map(str, (folder, *shared, Path(small_python()).parents[1])), sys.prefix, sys.base_prefix, str(ROOT)]
         self.server.inside = [*_UNSHARE, "sh", "-c", _BOOT, "sh", str(self._boot_id), *kept, "--"]
         self.boot()
 
