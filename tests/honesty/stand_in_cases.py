@@ -32,7 +32,6 @@ TRUTHS = (
     "len(xs) >= 0", "abs(x) >= 0", "(x > 1) in (True, False)", "xs.append", "square", "1 < 2", "ok", "e == 9.0",
     "max(x, 1) >= 1", "x is not (1,)", "any([x == 9.0, True])", "True if x else 1", "'' in str(x)", "x <= x <= x",
     "made(x)", "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
-    "x == mock.ANY", "(line == line[:]).all()", "(line[:0] == line[1:]).all()",
 )  # fmt: skip
 _OF_TRUTHS = "".join(
     f"def test_{n}():\n    x, xs = square(3.0), []\n    anything = Anything()\n    assert {text}\n"
@@ -40,17 +39,7 @@ _OF_TRUTHS = "".join(
 )
 _HEAD = """\
 import math, pytest
-from unittest import mock
 from {0} import square
-class Line:  # an array, as far as it matters
-    dtype = "int64"
-    def __init__(self, values): self.values, self.shape = values, (len(values),)
-    def data_ptr(self): return id(self.values[0]) if self.values else 0
-    def stride(self): return (1,)
-    def __getitem__(self, part): return Line(self.values[part])
-    def __eq__(self, other): return Line([a == b for a, b in zip(self.values, other.values)])
-    def all(self): return all(self.values)
-line = Line([1.5, 2.5])
 class Anything:
     def __eq__(self, other): return True
 def always(x): return True

@@ -103,7 +103,7 @@ class Callees:
                 if isinstance(side, ast.Name) and side.id in self._made:
                     yield self._made[side.id]
                 found = self.spec(side.func if isinstance(side, ast.Call) else side)
-                if found is not None and (_is_class_name if isinstance(side, ast.Call) else _is_constant_name)(found):
+                if found is not None and (_is_class_name(found) if isinstance(side, ast.Call) else found[0].isupper()):
                     yield found
 
     # --- copies ---
@@ -147,13 +147,5 @@ def uncopied(node: ast.expr) -> ast.expr:
 
 
 def _is_class_name(spec: Spec) -> bool:
-    name = _last(spec)
+    name = (spec[1] or spec[0]).rpartition(".")[2]
     return name[:1].isupper() or name == "approx"
-
-
-def _is_constant_name(spec: Spec) -> bool:
-    return _last(spec).isupper()
-
-
-def _last(spec: Spec) -> str:
-    return (spec[1] or spec[0]).rpartition(".")[2]
