@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -76,14 +77,19 @@ def make_environment(root: Path) -> dict[str, Any]:
     return {"kind": "managed", "key": root.name, "python": f"{root}/bin/python", "root": str(root), "packages": {}}
 
 
-@cache
 def small_python() -> str:
     """A Python that has pytest alone, until this process ends: each run looks at all that is installed, four times, and
     beside the tests themselves PyTorch may be."""
+    with _making:  # tests run things in threads
+        return _small_python()
+
+
+@cache
+def _small_python() -> str:
     return str(make_environment(Path(_folder.name, "small"))["python"])
 
 
-_folder = TemporaryDirectory()
+_folder, _making = TemporaryDirectory(), Lock()
 
 
 @dataclass
