@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.honesty import (
     artifact_cases,
     check_cases,
+    copy_cases,
     cuda_cases,
     environment_cases,
     oddity_cases,
@@ -32,6 +33,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Routes": route_cases.CASES,
     "The GPU": cuda_cases.CASES,
     "The tree": tree_cases.CASES,
+    "Copies of the package in the tree": copy_cases.CASES,
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
     "Honest oddities": oddity_cases.CASES,
@@ -42,7 +44,7 @@ CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
     "Exit codes that nothing depends on": "observation",
-    **dict.fromkeys(("The GPU", "The tree", "The environment"), "observation"),
+    **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import py_compile
 import sys
 import tempfile
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.honesty.case import Case, first, in_runbook, lie, truth, twice
 from tests.support.agent_pod import pytest_stage
@@ -141,85 +139,7 @@ def _module_elsewhere(name: str) -> str:
     return OTHER_NSA.replace("elsewhere/nsa", f"elsewhere/{name}")
 
 
-COPY_FIRST = "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), {!r}))\n"
-
-
-def _copied(name: str, copy: str, **of_tests: Any) -> StageCase:
-    """Tests of the package that a project is called after, of which a copy below the tests is found first."""
-    files = {f"{name}/pyproject.toml": f"[project]\nname = '{name}_own'\nversion = '1'\n"}
-    files |= {f"{name}/src/{name}_own/__init__.py": "VALUE = 1\n", f"{name}/stubs/{name}_own/__init__.py": copy}
-    code = f"from {name}_own import VALUE\ndef test_a(): assert VALUE == 1\n"
-    return tests(name, conftest=COPY_FIRST.format("stubs"), source=code, files=files, **of_tests)
-
-
-OWN = "def add(a, b): return a - b\n"
-OLD = "def add(a, b): return a + b\n"
-ADDS = "from {0} import add\ndef test_a(): assert add(2, 3) == 5\n"
-
-
-def _beside(name: str, status: str, reason: str, beside: Mapping[str, str], **of_tests: Any) -> StageCase:
-    """Tests of a package under src/, of which no metadata tells; `vendor` is found before it."""
-    files = {f"src/{name}_own/__init__.py": OWN, **{f"{name}/{path}": text for path, text in beside.items()}}
-    of_tests = {"source": ADDS.format(f"{name}_own"), "conftest": COPY_FIRST.format("vendor"), **of_tests}
-    return tests(name, status, reason, files=files, **of_tests)
-
-
-def _extended(name: str, status: str, reason: str, module: str) -> StageCase:
-    """Tests of a package under src/, to whose path a conftest adds another folder, which is looked into first."""
-    extends = f"import {name}_own as own\nown.__path__.insert(0, os.path.join(os.path.dirname(__file__), 'more'))\n"
-    return tests(
-        name,
-        status,
-        reason,
-        ADDS.format(f"{name}_own.{module}"),
-        conftest=COPY_FIRST.format("../src") + extends,
-        files={
-            f"src/{name}_own/__init__.py": "ITS = 1\n",
-            f"src/{name}_own/core.py": OWN,
-            f"{name}/more/{module}.py": OLD,
-        },
-    )
-
-
-def old_wheel(root: Path) -> None:
-    """An older version of the package, as a wheel that is committed."""
-    with zipfile.ZipFile(root / "old_wheel" / "old.whl", "w") as wheel:
-        wheel.writestr("old_wheel_own/__init__.py", OLD)
-
-
-VARIANT = {
-    "src/experiment_model.py": "def build(): return 1\ndef train(): return build()\n",
-    "experiments/one/experiment_model.py": "def build(): return 2\ndef train(): return build() + 1\n",
-    "experiments/one/train.py": "import experiment_model\nprint('loss', experiment_model.train())\n",
-}
-
 HONEST = [
-    truth(
-        runs("experiment", "passed", "", "python", "experiments/one/train.py", files=VARIANT),
-        "an experiment's script has a model beside it that began as a copy of the one under src/",
-    ),
-    truth(
-        _beside("own_helpers", "passed", "", {"own_helpers_own.py": "def add(a, b): return a + b\n"}, conftest=""),
-        "tests have a helper beside them that began as a copy of a module under src/",
-    ),
-    truth(
-        _extended("path_extended", "passed", "", "plugin"),
-        "a conftest adds a folder of other modules to a package's path",
-    ),
-    truth(
-        _beside(
-            "namesake",
-            "passed",
-            "",
-            {"vendor/namesake_own.py": "def make(): return 5\n"},
-            source="from namesake_own import make\ndef test_a(): assert make() == 5\n",
-        ),
-        "a helper beside the tests is named as a package under src/, and is something else",
-    ),
-    truth(
-        _copied("same_copy", "VALUE = 1\n", status="passed", reason=""),
-        "a copy of the package in the tree, which says the same, is found first",
-    ),
     truth(
         tests("clean_tree", "passed", "", NEEDS_VALUE.format(1), files=CORE),
         "the stage before it leaves the tree alone",
@@ -295,61 +215,6 @@ HONEST = [
 ]
 
 LIES = [
-    lie(
-        _extended(
-            "path_of_package", "invalid", "path_of_package_own.core was imported from path_of_package/more/", "core"
-        ),
-        "a conftest adds a folder with an old module of it to the package's path",
-        honest="path_extended",
-    ),
-    lie(
-        _beside(
-            "old_copy",
-            "invalid",
-            "old_copy_own was imported from old_copy/vendor/",
-            {"vendor/old_copy_own/__init__.py": OLD},
-        ),
-        "a conftest puts a committed old copy of the package under src/ first",
-        honest="namesake",
-    ),
-    lie(
-        _beside(
-            "old_wheel",
-            "invalid",
-            "old_wheel_own was imported from old_wheel/old.whl/",
-            {},
-            conftest=COPY_FIRST.format("old.whl"),
-        ),
-        "a conftest puts a committed wheel of an older version first",
-        honest="namesake",
-        prepare=old_wheel,
-    ),
-    lie(
-        _beside(
-            "flat_copy",
-            "invalid",
-            "flat_copy_made was imported from flat_copy/flat_copy_made/",
-            {
-                "pyproject.toml": "[tool.setuptools.packages.find]\nwhere = ['src']\n",
-                "src/flat_copy_made/__init__.py": OWN,
-                "flat_copy_made/__init__.py": OLD,
-            },
-            source=ADDS.format("flat_copy_made"),
-            conftest=COPY_FIRST.format(""),
-        ),
-        "a package lies under src/, as the metadata says, and an old one of its name beside that",
-        honest="same_copy",
-    ),
-    lie(
-        _copied(
-            "other_copy",
-            "VALUE = 0 + 1\n",
-            status="invalid",
-            reason="other_copy_own was imported from other_copy/stubs/",
-        ),
-        "a stub in the tree takes the place of the package that the project is called after",
-        honest="same_copy",
-    ),
     lie(
         tests("edited_by_a_stage", "failed", "test_a failed", NEEDS_VALUE.format(2), files=CORE),
         "a stage edits the tree, and the next one's tests pass",

@@ -129,7 +129,7 @@ class Imports:
         """Whether the program, or a test, lies in the folder in which the module, or package, was found."""
         folder, name = os.path.split(file)
         folder = os.path.dirname(folder) if name.startswith("__init__.") else folder
-        tests = (getattr(m, "__file__", None) for n, m in list(sys.modules.items()) if "test" in n.rpartition(".")[2])
+        tests = (getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if _is_tests(name))
         users = (os.path.join(self._folder, file) for file in (self._program, *tests) if isinstance(file, str))
         return any(os.path.dirname(self._resolved(os.path.normpath(user))) == folder for user in users)
 
@@ -156,6 +156,12 @@ class Imports:
             self._real[folder] = os.path.realpath(folder)
         found = os.path.join(self._real[folder], name)
         return os.path.realpath(found) if os.path.islink(found) else found
+
+
+def _is_tests(module: str) -> bool:
+    """Whether pytest, by its usual patterns, takes it for tests, or for what is imported for them."""
+    name = module.rpartition(".")[2]
+    return name == "conftest" or name.startswith("test_") or name.endswith("_test")
 
 
 def _own_folders() -> Iterator[str]:
