@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,55 +17,17 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from nsa import flags, host, nsa_attention, routing
+from nsa import host, nsa_attention
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
-from nsa.kernels.common import direct
 from nsa.kernels.common.launch import Launched
-from nsa.kernels.common.tma import TensorDescriptor
 from nsa.kernels.recorded import NEVER, SEEN, Differentiable, repeated
 from nsa.kernels.tuning import lookup
-from nsa.plans import PLANS, Plan, layout
+from nsa.plans import PLANS
 from nsa.tests.kernel_cases import DEVICE, SMALL
+from nsa.tests.replaying import Counted, a_plan, replayed
 
 pytestmark = pytest.mark.triton
-
-
-class Counted:
-    """A function that counts its calls."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.calls = function, 0
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.calls += 1
-        return self.function(*arguments)
-
-
-def a_plan(*tensors: Tensor, settings: tuple[object, ...] = ()) -> Plan:
-    """The plan of calls with such tensors: the same one for all of them."""
-    key = *settings, *map(layout, tensors)
-    found = PLANS.get(key)
-    if found is None:
-        shape = 1, 8, 8, 2, 1, 16, 16
-        request = routing.Request("window", torch.device("cpu"), torch.float32, *shape)
-        found = Plan(key, request, None, flags.current())
-        PLANS.add(found)
-    return found
-
-
-_numbers = itertools.count()
-
-
-def replayed(function: Callable[..., Any]) -> tuple[Callable[..., Any], Counted]:
-    """The function as plans repeat it: called with tensors and settings."""
-    counted, number = Counted(function), next(_numbers)
-
-    def call(tensors: tuple[Tensor, ...], settings: tuple[object, ...]) -> Any:
-        plan = a_plan(*tensors, settings=(number, *settings))
-        return plan.within(lambda: repeated("any", counted, tensors, settings))
-
-    return call, counted
 
 
 # --- the whole operation ---
@@ -250,6 +210,18 @@ def test_nothing_of_the_recorded_call_is_held(counted: dict[str, Counted]) -> No
     assert [reference() for reference in references] == [None] * len(references)
 
 
+def test_a_gradient_is_computed_in_the_context_of_the_call(counted: dict[str, Counted]) -> None:
+    """On a GPU it is computed on a thread of autograd's own."""
+    x = _tensors(0)
+    leaves = [x[name].requires_grad_() for name in ("q", "k", "v", "gates")]
+    for _ in range(3):
+        with lookup.trying({}):
+            o = nsa_attention(*leaves, SMALL, backend="triton", strict=True)
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(torch.autograd.grad, o, leaves, x["do"]).result()
+    assert [function.calls for function in counted.values()] == [3, 3], "nothing is recorded of a trial"
+
+
 # --- any function ---
 
 
@@ -400,205 +372,6 @@ def test_temporaries_are_freed_in_time() -> None:
         wrapped((A,), ())
     assert counted.calls == 2 and alive[:2] == [[1, 1, 2]] * 2
     assert alive[2] == alive[3] == [1, 1, 1]
-
-
-def test_a_gradient_is_computed_in_the_context_of_the_call(counted: dict[str, Counted]) -> None:
-    """On a GPU it is computed on a thread of autograd's own."""
-    x = _tensors(0)
-    leaves = [x[name].requires_grad_() for name in ("q", "k", "v", "gates")]
-    for _ in range(3):
-        with lookup.trying({}):
-            o = nsa_attention(*leaves, SMALL, backend="triton", strict=True)
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(torch.autograd.grad, o, leaves, x["do"]).result()
-    assert [function.calls for function in counted.values()] == [3, 3], "nothing is recorded of a trial"
-
-
-# --- launches ---
-
-
-class Launcher:
-    """As Triton's of a compiled kernel: asks for no scratch, and calls a compiled function at last.
-
-    Triton 3.6 gives that function each argument, later ones all in one; it makes tensor maps of descriptors before.
-    """
-
-    global_scratch_size = profile_scratch_size = 0
-
-    def __init__(self, launches: list[Any], flat: bool) -> None:
-        self.flat, self.launch = flat, _mapping(lambda *given: launches.append(given))
-
-    def __call__(self, x: int, y: int, z: int, stream: int, function: str, *others: Any) -> None:
-        packed, metadata, enter, leave, *values = others
-        arguments = values if self.flat else [tuple(values)]
-        self.launch(x, y, z, stream, function, packed, metadata, enter, leave, *arguments)
-
-
-def _mapping(launcher: Callable[..., None]) -> Callable[..., None]:
-    make_tensordesc_arg = _mapped
-
-    def inner(*given: Any) -> None:
-        *before, values = given if isinstance(given[-1], tuple) else (*given[:9], given[9:])
-        wide = [y for x in values for y in (make_tensordesc_arg(x, "tiled") if _described(x) else [x])]
-        launcher(*before, *(wide if len(given) > 10 else [wide]))
-
-    return inner
-
-
-def _described(x: Any) -> bool:
-    return isinstance(x, direct.Described) or hasattr(x, "block_shape")
-
-
-def _mapped(x: Any, how: str) -> list[Any]:
-    return [(how, x.base.data_ptr(), tuple(x.block_shape)), *x.shape, *x.strides]
-
-
-class Compiled:
-    """What Triton gives back for a launch; it notes what it is launched with later."""
-
-    function, packed_metadata = "kernel 1", (1, 2)
-    src = SimpleNamespace(fn=SimpleNamespace(launch_metadata=None))
-
-    def __init__(self, flat: bool) -> None:
-        self.launches: list[Any] = []
-        self.run = Launcher(self.launches, flat)
-
-    def launch_metadata(self, grid: tuple[int, ...], stream: int) -> tuple[object, ...]:
-        return "metadata", grid, stream
-
-
-class Compiling:
-    """A kernel k(x, y, n, scale, BLOCK, FLAG) that notes how often it is asked to compile."""
-
-    arg_names = ("x", "y", "n", "scale", "BLOCK", "FLAG")
-
-    def __init__(self, flat: bool = True) -> None:
-        self.compiled: list[Compiled] = []
-        self.flat = flat
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Compiled]:
-        def compile_and_launch(*arguments: Any, **constants: Any) -> Compiled:
-            self.compiled.append(Compiled(self.flat))
-            return self.compiled[-1]
-
-        return compile_and_launch
-
-
-def launching(grid: tuple[int, ...] = (3,)) -> tuple[Callable[..., Any], Compiling]:
-    """A replayed function of tensors x and y and settings n, scale, BLOCK and options, and its kernel."""
-    kernel = Launched(Compiling())
-    kernel.repeats = True  # as for a kernel that is not interpreted
-
-    def function(x: Tensor, y: Tensor | None, n: int, scale: float, block: int, *options: tuple[str, int]) -> tuple[()]:
-        kernel[grid](x, y, n, scale, FLAG=True, BLOCK=block, **dict(options))
-        return ()
-
-    return replayed(function)[0], kernel.kernel
-
-
-X = torch.zeros(64)
-USUAL = 64, 0.5, 32, ("num_warps", 4)
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The current stream, and what listens before and after launches."""
-    found = [7, None, None]
-    monkeypatch.setattr(direct, "now", lambda device: found)
-    return found
-
-
-@pytest.mark.parametrize("listening", [False, True])
-def test_a_replay_goes_to_the_compiled_kernel(now: list[Any], listening: bool) -> None:
-    call, kernel = launching((5, 2))
-    if listening:
-        now[1:] = "before", "after"
-    for x in (X, X.clone(), (other := X.clone())):
-        call((x, X), USUAL)
-    assert len(kernel.compiled) == 2
-    told = (("metadata", (5, 2, 1), 7), "before", "after") if listening else (None, None, None)
-    values = other.data_ptr(), X.data_ptr(), 64, 0.5, 32, True
-    assert kernel.compiled[1].launches == [(5, 2, 1, 7, "kernel 1", (1, 2), *told, *values)]
-
-
-@pytest.mark.parametrize(
-    ("tensors", "settings"),
-    [
-        ((X.half(), X), USUAL),
-        ((X[1:], X), USUAL),  # at another alignment
-        ((X, X[:8]), USUAL),
-        ((X, X), (1, *USUAL[1:])),
-        ((X, X), (64, 0.25, *USUAL[2:])),
-        ((X, X), (64, 0.5, 64, USUAL[3])),
-        ((X, X), (64, 0.5, 32, ("num_warps", 8))),
-        ((X, X), (*USUAL, ("maxnreg", 128))),
-    ],
-    ids=["dtype", "alignment", "size", "number", "float", "constant", "option", "one option more"],
-)
-def test_other_launches_are_compiled(now: list[Any], tensors: tuple[Tensor, ...], settings: tuple[Any, ...]) -> None:
-    call, kernel = launching()
-    for _ in range(3):
-        call((X, X), USUAL)
-    (usual,) = [compiled for compiled in kernel.compiled if compiled.launches]
-    call(tensors, settings)
-    assert len(kernel.compiled) == 3 and len(usual.launches) == 1
-
-
-@pytest.mark.skipif(TensorDescriptor is None, reason="this Triton has no tensor descriptors")
-@pytest.mark.parametrize("flat", [True, False])
-def test_descriptors_are_filled_with_the_new_tensors(now: list[Any], flat: bool) -> None:
-    kernel = Launched(Compiling(flat))
-    kernel.repeats = True
-
-    def function(x: Tensor) -> tuple[()]:
-        rows = x.view(8, 8)[2:]
-        kernel[(1,)](TensorDescriptor.from_tensor(rows, [2, 8]), None, 64, 0.5, BLOCK=32, FLAG=True)
-        return ()
-
-    call, _ = replayed(function)
-    held = []
-    for _ in range(2):
-        x = torch.zeros(64)
-        held.append(weakref.ref(x))
-        call((x,), ())
-        del x
-    assert [x() for x in held] == [None, None], "what is kept of a descriptor is not its tensor"
-    (launches,) = [compiled.launches for compiled in kernel.kernel.compiled[1:]]
-    call((X,), ())
-    call(((other := X.clone()),), ())
-    for x, given in zip((X, other), launches, strict=True):
-        values = given[9:] if flat else tuple(given[9])
-        assert values == (("tiled", x[16:].data_ptr(), (2, 8)), 6, 8, 8, 1, None, 64, 0.5, 32, True)
-
-
-def test_tensor_maps_are_made_once_for_an_address_and_are_not_kept_without_end() -> None:
-    made: list[int] = []
-    maps = direct.TensorMaps(lambda address: made.append(address) or address)
-    assert [maps[address] for address in (16, 32, 16)] == [16, 32, 16] and made == [16, 32]
-    assert all(maps[16 * n] == 16 * n for n in range(1000)) and len(maps) <= direct.MOST_MAPS
-
-
-@pytest.mark.parametrize("change", [{"global_scratch_size": 8}, {"__call__": lambda self, stream: None}])
-def test_what_is_not_launched_as_is_known_is_launched_by_triton(
-    monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
-) -> None:
-    call, kernel = launching()
-    for name, x in change.items():
-        monkeypatch.setattr(Launcher, name, x)
-    for _ in range(3):
-        call((X, X), USUAL)
-    assert len(kernel.compiled) == 3 and not any(compiled.launches for compiled in kernel.compiled)
-
-
-def test_what_is_compiled_for_another_device_is_not_repeated() -> None:
-    call, kernel = launching()
-    token = lookup.COMPILING_FOR.set("sm_90")
-    try:
-        for _ in range(4):
-            call((X, X), USUAL)
-    finally:
-        lookup.COMPILING_FOR.reset(token)
-    assert len(kernel.compiled) == 4
 
 
 def test_what_a_hook_brings_back_may_lie_there_otherwise() -> None:
