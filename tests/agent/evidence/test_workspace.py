@@ -224,4 +224,4 @@ def test_many_files_cost_little(tmp_path: Path) -> None:
     ground = Ground(tmp_path)
     began = time.process_time()  # of the cores, whoever else uses them
     assert ground.after(sh("mkdir b; touch b/{1..3000}")).left == ["b/"]
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 1  # it takes a sixth of that
