@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.offered import nsa_pod_bench
 from orchestrator.agent.offered.nsa_pod_bench import Bench, WrongResult
 from orchestrator.verdict.artifacts import asked as asking
 from tests.support.agent_pod import artifact
@@ -67,17 +69,47 @@ def test_a_row_is_what_a_runbook_reads(bench: Bench, tmp_path: Path) -> None:
     assert len(row["wall_ms"]) == len(row["cpu_ms"]) == len(row["turns"]) == len(row["ms"])
 
 
-def test_turns_do_not_depend_on_the_machines_speed(bench: Bench) -> None:
-    """Twice the work is twice the turns, whatever else runs here."""
+class Machine:
+    """A clock that only work moves on. What a turn costs changes from sample to sample, not within one."""
 
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._turn_s = (cost for cost in itertools.cycle((1e-7, 3e-7, 2e-7, 9e-7)) for _ in ("loop", "call", "loop"))
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    process_time = monotonic = perf_counter
+
+    def work(self, turns: int) -> float:
+        """Returns how many ms it took."""
+        took = turns * next(self._turn_s)
+        self.now += took
+        return took * 1e3
+
+
+def test_turns_do_not_depend_on_the_machines_speed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the work is twice the turns, whatever else runs here."""
+    machine = Machine()
+    monkeypatch.setattr(nsa_pod_bench, "time", machine)
+    monkeypatch.setattr(nsa_pod_bench._WallClock, "_loop", lambda clock: machine.work(clock._turns))
+
+    def turns(n: int) -> set[int]:
+        samples, _ = bench._samples(lambda: machine.work(n), [()])
+        return {round(sample.turns) for sample in samples}
+
+    assert turns(5_000) == {5_000} and turns(10_000) == {10_000}
+
+
+def test_a_turn_is_a_turn_of_a_loop_in_plain_python(bench: Bench) -> None:
     def loop(turns: int) -> int:
         total = 0
         for turn in range(turns):
             total += turn * turn % 7
         return total
 
-    once, twice = (statistics.median(bench.time({"n": n}, lambda n=n: (n,), loop)["turns"]) for n in (5_000, 10_000))
-    assert 1.8 < twice / once < 2.2 and 0.8 < once / 5_000 < 1.25
+    turns = bench.time({"n": 5_000}, lambda: (5_000,), loop)["turns"]
+    assert 2_500 < statistics.median(turns) < 10_000  # wide: the machine changes its speed between a loop and a call
 
 
 def test_a_result_that_is_not_written_is_noticed(bench: Bench) -> None:
