@@ -2,7 +2,8 @@
 
 Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
 commit. Both go under the same pytest options and variables; guarded means with the injected package, as a stage has
-it. Prints one JSON object: CPU seconds (user and system, with all children; medians of --rounds) and their ratio.
+it. Prints one JSON object: CPU seconds (user and system, with all children; medians of --rounds), and the median and
+quartiles of the ratios of runs that followed each other, since a shared machine changes its speed from minute to minute.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -54,7 +56,8 @@ def main(files: Sequence[str], tests: int, rounds: int) -> None:
             "trivial": {**trivial.measure((), rounds), "tests": tests},
             "library": library.measure(files or [f"nsa/tests/{name}" for name in LIBRARY], rounds),
         }
-    found["trivial"]["ms_a_test"] = round((found["trivial"]["guarded_s"] - found["trivial"]["bare_s"]) / tests * 1e3, 4)
+    of = found["trivial"]
+    of["ms_a_test"] = round(of["bare_s"] * (of["ratio"] - 1) / tests * 1e3, 4)
     click.echo(json.dumps({"python": sys.version.split()[0], "rounds": rounds, **found}, indent=1))
 
 
@@ -68,7 +71,7 @@ class Stand:
         self._stage = self.places.stage("s")
         self._tmp = folder / "tmp"
 
-    def measure(self, files: Sequence[str], rounds: int) -> dict[str, float]:
+    def measure(self, files: Sequence[str], rounds: int) -> dict[str, Any]:
         """The CPU time of the tests in `files`, or of all."""
         found = inspect({"python": sys.executable, "kind": "system"}, ())
         interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
@@ -76,6 +79,7 @@ class Stand:
         injection.renew()
         cache = self.places.cache("bench")
         env = {**inherited(), **stage_variables({}, self.places, [interpreter.bin], self._tmp, cache)}
+        env["OMP_NUM_THREADS"] = "1"  # threads that wait for each other count as CPU time, and differ from run to run
         origins = Origins(self.places, interpreter, scan(self.places.tree), cache).of(env, self.places.tree)
         unguarded = {name: value for name, value in env.items() if name != "PYTHONPATH"}
         bare, guarded = [], []
@@ -83,8 +87,10 @@ class Stand:
             bare.append(self._run(interpreter.python, files, unguarded))
             injection.tell("s", origins.config)
             guarded.append(self._run(injection.venv.python, files, env, tells=True))
-        ours, theirs = statistics.median(guarded), statistics.median(bare)
-        return {"bare_s": round(theirs, 3), "guarded_s": round(ours, 3), "ratio": round(ours / theirs, 4)}
+        ratios = [ours / theirs for ours, theirs in zip(guarded, bare)]
+        low, ratio, high = (round(each, 4) for each in statistics.quantiles(ratios, n=4))
+        seconds = {"bare_s": statistics.median(bare), "guarded_s": statistics.median(guarded)}
+        return {**seconds, "ratio": ratio, "ratio_quartiles": [low, high]}
 
     def _run(self, python: str, files: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
         """The CPU seconds of one session, which must pass; if it `tells`, someone reads that, as the agent does."""
@@ -116,7 +122,7 @@ class Stand:
         if process.returncode or bool(told) != tells:
             output = (self._stage / "stdout").read_text(errors="replace")
             raise click.ClickException(f"pytest ended with {process.returncode}: {output[-2000:]}")
-        return used.ru_utime + used.ru_stime
+        return round(used.ru_utime + used.ru_stime, 4)
 
 
 if __name__ == "__main__":
