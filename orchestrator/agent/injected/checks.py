@@ -87,6 +87,7 @@ class Checks:
         self._names = config.all("name")
         self._stand_ins = StandIns(self, self._names)
         self._helping: Any = None
+        self._told = 0  # how much of the stage's report was looked at
         self.after_child_starts()
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.assertion.rewrite": self._mark_rewritten}
 
@@ -105,11 +106,11 @@ class Checks:
         test = self._records[-1].test if self._records else None
         self._records = [Record(test)]
         self._records[0].counts = _ToldCounts(self._tell)
-        self._records[0].begins = self.notes.size()
+        self._told = self._records[0].begins = self.notes.size()
 
     def begin(self, test: str) -> None:
         record = Record(test)
-        record.begins = self.notes.size()
+        record.begins = self._told
         self._records.append(record)
 
     def end(self) -> None:
@@ -120,7 +121,8 @@ class Checks:
         """Add to the record of a test what the processes that it started have told."""
         import json
 
-        if self.notes.size() == record.begins:
+        self._told = self.notes.size()
+        if self._told == record.begins:
             return
         for line in self.notes.since(record.begins).splitlines():
             if b'"checked"' in line or b'"died"' in line:

@@ -93,8 +93,8 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
         test = (file, (*classes, getattr(item, "originalname", None) or item.name))
         found.tests.add(test)
         found.classes.add((file, classes))
-        function = getattr(item, "function", None)
-        if code_of(item) is not None:
+        function = _function_of(item)
+        if _code_below(function) is not None:
             found.known[test] = function
         for code in reached(function).codes:
             place = (code.co_filename, code.co_firstlineno)
@@ -109,10 +109,20 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
 
 def code_of(item: pytest.Item) -> Any:
     """The code of an item's function, below what it is wrapped in; None if it has none."""
+    return _code_below(_function_of(item))
+
+
+def _function_of(item: pytest.Item) -> Any:
     try:
-        function: Any = item.function  # type: ignore[attr-defined]
-        return (inspect.unwrap(function) if "__wrapped__" in function.__dict__ else function).__code__
+        return item.function  # type: ignore[attr-defined]
     except Exception:  # items of plugins may be anything
+        return None
+
+
+def _code_below(function: Any) -> Any:
+    try:
+        return (inspect.unwrap(function) if "__wrapped__" in function.__dict__ else function).__code__
+    except Exception:
         return None
 
 
