@@ -3,7 +3,7 @@
 Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
 commit. Both go under the same pytest options and variables; guarded means with the injected package, as a stage has
 it. Prints one JSON object: CPU seconds (user and system, with all children; medians of --rounds), and the median and
-quartiles of the ratios of runs that followed each other, since a shared machine changes its speed from minute to minute.
+quartiles of the ratios of runs that followed each other, since a shared machine changes its speed by the minute.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Stand:
             bare.append(self._run(interpreter.python, files, unguarded))
             injection.tell("s", origins.config)
             guarded.append(self._run(injection.venv.python, files, env, tells=True))
-        ratios = [ours / theirs for ours, theirs in zip(guarded, bare)]
+        ratios = [ours / theirs for ours, theirs in zip(guarded, bare, strict=True)]
         low, ratio, high = (round(each, 4) for each in statistics.quantiles(ratios, n=4))
         seconds = {"bare_s": statistics.median(bare), "guarded_s": statistics.median(guarded)}
         return {**seconds, "ratio": ratio, "ratio_quartiles": [low, high]}
