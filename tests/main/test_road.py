@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import gated_run
 from tests.support.project import Project
-from tests.support.two_stages import FILES, RUNBOOK, TOOL, journal_lines
+from tests.support.two_stages import FILES, RUNBOOK, journal_lines
 from tests.support.waiting import wait_for
-
-SLOW_TOOL = TOOL.replace("import pathlib", "import time; time.sleep(4); import pathlib")
 
 
 def files_of(directory: Path) -> set[str]:
@@ -73,24 +72,26 @@ def test_a_runbook_that_the_commit_does_not_hold_is_said(project: Project) -> No
 
 
 def test_a_killed_laptop_loses_nothing(any_project: Project) -> None:
-    any_project.commit({**FILES, "tool.py": SLOW_TOOL})
+    gate = gated_run.commit(any_project)
     process = any_project.popen("validate", "--pod", "p", "--runbook", "r", "--json")
     try:
-        wait_for(lambda: any("stage_started" in line and '"tool"' in line for line in journal_lines(any_project)))
+        gated_run.wait_until_waiting(any_project)
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        gate.touch()
     outcome = any_project.run("fetch", "--pod", "p", "--json")
     assert (outcome.exit_code, outcome.json["verdict"], outcome.json["state"]) == (0, "passed", "ended"), outcome.stderr
-    assert [s["status"] for s in outcome.json["stages"]] == ["passed", "passed"]
+    assert [s["status"] for s in outcome.json["stages"]] == ["passed", "passed", "passed"]
 
 
 def test_interrupt_leaves_the_run_alive_and_says_how_to_go_on(project: Project) -> None:
-    project.commit({**FILES, "tool.py": SLOW_TOOL})
-    process = project.popen("validate", "--pod", "local", "--runbook", "r", "--json")
+    gate = gated_run.commit(project)
+    process = gated_run.validate(project)
     wait_for(lambda: any("stage_started" in line for line in journal_lines(project)))
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
+    gate.touch()
     assert process.returncode == 130
     assert "nsa-pod follow --pod local" in stderr and "nsa-pod cancel --pod local" in stderr
     assert json.loads(stdout)["verdict"] == "error"
@@ -109,14 +110,13 @@ def test_cancel_keeps_what_has_run(project: Project) -> None:
 
 
 def test_a_second_run_on_a_busy_pod_is_refused_and_the_holder_named(project: Project) -> None:
-    project.commit({**FILES, "tool.py": SLOW_TOOL})
-    process = project.popen("validate", "--pod", "local", "--runbook", "r", "--json")
-    wait_for(lambda: any("stage_started" in line for line in journal_lines(project)))
+    gate = gated_run.commit(project)
+    process = gated_run.validate(project)
+    holder = gated_run.wait_until_waiting(project)
     second = project.validate("--runbook", "r")
-    stdout, _ = process.communicate(timeout=60)
-    assert second.exit_code == 4
-    assert json.loads(stdout)["run_id"] in second.json["error"]
-    assert json.loads(stdout)["verdict"] == "passed"
+    gate.touch()
+    assert second.exit_code == 4 and holder in second.json["error"]
+    assert gated_run.finish(process).json["verdict"] == "passed"
 
 
 def test_fetch_never_gives_an_older_green_for_a_launch_that_failed(project: Project) -> None:
