@@ -233,7 +233,7 @@ HYPOTHESIS = """
 """
 MOCKS = """
     from unittest import mock
-    import os
+    import gc, os
     def test_a():
         with mock.patch("os.getcwd", return_value="/nowhere") as getcwd: assert os.getcwd() == "/nowhere"
         getcwd.assert_called_once_with()
@@ -243,6 +243,7 @@ MOCKS = """
         assert os.listdir(".") == ["a"] and os.environ["ODD"]
     def test_open():
         with mock.patch("builtins.open", mock.mock_open(read_data="x")): assert open("none").read() == "x"
+    def test_garbage_is_collected(): assert gc.isenabled()
     def test_time():
         with mock.patch("time.time", return_value=0.0), mock.patch("time.monotonic", return_value=0.0):
             import time

@@ -7,6 +7,7 @@ that it started, which tell of them in the stage's report under the test that py
 from __future__ import annotations
 
 import builtins
+import gc
 import os
 import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
@@ -161,9 +162,15 @@ class Checks:
         rewrite_asserts, read, write = rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc
 
         def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
-            if module_path is not None and self._is_ours(module_path):
-                self._mark(mod, source, module_path)
-            rewrite_asserts(mod, source, module_path, config)
+            collects = gc.isenabled()
+            gc.disable()  # a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it
+            try:
+                if module_path is not None and self._is_ours(module_path):
+                    self._mark(mod, source, module_path)
+                rewrite_asserts(mod, source, module_path, config)
+            finally:
+                if collects:
+                    gc.enable()
 
         def read_pyc(source: Any, *args: Any, **options: Any) -> Any:
             return None if self._is_ours(str(source)) else read(source, *args, **options)
