@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Collection, Dict, Iterator, Mapping, Sequence
 
-from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, is_word, named, says_nothing, shown
+from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_figure, is_word, named, says_nothing, shown
 from orchestrator.verdict.artifacts.kind import Finding
 
 
@@ -24,8 +24,8 @@ class Allowed:
 class Words:
     """Words in columns of numbers.
 
-    A column that is `owed` is one of numbers if any cell holds one and all others hold words; any other column if most
-    of its cells hold numbers. Names, versions, dates, figures with units make a column that is none. One that is owed
+    A column that is `owed` is one of numbers if any cell holds one, perhaps with a unit, and all others hold words; any
+    other column if most of its cells hold numbers. Names, versions, dates make a column that is none. One that is owed
     holds something else than words for a value that there is not.
     """
 
@@ -42,7 +42,7 @@ class Words:
         for name, value in row.items() if isinstance(row, dict) else ():
             if holds_nothing(value) or self._allowed.holds(row, name):
                 continue
-            if is_finite(value):
+            if is_figure(value):
                 self._numbers[name] += 1
             elif is_word(value):
                 self._words[name] += 1
