@@ -101,6 +101,9 @@ def test_artifacts_are_known_by_one_name_each() -> None:
     assert (found["path"], found["from"]) == ("out/a.txt", "tree:build/a.txt")
     with pytest.raises(InputError, match=r"artifact 'a\.txt': expected one owner"):
         artifacts_of("{path: a.txt}", "{path: ./a.txt}")
+    assert len(artifacts_of("{path: a.csv}, {path: a.csv, kind: csv}")) == 2
+    with pytest.raises(InputError, match=r"artifact 'a\.txt': expected it once where it has a 'from'"):
+        artifacts_of("{path: a.txt, from: stdout}, {path: ./a.txt, from: stderr}")
 
 
 @pytest.mark.parametrize(

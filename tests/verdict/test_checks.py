@@ -228,6 +228,8 @@ OOM = {"b": ["OOM"]}
         ("jsonl", '{"a": 1}\n{"b": "x"}\n', {"checks": ALL}, {"absent"}),
         ("jsonl", '{"b": "x"}\n{"a": 1, "b": "y"}\n', {"checks": ALL}, {"absent"}),
         ("jsonl", '{"a": 1}\n{"a": 2, "b": "x"}\n', {"checks": ALL}, set()),
+        ("jsonl", '{"a": [1, null]}\n', {"checks": ALL}, {"absent"}),
+        ("jsonl", '{"a": ["B", 16], "b": ["x", null]}\n', {"checks": ALL}, set()),
         ("jsonl", '{"b": 1}\n{"a": "x"}\n', {"checks": ALL, "allow": {"b": [""]}}, set()),
         # Units, and words behind a digit.
         ("csv", "a,b\n1,2\n2,OOM\n3,2.5ms\n", {"columns": ["b"]}, {"absent"}),
@@ -248,6 +250,8 @@ OOM = {"b": ["OOM"]}
         ("json", '{"selected": {"ms": ["nan", null]}}', {"keys": ["selected"]}, {"absent"}),
         ("json", '{"selected": ["OOM", "OOM"]}', {"keys": ["selected"]}, {"absent"}),
         ("json", '{"selected": [1.5, "OOM"]}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": ["none", "none"]}', {"keys": ["selected"]}, set()),
+        ("json", '{"selected": ["-", "none"]}', {"keys": ["selected"]}, set()),
         ("json", '{"selected": [1, "inf", "none"]}', {"keys": ["selected"]}, set()),
         ("json", '{"selected": "none"}', {"keys": ["selected"], "allow": {"selected": ["none"]}}, set()),
         ("json", '{"selected": 0}', {"keys": ["selected"]}, set()),

@@ -103,6 +103,13 @@ def _asv_measure(name: str, measures: Mapping[str, Any]) -> Optional[Tuple[str, 
     return ("time" if _ASV_UNITS[prefix] == "s" else "memory", _ASV_UNITS[prefix], "lower") if prefix else None
 
 
+def _possible(reading: Reading) -> Reading:
+    """Of a program for benches, a time is one that passed."""
+    if reading.unit == "s" and min(reading.samples) <= 0:
+        raise Bad(f"holds a time of {min(reading.samples):g} s, expected one above 0")
+    return reading
+
+
 def _numbers(values: Any) -> Tuple[float, ...]:
     if not isinstance(values, list):
         raise TypeError(f"expected a list of measured values, got {shown(values)}")
@@ -116,7 +123,7 @@ def _figures(of: _Figures, name: str, asked: Mapping[str, Any], f: BinaryIO, bes
     try:
         # asv writes NaN for what it has skipped.
         content = strict_json.loads(f.read(), parse_constant=lambda name: None)
-        yield from of(asked, content, beside)
+        yield from map(_possible, of(asked, content, beside))
     except UnicodeDecodeError:
         raise
     except (ValueError, RecursionError) as e:

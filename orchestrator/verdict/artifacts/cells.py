@@ -65,6 +65,11 @@ def says_nothing(value: Any) -> bool:
     return isinstance(value, str) and (value.strip().lower() in _ABSENT or says_not_done(value))
 
 
+def says_no_choice(value: Any) -> bool:
+    """As `says_nothing`; "none" itself may be what is chosen."""
+    return says_nothing(value) and value.strip().lower() != "none"
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """What stands in a list or an object, however deep; any other value itself."""
     left: List[Any] = [value]
@@ -83,7 +88,9 @@ def holds_nothing(value: Any) -> bool:
 
 def holds_no_value(value: Any) -> bool:
     """As `holds_nothing`, also where words or NaN stand for what there is not."""
-    return all(holds_nothing(part) or says_nothing(part) or _is_not_finite(part) for part in leaves(value))
+    has_parts = isinstance(value, (dict, list))
+    says = says_no_choice if has_parts else says_nothing
+    return all(holds_nothing(part) or says(part) or _is_not_finite(part) for part in leaves(value))
 
 
 def stray_in(value: Any) -> Optional[str]:

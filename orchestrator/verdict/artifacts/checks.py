@@ -34,7 +34,7 @@ from orchestrator.verdict.artifacts.cells import (
     named,
     number_in,
     same,
-    says_nothing,
+    says_no_choice,
     shown,
 )
 from orchestrator.verdict.artifacts.columns import Allowed
@@ -171,7 +171,7 @@ class _AllFinite(Check):
         found = [number_in(part) for part in _parts(cells.get(name))]
         if any(part is not None for part in found):
             self._numeric.add(name)
-        if found == [None]:
+        if found == [None] or (name in self._numeric and any(part is None for part in _parts(cells.get(name)))):
             self._first_other.setdefault((name, "absent"), self._absent(cells, name, number))
         elif any(part is not None and not math.isfinite(part) for part in found):
             sentence = f"holds {shown(cells[name])} in row {number}, column {named(name)}, expected a finite number"
@@ -309,17 +309,12 @@ def _exact(number: object) -> Decimal:
 
 def _equal(row: Row, left: str, right: str) -> Optional[Finding]:
     a, b = row[left], row[right]
-    nothing = holds_nothing(a) or holds_nothing(b) or (_is_no_value(a) and _is_no_value(b))
+    nothing = holds_nothing(a) or holds_nothing(b) or (says_no_choice(a) and says_no_choice(b))
     is_same = a == b if isinstance(a, (dict, list)) else same(a) == same(b) and not _is_nan(a)
     if is_same and not nothing:
         return None
     sentence = f"{named(left)} is {shown(row[left])} and {named(right)} is {shown(row[right])}, expected the same"
     return Finding(sentence, "absent" if nothing else "unmet")
-
-
-def _is_no_value(value: Any) -> bool:
-    """A word for none; "none" itself may be what is chosen."""
-    return says_nothing(value) and value.lower() != "none"
 
 
 def _is_nan(value: Any) -> bool:
