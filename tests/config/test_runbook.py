@@ -124,6 +124,8 @@ def test_artifacts_are_known_by_one_name_each() -> None:
         ("{path: a, kind: csv, checks: [{finite: all, impossible: maybe}]}", "expected true or false"),
         ("{path: a, kind: csv, allow: {S: OOM}}", "expected a list"),
         ("{path: a, allow: {S: [OOM]}}", "expected kind csv, json or jsonl beside"),
+        (r'{path: "a\nb.txt", from: stdout}', "expected a path that can be shown"),
+        (r'{path: a.txt, from: "tree:a\tb.txt"}', "expected a path that can be shown"),
         ("{path: a, reproducible: 1}", "expected true or false"),
     ],
 )

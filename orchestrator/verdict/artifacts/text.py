@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, TypedDict
 
+from orchestrator.shared.packed import is_packed, unpacked
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import plain, shows, without_escapes
 from orchestrator.verdict.artifacts.cells import says_not_done, shown
 from orchestrator.verdict.artifacts.kind import Finding, Kind
 
 _PIECE = 1 << 16
-_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, zstd
 _ENCODINGS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 Phrase = NewType("Phrase", str)
@@ -28,7 +28,10 @@ def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     wanted, unwanted = (list(asked.get(key) or ()) for key in ("contains", "lacks"))
     found: Dict[str, bool] = dict.fromkeys([*wanted, *unwanted], False)
     start = f.read(_PIECE)
-    if found and start.startswith(_PACKED):
+    inside = unpacked(f, start, _PIECE)
+    if inside is not None and not shows(inside):
+        yield Finding("is compressed, and blank inside", since=2)
+    if found and is_packed(start):
         yield Finding("is compressed, expected text in which phrases can be looked for", since=2)
     if len(start) < _PIECE and says_not_done(plain(_text(start, start))):
         yield Finding(f"holds no more than {shown(plain(_text(start, start)))}, expected what was done", since=2)
