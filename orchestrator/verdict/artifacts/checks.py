@@ -277,9 +277,9 @@ def _in_range(row: Row, spec: Mapping[str, Any]) -> Optional[Finding]:
         return wrong
     number = number_in(row[name])
     if number is not None and number < spec.get("min", -math.inf):
-        return Finding(f"{named(name)} is {shown(row[name])}, expected at least {spec['min']:g}", "unmet")
+        return Finding(f"{named(name)} is {shown(row[name])}, expected at least {spec['min']:.15g}", "unmet")
     if number is not None and number > spec.get("max", math.inf):
-        return Finding(f"{named(name)} is {shown(row[name])}, expected at most {spec['max']:g}", "unmet")
+        return Finding(f"{named(name)} is {shown(row[name])}, expected at most {spec['max']:.15g}", "unmet")
     return None
 
 
@@ -299,7 +299,9 @@ def _sum(row: Row, spec: Mapping[str, Any]) -> Optional[Finding]:
     if abs(total - _exact(spec["near"])) <= _exact(spec["within"]):
         return None
     names = plain(" + ".join(spec["sum"]), 120)
-    return Finding(f"{names} is {float(total):.15g}, expected {spec['near']:g} within {spec['within']:g}", "unmet")
+    return Finding(
+        f"{names} is {float(total):.15g}, expected {spec['near']:.15g} within {spec['within']:.15g}", "unmet"
+    )
 
 
 def _exact(number: object) -> Decimal:
@@ -459,7 +461,7 @@ def wrong(spec: object, at: Location) -> Iterator[Error]:
         found = list(errors(given, kind.asks, at))
         yield from found
         if not found and given.get("min", -math.inf) > given.get("max", math.inf):
-            yield Error((*at, "min"), f"expected at most max, which is {given['max']:g}")
+            yield Error((*at, "min"), f"expected at most max, which is {given['max']:.15g}")
 
 
 def make(spec: Mapping[str, Any], allowed: Allowed) -> List[Check]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Collection, Dict, Iterator, Mapping, Sequence
 
-from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_figure, is_word, named, says_nothing, shown
+from orchestrator.verdict.artifacts.cells import (
+    Row,
+    holds_nothing,
+    is_figure,
+    is_word,
+    named,
+    same,
+    says_nothing,
+    shown,
+)
 from orchestrator.verdict.artifacts.kind import Finding
 
 
@@ -13,12 +22,12 @@ class Allowed:
     """`allow` of a runbook: by column, the words that may stand where a number is owed."""
 
     def __init__(self, words: Mapping[str, Sequence[str]]) -> None:
-        self._words = words
+        self._words = {name: {same(word) for word in given} for name, given in words.items()}
 
     def holds(self, row: Row, name: str) -> bool:
-        """Whether one of them stands there; "" allows a cell that is empty."""
+        """Whether one of them stands there; "" allows a cell that is empty, "false" and "-1" those of JSON too."""
         value = row.get(name)
-        return name in self._words and ("" if value is None else value) in self._words[name]
+        return name in self._words and same("" if value is None else value) in self._words[name]
 
 
 class Words:
@@ -44,7 +53,7 @@ class Words:
                 continue
             if is_figure(value):
                 self._numbers[name] += 1
-            elif is_word(value):
+            elif is_word(value) or isinstance(value, bool):
                 self._words[name] += 1
                 self._without[name] += says_nothing(value)
                 self._first.setdefault(name, f"holds {shown(value)} in row {number}, column {named(name)}")

@@ -123,6 +123,8 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
             yield from _of_value(content[key], f"under the key {named(key)!r}")
     if holds_nothing(content):
         yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
+    elif not isinstance(content, dict) and holds_no_value([content]):
+        yield Finding(f"holds no more than {shown(content)}, expected a value", since=2)
     table = _Table(asked, None)
     failed = own_verdict.failure(content, table.judged) if isinstance(content, dict) else None
     if failed:
