@@ -107,13 +107,24 @@ def of_runbook(runbook: object) -> Iterator[Error]:
             continue
         if name in seen:
             yield Error((*at, "name"), f"expected one stage of each name, got two called {name!r}")
-        for position, artifact in enumerate(_list(_mapping(given.get("expect")).get("artifacts"))):
+        artifacts = _list(_mapping(given.get("expect")).get("artifacts"))
+        for position, artifact in enumerate(artifacts):
             path = _path_of(artifact)
             owner = owners.setdefault(path, name) if path else name
+            said = ""
             if owner != name:
                 said = f"artifact {path!r}: expected one owner, got stages {owner!r} and {name!r}"
+            elif _is_made_twice(path, artifacts[: position + 1]):
+                said = f"artifact {path!r}: expected it once where it has a 'from', as nothing is copied twice"
+            if said:
                 yield Error((*at, "expect", "artifacts", position, "path"), said)
         seen.add(name)
+
+
+def _is_made_twice(path: str, artifacts: Sequence[object]) -> bool:
+    """Whether the last one of `path` is there before; what a stage writes itself may be asked about twice."""
+    sources = [_mapping(artifact).get("from") for artifact in artifacts if path and _path_of(artifact) == path]
+    return len(sources) > 1 and any(sources)
 
 
 def _path_of(artifact: object) -> str:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Dict, List, Tuple, Union
-
-
-def loads(text: Union[str, bytes]) -> Any:
-    """The value in `text`. ValueError (and RecursionError) for what is none, UnicodeDecodeError for no UTF-8."""
-    return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
+from typing import Any, Callable, Dict, List, Tuple, Union
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -21,6 +16,11 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def loads(text: Union[str, bytes], parse_constant: Callable[[str], Any] = _no_constant) -> Any:
+    """The value in `text`. ValueError (and RecursionError) for what is none, UnicodeDecodeError for no UTF-8."""
+    return json.loads(text, object_pairs_hook=_object, parse_constant=parse_constant, parse_float=_finite)
 
 
 def _finite(text: str) -> float:

@@ -239,7 +239,8 @@ RULES: Tuple[Rule, ...] = (
         " or environment changed, a module of the tree's name imported from elsewhere, or from another copy in the "
         "tree, someone else on a bench's GPU, kernels of a CUDA stage in the interpreter; an artifact older than the "
         "stage, equal to a file of the commit in any form or to an earlier run's figures, or of another commit (unless"
-        " `reproducible: true`), a Git LFS pointer, or against a check with `impossible: true`",
+        " `reproducible: true`), a Git LFS pointer, with `cuda` as its device where the pod has no GPU, or against a "
+        "check with `impossible: true`",
         _untrusted,
     ),
     Rule(
@@ -253,9 +254,9 @@ RULES: Tuple[Rule, ...] = (
         "invalid",
         "what was asked for is not there: the GPU's work of a stage for CUDA, a route that was seen; an artifact, a "
         "column, a row, a key with something under it, a number where a column holds numbers, a text that it must "
-        "hold; a test that checked nothing (`checked: true`); an artifact that holds a secret's value; another "
-        "runner's tests, of which none ran; checked evidence, where the exit codes behind a shell were not recorded; "
-        "or no evidence was asked for at all",
+        "hold; a JSON file that says itself that it failed; a test that checked nothing (`checked: true`); an artifact "
+        "that holds a secret's value; another runner's tests, of which none ran; checked evidence, where the exit "
+        "codes behind a shell were not recorded; or no evidence was asked for at all",
         _not_there,
     ),
     Rule(

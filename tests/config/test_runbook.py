@@ -101,6 +101,9 @@ def test_artifacts_are_known_by_one_name_each() -> None:
     assert (found["path"], found["from"]) == ("out/a.txt", "tree:build/a.txt")
     with pytest.raises(InputError, match=r"artifact 'a\.txt': expected one owner"):
         artifacts_of("{path: a.txt}", "{path: ./a.txt}")
+    assert len(artifacts_of("{path: a.csv}, {path: a.csv, kind: csv}")) == 2
+    with pytest.raises(InputError, match=r"artifact 'a\.txt': expected it once where it has a 'from'"):
+        artifacts_of("{path: a.txt, from: stdout}, {path: ./a.txt, from: stderr}")
 
 
 @pytest.mark.parametrize(
@@ -110,10 +113,19 @@ def test_artifacts_are_known_by_one_name_each() -> None:
         ("{path: a, kind: csv, checks: [{values: {}}]}", "expected a column with its values"),
         ("{path: a, kind: csv, checks: [{values: {S: []}}]}", "expected a column with its values"),
         ("{path: a, kind: csv, checks: [{column: S, matches: '('}]}", "expected a regular expression"),
+        ("{path: a, kind: csv, checks: [{equal: [a, a]}]}", "expected two different columns"),
+        ("{path: a, kind: csv, checks: [{sum: [a, a], near: 100, within: 2}]}", "expected each column once"),
+        ("{path: a, kind: csv, checks: [{column: S, max: " + "9" * 400 + "}]}", "expected a finite number"),
+        ("{path: a, kind: csv, checks: [{sum: [a], near: 1, within: " + "9" * 400 + "}]}", "expected a finite number"),
+        ("{path: a, kind: csv, checks: [{values: {S: [.nan]}}]}", "expected a finite number"),
+        ("{path: a, kind: csv, checks: [{column: S, min: 2, max: 1}]}", "expected at most max, which is 1"),
+        ("{path: a, kind: csv, checks: [{column: S, matches: ''}]}", "expected a regular expression, got none"),
         ("{path: a, kind: csv, checks: [{column: S}]}", "{column, min, max and/or matches}"),
         ("{path: a, kind: csv, checks: [{finite: all, impossible: maybe}]}", "expected true or false"),
         ("{path: a, kind: csv, allow: {S: OOM}}", "expected a list"),
         ("{path: a, allow: {S: [OOM]}}", "expected kind csv, json or jsonl beside"),
+        (r'{path: "a\nb.txt", from: stdout}', "expected a path that can be shown"),
+        (r'{path: a.txt, from: "tree:a\tb.txt"}', "expected a path that can be shown"),
         ("{path: a, reproducible: 1}", "expected true or false"),
     ],
 )

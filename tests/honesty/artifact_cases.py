@@ -22,7 +22,7 @@ IMPOSSIBLE = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.
 SWEEP = [
     {"values": {"S": [512, 1024]}},
     {"at_most": ["a", "b"]},
-    {"column": "device", "matches": "^cuda"},
+    {"column": "device", "matches": "^cpu"},
     {"column": "a", "max": 3, "impossible": True},
 ]
 OOM = {"a": ["OOM"], "b": ["OOM"]}
@@ -138,11 +138,11 @@ HONEST = [
         "its stderr, which holds what it must and nothing that it must not",
     ),
     truth(
-        sweep("sweep", "passed", "", "512,1.5,2,cuda:0", "1024,2.5,4,cuda:0"),
+        sweep("sweep", "passed", "", "512,1.5,2,cpu:0", "1024,2.5,4,cpu:0"),
         "the sweep that was asked for, on the device that was asked for",
     ),
     truth(
-        sweep("out_of_memory", "passed", "", "512,1.5,2,cuda:0", "1024,OOM,OOM,cuda:0", allow=OOM),
+        sweep("out_of_memory", "passed", "", "512,1.5,2,cpu:0", "1024,OOM,OOM,cpu:0", allow=OOM),
         "OOM in the columns for which the runbook allows it",
     ),
     truth(
@@ -177,9 +177,164 @@ HONEST = [
         ),
         "two whole rows of JSON lines",
     ),
+    truth(
+        jsons(
+            "own_status",
+            "passed",
+            "",
+            '{"selected": 1.5, "status": "ok", "failed": 0, "error": "none", "error_max": 0.01}',
+        ),
+        "a JSON file that says of itself that nothing failed, in words such as `failed` and `error`",
+    ),
+    truth(
+        jsons(
+            "failure_is_meant",
+            "passed",
+            "",
+            '{"selected": 1.5, "status": "FAILED"}',
+            checks=[{"values": {"status": ["FAILED"]}}],
+        ),
+        "a JSON file about something that is to fail, of which a check says so",
+    ),
+    truth(
+        rows(
+            "cells_as_written",
+            "passed",
+            "",
+            "512, 12e4567, 1.2ms, 33.3, 33.3, 33.3",
+            "1024, abcdef0, 1.3ms, 33.4, 33.3, 33.2",
+            header="S, commit, wall, cmp_pct, sel_pct, win_pct",
+            columns=["S", "commit", "wall"],
+            checks=[{"sum": ["cmp_pct", "sel_pct", "win_pct"], "near": 100, "within": 0.1}, {"distinct": ["commit"]}],
+        ),
+        "hashes that begin as numbers do, units, blanks behind commas, shares that were rounded",
+    ),
+    truth(
+        makes(
+            "samples",
+            "passed",
+            "",
+            r"put('samples.jsonl', '{\"S\": 512, \"ms\": [1.5, 1.5], \"norms\": [\"l2\", \"inf\"]}\n' * 2)",
+            artifact("samples.jsonl", kind="jsonl", columns=["ms", "norms"], checks=[{"finite": ["S", "ms"]}]),
+        ),
+        "JSON lines with lists of samples, and a list of names",
+    ),
+    truth(
+        makes(
+            "coloured_text",
+            "passed",
+            "",
+            r"put('coloured.txt', 'FA-2: 4 \033[32mpassed\033[0m, failed: 0, skipped: none\n')",
+            artifact("coloured.txt", contains=["4 passed"], lacks=["Skipping", "1 failed"]),
+        ),
+        "a text in colours, which says that nothing failed or was skipped",
+    ),
 ]
 
 LIES = [
+    lie(
+        jsons(
+            "status_is_fail", "invalid", "says that it failed: status is 'FAIL'", '{"selected": 1.5, "status": "FAIL"}'
+        ),
+        "a bench writes into its file that it failed, and exits 0",
+        honest="own_status",
+    ),
+    lie(
+        jsons(
+            "error_beside_figures",
+            "invalid",
+            "says that it failed: error is 'OutOfMemoryError",
+            '{"selected": 1.5, "error": "OutOfMemoryError: CUDA out of memory"}',
+        ),
+        "an exception under `error`, beside the key that it owes",
+        honest="failure_is_meant",
+    ),
+    lie(
+        rows(
+            "cuda_on_a_cpu",
+            "invalid",
+            "holds 'cuda:0' in row 1, column device, but the pod has no CUDA GPU",
+            "512,1.5,2,cuda:0",
+            "1024,2.5,4,cuda:0",
+            checks=[{"column": "device", "matches": "^cuda"}],
+        ),
+        "the rows say `cuda:0`, on a pod that has no GPU",
+        honest="sweep",
+    ),
+    lie(
+        rows(
+            "word_beside_a_unit",
+            "invalid",
+            "holds 'OOM' in row 2, column wall",
+            "512,9e9f0a1,1.2",
+            "1024,abcdef0,OOM",
+            "2048,1234567,1.3ms",
+            header="S,commit,wall",
+            columns=["S", "commit", "wall"],
+        ),
+        "OOM among times of which one has a unit",
+        honest="cells_as_written",
+    ),
+    lie(
+        rows("number_and_word", "invalid", r"holds '0 \(skipped\)' in row 2", "512,1.5,2,c", "1024,0 (skipped),4,c"),
+        "a number for what was skipped, and the word behind it",
+        honest="all_kinds_of_columns",
+    ),
+    lie(
+        rows("header_again", "invalid", "holds its header again in row 2", "512,1,2,c", "S,a,b,device", "512,1,2,c"),
+        "the tables of two runs in one file, to reach min_rows",
+        honest="all_kinds_of_columns",
+    ),
+    lie(
+        rows(
+            "equally_absent",
+            "invalid",
+            "a is 'n/a' and b is 'n/a', expected the same",
+            "512,n/a,n/a,c",
+            columns=["S"],
+            checks=[{"equal": ["a", "b"]}],
+        ),
+        "two columns that agree, because both say n/a",
+        honest="bench_table",
+    ),
+    lie(
+        makes(
+            "finite_without_key",
+            "invalid",
+            "lacks the column 'ms' in row 2, expected a finite number",
+            r"put('no_ms.jsonl', '{\"S\": 512, \"ms\": 1.5}\n{\"S\": 1024, \"error\": \"OOM\"}\n')",
+            artifact("no_ms.jsonl", kind="jsonl", checks=[{"finite": "all"}]),
+        ),
+        "a JSON line without the figure, where all were to be finite",
+        honest="samples",
+    ),
+    lie(
+        makes(
+            "nan_among_samples",
+            "invalid",
+            "holds nan in row 1, column ms, expected a number as beside it",
+            r"put('nan_sample.jsonl', '{\"ms\": [1.5, \"nan\"]}\n')",
+            artifact("nan_sample.jsonl", kind="jsonl", columns=["ms"]),
+        ),
+        "nan as text among samples",
+        honest="samples",
+    ),
+    lie(
+        text("text_of_a_skip", "invalid", "holds no more than 'Skipped: no GPU'", "put(it, 'Skipped: no GPU\\n')"),
+        "a text that says no more than that it was skipped",
+        honest="coloured_text",
+    ),
+    lie(
+        makes(
+            "other_encoding",
+            "invalid",
+            "contains 'Skipping', which it must not",
+            "open(here + '/utf16.txt', 'w', encoding='utf-16').write('Skipping FA-2: 4 passed')",
+            artifact("utf16.txt", contains=["4 passed"], lacks=["Skipping"]),
+        ),
+        "a text in UTF-16, in whose bytes no phrase is found",
+        honest="coloured_text",
+    ),
     lie(
         rows("no_value_at_all", "invalid", "and no value in any", "512,OOM,2,cuda:0", "1024,OOM,4,cuda:0"),
         "OOM in each row of a column that is owed",
@@ -435,7 +590,7 @@ LIES = [
         honest="out_of_memory",
     ),
     lie(
-        sweep("skipped_in_a_row", "invalid", "a is 'skipped'", "512,1,2,cuda", "1024,skipped,4,cuda", allow=OOM),
+        sweep("skipped_in_a_row", "invalid", "a is 'skipped'", "512,1,2,cpu", "1024,skipped,4,cpu", allow=OOM),
         "another word than the one that is allowed",
         honest="out_of_memory",
     ),
@@ -455,32 +610,32 @@ LIES = [
         honest="all_kinds_of_columns",
     ),
     lie(
-        sweep("all_out_of_memory", "invalid", "allowed words", "512,OOM,1,cuda", "1024,OOM,1,cuda", allow=OOM),
+        sweep("all_out_of_memory", "invalid", "allowed words", "512,OOM,1,cpu", "1024,OOM,1,cpu", allow=OOM),
         "every row is OOM, which is allowed",
         honest="out_of_memory",
     ),
     lie(
-        sweep("another_sweep", "failed", "S is 64, expected one of 512, 1024", "64,1,2,cuda", "128,1,2,cuda"),
+        sweep("another_sweep", "failed", "S is 64, expected one of 512, 1024", "64,1,2,cpu", "128,1,2,cpu"),
         "a shorter sweep than the one that was asked for",
         honest="sweep",
     ),
     lie(
-        sweep("half_a_sweep", "failed", "no row in which S is 1024", "512,1,2,cuda:0", "512,1,2,cuda:1"),
+        sweep("half_a_sweep", "failed", "no row in which S is 1024", "512,1,2,cpu:0", "512,1,2,cpu:1"),
         "as many rows, of half the sweep",
         honest="sweep",
     ),
     lie(
-        sweep("on_another_device", "failed", "device is 'cpu'", "512,1,2,cpu", "1024,1,2,cpu"),
-        "the sweep, on the CPU",
+        sweep("on_another_device", "failed", "device is 'mps'", "512,1,2,mps", "1024,1,2,mps"),
+        "the sweep, on another device",
         honest="sweep",
     ),
     lie(
-        sweep("part_above_whole", "failed", "a is 2.5, expected at most b", "512,1,2,cuda", "1024,2.5,2,cuda"),
+        sweep("part_above_whole", "failed", "a is 2.5, expected at most b", "512,1,2,cpu", "1024,2.5,2,cpu"),
         "a part that takes longer than the whole",
         honest="sweep",
     ),
     lie(
-        sweep("impossible", "invalid", "a is 9, expected at most 3", "512,1,2,cuda", "1024,9,10,cuda"),
+        sweep("impossible", "invalid", "a is 9, expected at most 3", "512,1,2,cpu", "1024,9,10,cpu"),
         "a value that cannot be",
         honest="sweep",
     ),

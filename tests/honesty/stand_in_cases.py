@@ -398,6 +398,10 @@ LIES = [
                 "put('in_another_unit.txt', 'S,us,at\\n' + chr(10).join(f'{s},{us},now' for s, us in rows))",
                 table=_MEASURED),
         "the old times in another unit, beside a date", honest="old_and_new"),
+    lie(_copies("under_their_sizes", "invalid", "holds figures of old.csv of the commit: 4 of 4",
+                "import json\nrows = dict(line.split(',') for line in old.split()[1:])\nput('under_their_sizes.txt', "
+                "json.dumps({'ms': {s: float(ms) for s, ms in rows.items()}, 'at': 'now'}))", table=_MEASURED),
+        "the old times, as JSON in which each stands under its size", honest="old_and_new"),
     lie(makes("of_another_commit", "invalid", "says that it is of commit 4106f1b24106",
               "put('of_another_commit.txt', 'commit: ' + '4106f1b2' * 5 + chr(10) + '3 passed')",
               {"path": "of_another_commit.txt"}),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ AT_MOST_100 = [{"column": "a", "max": 100}]
 SUM = [{"sum": ["a", "b"], "near": 100, "within": 2}]
 DISTINCT = [{"distinct": ["a", "b"]}]
 EQUAL = [{"equal": ["a", "b"]}]
+MATCHES = [{"column": "a", "matches": "^cuda"}]
 
 
 def findings(tmp_path: Path, content: bytes | str, **expected: Any) -> list[Finding]:
@@ -116,6 +120,42 @@ def problem(tmp_path: Path, content: bytes | str, **expected: Any) -> str | None
         ("jsonl", '{"a": 1}\n{"b": 1}\n', {"columns": ["a"]}, "lacks the column 'a' in row 2"),
         ("jsonl", "[1]\n", {"columns": ["a"]}, "holds no object in row 1, expected the keys a"),
         ("jsonl", '{"a": true}\n', {"checks": FINITE_A}, "fails in row 1: a is True, expected a finite number"),
+        ("jsonl", '{"a": [1, 2.5]}\n', {"checks": FINITE_A}, None),
+        ("jsonl", '{"a": [1, "nan"]}\n', {"checks": FINITE_A}, "row 1: a is [1, 'nan'], expected a finite number"),
+        ("jsonl", '{"a": [1, "nan"]}\n', {"checks": ALL}, "column a, expected a finite number"),
+        ("jsonl", '{"a": []}\n{"a": 1}\n', {"checks": FINITE_A}, "fails in row 1: a is [], expected a finite number"),
+        ("jsonl", '{"a": ["cuda:0", "cuda:1"]}\n', {"checks": MATCHES}, None),
+        ("jsonl", '{"a": ["cpu", "cuda:1"]}\n', {"checks": MATCHES}, "expected a match of '^cuda'"),
+        # Sums are of what is written, not of its nearest binary fractions.
+        ("csv", "a,b\n33.3,66.6\n", {"checks": [{"sum": ["a", "b"], "near": 100, "within": 0.1}]}, None),
+        ("csv", "a,b\n0.1,0.2\n", {"checks": [{"sum": ["a", "b"], "near": 0.3, "within": 0}]}, None),
+        ("csv", "a,b\n0.1,0.3\n", {"checks": [{"sum": ["a", "b"], "near": 0.3, "within": 0}]}, "a + b is 0.4"),
+        ("csv", "a,b\n1e308,1e308\n", {"checks": SUM}, "fails in row 1: a + b is"),
+        # The same has one meaning for all checks.
+        ("csv", "a,b\nTrue,true\n", {"checks": EQUAL}, None),
+        ("jsonl", '{"a": true, "b": 1}\n', {"checks": EQUAL}, "a is True and b is 1, expected the same"),
+        ("jsonl", '{"a": [1, 2], "b": [1, 2.0]}\n', {"checks": EQUAL}, None),
+        ("csv", "a,b\nn/a,n/a\n", {"checks": EQUAL}, "a is 'n/a' and b is 'n/a', expected the same"),
+        ("csv", "a,b\nOOM,OOM\n", {"checks": EQUAL}, "a is 'OOM' and b is 'OOM', expected the same"),
+        ("csv", "a,b\nnone,none\n", {"checks": EQUAL}, None),
+        # Headers
+        ("csv", "a, b\n1, 2\n", {"columns": ["b"]}, None),
+        ("csv", "a,b, b\n1,2,3\n", {"columns": ["b"]}, "has two columns of the same name"),
+        ("csv", "a,b\n1,x\na, b\n2,y\n", {}, "holds its header again in row 2"),
+        ("csv", "a,b\na,c\n", {}, None),
+        # A commit's digits are no number that is too large.
+        ("csv", "a,b\n12e4567,1\n", {"columns": ["a"]}, None),
+        ("csv", "a,b\n1e23456,1\n1e34567,1\n", {"checks": DISTINCT}, None),
+        ("csv", "a,b\n1e400,1\n", {"columns": ["a"]}, "holds 1e400 in row 1, column a, expected a finite value"),
+        ("csv", "a,b\n1.#QNAN,1\n", {"columns": ["a"]}, "holds"),
+        ("csv", "a,b\n-nan(ind),1\n", {"columns": ["a"]}, "holds"),
+        # Phrases are those that a reader sees, in any encoding.
+        ("text", "4 \x1b[32mpassed\x1b[0m", {"contains": ["4 passed"]}, None),
+        ("text", "\x1b[32m4 passed", {"contains": ["\x1b[32m4"]}, None),
+        ("text", "Skip\x1b[1mping FA-2", {"lacks": ["Skipping"]}, "contains 'Skipping'"),
+        ("text", "4 passed".encode("utf-16"), {"contains": ["4 passed"]}, None),
+        ("text", ("x" * 32_764 + "Skipping").encode("utf-16"), {"lacks": ["Skipping"]}, "contains 'Skipping'"),
+        ("text", "skipping: 0", {"lacks": ["Skipping"]}, None),
     ],
 )  # fmt: skip
 def test_problem(
@@ -127,7 +167,6 @@ def test_problem(
 
 
 AT_MOST = [{"at_most": ["a", "b"]}]
-MATCHES = [{"column": "a", "matches": "^cuda"}]
 SWEEP = [{"values": {"a": [512, 1024]}}]
 OOM = {"b": ["OOM"]}
 
@@ -185,10 +224,48 @@ OOM = {"b": ["OOM"]}
         ("csv", "a,b\n1,OOM\n", {"checks": AT_MOST, "allow": OOM}, {"absent"}),
         ("csv", "a,b\n1,OOM\nnan,OOM\n", {"checks": [{"finite": ["b", "a"]}], "allow": OOM}, {"unmet", "absent"}),
         ("csv", "a,b\n1,\n2,3\n", {"columns": ["b"], "allow": {"b": [""]}}, set()),
+        ("csv", "a,b\n1,OOM\n2,OOM\n3,4\n", {"checks": [{"distinct": ["b"]}], "allow": OOM}, set()),
+        ("csv", "a,b\n1,OOM\n2,OOM\n", {"checks": [{"distinct": ["b"]}], "allow": OOM}, {"absent"}),
+        ("csv", "a,b\n1,OOM\n1,OOM\n", {"checks": DISTINCT, "allow": OOM}, {"unmet"}),
+        ("csv", "a,b\n1,2\n3,OOM\n", {"checks": [{"values": {"b": [2]}}], "allow": OOM}, set()),
+        ("jsonl", '{"a": 1}\n{"b": "x"}\n', {"checks": ALL}, {"absent"}),
+        ("jsonl", '{"b": "x"}\n{"a": 1, "b": "y"}\n', {"checks": ALL}, {"absent"}),
+        ("jsonl", '{"a": 1}\n{"a": 2, "b": "x"}\n', {"checks": ALL}, set()),
+        ("jsonl", '{"a": [1, null]}\n', {"checks": ALL}, {"absent"}),
+        ("jsonl", '{"a": ["B", 16], "b": ["x", null]}\n', {"checks": ALL}, set()),
+        ("jsonl", '{"b": 1}\n{"a": "x"}\n', {"checks": ALL, "allow": {"b": [""]}}, set()),
+        ("jsonl", '{"a": 1}\n{"a": false}\n{"a": "OOM"}\n', {"columns": ["a"]}, {"absent"}),
+        ("jsonl", '{"a": 512}\n{"a": false}\n', {"columns": ["a"], "allow": {"a": ["false"]}}, set()),
+        ("jsonl", '{"a": -1}\n{"a": 2}\n', {"checks": AT_LEAST_0, "allow": {"a": ["-1"]}}, set()),
+        ("jsonl", '{"a": -1}\n{"a": 2}\n', {"checks": AT_LEAST_0, "allow": {"a": ["OOM"]}}, {"unmet"}),
+        ("json", '"skipped"', {}, {"absent"}),
+        ("json", '["skipped", "not run"]', {}, {"absent"}),
+        ("json", '["skipped", 1.5]', {}, set()),
+        ("json", '{"mask": "none"}', {}, set()),
+        ("json", '{"ms": "OOM"}', {"columns": ["ms"], "allow": {"ms": ["OOM"]}}, set()),
+        # Units, and words behind a digit.
+        ("csv", "a,b\n1,2\n2,OOM\n3,2.5ms\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,1.5 GB/s\n2,n/a\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,2.8.1\n2,-\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,3.x\n2,main\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,fp16\n2,8bit\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,2.5\n2,0 (not measured)\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,2.5\n2,12.5 failed\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,9 passed\n2,0 failed\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,abcdef0\n2,1234567\n", {"columns": ["b"]}, set()),
+        ("csv", "a,b\n1,not measured\n2,skipped: no GPU\n", {"columns": ["b"]}, {"absent"}),
+        ("csv", "a,b\n1,failed: 0\n2,failed: 0\n", {"columns": ["b"]}, set()),
         # Nothing in it.
         ("json", '{"selected": []}', {"keys": ["selected"]}, {"absent"}),
         ("json", '{"selected": {"ms": [null, "", {}]}}', {"keys": ["selected"]}, {"absent"}),
         ("json", '{"selected": "nan"}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": {"ms": ["nan", null]}}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": ["OOM", "OOM"]}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": [1.5, "OOM"]}', {"keys": ["selected"]}, {"absent"}),
+        ("json", '{"selected": ["none", "none"]}', {"keys": ["selected"]}, set()),
+        ("json", '{"selected": ["-", "none"]}', {"keys": ["selected"]}, set()),
+        ("json", '{"selected": [1, "inf", "none"]}', {"keys": ["selected"]}, set()),
+        ("json", '{"selected": "none"}', {"keys": ["selected"], "allow": {"selected": ["none"]}}, set()),
         ("json", '{"selected": 0}', {"keys": ["selected"]}, set()),
         ("json", '{"selected": false}', {"keys": ["selected"]}, set()),
         ("json", '{"selected": [[0]], "notes": []}', {"keys": ["selected"]}, set()),
@@ -196,6 +273,34 @@ OOM = {"b": ["OOM"]}
         ("json", '{"a": ' + "[" * 500 + "]" * 500 + "}", {"keys": ["a"]}, {"absent"}),
         ("jsonl", '{"a": 1, "b": [1]}\n{"a": 2, "b": []}\n', {"keys": ["b"]}, {"absent"}),
         ("jsonl", '{"a": 1, "b": [1]}\n{"a": 2, "b": []}\n', {"keys": ["a"]}, set()),
+        # What it says of itself.
+        ("json", '{"status": "FAIL"}', {}, {"absent"}),
+        ("json", '{"result": "failed", "ms": 1}', {}, {"absent"}),
+        ("json", '{"success": false, "ms": 1}', {}, {"absent"}),
+        ("json", '{"returncode": 1, "ms": 1}', {}, {"absent"}),
+        ("json", '{"error": "torch.OutOfMemoryError: 40 GB"}', {}, {"absent"}),
+        ("json", '{"success": false}', {"checks": [{"values": {"success": [False]}}]}, set()),
+        ("json", '{"status": "failed: 0", "error": 0.1, "ok": true, "exit_code": 0}', {}, set()),
+        ("json", '{"error": "max_abs", "exception": null, "traceback": "", "result": "no error"}', {}, set()),
+        ("json", '[{"S": 512, "status": "FAIL"}]', {}, set()),
+        ("text", "Not measured\n", {}, {"absent"}),
+        ("text", "TODO: fill this in\n", {}, {"absent"}),
+        ("text", "errors: none\n", {}, set()),
+        ("text", "failed: 0\n", {}, set()),
+        ("text", "skipped: none\n", {}, set()),
+        ("text", "none\n", {}, set()),
+        ("text", "Skipped: no GPU\n4 passed\n", {}, set()),
+        ("text", b"\x1f\x8b\x08\0", {}, set()),
+        ("text", gzip.compress(b""), {}, {"absent"}),
+        ("text", bz2.compress(b" \n"), {}, {"absent"}),
+        ("text", lzma.compress(b"1 of 1"), {}, set()),
+        ("text", gzip.compress(b"S,ms\n512,1.5\n"), {}, set()),
+        ("text", b"\x1f\x8b\x08\0", {"lacks": ["Skipping"]}, {"absent"}),
+        # A device that only some pods have.
+        ("csv", "a,device\n1,cuda:0\n", {"columns": ["device"]}, {"elsewhere"}),
+        ("csv", "a,device\n1,cuda:0\n", {"columns": ["a"]}, set()),
+        ("json", '{"device": "cuda"}', {"keys": ["device"]}, {"elsewhere"}),
+        ("csv", "a,device\n1,NVIDIA H100\n2,cpu\n", {"columns": ["device"]}, set()),
         # A pointer is not the file, whatever kind was owed.
         ("text", POINTER, {}, {"borrowed"}),
         ("csv", POINTER, {}, {"borrowed"}),
@@ -204,7 +309,7 @@ OOM = {"b": ["OOM"]}
     ],
 )  # fmt: skip
 def test_what_a_finding_weighs(
-    tmp_path: Path, kind: str, content: str, expected: dict[str, Any], weights: set[str]
+    tmp_path: Path, kind: str, content: bytes | str, expected: dict[str, Any], weights: set[str]
 ) -> None:
     found = findings(tmp_path, content, kind=kind, **expected)
     assert {finding.weight for finding in found} == weights, found

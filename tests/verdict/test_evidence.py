@@ -200,6 +200,27 @@ def test_what_is_wrong_with_an_artifact_has_its_rule(
         assert (found.status, bool(found.reason)) == (status, status != "passed"), found
 
 
+@pytest.mark.parametrize(
+    ("devices", "cell", "status"),
+    [
+        (frozenset(), "cuda:0", "invalid"),
+        (frozenset(), "cpu", "passed"),
+        (frozenset({"cuda:sm_90"}), "cuda:0", "passed"),
+        (None, "cuda", "passed"),
+    ],
+)
+def test_a_table_is_not_of_a_device_that_the_pod_lacks(
+    tmp_path: Path, devices: frozenset[str] | None, cell: str, status: str
+) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/a").write_text(f"ms,device\n1,{cell}\n")
+    file = {"path": "artifacts/a", "bytes": 1, "sha256": "0" * 64}
+    delivered = {"path": "a", "existed_before": False, "problem": None}
+    record = {**blank([]), "started": True, "exit_code": 0, "files": [file], "artifacts": [delivered]}
+    planned = stage("s", ["true"], expect={"artifacts": [artifact("a", kind="csv", columns=["device"])]})
+    assert judge(planned, record, tmp_path, devices=devices).status == status
+
+
 def test_the_plans_word_counts_and_not_the_pods(tmp_path: Path) -> None:
     record = {**blank([]), "started": True, "exit_code": 0, "status": "passed", "reason": ""}
     assert judge(stage("s", ["true"], blocked="requires cuda"), record, tmp_path, {}).status == "blocked"

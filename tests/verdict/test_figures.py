@@ -158,3 +158,30 @@ def test_a_file_that_measured_nothing_is_not_enough(tmp_path: Path) -> None:
 def test_unit_and_direction_are_said(figures: dict[str, Any], at: tuple[object, ...], sentence: str) -> None:
     found: list[Error] = list(asking.wrong({"path": "a", "kind": "csv", "figures": figures}, (), closed=True))
     assert [error for error in found if error.at == at and sentence in error.sentence], found
+
+
+@pytest.mark.parametrize(
+    ("stats", "sentence"),
+    [
+        ('{"data": [1.5e-9]}', None),
+        ('{"data": [0, 1.5]}', "holds a time of 0 s, expected one above 0"),
+        ('{"data": [], "median": -1}', "holds a time of -1 s, expected one above 0"),
+        (
+            '{"data": "1234"}',
+            "is no file of pytest-benchmark: TypeError('expected a list of measured values, got 1234')",
+        ),
+        ('{"data": [1], "data": [2]}', "is not JSON: an object has the same key twice"),
+    ],
+)
+def test_times_of_a_benchmark_are_times(stats: str, sentence: str | None, tmp_path: Path) -> None:
+    content = f'{{"benchmarks": [{{"fullname": "a", "stats": {stats}}}]}}'
+    found = wrong(content, tmp_path, kind="pytest-benchmark")
+    assert [finding.sentence for finding in found] == ([sentence] if sentence else [])
+
+
+def test_a_table_of_nothing_but_allowed_words_has_no_figures(tmp_path: Path) -> None:
+    both = {"ms": ["OOM"], "frac": ["OOM"]}
+    lines = "S,ms,frac,flags\n512,OOM,OOM,\n1024,OOM,{},\n"
+    assert not wrong(lines.format("0.5"), tmp_path, kind="csv", figures=FIGURES, allow=both)
+    (found,) = wrong(lines.format("OOM"), tmp_path, kind="csv", figures=FIGURES, allow=both)
+    assert found.sentence == "holds nothing but allowed words in ms, frac, expected one figure at least"

@@ -7,19 +7,17 @@ behind them.
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
 import hashlib
 import json
-import lzma
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional
 
 from orchestrator.agent.evidence import timings
 from orchestrator.shared.files import walk
+from orchestrator.shared.packed import ERRORS, OPENERS
 from orchestrator.shared.text import plain
 from orchestrator.verdict.artifacts import benchmarks
 from orchestrator.verdict.artifacts.asked import has_figures, kind_of
@@ -32,9 +30,6 @@ _MOST_TIMES_LARGER = 8  # than another of the same words
 _DATA = re.compile(
     r"[^.]*|.*\.(csv|tsv|json|jsonl|ndjson|txt|md|rst|log|out|dat|yaml|yml|toml|xml|html)(\.(gz|bz2|xz))?"
 )
-_OPENERS: Sequence[Tuple[bytes, Callable[..., Any]]] = [
-    (b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open),
-]  # fmt: skip
 _ENCODINGS = [(b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig")]
 _WORD = re.compile(r"[^\s,;:|\"'{}\[\]()<>=]+")
 _KEY = r"(?:git[_-])?(?:commit|head)(?:[_-](?:id|sha|hash))?|git[_-](?:sha|hash)"
@@ -65,7 +60,7 @@ class Sources:
                 or self._other_commit(content)
                 or self._earlier(expected, artifact)
             )
-        except (OSError, EOFError, ValueError, lzma.LZMAError):
+        except ERRORS:
             return None
 
     def _committed(self, content: bytes) -> Optional[str]:
@@ -89,7 +84,7 @@ class Sources:
         if path not in self._figures:
             content = None
             if self._read < _MOST_READ:
-                with contextlib.suppress(OSError, EOFError, ValueError, lzma.LZMAError):
+                with contextlib.suppress(*ERRORS):
                     content = _content(path)
             self._read += len(content or b"")
             self._figures[path] = timings.figures(_text(content or b""))
@@ -151,7 +146,7 @@ def _content(path: Path) -> Optional[bytes]:
     """Unpacked; None of what is too large."""
     with open(path, "rb") as f:
         content = f.read(_MOST_BYTES + 1)
-    for magic, unpack in _OPENERS:
+    for magic, unpack in OPENERS:
         if content.startswith(magic):
             with unpack(path, "rb") as f:
                 content = f.read(_MOST_BYTES + 1)

@@ -31,6 +31,7 @@ _NUMBERS = re.compile(rf"(?<![\w.]){_NUMBER}(?![\d.])")
 _TOLD = re.compile(
     rf"(?<!\w)([A-Za-z_]\w*)\s*[=:]\s*({_NUMBER})(?![\d.])|(?<![\w.])({_NUMBER})\s*{_UNITS}(?!\w)", re.IGNORECASE
 )
+_WITHIN = "\n"  # between the names of keys: a time may stand under its size, {"ms": {"512": 1.5}}
 _CELLS = re.compile(r"[,;|\t]")
 
 
@@ -53,8 +54,9 @@ def figures(text: str) -> FrozenSet[str]:
 
 
 def _is_measured(name: str, *, of_statistics: bool) -> bool:
-    is_figure = _NAME.search(name) or (of_statistics and _STATISTIC.fullmatch(name))
-    return bool(is_figure) and not _OF_OTHERS.search(name)
+    own = name.rpartition(_WITHIN)[2]
+    is_figure = _NAME.search(name) or (of_statistics and _STATISTIC.fullmatch(own))
+    return bool(is_figure) and not _OF_OTHERS.search(own)
 
 
 def _significant(number: str) -> str:
@@ -82,7 +84,7 @@ def _documents(text: str) -> List[Any]:
 def _pairs(node: Any, name: str) -> Iterator[Tuple[str, str]]:
     if isinstance(node, dict):
         for key, value in node.items():
-            yield from _pairs(value, key)
+            yield from _pairs(value, f"{name}{_WITHIN}{key}")
     elif isinstance(node, list):
         for value in node:
             yield from _pairs(value, name)

@@ -100,8 +100,9 @@ def _unknown(key: str, at: Location, known: Tuple[str, ...]) -> Error:
 
 def _relative(path: str) -> Optional[str]:
     parts = PurePosixPath(path).parts
-    bad = not path or path.startswith("/") or ".." in parts or "\0" in path or path in (".", "./")
-    return "expected a relative path without '..'" if bad else None
+    if not path or path.startswith("/") or ".." in parts or path in (".", "./"):
+        return "expected a relative path without '..'"
+    return None if path.isprintable() else "expected a path that can be shown, without control characters"
 
 
 def _source(source: str) -> Optional[str]:

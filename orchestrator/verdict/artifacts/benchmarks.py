@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import struct
 from functools import partial
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypedDict
+from typing import Any, BinaryIO, Callable, Dict, Iterator, Mapping, Optional, Tuple, TypedDict
 
+from orchestrator.shared import strict_json
 from orchestrator.shared.text import plain
-from orchestrator.verdict.artifacts.cells import number_in
+from orchestrator.verdict.artifacts.cells import number_in, shown
 from orchestrator.verdict.artifacts.figures import Measures, key_text
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
 from orchestrator.verdict.artifacts.reading import Beside, Reading
@@ -103,7 +103,16 @@ def _asv_measure(name: str, measures: Mapping[str, Any]) -> Optional[Tuple[str, 
     return ("time" if _ASV_UNITS[prefix] == "s" else "memory", _ASV_UNITS[prefix], "lower") if prefix else None
 
 
-def _numbers(values: List[Any]) -> Tuple[float, ...]:
+def _possible(reading: Reading) -> Reading:
+    """Of a program for benches, a time is one that passed."""
+    if reading.unit == "s" and min(reading.samples) <= 0:
+        raise Bad(f"holds a time of {min(reading.samples):g} s, expected one above 0")
+    return reading
+
+
+def _numbers(values: Any) -> Tuple[float, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"expected a list of measured values, got {shown(values)}")
     found = [number_in(value) for value in values]
     if not found or any(number is None or not math.isfinite(number) for number in found):
         raise Bad("holds a measured value that is no finite number")
@@ -112,8 +121,9 @@ def _numbers(values: List[Any]) -> Tuple[float, ...]:
 
 def _figures(of: _Figures, name: str, asked: Mapping[str, Any], f: BinaryIO, beside: Beside) -> Iterator[Reading]:
     try:
-        content = json.loads(f.read(), parse_constant=lambda name: None)  # asv writes NaN for what it has skipped
-        yield from of(asked, content, beside)
+        # asv writes NaN for what it has skipped.
+        content = strict_json.loads(f.read(), parse_constant=lambda name: None)
+        yield from map(_possible, of(asked, content, beside))
     except UnicodeDecodeError:
         raise
     except (ValueError, RecursionError) as e:

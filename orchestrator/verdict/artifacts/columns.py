@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Collection, Dict, Iterator, Mapping, Sequence
 
-from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, is_word, named, says_nothing, shown
+from orchestrator.verdict.artifacts.cells import (
+    Row,
+    holds_nothing,
+    is_figure,
+    is_word,
+    named,
+    same,
+    says_nothing,
+    shown,
+)
 from orchestrator.verdict.artifacts.kind import Finding
 
 
@@ -13,19 +22,19 @@ class Allowed:
     """`allow` of a runbook: by column, the words that may stand where a number is owed."""
 
     def __init__(self, words: Mapping[str, Sequence[str]]) -> None:
-        self._words = words
+        self._words = {name: {same(word) for word in given} for name, given in words.items()}
 
     def holds(self, row: Row, name: str) -> bool:
-        """Whether one of them stands there; "" allows a cell that is empty."""
+        """Whether one of them stands there; "" allows a cell that is empty, "false" and "-1" those of JSON too."""
         value = row.get(name)
-        return name in self._words and ("" if value is None else value) in self._words[name]
+        return name in self._words and same("" if value is None else value) in self._words[name]
 
 
 class Words:
     """Words in columns of numbers.
 
-    A column that is `owed` is one of numbers if any cell holds one and all others hold words; any other column if most
-    of its cells hold numbers. Names, versions, dates, figures with units make a column that is none. One that is owed
+    A column that is `owed` is one of numbers if any cell holds one, perhaps with a unit, and all others hold words; any
+    other column if most of its cells hold numbers. Names, versions, dates make a column that is none. One that is owed
     holds something else than words for a value that there is not.
     """
 
@@ -42,9 +51,9 @@ class Words:
         for name, value in row.items() if isinstance(row, dict) else ():
             if holds_nothing(value) or self._allowed.holds(row, name):
                 continue
-            if is_finite(value):
+            if is_figure(value):
                 self._numbers[name] += 1
-            elif is_word(value):
+            elif is_word(value) or isinstance(value, bool):
                 self._words[name] += 1
                 self._without[name] += says_nothing(value)
                 self._first.setdefault(name, f"holds {shown(value)} in row {number}, column {named(name)}")

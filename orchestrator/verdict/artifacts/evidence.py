@@ -24,7 +24,7 @@ def found(case: Case) -> List[Finding]:
         finding._replace(sentence=f"artifact {artifact['path']} {finding.sentence}")
         for artifact in asked(case)
         for finding in _wrong_with(case, artifact)
-        if finding.since <= case.run.format
+        if finding.since <= case.run.format and (finding.weight != "elsewhere" or case.run.devices == frozenset())
     ]
 
 
@@ -63,6 +63,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     if case.run.format > 1:
         yield from of_weight(case, "borrowed")
         yield from of_weight(case, "impossible")
+        yield from of_weight(case, "elsewhere")
 
 
 def delivered(case: Case) -> List[File]:

@@ -46,12 +46,16 @@ class Readable(Check):
         self._flags = asked.get("flags")
         self.columns = [*(asked.get("keys") or ()), *self._measures, *([self._flags] if self._flags else [])]
         self._allowed = allowed
+        self._passed_over = self._measured = 0
 
     def see(self, row: Any, number: int) -> Iterator[Finding]:
         for name in self._measures:
             cell = row[name]
-            fine = self._allowed.holds(row, name) or (_are_finite(cell) if isinstance(cell, list) else is_finite(cell))
-            if not fine:
+            if self._allowed.holds(row, name):
+                self._passed_over += 1
+                continue
+            self._measured += 1
+            if not (_are_finite(cell) if isinstance(cell, list) else is_finite(cell)):
                 where = f"in row {number}, column {named(name)}"
                 yield Finding(f"holds {shown(cell)} {where}, expected a finite number, or a list of them")
         for flag in _flags(row, self._flags):
@@ -60,6 +64,11 @@ class Readable(Check):
                 yield Finding(f"holds the flag {shown(flag)} {where}, expected {alternatives(FLAGS)}")
             if flag == "impossible":
                 yield Finding(f"says that row {number} is impossible", "impossible")
+
+    def finish(self) -> Iterator[Finding]:
+        if self._passed_over and not self._measured:
+            where = plain(", ".join(self._measures), 120)
+            yield Finding(f"holds nothing but allowed words in {where}, expected one figure at least", since=2)
 
 
 def readings(asked: Asked, allow: Mapping[str, List[str]], rows: Iterable[Mapping[str, Any]]) -> Iterator[Reading]:

@@ -7,8 +7,9 @@ from typing import Any, BinaryIO, Callable, Iterator, Literal, Mapping, NamedTup
 from orchestrator.shared.schema import Error, Location
 from orchestrator.verdict.artifacts.reading import Beside, Reading
 
-Weight = Literal["unmet", "impossible", "borrowed", "absent"]
-"""Of a value that does not hold, of one that cannot be, of a file that is not the stage's own, of what is not there."""
+Weight = Literal["unmet", "impossible", "borrowed", "elsewhere", "absent"]
+"""Of a value that does not hold, of one that cannot be, of a file that is not the stage's own, of what was measured on
+a GPU (nothing is wrong with it where the pod may have one), of what is not there."""
 
 
 class Finding(NamedTuple):

@@ -23,8 +23,17 @@ from typing import (
 from orchestrator.shared import strict_json
 from orchestrator.shared.schema import RULES, Error, Location
 from orchestrator.shared.text import plain
-from orchestrator.verdict.artifacts import checks, figures
-from orchestrator.verdict.artifacts.cells import Row, holds_nothing, is_finite, named, number_in, says_nothing, shown
+from orchestrator.verdict.artifacts import checks, figures, own_verdict
+from orchestrator.verdict.artifacts.cells import (
+    Row,
+    holds_no_value,
+    holds_nothing,
+    is_finite,
+    named,
+    number_in,
+    shown,
+    stray_in,
+)
 from orchestrator.verdict.artifacts.columns import Allowed, Words
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
 from orchestrator.verdict.artifacts.reading import Beside, Reading
@@ -63,9 +72,10 @@ def _csv(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
 def _read_csv(f: BinaryIO) -> Tuple[Sequence[str], Iterator[Row]]:
     """The header, and the rows as they are read."""
     lines = _csv_lines(csv.reader(io.TextIOWrapper(f, encoding="utf-8-sig", newline=""), strict=True))
-    header = next(lines, None)
-    if not header:
-        raise Bad("is empty" if header is None else "begins with a blank line instead of a header")
+    first = next(lines, None)
+    if not first:
+        raise Bad("is empty" if first is None else "begins with a blank line instead of a header")
+    header = [name.strip() for name in first]
     if len(set(header)) < len(header):
         raise Bad("has two columns of the same name")
     return header, _csv_rows(lines, header)
@@ -82,7 +92,10 @@ def _csv_rows(lines: Iterator[Sequence[str]], header: Sequence[str]) -> Iterator
     for number, fields in enumerate(lines, start=1):
         if len(fields) != len(header):
             raise Bad(f"has {len(fields)} fields in row {number}, expected {len(header)}")
-        yield {name: fields[i].strip() for i, name in enumerate(header)}
+        cells = [field.strip() for field in fields]
+        if cells == header:
+            raise Bad(f"holds its header again in row {number}, expected the rows of one table")
+        yield dict(zip(header, cells))
 
 
 def _jsonl(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
@@ -98,19 +111,25 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     keys = asked.get("keys") or ()
     if keys and not isinstance(content, dict):
         raise Bad("is not an object with keys")
+    allowed = Allowed(asked.get("allow") or {})
     for key in keys:
         if key not in content:
             yield Finding(f"lacks the key {named(key)!r}")
+        elif allowed.holds(content, key):
+            continue
         elif holds_nothing(content[key]):
             yield _nothing(content[key], f"holds nothing under the key {named(key)!r}")
-        elif says_nothing(content[key]):
-            yield Finding(f"holds {shown(content[key])} under the key {named(key)!r}, expected a value", since=2)
-        elif number_in(content[key]) is not None and not is_finite(content[key]):
-            where = f"under the key {named(key)!r}"
-            yield Finding(f"holds {shown(content[key])} {where}, expected a finite value", since=2)
+        else:
+            yield from _of_value(content[key], f"under the key {named(key)!r}")
     if holds_nothing(content):
         yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
-    yield from _Table(asked, None).findings(iter(_rows_in(content)))
+    elif not isinstance(content, dict) and holds_no_value([content]):
+        yield Finding(f"holds no more than {shown(content)}, expected a value", since=2)
+    table = _Table(asked, None)
+    failed = own_verdict.failure(content, table.judged) if isinstance(content, dict) else None
+    if failed:
+        yield Finding(failed, since=2)
+    yield from table.findings(iter(_rows_in(content)))
 
 
 def _rows_in(content: Any) -> List[Any]:
@@ -136,7 +155,7 @@ def _nothing(value: Any, sentence: str) -> Finding:
 
 class _Table:
     """What is asked of a table, whose rows are seen once; `header` is None where each row (a JSON object) has its own
-    keys; `keys` are owed by each row."""
+    keys; `keys` are owed by each row; `judged` are the columns that a check names."""
 
     def __init__(self, asked: Mapping[str, Any], header: Optional[Sequence[str]], keys: Sequence[str] = ()) -> None:
         self._header = header
@@ -147,7 +166,10 @@ class _Table:
         if asked.get("figures"):
             self._checks.append(figures.Readable(asked["figures"], self._allowed))
             self._columns += [name for name in asked["figures"].get("keys") or () if name not in self._columns]
-        self._wanted = [*self._columns, *(name for check in self._checks for name in check.columns)]
+        self.judged = [name for check in self._checks for name in check.columns]
+        self._wanted = [*self._columns, *self.judged]
+        if checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ())):
+            self._checks.append(checks.OnDevice())
         self._words = Words(self._columns, self._allowed)
 
     def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
@@ -198,6 +220,17 @@ def _of_cell(value: Any, name: str, row: int) -> Iterator[Finding]:
         yield _nothing(value, f"is empty in row {row}, column {named(name)}")
     elif number_in(value) is not None and not is_finite(value):
         yield Finding(f"holds {shown(value)} in row {row}, column {named(name)}, expected a finite value")
+    elif not isinstance(value, str):  # one word stands in a column of words, perhaps
+        yield from _of_value(value, f"in row {row}, column {named(name)}")
+
+
+def _of_value(value: Any, where: str) -> Iterator[Finding]:
+    """What is wrong with a value that is there, and may have parts."""
+    stray = stray_in(value)
+    if holds_no_value(value):
+        yield Finding(f"holds {shown(value)} {where}, expected a value", since=2)
+    elif stray is not None:
+        yield Finding(f"holds {shown(stray)} {where}, expected a number as beside it", since=2)
 
 
 def _what_cannot_be(given: Mapping[str, Any], at: Location) -> Iterator[Error]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, TypedDict
 
+from orchestrator.shared.packed import is_packed, unpacked
 from orchestrator.shared.schema import RULES
-from orchestrator.shared.text import plain, shows
+from orchestrator.shared.text import plain, shows, without_escapes
+from orchestrator.verdict.artifacts.cells import says_not_done, shown
 from orchestrator.verdict.artifacts.kind import Finding, Kind
 
 _PIECE = 1 << 16
+_ENCODINGS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 Phrase = NewType("Phrase", str)
 RULES[Phrase] = lambda phrase: None if phrase else "expected text, got none"
@@ -24,12 +27,23 @@ class Asks(TypedDict, total=False):
 def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     wanted, unwanted = (list(asked.get(key) or ()) for key in ("contains", "lacks"))
     found: Dict[str, bool] = dict.fromkeys([*wanted, *unwanted], False)
+    start = f.read(_PIECE)
+    inside = unpacked(f, start, _PIECE)
+    if inside is not None and not shows(inside):
+        yield Finding("is compressed, and blank inside", since=2)
+    if found and is_packed(start):
+        yield Finding("is compressed, expected text in which phrases can be looked for", since=2)
+    if len(start) < _PIECE and says_not_done(plain(_text(start, start))):
+        yield Finding(f"holds no more than {shown(plain(_text(start, start)))}, expected what was done", since=2)
+    f.seek(0)
     blank = True
-    for piece in _pieces(f, max((len(phrase.encode()) for phrase in found), default=0)):
+    for piece in _pieces(f, max((_room(phrase) for phrase in found), default=0)):
         blank = blank and not shows(piece)
         if not blank and not found:
             return
-        found.update((phrase, True) for phrase, seen in found.items() if not seen and phrase.encode() in piece)
+        text = _text(piece, start)
+        seen = f"{text}\0{without_escapes(text)}" if "\x1b" in text else text
+        found.update((phrase, True) for phrase in found if phrase in seen)
     if blank:
         yield Finding("is empty" if f.tell() == 0 else "is blank")
     missing = _first(phrase for phrase in wanted if not found[phrase])
@@ -46,6 +60,16 @@ def _pieces(f: BinaryIO, overlap: int) -> Iterator[bytes]:
     for piece in iter(lambda: f.read(_PIECE), b""):
         yield end + piece
         end = (end + piece)[-overlap:] if overlap else b""
+
+
+def _room(phrase: str) -> int:
+    """Bytes that a phrase may take, with escape codes in it; an even number, as UTF-16 has them."""
+    return 4 * len(phrase) + 128
+
+
+def _text(piece: bytes, start: bytes) -> str:
+    encoding = next((name for mark, name in _ENCODINGS if start.startswith(mark)), "utf-8")
+    return piece.decode(encoding, "replace")
 
 
 def _first(phrases: Iterator[str]) -> Optional[str]:
