@@ -291,10 +291,10 @@ OOM = {"b": ["OOM"]}
         ("text", "none\n", {}, set()),
         ("text", "Skipped: no GPU\n4 passed\n", {}, set()),
         ("text", b"\x1f\x8b\x08\0", {}, set()),
-        ("text", gzip.compress(b""), {}, {"absent"}),
+        ("text", gzip.compress(b"", mtime=0), {}, {"absent"}),
         ("text", bz2.compress(b" \n"), {}, {"absent"}),
         ("text", lzma.compress(b"1 of 1"), {}, set()),
-        ("text", gzip.compress(b"S,ms\n512,1.5\n"), {}, set()),
+        ("text", gzip.compress(b"S,ms\n512,1.5\n", mtime=0), {}, set()),
         ("text", b"\x1f\x8b\x08\0", {"lacks": ["Skipping"]}, {"absent"}),
         # A device that only some pods have.
         ("csv", "a,device\n1,cuda:0\n", {"columns": ["device"]}, {"elsewhere"}),
