@@ -78,3 +78,7 @@ def _fail(sentences: Sequence[str], code: int, as_json: bool) -> int:
         each = {"errors": list(sentences)} if len(sentences) > 1 else {}
         click.echo(json.dumps({"verdict": "error", "error": "; ".join(sentences), **each}))
     return code
+
+
+if __name__ == "__main__":  # that nothing was done must not look like a success
+    main()

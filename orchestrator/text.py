@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 from orchestrator.shared.text import count, indented, listing, plain, without_escapes
 
-__all__ = ["clock", "count", "indented", "listing", "markdown", "number", "plain", "printable", "seconds", "size"]
+__all__ = [
+    "clock", "close_to", "count", "indented", "listing", "markdown", "nearest", "number", "plain", "printable",
+    "seconds", "size",
+]  # fmt: skip
 
 _LARGEST = 1e15  # NaN is not smaller either
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
+
+
+def close_to(name: str, known: Iterable[str]) -> list[str]:
+    """Those of the names that may have been meant, the nearest first."""
+    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """': did you mean ...?' or the known names, ready to be appended to a sentence."""
+    names = sorted(known)
+    close = close_to(name, names)
+    if close:
+        return f": did you mean {' or '.join(close)}?"
+    return f": known are {', '.join(names)}" if names else ": none is known"
 
 
 def markdown(text: object) -> str:

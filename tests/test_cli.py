@@ -61,6 +61,19 @@ def test_what_is_no_verb_is_called_so(word: str, capsys: pytest.CaptureFixture[s
     assert f"No such command '{word}'" in capsys.readouterr().err
 
 
+def test_a_misspelt_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["valdate"])
+    assert "No such command 'valdate': did you mean validate?" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_the_module_of_the_command_line_is_the_command_line() -> None:
+    """`python -m orchestrator.cli` that did nothing would end with 0, which is passed."""
+    done = subprocess.run([sys.executable, "-m", "orchestrator.cli", "no-such"], capture_output=True, text=True)
+    assert done.returncode == 2 and "No such command" in done.stderr
+
+
 def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that runs under any user id."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):

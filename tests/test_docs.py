@@ -162,6 +162,13 @@ def test_every_verb_and_option_is_in_the_reference() -> None:
         assert not [name for name in (verb, *options) if name not in named], verb
 
 
+@pytest.mark.parametrize("option", ["--inventory", "--json"])
+def test_the_reference_names_the_verbs_that_lack_an_option(option: str) -> None:
+    (row,) = re.findall(rf"^\| `{option}[^|]*\| all but ([^|]*)\|", (ROOT / "docs/reference.md").read_text(), re.M)
+    lacking = {verb for verb in VERBS if not any(option in param.opts for param in load(verb).params)}
+    assert set(re.findall(r"`(\w+)`", row)) == lacking
+
+
 def words_in_code(document: Path) -> set[str]:
     """Whatever stands between backquotes, and its words."""
     return {word for code in re.findall(r"`([^`]+)`", document.read_text()) for word in re.findall(r"[\w-]+", code)}

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from orchestrator.text import nearest
+
 
 class Verb(NamedTuple):
     """Where a verb is, in this package, and the first sentence of its help."""
@@ -58,6 +60,14 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return load(cmd_name) if cmd_name in VERBS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {name!r}{nearest(name, VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -11,8 +11,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from orchestrator.config import shell_lines
 from orchestrator.config.commands import pytest_arguments
-from orchestrator.config.yamlfile import nearest
 from orchestrator.shared.schema import MISSING, Error
+from orchestrator.text import nearest
 from orchestrator.verdict.artifacts.asked import normal
 
 M = TypeVar("M")

@@ -21,12 +21,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.config.variables import EnvMap, texts_of
 from orchestrator.config.words import NAME, Keeps, Name, matching
-from orchestrator.config.yamlfile import Location, document, nearest, place, read
+from orchestrator.config.yamlfile import Location, document, named_file, place, read
 from orchestrator.errors import InputError
-from orchestrator.text import listing, plain
+from orchestrator.text import listing, nearest, plain
 
 LOCAL = "local"
 FILENAME = "pods.yaml"
@@ -48,20 +49,20 @@ def _bytes(value: object) -> object:
 
 def address(value: str) -> str:
     """A host's or a user's name, which SSH and shells take for nothing else. ValueError if it is none."""
-    if not _ADDRESS.fullmatch(value):
+    if not (_ADDRESS.fullmatch(value) and value.isprintable()):
         raise ValueError(f"expected a plain name or address, got {plain(value)!r}")
     return value
 
 
 def _odd(value: str) -> str | None:
     """What is wrong with a value that could end a line or a word of whatever it is written into."""
-    if value.isprintable() and not set(value) & {'"', "'"}:
+    if value and value.isprintable() and not set(value) & {'"', "'"}:
         return None
     return f"expected text without quotes, line breaks and control characters, got {plain(value)!r}"
 
 
 Address = Annotated[str, AfterValidator(address)]
-Value = Annotated[str, Keeps(_odd, {"pattern": "^[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]*$"})]
+Value = Annotated[str, Keeps(_odd, {"pattern": "^[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"})]
 Size = Annotated[
     int,
     BeforeValidator(_bytes),
@@ -84,8 +85,8 @@ class Pod(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    name: str = ""
-    inventory: str = Field(default="", exclude=True)
+    name: SkipJsonSchema[str] = ""
+    inventory: SkipJsonSchema[str] = Field(default="", exclude=True)
     transport: Literal["ssh", "local"] = "ssh"
     host: Address | None = None
     ssh_config: Value | None = None
@@ -95,13 +96,13 @@ class Pod(BaseModel):
     host_key: HostKey | None = None
     gpu: Value | None = None
     driver: Value | None = None
-    cost_per_hour: Annotated[float, Field(ge=0, strict=False)] | None = None
+    cost_per_hour: Annotated[float, Field(ge=0)] | None = None
     environment: Value | None = None
     runbook: Value | None = None
     max_bytes: Size = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
     max_disk: Size | None = None
-    workdir: Annotated[Value, Field(min_length=1)] = "~/.nsa-pod"
+    workdir: Value = "~/.nsa-pod"
     python: Value | None = None
     env: EnvMap = {}
 
@@ -195,10 +196,7 @@ def find(explicit: str | None) -> Path | None:
     """The inventory file: `--inventory`, else $NSA_POD_INVENTORY, else the nearest pods.yaml upward, else None."""
     named = _named(explicit)
     if named:
-        path = Path(os.path.expanduser(named))
-        if not os.path.isfile(path):  # False also for what cannot be a path
-            raise InputError(f"inventory {path} does not exist: expected a pods.yaml")
-        return path
+        return named_file(named, "inventory", "a pods.yaml")
     here = Path.cwd()
     return next((d / FILENAME for d in (here, *here.parents) if (d / FILENAME).is_file()), None)
 

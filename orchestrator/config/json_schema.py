@@ -28,9 +28,6 @@ def texts() -> dict[str, str]:
 
 def _text(title: str, model: type[BaseModel]) -> str:
     schema = _in_draft_7(model.model_json_schema())
-    pod = schema["definitions"].get("Pod")
-    if pod:
-        del pod["properties"]["name"], pod["properties"]["inventory"]  # its key, and the file
     found = {"$schema": _DIALECT, **schema, "title": title}
     return json.dumps(found, indent=1) + "\n"
 

@@ -15,9 +15,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.install import Install
-from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import InputError
 from orchestrator.shared.vendor import tomli
+from orchestrator.text import nearest
 
 Read = Callable[[str], bytes | None]
 

@@ -28,9 +28,10 @@ from orchestrator.config.consistency import all_at_once, as_pydantic
 from orchestrator.config.install import Installs
 from orchestrator.config.variables import EnvMap
 from orchestrator.config.words import Condition, Folder, Keeps, Lines, Name, Pattern, Seconds
-from orchestrator.config.yamlfile import Document, document, nearest, read
+from orchestrator.config.yamlfile import Document, document, named_file, read
 from orchestrator.errors import InputError
 from orchestrator.shared.schema import RULES
+from orchestrator.text import nearest
 from orchestrator.verdict.artifacts.asked import normal
 from orchestrator.verdict.expect import wrong as wrong_expectations
 from orchestrator.verdict.integrity import Glob
@@ -240,10 +241,7 @@ def find_runbook(name: str, repo: Path) -> RunbookFile:
 def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
     """`name` under the repository's runbooks/, then the packaged ones; or a file. InputError if there is none."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        path = Path(os.path.expanduser(name))
-        if not os.path.isfile(path):  # False also for what cannot be a path
-            raise InputError(f"runbook {path} does not exist: expected a name under runbooks/ or a YAML file")
-        return path, "file"
+        return named_file(name, "runbook", "a name under runbooks/ or a YAML file"), "file"
     folders: list[tuple[Path, Source]] = [(repo / FOLDER, "repository"), (examples() / FOLDER, "packaged")]
     for folder, source in folders:
         if os.path.isfile(folder / f"{name}.yaml"):

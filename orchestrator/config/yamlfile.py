@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.errors import InputError, InputErrors
 from orchestrator.shared.schema import MISSING
-from orchestrator.text import size
+from orchestrator.text import close_to, nearest, size
 
 M = TypeVar("M", bound=BaseModel)
 Location = tuple[str | int, ...]
 _MOST_PARTS = 100_000
 _MOST_CHARACTERS = 1 << 20
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_TEXT = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # what a key may be
 _SECRET = "env"  # the key below which values may be secrets
 _SENTENCES = ("expectation", "unknown_key")
 # By pydantic's name of a mistake, what was expected.
@@ -42,20 +44,6 @@ _IN_WORDS = {
 }
 
 
-def close_to(name: str, known: Iterable[str]) -> list[str]:
-    """Those of the names that may have been meant, the nearest first."""
-    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """': did you mean ...?' or the known names, ready to be appended to a sentence."""
-    names = sorted(known)
-    close = close_to(name, names)
-    if close:
-        return f": did you mean {' or '.join(close)}?"
-    return f": known are {', '.join(names)}" if names else ": none is known"
-
-
 @dataclass(frozen=True)
 class Document(Generic[M]):
     """What was read from the file `source`, and on which line each of its parts stands."""
@@ -72,6 +60,14 @@ class Document(Generic[M]):
 def load(path: Path, model: type[M]) -> M:
     """Read `path` and validate it as `model`; InputErrors says of all mistakes file:line, key and what was expected."""
     return loads(read(path), str(path), model)
+
+
+def named_file(name: str, what: str, expected: str) -> Path:
+    """The file that a person named, as `what`. InputError if there is none."""
+    path = Path(os.path.expanduser(name))
+    if os.path.isfile(path):  # False also for what cannot be a path
+        return path
+    raise InputError(f"{what} {path} {'is no file' if os.path.exists(path) else 'does not exist'}: expected {expected}")
 
 
 def read(path: Path) -> str:
@@ -96,7 +92,7 @@ def document(text: str, source: str, model: type[M]) -> Document[M]:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         index.add(node, ())
-        if index.unwritable:
+        if index.unusable:
             raise InputErrors(index.wrong)
         data = loader.construct_document(node) if node else None
     except yaml.YAMLError as e:
@@ -117,12 +113,14 @@ def document(text: str, source: str, model: type[M]) -> Document[M]:
 
 
 class _Index:
-    """The line of each key; `wrong` are duplicate keys, which YAML readers silently drop, and what no text may hold."""
+    """The line of each key; `wrong` are duplicate keys, which YAML readers silently drop, keys that are no text, and
+    what no text may hold. With the last two a file is `unusable`: there is no telling what else is wrong.
+    """
 
     def __init__(self, source: str) -> None:
         self.lines: dict[Location, int] = {}
         self.wrong: list[str] = []
-        self.unwritable = False
+        self.unusable = False
         self._source = source
         self._open: set[int] = set()
 
@@ -139,6 +137,7 @@ class _Index:
         self._open.add(id(node))
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
+                self._refuse_other_than_text(key)
                 where = (*at, str(key.value))
                 if where in self.lines:
                     self.wrong.append(f"{self._source}:{key.start_mark.line + 1}: duplicate key {key.value!r}")
@@ -150,11 +149,18 @@ class _Index:
                 self.add(item, (*at, i))
         self._open.discard(id(node))
 
+    def _refuse_other_than_text(self, key: yaml.Node) -> None:
+        """A number, a date, or a word that YAML takes for true or false."""
+        if isinstance(key, yaml.ScalarNode) and key.tag not in _TEXT:
+            self.unusable = True
+            where = f"{self._source}:{key.start_mark.line + 1}"
+            self.wrong.append(f"{where}: key '{key.value}': expected text, which this is in quotes")
+
     def _refuse_unwritable(self, node: yaml.Node) -> None:
         scalars = (node, *(key for key, _ in node.value)) if isinstance(node, yaml.MappingNode) else (node,)
         for scalar in scalars:
             if isinstance(scalar, yaml.ScalarNode) and _UNWRITABLE.search(scalar.value):
-                self.unwritable = True
+                self.unusable = True
                 where = f"{self._source}:{scalar.start_mark.line + 1}"
                 self.wrong.append(f"{where}: expected text without NUL and lone surrogates")
 
@@ -227,7 +233,9 @@ def _short(value: object, secret: bool) -> str:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
+    """Those that people write."""
+    unwritten = SkipJsonSchema()  # type: ignore[type-arg]
+    return [field.alias or name for name, field in model.model_fields.items() if unwritten not in field.metadata]
 
 
 def _model_at(model: type[BaseModel], at: Location) -> type[BaseModel]:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import InputError
 from orchestrator.files import Writer
 from orchestrator.shared import tree as on_disk
 from orchestrator.shared.plan import Submodule
-from orchestrator.text import plain
+from orchestrator.text import nearest, plain
 
 _LIMIT_S = 600
 _CHUNK = 1 << 20

@@ -16,10 +16,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from orchestrator.config.runbook import EnvironmentSpec, LockedSpec
-from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import EnvironmentFailed, InputError
 from orchestrator.pairing.table import CPU, Pair, Table, newer
 from orchestrator.shared.environment_request import Asked, AskedSource, AskedWheel
+from orchestrator.text import nearest
 
 SYSTEM = "system"
 FLASH = "flash-attn"

@@ -12,7 +12,8 @@ from typing import Annotated
 from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orchestrator.config.yamlfile import load, nearest
+from orchestrator.config.yamlfile import load
+from orchestrator.text import nearest
 
 PATH = Path(__file__).with_name("pairing.yaml")
 MACHINES = ("x86_64", "aarch64")

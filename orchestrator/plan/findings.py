@@ -7,10 +7,11 @@ from pathlib import PurePosixPath
 
 from orchestrator.config.commands import mentions_pytest
 from orchestrator.config.runbook import RunbookFile, Stage
-from orchestrator.config.yamlfile import Location, close_to
+from orchestrator.config.yamlfile import Location
 from orchestrator.plan.absent import Tree, absent_paths, in_tree
 from orchestrator.plan.plan import Mutation
 from orchestrator.shared.text import alternatives, with_commit
+from orchestrator.text import close_to
 
 _FROM_TREE = "tree:"
 

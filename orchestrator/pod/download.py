@@ -22,12 +22,10 @@ from orchestrator.errors import ContactLost, IntegrityError
 from orchestrator.files import is_regular, on_this_disk, remember_sha256, sha256
 from orchestrator.pod.client import Agent
 from orchestrator.shared.events import Event
-from orchestrator.shared.files import walk
+from orchestrator.shared.files import stays_away, walk
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.text import count, plain, size
 
-_MOST_PARTS = 32
-_LONGEST_PART = 255  # bytes: what file systems take
 _MOST_REFUSALS = 100
 _LONGEST_ANSWER = 1 << 12
 _PIECE = 1 << 16
@@ -330,10 +328,9 @@ def file_of(record: Any) -> File:
         raise Refusal("it would lie outside the run's directory")
     if parts[0] not in ("stages", "artifacts"):
         raise Refusal("expected a file under stages/ or artifacts/")
-    if not path.isprintable():
-        raise Refusal("its name cannot be shown")
-    if len(parts) > _MOST_PARTS or any(len(part.encode()) > _LONGEST_PART for part in parts):
-        raise Refusal(f"expected at most {_MOST_PARTS} folders deep, and {_LONGEST_PART} bytes in each name")
+    why = stays_away(path)
+    if why:
+        raise Refusal(why)
     return File(path, bytes_, digest)
 
 

@@ -21,6 +21,10 @@ _PIECE = 1 << 16  # of this size, memory is reused: many small files cost no mor
 _LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 
+_MOST_PARTS = 32
+_LONGEST_PART = 255  # bytes: what file systems take
+
+
 class Refused(Exception):
     """Not a regular file inside its directory; the message is a clause that follows the file's name."""
 
@@ -30,6 +34,16 @@ def clause(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "is missing"
     return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def stays_away(path: str) -> str | None:
+    """Why no file of this path in a run's directory comes home, None if it does."""
+    if not path.isprintable():
+        return "its name cannot be shown"
+    parts = path.split("/")
+    if len(parts) > _MOST_PARTS or any(len(part.encode()) > _LONGEST_PART for part in parts):
+        return f"expected at most {_MOST_PARTS} folders deep, and {_LONGEST_PART} bytes in each name"
+    return None
 
 
 def folders_of(files: Iterable[str]) -> Set[str]:

@@ -164,6 +164,16 @@ def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
     return run
 
 
+def require_room(artifacts: Path) -> None:
+    """InputError where no results can be kept, which is better said before anything was run."""
+    runner = artifacts.absolute() / "runner"
+    there = next(place for place in (runner, *runner.parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise InputError(f"{artifacts}: expected a folder for results, and {there} is none")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{artifacts}: expected a folder for results, and {there} cannot be written to")
+
+
 def ignore_results(artifacts: Path) -> None:
     """Have git pass over what is kept under `artifacts`."""
     ignore = artifacts / "runner" / ".gitignore"

@@ -16,8 +16,7 @@ def cancel(session: PodSession, run: str | None) -> str:
         running = [found["run_id"] for found in agent.runs() if found["state"] == "running"]
         wanted = [run_id for run_id in running if run is None or run_id.startswith(run)]
         if len(wanted) != 1:
-            what = f"run {run}" if run else "a run"
-            raise PodError(f"pod {name!r}: {what} is not running there: expected one of {running or 'none'}")
+            raise PodError(f"pod {name!r}: {_why_not(run, running)}")
         launcher = launcher_of(agent)
         within = launcher.cancel(wanted[0], by=who())
         if within is None:
@@ -25,3 +24,10 @@ def cancel(session: PodSession, run: str | None) -> str:
         if not ends(launcher, wanted[0], within, session.progress):
             raise PodError(f"pod {name!r}: run {wanted[0]} was cancelled and killed, and still holds the pod")
         return wanted[0]
+
+
+def _why_not(run: str | None, running: list[str]) -> str:
+    """Why it is not clear which run was meant."""
+    if not running:
+        return f"run {run} is not running there, nor is any other" if run else "no run is running there"
+    return f"expected one of the runs that are running there, {', '.join(running)}" + (f", got {run}" if run else "")

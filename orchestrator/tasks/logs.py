@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.config.yamlfile import nearest
 from orchestrator.errors import InputError, PodError
 from orchestrator.pod.client import Agent
 from orchestrator.pod.retry import Retry
@@ -18,7 +17,7 @@ from orchestrator.results import read_events
 from orchestrator.store import launches
 from orchestrator.store.run_directory import LATEST, RunDirectory, find, kept, open_directory
 from orchestrator.tasks.follow import called
-from orchestrator.text import plain
+from orchestrator.text import nearest, plain
 
 Stream = Literal["stdout", "stderr"]
 Sink = Callable[[bytes], object]

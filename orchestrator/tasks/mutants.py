@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def _patch(repo: Repository, commit: str, file: RunbookFile, path: str, at: Loca
         return committed
     folder = file.path.parent
     for place in (folder / path, folder.parent / path):
-        if place.resolve().is_relative_to(folder.resolve()) and place.is_file():
+        if place.resolve().is_relative_to(folder.resolve()) and os.path.isfile(place):  # False also for too long a name
             return _read(place)
     where = file.document.place(at)
     raise InputError(f"{where} expected a patch in the commit, or beside the runbook, and {path} is neither")

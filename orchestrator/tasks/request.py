@@ -22,6 +22,7 @@ from orchestrator.plan.limits import run_limit
 from orchestrator.plan.plan import Capabilities, Mutation, Place, Work, make_plan, variables_of
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.store.history import history
+from orchestrator.store.run_directory import require_room
 from orchestrator.tasks.mutants import find_mutants
 from orchestrator.tasks.needs import Needs, find_needs
 from orchestrator.text import listing
@@ -137,7 +138,11 @@ class Request:
         return [self.runbook.env, self.pod.env, *(stage.env for stage in self.runbook.stages)]
 
     def warn(self, progress: Progress) -> None:
-        """Say what is wrong with the runbook, what is not part of the run, and what should not be."""
+        """Before a run, say what is wrong with the runbook, what is not part of the run, and what should not be.
+
+        InputError where its results could not be kept.
+        """
+        require_room(self.artifacts)
         for finding in self.findings:
             progress.warn(finding)
         if self.dirty:

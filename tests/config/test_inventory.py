@@ -67,6 +67,12 @@ def test_every_key_of_the_contract_is_read(tmp_path: Path) -> None:
         ("pods: {a: {host: x, workdir: ''}}", "key 'pods.a.workdir': expected"),
         ("pods: {a: {host: x, env: {A=B: x}}}", "expected a variable's name (letters, digits and _), got 'A=B'"),
         ("pods: {a: {host: x, env: {'': x}}}", "expected a variable's name (letters, digits and _), got ''"),
+        ('pods: {a: {host: "\\x1b[3m"}}', "key 'pods.a.host': expected a plain name or address, got"),
+        ("pods: {a: {host: x, gpu: ''}}", "key 'pods.a.gpu': expected text without quotes"),
+        ("pods: {a: {host: x, cost_per_hour: true}}", "key 'pods.a.cost_per_hour': expected a number, got True"),
+        ("pods:\n  4090: {host: x}\n", ":2: key '4090': expected text, which this is in quotes"),
+        ("pods: {a: {host: x, env: {on: x}}}", "key 'on': expected text, which this is in quotes"),
+        ("pods: {a: x}", "key 'pods.a': expected a mapping with the keys transport, host"),
         ("pods: [a", "not valid YAML"),
         ("pods: &a [*a]", "refers to itself"),
         ("", ":1: expected a mapping with the keys pods"),
@@ -105,6 +111,11 @@ def test_order_of_inventories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(load_inventory(str(explicit)).pods) == ["explicit"]
     with pytest.raises(InputError, match="does not exist"):
         load_inventory(str(below / "none.yaml"))
+
+
+def test_a_folder_is_no_inventory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no file: expected a pods"):
+        load_inventory(str(tmp_path))
 
 
 def test_the_shipped_inventory_loads() -> None:

@@ -69,6 +69,11 @@ REORDERS = """
     def pytest_configure(config):
         config.addinivalue_line("markers", "slow: takes long")
 """
+ADDS = """
+    def pytest_collection_modifyitems(items):
+        first = items[0]
+        items.append(type(first).from_parent(first.parent, name="test_added", callobj=first.obj))
+"""
 CACHED = """
     def test_a(pytestconfig, cache):
         cache.set("odd/figure", 3)
@@ -583,6 +588,8 @@ CONFTESTS = [
            conftest=RUNS_COROUTINES),
     _tests("odd_reordered", "a conftest shuffles the tests",
            "import pytest\n@pytest.mark.slow\ndef test_a(): assert 1\n" + TWO.replace("_a", "_c"), conftest=REORDERS),
+    _tests("odd_added", "a conftest adds a test to those that were collected", CHECKS, conftest=ADDS,
+           tests={"min_passed": 2, "must_pass": ["::test_added$"]}),
     _folder("odd_collector", "a conftest collects files of its own kind", {
         "conftest.py": YAML_COLLECTOR, "figures.case": "a:1\nb:2\n", "test_it.py": CHECKS},
         tests={"min_passed": 3}),

@@ -161,3 +161,19 @@ def test_what_init_writes_is_right(project: Project) -> None:
     assert "kept pods.yaml" in again.stderr and "kept runbooks/validate.yaml" in again.stderr
     assert (project.root / "runbooks/validate.yaml").read_text() == before
     assert json.loads((project.root / "runbooks/.schema/runbook.json").read_text())["title"]
+
+
+def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Project) -> None:
+    project.commit({**FILES, "runbooks/good.yaml": GOOD})
+    project.write({"kept": "a file"})
+    outcome = project.validate("--runbook", "good", "--artifacts", "kept/here")
+    assert outcome.exit_code == 2, outcome.stderr
+    assert "kept/here: expected a folder for results, and " in outcome.json["error"]
+    assert not (project.root.parent / "workdir").exists()
+
+
+def test_a_patch_of_an_impossible_name_is_bad_input(project: Project) -> None:
+    stage = f"{{name: a, run: [pytest, tests], expect: {{mutants: [{{patch: {'x' * 300}}}]}}}}"
+    project.commit({**FILES, "runbooks/good.yaml": f"name: good\nstages: [{stage}]\n"})
+    outcome = project.run("check", "--json")
+    assert outcome.exit_code == 2 and "expected a patch in the commit, or beside the runbook" in outcome.json["error"]

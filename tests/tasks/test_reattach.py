@@ -85,6 +85,23 @@ def test_a_run_that_ends_before_it_can_be_cancelled_is_not_called_cancelled() ->
         cancel(session, "r")
 
 
+@pytest.mark.parametrize(
+    ("running", "run", "sentence"),
+    [
+        ([], None, "pod 'p': no run is running there"),
+        ([], "x", "pod 'p': run x is not running there, nor is any other"),
+        (["r1", "r2"], None, "pod 'p': expected one of the runs that are running there, r1, r2"),
+        (["r1"], "x", "pod 'p': expected one of the runs that are running there, r1, got x"),
+    ],
+)
+def test_it_is_said_which_runs_could_be_cancelled(running: list[str], run: str | None, sentence: str) -> None:
+    agent = SimpleNamespace(runs=lambda: [{"run_id": run_id, "state": "running"} for run_id in running])
+    session = cast(PodSession, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
+    with pytest.raises(PodError) as caught:
+        cancel(session, run)
+    assert str(caught.value) == sentence
+
+
 def relax(plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "stages": plan["stages"][:1]}
 

@@ -325,15 +325,21 @@ class Collection:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
+        self._note(items)
+        missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))
+        if missing:
+            self._tell("not_collected", ids=missing)
+        yield
+        added = [item for item in items if _WRITTEN not in item.__dict__]
+        if added:  # by another hook
+            self._note(added)
+
+    def _note(self, items: list[pytest.Item]) -> None:
         self._tell("collected", ids=[item.nodeid for item in items])
         for item in items:
             item.__dict__[_WRITTEN] = code_of(item)
         if test_around() is None:
             guards.installed().note_test_files({str(item.path) for item in items})
-        missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))
-        if missing:
-            self._tell("not_collected", ids=missing)
-        yield
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._tell("deselected", ids=[item.nodeid for item in items])

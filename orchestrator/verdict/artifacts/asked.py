@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, Tuple, TypedDict
 
 from orchestrator.shared import lfs
+from orchestrator.shared.files import stays_away
 from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields
 from orchestrator.shared.text import alternatives
 from orchestrator.verdict.artifacts import benchmarks, table, text
@@ -105,6 +106,10 @@ def _relative(path: str) -> Optional[str]:
     return None if path.isprintable() else "expected a path that can be shown, without control characters"
 
 
+def _delivered(path: str) -> Optional[str]:
+    return _relative(path) or stays_away(f"artifacts/{path}")
+
+
 def _source(source: str) -> Optional[str]:
     if source in STREAMS:
         return None
@@ -113,4 +118,4 @@ def _source(source: str) -> Optional[str]:
     return _relative(source[len(_TREE) :])
 
 
-RULES.update({RelativePath: _relative, Source: _source})
+RULES.update({RelativePath: _delivered, Source: _source})
