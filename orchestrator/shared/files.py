@@ -39,7 +39,7 @@ def clause(error: Exception) -> str:
 def stays_away(path: str) -> str | None:
     """Why no file of this path in a run's directory comes home, None if it does."""
     if not path.isprintable():
-        return "its name cannot be shown"
+        return "expected a path that can be shown, without control characters"
     parts = path.split("/")
     if len(parts) > _MOST_PARTS or any(len(part.encode()) > _LONGEST_PART for part in parts):
         return f"expected at most {_MOST_PARTS} folders deep, and {_LONGEST_PART} bytes in each name"

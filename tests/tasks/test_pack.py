@@ -118,7 +118,7 @@ def listed(path: str, content: bytes = b"x") -> Callable[[Entries], None]:
         (listed("artifacts/../../../x"), "outside the run's directory"),
         (listed("x.txt"), "outside the run's directory"),
         (listed("bin/x"), "under stages/ or artifacts/"),
-        (listed("artifacts/\x1b[2J"), "cannot be shown"),
+        (listed("artifacts/\x1b[2J"), "that can be shown"),
         (listed("artifacts/READS.csv"), "capital letters alone"),
         (listed("artifacts/" + "a/" * 40 + "x"), "folders deep"),
         (listed("artifacts/reads.csv/x"), "a file and a folder"),

@@ -103,11 +103,7 @@ def _relative(path: str) -> Optional[str]:
     parts = PurePosixPath(path).parts
     if not path or path.startswith("/") or ".." in parts or path in (".", "./"):
         return "expected a relative path without '..'"
-    return None if path.isprintable() else "expected a path that can be shown, without control characters"
-
-
-def _delivered(path: str) -> Optional[str]:
-    return _relative(path) or stays_away(f"artifacts/{path}")
+    return stays_away(f"artifacts/{path}")
 
 
 def _source(source: str) -> Optional[str]:
@@ -118,4 +114,4 @@ def _source(source: str) -> Optional[str]:
     return _relative(source[len(_TREE) :])
 
 
-RULES.update({RelativePath: _delivered, Source: _source})
+RULES.update({RelativePath: _relative, Source: _source})
