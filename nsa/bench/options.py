@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,13 +46,10 @@ class Where:
     seed: int
 
 
-def parser(command: str, description: str | None) -> argparse.ArgumentParser:
+def parser(command: str, description: str | None, **how: Any) -> argparse.ArgumentParser:
     """An argument parser whose help shows the defaults."""
-    return argparse.ArgumentParser(
-        prog=f"python -m nsa.bench {command}",
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    prog, shows = f"python -m nsa.bench {command}", argparse.ArgumentDefaultsHelpFormatter
+    return argparse.ArgumentParser(prog=prog, description=description, formatter_class=shows, **how)
 
 
 def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
@@ -109,24 +107,36 @@ def where_of(args: argparse.Namespace) -> Where:
     return Where(device, DTYPES[dtype], args.seed)
 
 
-def by_length(
-    argv: list[str], command: str, description: str | None,
-    run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]],
-    more: Callable[[argparse.ArgumentParser], object] = lambda to: None, lengths: str = "512, 1024, 2048, 4096",
-    **defaults: int,
-) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
-    """A bench at each length of --S_list: its options, of which `more` adds some, and the rows that it also wrote.
+Options = Mapping[str, Mapping[str, Any]]
+"""What `add_argument` takes beside a name, by name."""
+
+
+def parsed(
+    argv: list[str], command: str, description: str | None, lengths: str, more: Options, defaults: Mapping[str, Any]
+) -> argparse.Namespace:
+    """The options of a bench that measures at each length of --S_list, and `more`.
 
     Args:
-        run: measures one length.
-        defaults: of the shape, where they are others than usual.
+        lengths: by default.
+        defaults: of the others, by name, where they are not the usual ones.
     """
     to = parser(command, description)
-    add_shape(to, **defaults)
+    add_shape(to)
     add_where(to)
     add_measure(to, lengths)
-    more(to)
-    args = to.parse_args(argv)
+    for name, how in more.items():
+        to.add_argument(name, **how)
+    to.set_defaults(**defaults)
+    return to.parse_args(argv)
+
+
+def by_length(
+    argv: list[str], command: str, description: str | None,
+    run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]], more: Options | None = None,
+    lengths: str = "512, 1024, 2048, 4096", **defaults: Any,
+) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
+    """A bench at each length: its options, as `parsed`, and the rows that it also wrote; `run` measures one length."""
+    args = parsed(argv, command, description, lengths, more or {}, defaults)
     shape, where = shape_of(args), where_of(args)
     torch.manual_seed(where.seed)
     print(rows.headline(where.device, where.dtype), flush=True)
