@@ -31,9 +31,8 @@ from nsa.kernels.common.tiles import (
     rows_last,
 )
 from nsa.kernels.common.tma import key_tiles, use_tma
-from nsa.kernels.ranges.attention import of_compressed
 from nsa.kernels.ranges.forward import keys_of, ranges_forward
-from nsa.kernels.ranges.key_ranges import Borders, sequence_bounds
+from nsa.kernels.ranges.key_ranges import Borders, of_compressed, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     candidates,
