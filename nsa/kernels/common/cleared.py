@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv
+from nsa.kernels.common.sizes import cdiv
 
 BLOCK = 4096
 

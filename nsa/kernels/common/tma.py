@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nsa.kernels.common.tiles import split_dim
+from nsa.kernels.common.sizes import split_dim
 from nsa.kernels.tuning.lookup import architecture_for
 
 try:

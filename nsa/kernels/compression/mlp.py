@@ -23,7 +23,8 @@ from nsa.blocks import cu_seqlens_cmp
 from nsa.config import NSAConfig
 from nsa.host import numbers
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOADS_CHAIN, cdiv, dot_precision, next_power_of_2, rows_last
+from nsa.kernels.common.sizes import cdiv, dot_precision, next_power_of_2, rows_last
+from nsa.kernels.common.tiles import LOADS_CHAIN
 from nsa.kernels.compression import mean
 from nsa.kernels.recorded import Differentiable
 from nsa.kernels.tuning.lookup import architecture_for

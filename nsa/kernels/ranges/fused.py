@@ -24,8 +24,8 @@ from nsa.device import device_name
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.cleared import cleared
 from nsa.kernels.common.launch import VERSION, launched
+from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.split_reduce import reduce_splits
-from nsa.kernels.common.tiles import cdiv, pad_group
 from nsa.kernels.common.tma import describable
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.key_ranges import KeyRanges

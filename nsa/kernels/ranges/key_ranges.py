@@ -19,7 +19,7 @@ from nsa import host
 from nsa.blocks import num_compressed, packed_compressed
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.plans import constant
 
 FEWEST_QUERIES = 512
