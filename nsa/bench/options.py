@@ -77,15 +77,6 @@ def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
     to.add_argument("--threads", type=_positive, default=threads, help="CPU threads; default: as PyTorch finds")
 
 
-def add_measure(to: argparse.ArgumentParser, lengths: str) -> None:
-    """--S_list --iters --warmup --csv --jsonl"""
-    to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
-    to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
-    to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
-    to.add_argument("--csv", type=Path, default=None, help="write the rows there")
-    to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
-
-
 def shape_of(args: argparse.Namespace) -> Shape:
     """The shape that was asked for."""
     config = NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
@@ -123,7 +114,11 @@ def parsed(
     to = parser(command, description)
     add_shape(to)
     add_where(to)
-    add_measure(to, lengths)
+    to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
+    to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
+    to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
+    to.add_argument("--csv", type=Path, default=None, help="write the rows there")
+    to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
     for name, how in more.items():
         to.add_argument(name, **how)
     to.set_defaults(**defaults)
