@@ -54,19 +54,15 @@ def parser(command: str, description: str | None, **how: Any) -> argparse.Argume
 
 def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
     """--B --dim --heads --groups (or --kv-heads) --dk --dv --l --d --l_sel --n_sel --w"""
-    values = {
-        **{"B": 1, "dim": 256, "heads": 8, "groups": 2, "dk": 32, "dv": 32},
-        **{"l": 32, "d": 16, "l_sel": 64, "n_sel": 16, "w": 512},
-        **defaults,
-    }
-    meanings = {
-        "B": "sequences", "dim": "model width", "heads": "query heads", "groups": "KV heads", "dk": "key dimension",
-        "dv": "value dimension", "l": "span of a compressed token", "d": "stride of compressed tokens",
-        "l_sel": "selection block", "n_sel": "selected blocks", "w": "window",
+    sizes = {
+        "B": (1, "sequences"), "dim": (256, "model width"), "heads": (8, "query heads"), "groups": (2, "KV heads"),
+        "dk": (32, "key dimension"), "dv": (32, "value dimension"), "l": (32, "span of a compressed token"),
+        "d": (16, "stride of compressed tokens"), "l_sel": (64, "selection block"), "n_sel": (16, "selected blocks"),
+        "w": (512, "window"),
     }  # fmt: skip
-    for name, meaning in meanings.items():
+    for name, (usual, meaning) in sizes.items():
         names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
-        to.add_argument(*names, type=int, default=values[name], help=meaning)
+        to.add_argument(*names, type=int, default=defaults.get(name, usual), help=meaning)
 
 
 def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
