@@ -201,22 +201,17 @@ def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Ten
 
 
 def rotate(x: Arguments) -> None:
-    name, positions, base = "rotate", x["positions"], x["base"]
-    _rotated(name, x["x"], positions, base)
-
-
-def _rotated(name: str, x: Tensor, positions: Tensor, base: float) -> None:
-    shape(name, "x", x, "[B,T,H,D]")
-    alike(name, x=x)
+    name, turned, positions = "rotate", x["x"], x["positions"]
+    shape(name, "x", turned, "[B,T,H,D]")
+    alike(name, x=turned)
     shape(name, "positions", positions, "[B,T]")
-    rotation(name, x.shape[-1], base)
-    if positions.shape[1] != x.shape[1] or positions.shape[0] not in (1, x.shape[0]):
+    rotation(name, turned.shape[-1], x["base"])
+    (batch, tokens), device = turned.shape[:2], turned.device
+    if positions.shape[1] != tokens or positions.shape[0] not in (1, batch):
+        raise ValueError(f"{name}: positions must be [B={batch},T={tokens}] or [1,T], got {list(positions.shape)}")
+    if positions.dtype not in (torch.int32, torch.int64) or positions.device != device:
         raise ValueError(
-            f"{name}: positions must be [B={x.shape[0]},T={x.shape[1]}] or [1,T], got {list(positions.shape)}"
-        )
-    if positions.dtype not in (torch.int32, torch.int64) or positions.device != x.device:
-        raise ValueError(
-            f"{name}: positions must be int32 or int64 on {x.device}, got {positions.dtype} on {positions.device}"
+            f"{name}: positions must be int32 or int64 on {device}, got {positions.dtype} on {positions.device}"
         )
 
 

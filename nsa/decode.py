@@ -9,18 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nsa import checks, flags, library, reference, routing
+from nsa import checks, flags, functional, library, reference, routing
 from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
-from nsa.functional import (
-    compressed_attention,
-    gated_combine,
-    nsa_attention,
-    select_blocks,
-    selected_attention,
-    sliding_window_attention,
-)
 from nsa.host import to_device, told
 from nsa.operations import default_scale, widened
 from nsa.plans import Key, Plan, layout
@@ -160,13 +152,13 @@ def _chunk(
     k_cmp, v_cmp = cache.compressed.first(count if empty else max(1, count))
     if recent is None:  # these sequences have just begun
         first = k_cmp[:, :count], v_cmp[:, :count]
-        return nsa_attention(q, keys, values, gates, config, compressed=first, **scaled)
+        return functional.nsa_attention(q, keys, values, gates, config, compressed=first, **scaled)
     k_sel, v_sel = cache.selected.first(end)
-    o_cmp, lse = compressed_attention(q, k_cmp, v_cmp, config, q_start=start, **scaled)
-    chosen = select_blocks(q, k_cmp, config, lse=lse, q_start=start, **scaled)
-    o_sel = selected_attention(q, k_sel, v_sel, chosen, config, validate=False, q_start=start, **scaled)
-    o_win = sliding_window_attention(q, recent.k, recent.v, config.w, q_start=recent.start, **scaled)
-    return gated_combine(o_cmp, o_sel, o_win, gates, **how)
+    o_cmp, lse = functional.compressed_attention(q, k_cmp, v_cmp, config, q_start=start, **scaled)
+    chosen = functional.select_blocks(q, k_cmp, config, lse=lse, q_start=start, **scaled)
+    o_sel = functional.selected_attention(q, k_sel, v_sel, chosen, config, validate=False, q_start=start, **scaled)
+    o_win = functional.sliding_window_attention(q, recent.k, recent.v, config.w, q_start=recent.start, **scaled)
+    return functional.gated_combine(o_cmp, o_sel, o_win, gates, **how)
 
 
 def _step(

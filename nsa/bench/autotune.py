@@ -33,11 +33,11 @@ from nsa.bench.options import DTYPES, parser
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.decode.step import cached_attention
-from nsa.kernels.ranges.attention import of_compressed, of_window
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import of_compressed, of_window
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from nsa import routing
 from nsa.bench import rows
 from nsa.bench.options import Shape, Where
 from nsa.bench.roofline import Work, clocks
-from nsa.bench.timing import Timing
+from nsa.bench.timing import Timing, measure
 from nsa.routing import registry
 
 
-def usable(operation: str, length: int, call: Callable[[str], object]) -> Iterator[str]:
-    """The backends that run `call(backend)`; of those that cannot the reason is printed.
+def timings(
+    operation: str, length: int, call: Callable[[str], object], args: Namespace, where: Where
+) -> Iterator[tuple[str, Timing]]:
+    """The time of `call(backend)` on each backend that runs it; of those that cannot the reason is printed.
 
-    `call` must be strict: it runs once for each backend, and a `routing.RoutingError` is the reason.
+    `call` must be strict: it runs once before, and a `routing.RoutingError` is the reason.
     """
     for name in registry.REGISTRY:
         if not registry.implements(name, operation):
             continue
-        reason = registry.missing(name) or _interpreted(name) or _refused(name, call)
+        reason = registry.missing(name) or _refused(name, call)
         if reason is None:
-            yield name
+            yield name, measure(partial(call, name), where.device, iters=args.iters, warmup=args.warmup)
         else:
             print(f"S={length} {operation} {name}: unavailable: {reason}")
 
 
-def _interpreted(name: str) -> str | None:
-    return "its kernels would be interpreted, which is no measurement" if registry.interpreted(name) else None
-
-
 def _refused(name: str, call: Callable[[str], object]) -> str | None:
+    if registry.interpreted(name):
+        return "its kernels would be interpreted, which is no measurement"
     try:
         call(name)
     except routing.RoutingError as error:

@@ -10,7 +10,6 @@ where the crossings are.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from nsa import nsa_attention, routing
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import REGIMES, case_of, inputs
+from nsa.bench.kernels_cases import REGIMES, tensors
 from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
 from nsa.bench.timing import Timing, measure
 
@@ -75,7 +74,7 @@ class Bench:
         """
         known = self._known.get((name, regime, tokens))
         if known is None:
-            x = self._inputs(regime, tokens)
+            x = tensors(self.shape, self.where, tokens, regime)
             with routing.record() as recording, torch.no_grad():
                 self._attend(x)
             if recording.backends("dense"):
@@ -92,7 +91,7 @@ class Bench:
         found: dict[str, Timing] = {}
         for by in self.kernels[name]:
             try:
-                x = self._inputs(REGIMES[0], tokens)
+                x = tensors(self.shape, self.where, tokens)
                 found[by] = self._timed(name, x, partial(dense_attention, by), LEAVES[:3])
             except RuntimeError as error:  # it does not take this shape
                 print(f"{by}: {error}".splitlines()[0][:200], file=sys.stderr)
@@ -107,11 +106,6 @@ class Bench:
         """Time of dense attention over that of sparse."""
         return self.dense(name, tokens).ms / self.sparse(name, regime, tokens).ms
 
-    def _inputs(self, regime: str, tokens: int) -> Tensors:
-        shape, where = self.shape, self.where
-        case = case_of(f"{shape.heads}/{shape.kv_heads}/{shape.dk}/{shape.dv}", tokens, regime)
-        return inputs(case, where.device, where.dtype, where.seed)
-
     def _attend(self, x: Tensors) -> Tensor:
         return nsa_attention(x["q"], x["k"], x["v"], x["gates"], self.shape.config)  # type: ignore[return-value]
 
@@ -121,7 +115,7 @@ class Bench:
             with torch.no_grad():
                 return measured(partial(call, x))
         wanted = [x[leaf].requires_grad_() for leaf in leaves]
-        return measured(partial(_with_gradient, call, x, wanted))
+        return measured(lambda: torch.autograd.grad(call(x), wanted, x["do"]))
 
     def _note(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> None:
         self._known[name, regime, tokens] = timing
@@ -133,10 +127,6 @@ class Bench:
                 **rows.context(self.where.device, self.where.dtype),
             }
         )  # fmt: skip
-
-
-def _with_gradient(call: Callable[[Tensors], Tensor], x: Tensors, wanted: list[Tensor]) -> object:
-    return torch.autograd.grad(call(x), wanted, x["do"])
 
 
 # --- where they cross ---
@@ -206,19 +196,11 @@ def plot(series: Mapping[str, Points]) -> str:
     return "\n".join([*(line.rstrip() for line in lines), "".join(axis).rstrip()])
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("crossover", __doc__)
-    options.add_shape(parser, heads=64, groups=4, dk=128, dv=128)
-    options.add_where(parser)
-    options.add_measure(parser, "1024,2048,4096,8192,16384,32768")
-    parser.set_defaults(iters=7, warmup=3)
-    parser.add_argument("--crossings", type=Path, default=None, help="write a CSV of the crossings there")
-    return parser.parse_args(argv)
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench crossover`."""
-    args = _parse(argv)
+    usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 7, "warmup": 3}
+    more = {"--crossings": {"type": Path, "default": None, "help": "write a CSV of the crossings there"}}
+    args = options.parsed(argv, "crossover", __doc__, "1024,2048,4096,8192,16384,32768", more, usual)
     shape, where = options.shape_of(args), options.where_of(args)
     if shape.batch != 1:
         raise ValueError("crossover: B is 1: a length, not a batch, is what is looked for")
@@ -247,7 +229,3 @@ def main(argv: list[str]) -> int:
 
 def _order(row: rows.Row) -> tuple[str, int, str]:
     return str(row["pass"]), int(row["S"]), str(row["regime"])  # type: ignore[arg-type]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

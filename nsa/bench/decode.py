@@ -7,7 +7,7 @@ with 1 where the rows contradict themselves.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
 
@@ -109,18 +109,13 @@ def _said(row: Mapping[str, rows.Value]) -> str:
     return f"S={row['S']}: step {row['ms_total']:.3f} ms (iqr {row['ms_total_iqr']:.3f}), alone {times}{waits}"
 
 
-def _add_mode(to: ArgumentParser) -> None:
-    to.add_argument(
-        "--branch_force_mode",
-        choices=("alone", "env", "gate"),
-        default="alone",
-        help="accepted for old command lines: every branch is timed alone (forced gates re-timed the whole step)",
-    )
+OLD = "accepted for old command lines: every branch is timed alone (forced gates re-timed the whole step)"
 
 
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench decode`."""
-    _, found = options.by_length(argv, "decode", __doc__, run, _add_mode)
+    mode = {"--branch_force_mode": {"choices": ("alone", "env", "gate"), "default": "alone", "help": OLD}}
+    _, found = options.by_length(argv, "decode", __doc__, run, mode)
     as_text = [{name: str(value) for name, value in row.items()} for row in found]
     print(summary(as_text))
     return 1 if problems(as_text) else 0

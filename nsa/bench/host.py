@@ -7,9 +7,8 @@ caches: "one thread" is with `torch.autograd.set_multithreading_enabled(False)`.
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -21,7 +20,8 @@ from torch import Tensor
 import nsa
 from nsa import nsa_attention
 from nsa.bench import options, rows
-from nsa.bench.tensors import tensors
+from nsa.bench.kernels_cases import tensors
+from nsa.bench.timing import captured
 from nsa.kernels import recorded
 
 Call = Callable[[], object]
@@ -71,7 +71,7 @@ def _rows(iters: int, shape: options.Shape, where: options.Where, tokens: int) -
                 called(whole)
             own = nsa.plan(*leaves, shape.config, backend="triton", strict=True)
             row |= {"planned_us": timed(partial(called, whole)), "own_plan_us": timed(partial(called, own.run))}
-            row["graph_us"] = timed(_captured(partial(called, own.run)).replay)
+            row["graph_us"] = timed(captured(partial(called, own.run))[0].replay)
         yield {**row, **shape.columns(), "iters": iters, **rows.context(where.device, where.dtype)}
 
 
@@ -80,21 +80,9 @@ def _called(name: str, function: Callable[..., Any], tensors: Any, settings: Any
     return function(*tensors, *settings)
 
 
-def _captured(call: Call) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench host`."""
-    usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128}
-    more = partial(ArgumentParser.set_defaults, dtype="bf16", threads=1)
-    _, found = options.by_length(argv, "host", __doc__, run, more, "1024,4096,8192,16384", **usual)
+    usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "dtype": "bf16", "threads": 1}
+    _, found = options.by_length(argv, "host", __doc__, run, lengths="1024,4096,8192,16384", **usual)
     print(rows.shown(found, COLUMNS))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

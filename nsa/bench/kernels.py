@@ -132,13 +132,7 @@ def measure(
     except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # a peer's own kinds
         if part.by == args.backend:
             raise
-        yield {
-            **base,
-            "part": part.part,
-            "by": part.by,
-            "pass": "-",
-            "failed": f"{type(error).__name__}: {error}".splitlines()[0][:200],
-        }
+        yield {**base, "part": part.part, "by": part.by, "pass": "-", "failed": table_rows.sentence(error)}
 
 
 def _queued(call: Callable[[], object], ms: float, repeats: int, device: torch.device) -> float | None:

@@ -13,6 +13,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from nsa.bench.options import Shape, Where
 from nsa.config import NSAConfig
 from nsa.tools.sel_ranges import walk
 
@@ -93,3 +94,9 @@ def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> d
     made["gates"] = normal(case.tokens, case.heads, 3).sigmoid()
     made["do"] = normal(case.tokens, case.heads, case.dv)
     return {name: x.to(dtype) for name, x in made.items()}
+
+
+def tensors(shape: Shape, where: Where, length: int, regime: str = REGIMES[0]) -> dict[str, Tensor]:
+    """`inputs` of a shape that options name, for the benches that measure operations by themselves."""
+    sizes = shape.heads, shape.kv_heads, shape.dk, shape.dv, length, shape.batch
+    return inputs(Case("", *sizes, config=shape.config, regime=regime), where.device, where.dtype, where.seed)

@@ -10,7 +10,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from nsa.bench.kernels_cases import SHAPES, Case, case_of
 from nsa.bench.kernels_parts import SDPA
 from nsa.bench.options import Where, add_where, parser, where_of
 from nsa.bench.roofline import CEILINGS, Work
-from nsa.bench.timing import cold
+from nsa.bench.timing import captured, cold
 
 COLUMNS = ("shape", "B", "context", "by", "us", "min", "max", "us_warm", "floor", "error", "reads")
 CHUNK = 8192
@@ -73,14 +73,6 @@ def drawn(case: Case, batch: int, where: Where) -> Step:
     """The last token of the context."""
     q = torch.randn(batch, 1, case.heads, case.dk, device=where.device, dtype=where.dtype)
     return Step(q, *normal(case, batch, 1, where), torch.rand(batch, 1, case.heads, 3).to(q))
-
-
-def captured(call: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """The call as a graph, and where it leaves its output. The call has run before."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        o = call()
-    return graph, o
 
 
 class Timer:

@@ -139,6 +139,13 @@ def dense_attention(by: str, t: Tensors) -> Tensor:
     return o[..., :dv].transpose(1, 2)
 
 
+def for_sdpa(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v as [B,Hq,S,D], each KV head repeated for its group."""
+    group_size = q.shape[2] // k.shape[2]
+    k, v = (x.repeat_interleave(group_size, dim=2).transpose(1, 2).contiguous() for x in (k, v))
+    return q.transpose(1, 2).contiguous(), k, v
+
+
 def dense(case: Case, x: Tensors, by: str) -> Part:
     """Causal attention to all keys by one of SDPA."""
     count = pairs(case.tokens, case.config)["dense"]

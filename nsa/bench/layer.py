@@ -9,8 +9,7 @@ window keys), compression, op, output. The mean is a part of the op too: its own
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -157,7 +156,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
         try:
             found += _rows(contender(by, shape, where, x), shape, where, length, args)
         except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # others' own kinds
-            print(f"failed: S={length} {by}: {type(error).__name__}: {error}".splitlines()[0][:200], flush=True)
+            print(f"failed: S={length} {by}: {rows.sentence(error)}", flush=True)
     for name in ("fwd", "fwd+bwd"):
         of_pass = [row for row in found if row["pass"] == name and row["part"] == "layer"]
         dense = [row["ms"] for row in of_pass if str(row["by"]).startswith("dense")]
@@ -183,21 +182,13 @@ def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, a
         }  # fmt: skip
 
 
-def _more(to: ArgumentParser) -> None:
-    to.set_defaults(iters=10, warmup=3)
-    to.add_argument("--phi", default="mean", help="compressions of ours, of mean, weighted, mlp, with commas")
-    layer_peers.add_peers(to)
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench layer`."""
-    usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128}
-    args, found = options.by_length(argv, "layer", __doc__, run, _more, "8192,16384,32768,65536", **usual)
+    usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 10, "warmup": 3}
+    phi = {"--phi": {"default": "mean", "help": "compressions of ours, of mean, weighted, mlp, with commas"}}
+    more = {**phi, **layer_peers.OPTION}
+    args, found = options.by_length(argv, "layer", __doc__, run, more, "8192,16384,32768,65536", **usual)
     print(rows.shown(found, ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")))
     for name in args.peer:
         print(f"{name}: {layer_peers.PEERS[name][1]}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,13 +72,10 @@ def named(text: str) -> str:
     return name
 
 
-def add_peers(to: Any) -> None:
-    """--peer"""
-    to.add_argument(
-        "--peer",
-        type=named,
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help=f"also time one of {', '.join(PEERS)}",
-    )
+OPTION = {
+    "--peer": {
+        "type": named, "action": "append", "default": [], "metavar": "NAME=PATH",
+        "help": f"also time one of {', '.join(PEERS)}",
+    }
+}  # fmt: skip
+"""As `options.by_length` takes it."""

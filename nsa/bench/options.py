@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,30 +46,23 @@ class Where:
     seed: int
 
 
-def parser(command: str, description: str | None) -> argparse.ArgumentParser:
+def parser(command: str, description: str | None, **how: Any) -> argparse.ArgumentParser:
     """An argument parser whose help shows the defaults."""
-    return argparse.ArgumentParser(
-        prog=f"python -m nsa.bench {command}",
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    prog, shows = f"python -m nsa.bench {command}", argparse.ArgumentDefaultsHelpFormatter
+    return argparse.ArgumentParser(prog=prog, description=description, formatter_class=shows, **how)
 
 
 def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
     """--B --dim --heads --groups (or --kv-heads) --dk --dv --l --d --l_sel --n_sel --w"""
-    values = {
-        **{"B": 1, "dim": 256, "heads": 8, "groups": 2, "dk": 32, "dv": 32},
-        **{"l": 32, "d": 16, "l_sel": 64, "n_sel": 16, "w": 512},
-        **defaults,
-    }
-    meanings = {
-        "B": "sequences", "dim": "model width", "heads": "query heads", "groups": "KV heads", "dk": "key dimension",
-        "dv": "value dimension", "l": "span of a compressed token", "d": "stride of compressed tokens",
-        "l_sel": "selection block", "n_sel": "selected blocks", "w": "window",
+    sizes = {
+        "B": (1, "sequences"), "dim": (256, "model width"), "heads": (8, "query heads"), "groups": (2, "KV heads"),
+        "dk": (32, "key dimension"), "dv": (32, "value dimension"), "l": (32, "span of a compressed token"),
+        "d": (16, "stride of compressed tokens"), "l_sel": (64, "selection block"), "n_sel": (16, "selected blocks"),
+        "w": (512, "window"),
     }  # fmt: skip
-    for name, meaning in meanings.items():
+    for name, (usual, meaning) in sizes.items():
         names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
-        to.add_argument(*names, type=int, default=values[name], help=meaning)
+        to.add_argument(*names, type=int, default=defaults.get(name, usual), help=meaning)
 
 
 def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
@@ -77,15 +71,6 @@ def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
     to.add_argument("--dtype", choices=DTYPES, default=None, help="default: bf16 on cuda, fp32 on a CPU")
     to.add_argument("--seed", type=int, default=0, help="of everything random")
     to.add_argument("--threads", type=_positive, default=threads, help="CPU threads; default: as PyTorch finds")
-
-
-def add_measure(to: argparse.ArgumentParser, lengths: str) -> None:
-    """--S_list --iters --warmup --csv --jsonl"""
-    to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
-    to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
-    to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
-    to.add_argument("--csv", type=Path, default=None, help="write the rows there")
-    to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
 
 
 def shape_of(args: argparse.Namespace) -> Shape:
@@ -109,24 +94,40 @@ def where_of(args: argparse.Namespace) -> Where:
     return Where(device, DTYPES[dtype], args.seed)
 
 
-def by_length(
-    argv: list[str], command: str, description: str | None,
-    run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]],
-    more: Callable[[argparse.ArgumentParser], object] = lambda to: None, lengths: str = "512, 1024, 2048, 4096",
-    **defaults: int,
-) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
-    """A bench at each length of --S_list: its options, of which `more` adds some, and the rows that it also wrote.
+Options = Mapping[str, Mapping[str, Any]]
+"""What `add_argument` takes beside a name, by name."""
+
+
+def parsed(
+    argv: list[str], command: str, description: str | None, lengths: str, more: Options, defaults: Mapping[str, Any]
+) -> argparse.Namespace:
+    """The options of a bench that measures at each length of --S_list, and `more`.
 
     Args:
-        run: measures one length.
-        defaults: of the shape, where they are others than usual.
+        lengths: by default.
+        defaults: of the others, by name, where they are not the usual ones.
     """
     to = parser(command, description)
-    add_shape(to, **defaults)
+    add_shape(to)
     add_where(to)
-    add_measure(to, lengths)
-    more(to)
-    args = to.parse_args(argv)
+    to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
+    to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
+    to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
+    to.add_argument("--csv", type=Path, default=None, help="write the rows there")
+    to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
+    for name, how in more.items():
+        to.add_argument(name, **how)
+    to.set_defaults(**defaults)
+    return to.parse_args(argv)
+
+
+def by_length(
+    argv: list[str], command: str, description: str | None,
+    run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]], more: Options | None = None,
+    lengths: str = "512, 1024, 2048, 4096", **defaults: Any,
+) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
+    """A bench at each length: its options, as `parsed`, and the rows that it also wrote; `run` measures one length."""
+    args = parsed(argv, command, description, lengths, more or {}, defaults)
     shape, where = shape_of(args), where_of(args)
     torch.manual_seed(where.seed)
     print(rows.headline(where.device, where.dtype), flush=True)

@@ -6,7 +6,7 @@ window.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 
@@ -16,10 +16,14 @@ from torch import Tensor
 
 from nsa import nsa_attention, ops, routing
 from nsa.bench import options, rows
+from nsa.bench.kernels_cases import tensors
+from nsa.bench.kernels_parts import for_sdpa
 from nsa.bench.roofline import attention_work, clocks, pairs
-from nsa.bench.tensors import for_sdpa, tensors
 from nsa.bench.timing import Timing, branch_columns, measure
 from nsa.config import NSAConfig
+
+STEPS = ("compressed", "select", "selected", "window")
+"""The operations whose routes a row names."""
 
 
 def branches(q: Tensor, k: Tensor, v: Tensor, config: NSAConfig) -> dict[str, Callable[[], object]]:
@@ -64,14 +68,10 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
         "speedup_over_dense": full.ms / total.ms,
         **(_backward((q, k, v, gates), whole, of_dense, dense, timed) if args.backward else {}),
         **clocks(total, where, work), "iters": args.iters, "warmup": args.warmup,
-        **{f"route_{step}": _route(recording, step) for step in ("compressed", "select", "selected", "window")},
+        **{f"route_{step}": " ".join(sorted(recording.backends(step))) or "dense" for step in STEPS},
         **rows.context(where.device, where.dtype),
     }  # fmt: skip
     return [row]
-
-
-def _route(recording: routing.Recording, step: str) -> str:
-    return " ".join(sorted(recording.backends(step))) or "dense"
 
 
 def _backward(
@@ -86,13 +86,10 @@ def _backward(
     return {"ms_fwd_bwd": sparse.ms, "ms_fwd_bwd_iqr": sparse.iqr, "ms_dense_fwd_bwd": full.ms}
 
 
-def _add_backward(to: ArgumentParser) -> None:
-    to.add_argument("--backward", action="store_true", help="time forward and backward together too")
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench prefill`."""
-    args, found = options.by_length(argv, "prefill", __doc__, run, _add_backward)
+    more = {"--backward": {"action": "store_true", "help": "time forward and backward together too"}}
+    args, found = options.by_length(argv, "prefill", __doc__, run, more)
     backward = ("ms_fwd_bwd", "ms_dense_fwd_bwd") if args.backward else ()
     columns = ("S", "ms_total", "cmp_pct", "sel_pct", "win_pct", "ms_dense", "speedup_over_dense", *backward)
     print(rows.shown(found, columns))

@@ -72,6 +72,11 @@ def cell(value: object, digits: int = 6) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
+def sentence(error: Exception) -> str:
+    """What went wrong, in the first line of the error."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
 def shown(rows: Sequence[Mapping[str, object]], columns: Sequence[str], digits: int = 4) -> str:
     """The columns of the rows as a table, right-aligned, with so many digits."""
     lines = [list(columns), *([cell(row.get(name), digits) for name in columns] for row in rows)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from nsa import ops
 from nsa.bench import options, rows
-from nsa.bench.candidates import row, usable
+from nsa.bench.candidates import row, timings
+from nsa.bench.kernels_cases import tensors
 from nsa.bench.roofline import Work, attention_work, pairs
-from nsa.bench.tensors import tensors
-from nsa.bench.timing import measure
 
 
 @torch.no_grad()
@@ -37,8 +35,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     works = {"select": scores, "selected": selected_work}
     found = []
     for operation, call in (("select", select), ("selected", selected)):
-        for backend in usable(operation, length, call):
-            timing = measure(partial(call, backend), where.device, iters=args.iters, warmup=args.warmup)
+        for backend, timing in timings(operation, length, call, args, where):
             facts: rows.Row = {"S": length, "operation": operation, "backend": backend}
             found.append(row(facts, timing, shape, where, works[operation]))
     return found

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Result = TypeVar("Result")
 HOST_BOUND = 0.5
 """Below this share of the wall time the GPU mostly waited for the host."""
 
@@ -141,6 +143,14 @@ def _between(call: Callable[[], object]) -> tuple[torch.cuda.Event, torch.cuda.E
     call()
     end.record()
     return start, end
+
+
+def captured(call: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """The call as a graph, and where it leaves its output. The call has run before."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> float:

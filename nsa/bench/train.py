@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -238,14 +237,17 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
     shape, where = options.shape_of(args), options.where_of(args)
-    models = [
-        LMConfig(
-            dim=shape.dim, depth=args.depth, n_heads=shape.heads, n_kv_heads=shape.kv_heads, dk=shape.dk, dv=shape.dv,
-            hidden=2 * shape.dim, attention=attention, nsa=shape.config,
-        )
-        for attention in ("nsa", "dense")
-    ]  # fmt: skip
+    models = models_of(args, shape, ("nsa", "dense"), hidden=2 * shape.dim)
     return [Plan(model, where, args.steps, shape.batch, args.length, args.rate, args.target_loss) for model in models]
+
+
+def models_of(
+    args: argparse.Namespace, shape: options.Shape, attentions: Sequence[str], **others: Any
+) -> list[LMConfig]:
+    """The model that was asked for, with each of these attentions."""
+    heads = {"n_heads": shape.heads, "n_kv_heads": shape.kv_heads, "dk": shape.dk, "dv": shape.dv}
+    sizes = {"dim": shape.dim, "depth": args.depth, "nsa": shape.config, **heads, **others}
+    return [LMConfig(attention=attention, **sizes) for attention in attentions]
 
 
 def main(argv: list[str]) -> int:
@@ -260,7 +262,3 @@ def main(argv: list[str]) -> int:
         directory.mkdir(parents=True, exist_ok=True)
         file = stack.enter_context(args.jsonl.open("w")) if args.jsonl else None
         return 0 if showcase(_plans(args), directory, Log(file)) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

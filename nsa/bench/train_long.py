@@ -23,8 +23,7 @@ import torch
 
 from nsa import routing
 from nsa.bench import options, rows
-from nsa.bench.train import Plan, Run
-from nsa.models import LMConfig
+from nsa.bench.train import Plan, Run, models_of
 
 PRESETS = {"100m": {"dim": 768, "depth": 12, "hidden": 4096, "heads": 16, "groups": 1, "dk": 64, "dv": 64}}
 """Defaults of the options that say how large the model is."""
@@ -78,7 +77,7 @@ def line(plan: Plan, seconds: float) -> dict[str, Any]:
     try:
         found = measured(plan, seconds)
     except RuntimeError as error:  # out of memory, or no kernel for the shape
-        found = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+        found = {"failed": rows.sentence(error)}
     gc.collect()
     if plan.where.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -89,8 +88,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     first = argparse.ArgumentParser(add_help=False)
     first.add_argument("--preset", choices=PRESETS, required=True, help="sizes, each of which its option overrules")
     preset = PRESETS[first.parse_known_args(argv)[0].preset]
-    parser = options.parser("train", __doc__)
-    parser.add_argument("--preset", choices=PRESETS, required=True, help="sizes, each of which its option overrules")
+    parser = options.parser("train", __doc__, parents=[first])
     options.add_shape(parser, **{name: size for name, size in preset.items() if name not in ("depth", "hidden")})
     options.add_where(parser)
     parser.add_argument("--depth", type=int, default=preset["depth"], help="layers")
@@ -108,17 +106,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
     shape, where = options.shape_of(args), options.where_of(args)
-    models = {
-        attention: LMConfig(
-            dim=shape.dim, depth=args.depth, n_heads=shape.heads, n_kv_heads=shape.kv_heads, dk=shape.dk, dv=shape.dv,
-            hidden=args.hidden, attention=attention, nsa=shape.config, phi=args.phi,
-        )
-        for attention in args.attention.split(",")
-    }  # fmt: skip
+    models = models_of(args, shape, args.attention.split(","), hidden=args.hidden, phi=args.phi)
     return [
         Plan(model, where, args.steps, shape.batch, int(length), args.rate, float("inf"), args.checkpointing)
         for length in args.S_list.split(",")
-        for model in models.values()
+        for model in models
     ]
 
 
@@ -132,8 +124,7 @@ def main(argv: list[str]) -> int:
         found.append(line(plan, args.seconds))
         print(json.dumps(found[-1]), flush=True)
         print(_told(found[-1]), file=sys.stderr, flush=True)
-        if args.jsonl is not None:
-            args.jsonl.write_text("".join(json.dumps(one) + "\n" for one in found))
+        rows.write(found, None, args.jsonl)
     return 1 if any("failed" in one for one in found) else 0
 
 

@@ -5,8 +5,8 @@ SDPA gets the same mask as a boolean matrix. A threshold is named only where row
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from nsa import ops
 from nsa.bench import options, rows
-from nsa.bench.candidates import row, usable
+from nsa.bench.candidates import row, timings
+from nsa.bench.kernels_cases import tensors
+from nsa.bench.kernels_parts import for_sdpa
 from nsa.bench.roofline import attention_work, pairs
-from nsa.bench.tensors import for_sdpa, tensors
 from nsa.bench.timing import measure
 
 OPERATIONS = {"win": "window", "cmp": "compressed"}
@@ -51,19 +52,17 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
         return ops.compressed_attention(q, k, v, config, backend=backend, strict=True)
 
     mask = visible(mode, length, shape, where.device)
-    calls: dict[str, Callable[[], object]] = {
-        "sdpa": partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), attn_mask=mask)
-    }
-    calls |= {backend: partial(call, backend) for backend in usable(operation, length, call)}
-    timings = {name: measure(one, where.device, iters=args.iters, warmup=args.warmup) for name, one in calls.items()}
+    sdpa = partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), attn_mask=mask)
+    found = {"sdpa": measure(sdpa, where.device, iters=args.iters, warmup=args.warmup)}
+    found |= timings(operation, length, call, args, where)
     count = shape.batch * pairs(length, config)[operation]
     work, _ = attention_work(count, shape, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
     return [
         row(
-            {"S": length, "mode": mode, "backend": name, "speedup_over_sdpa": timings["sdpa"].ms / timing.ms},
+            {"S": length, "mode": mode, "backend": name, "speedup_over_sdpa": found["sdpa"].ms / timing.ms},
             timing, shape, where, work,
         )
-        for name, timing in timings.items()
+        for name, timing in found.items()
     ]  # fmt: skip
 
 
@@ -79,14 +78,10 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
     return f"FA-2: faster than SDPA at every S from {faster[0]} on: NSA_FA2_MIN_LEN_{mode.upper()}={faster[0]}"
 
 
-def _add_mode(to: ArgumentParser) -> None:
-    to.add_argument("--mode", choices=OPERATIONS, default="win", help="which branch")
-
-
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench window`."""
-    lengths = "128,256,512,1024,2048"
-    args, found = options.by_length(argv, "window", __doc__, run, _add_mode, lengths, dk=64, dv=64)
+    mode = {"--mode": {"choices": OPERATIONS, "default": "win", "help": "which branch"}}
+    args, found = options.by_length(argv, "window", __doc__, run, mode, "128,256,512,1024,2048", dk=64, dv=64)
     print(rows.shown(found, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa")))
     print(threshold(found, args.mode))
     return 0

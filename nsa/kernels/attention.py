@@ -18,10 +18,9 @@ from nsa.config import NSAConfig
 from nsa.kernels import combine
 from nsa.kernels.compression import mean
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges.attention import of_compressed, of_window
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import Packing, pack
+from nsa.kernels.ranges.key_ranges import Packing, of_compressed, of_window, pack
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import Sum, selected_forward

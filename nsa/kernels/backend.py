@@ -15,7 +15,7 @@ from nsa.host import to_device
 from nsa.kernels import attention as whole
 from nsa.kernels import rotary
 from nsa.kernels.combine import gated_combine
-from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
 from nsa.kernels.decode.step import cached_attention, decode_step

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nsa.kernels.common.backward_preprocess import ROWS, places, room_by_head, store_stats
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, load_tile, split_dim, store_tile
+from nsa.kernels.common.sizes import cdiv, split_dim
+from nsa.kernels.common.tiles import load_tile, store_tile
 from nsa.kernels.recorded import Differentiable
 
 

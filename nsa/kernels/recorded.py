@@ -27,6 +27,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack
 from nsa import host
 from nsa.kernels.common import direct
 from nsa.kernels.common.launch import LISTENER, Launched
+from nsa.kernels.common.tma import of_kind
 from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
 from nsa.plans import ACTIVE, Key, layout
 
@@ -202,7 +203,7 @@ class Recorder(TorchDispatchMode):
         self._stream = False
         device = next(x for x in tensors if x is not None).device
         now = partial(direct.now, device.index or 0)
-        self._names: dict[str, Any] = {"part": _part, "descriptor": _descriptor, "now": now}
+        self._names: dict[str, Any] = {"part": _part, "descriptor": of_kind, "now": now}
         self._named: dict[Any, str] = {}
         aliases = {id(x): _alias(x) for x in tensors if x is not None}
         self.tensors = tuple(None if x is None else aliases[id(x)] for x in tensors)
@@ -324,7 +325,7 @@ class Recorder(TorchDispatchMode):
             return self._tensor(x, used, False)
         if isinstance(getattr(x, "base", None), Tensor) and _storage(x.base) in self._slots:
             held = {name: y for name, y in vars(x).items() if name != "base"}
-            return f"descriptor({self._name((type(x), held), str(held))}, {self._tensor(x.base, used, False)})"
+            return f"descriptor(*{self._name((type(x), held), str(held))}, {self._tensor(x.base, used, False)})"
         if x is None or type(x) in (int, bool, str) or (type(x) is float and math.isfinite(x)):
             return repr(x)
         return self._name(x)
@@ -371,15 +372,6 @@ def _storage(x: Tensor) -> int:
 
 def _part(x: Tensor, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Tensor:
     return x.as_strided(shape, stride, x.storage_offset() + offset)
-
-
-def _descriptor(fixed: tuple[type, dict[str, Any]], base: Tensor) -> Any:
-    """A tensor descriptor, of its class and what it holds beside its tensor."""
-    kind, held = fixed
-    found: Any = object.__new__(kind)
-    found.__dict__.update(held)
-    found.base = base
-    return found
 
 
 @lru_cache

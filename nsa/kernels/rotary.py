@@ -14,7 +14,8 @@ from torch import Tensor
 
 from nsa import rope
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, load_tile, rows_last, split_dim, store_tile
+from nsa.kernels.common.sizes import cdiv, rows_last, split_dim
+from nsa.kernels.common.tiles import load_tile, store_tile
 from nsa.kernels.recorded import Differentiable
 from nsa.plans import constant
 

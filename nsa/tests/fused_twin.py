@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOG2E, add_product, cdiv, dot_rows, load_pair, pad_group, store_pair, zeros_pair
+from nsa.kernels.common.sizes import cdiv, pad_group
+from nsa.kernels.common.tiles import LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.ranges.fused import Run
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from nsa import explain_routing, nsa_attention, ops, reference, routing
 from nsa.config import NSAConfig
 from nsa.kernels import attention
-from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import KeyRanges
 from nsa.testing import Problem

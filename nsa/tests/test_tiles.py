@@ -7,7 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from nsa.kernels.common.tiles import load_pair, split_dim, store_pair, zeros_pair
+from nsa.kernels.common.sizes import split_dim
+from nsa.kernels.common.tiles import load_pair, store_pair, zeros_pair
 from nsa.tests.kernel_cases import DEVICE
 
 pytestmark = pytest.mark.triton

@@ -19,7 +19,8 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOG2E, cdiv, load_pair, pad_group
+from nsa.kernels.common.sizes import cdiv, pad_group
+from nsa.kernels.common.tiles import LOG2E, load_pair
 
 ROWS = 32
 """Rows of one program."""

@@ -18,6 +18,8 @@ from typing import Any
 import triton
 from triton.runtime.driver import driver
 
+from nsa.kernels.common.tma import of_kind
+
 MOST_MAPS = 256
 """Tensor maps that are kept of one descriptor."""
 
@@ -62,8 +64,8 @@ def launch(kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name:
 
     def expand(x: Described, how: Any, *more: Any) -> list[Any]:
         _, *sizes = original(x.descriptor, how, *more)
-        bare = _based(x.descriptor, None)
-        maps = TensorMaps(lambda address: original(_based(bare, _At(address)), how, *more)[0])
+        alike = partial(of_kind, type(x.descriptor), {**vars(x.descriptor), "base": None})  # which holds no tensor
+        maps = TensorMaps(lambda address: original(alike(_At(address)), how, *more)[0])
         return [x.address if how is None else Text(f"{name(maps)}[{x.address}]"), *sizes]
 
     try:
@@ -121,10 +123,3 @@ class _At:
 
     def data_ptr(self) -> int:
         return self.address
-
-
-def _based(descriptor: Any, base: Any) -> Any:
-    """A descriptor as this one, of another tensor."""
-    found = object.__new__(type(descriptor))
-    vars(found).update({**vars(descriptor), "base": base})
-    return found

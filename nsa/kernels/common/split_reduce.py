@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.kernels.common.sizes import cdiv, next_power_of_2
 
 SUMMED = 256
 """Elements of one program of the sum of splits."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nsa.kernels.common.tiles import split_dim
+from nsa.kernels.common.sizes import split_dim
 from nsa.kernels.tuning.lookup import architecture_for
 
 try:
@@ -81,7 +82,11 @@ def _checked(make: Any, dtype: torch.dtype, shape: Sizes, strides: Sizes, box: S
 
 def described(make: Any, x: Tensor, shape: Sizes, strides: Sizes, box: Sizes) -> Any:
     """A descriptor of x, without the microseconds of the constructor's checks where they were made before."""
-    kind, facts = _checked(make, x.dtype, shape, strides, box)
-    found = kind.__new__(kind)
-    vars(found).update(facts, base=x)
+    return of_kind(*_checked(make, x.dtype, shape, strides, box), x)
+
+
+def of_kind(kind: type, facts: Mapping[str, Any], base: Any) -> Any:
+    """A descriptor of `base`, by its class and what it holds beside that; nothing is checked."""
+    found: Any = object.__new__(kind)
+    vars(found).update(facts, base=base)
     return found

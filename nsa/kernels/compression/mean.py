@@ -11,7 +11,8 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, load_tile, next_power_of_2, rows_last, store_tile, widths
+from nsa.kernels.common.sizes import cdiv, next_power_of_2, rows_last, widths
+from nsa.kernels.common.tiles import load_tile, store_tile
 from nsa.kernels.ranges.key_ranges import (
     Borders,
     KeyRanges,

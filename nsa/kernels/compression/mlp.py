@@ -10,7 +10,6 @@ product of all spans' rows j with dh, in fp32 parts of which each has its spans,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +22,8 @@ from nsa.blocks import cu_seqlens_cmp
 from nsa.config import NSAConfig
 from nsa.host import numbers
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import LOADS_CHAIN, cdiv, dot_precision, next_power_of_2, rows_last
+from nsa.kernels.common.sizes import cdiv, dot_precision, next_power_of_2, rows_last
+from nsa.kernels.common.tiles import LOADS_CHAIN
 from nsa.kernels.compression import mean
 from nsa.kernels.recorded import Differentiable
 from nsa.kernels.tuning.lookup import architecture_for
@@ -96,7 +96,7 @@ def _token_gradient(
     p_dh, p_w, p_dx, p_groups, T, S, H, Q, M: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """BN columns of dx for the same residue of BM strides of tokens; p_groups is `Strides.numbers`."""
+    """BN columns of dx for the same residue of BM strides of tokens; p_groups is what `strides` gives."""
     i_h = tl.program_id(2) % H
     i_b = (tl.program_id(2) // H).to(tl.int64)
     i_r = tl.program_id(1) % STRIDE
@@ -165,19 +165,14 @@ def _weight_gradient(
 # --- which tokens a stride holds, and which spans hold them ---
 
 
-@dataclass(frozen=True)
-class Strides:
-    """Runs of d tokens from a span's beginning to the next one's; the last of a sequence may be shorter.
+def strides(tokens: int, count: int, config: NSAConfig, cu_seqlens: Tensor | None, device: torch.device) -> Tensor:
+    """Runs of d tokens from a span's beginning to the next one's, of one sequence with `count` spans or of packed ones;
+    the last run of a sequence may be shorter.
 
-    numbers: int32 [5,Q]: of each its first token, the span that begins there (if there is one), the first span of its
-    sequence, and the ends of that sequence's spans and tokens.
+    Returns:
+        int32 [5,Q]: of each its first token, the span that begins there (if there is one), the first span of its
+        sequence, and the ends of that sequence's spans and tokens.
     """
-
-    numbers: Tensor
-
-
-def strides(tokens: int, count: int, config: NSAConfig, cu_seqlens: Tensor | None, device: torch.device) -> Strides:
-    """Of one sequence with `count` spans, or of packed ones."""
     if cu_seqlens is None:
         return _of_one(tokens, count, config.d, device)
     borders, spans = cu_seqlens.to(torch.int64), cu_seqlens_cmp(cu_seqlens, config).to(torch.int64)
@@ -188,14 +183,14 @@ def strides(tokens: int, count: int, config: NSAConfig, cu_seqlens: Tensor | Non
     owner = torch.searchsorted(ends[1:].contiguous(), torch.arange(total, device=device), right=True)
     at = torch.arange(total, device=device) - ends[owner]
     found = borders[owner] + at * config.d, spans[owner] + at, spans[owner], spans[owner + 1], borders[owner + 1]
-    return Strides(torch.stack(found).to(torch.int32))
+    return torch.stack(found).to(torch.int32)
 
 
 @constant
-def _of_one(tokens: int, count: int, stride: int, device: torch.device) -> Strides:
+def _of_one(tokens: int, count: int, stride: int, device: torch.device) -> Tensor:
     at = torch.arange(cdiv(tokens, stride), device=device, dtype=torch.int32)
     zero = torch.zeros_like(at)
-    return Strides(torch.stack([at * stride, at, zero, zero + count, zero + tokens]))
+    return torch.stack([at * stride, at, zero, zero + count, zero + tokens])
 
 
 # --- launches ---
@@ -285,13 +280,13 @@ mlp_of_spans = Differentiable(
 """`forward`, with the gradients of x and of all five parameters."""
 
 
-def _of_tokens(dh: Tensor, w_in: Tensor, x: Tensor, where: Strides, config: NSAConfig) -> Tensor:
+def _of_tokens(dh: Tensor, w_in: Tensor, x: Tensor, where: Tensor, config: NSAConfig) -> Tensor:
     """dx [B,T,Hkv,D] of x from the gradient of the hidden units [B,S,Hkv,M]."""
     batch, tokens, heads, dim = x.shape
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    runs, tile = where.numbers.shape[1], _tile(x, dh.shape[-1])
+    runs, tile = where.shape[1], _tile(x, dh.shape[-1])
     _token_gradient[(cdiv(runs, tile["BM"]), cdiv(dim, tile["BN"]) * config.d, batch * heads)](
-        dh, w_in, dx, where.numbers, tokens, dh.shape[1], heads, runs, M=dh.shape[-1], D=dim, L=config.l,
+        dh, w_in, dx, where, tokens, dh.shape[1], heads, runs, M=dh.shape[-1], D=dim, L=config.l,
         STRIDE=config.d, **tile,
     )  # fmt: skip
     return dx

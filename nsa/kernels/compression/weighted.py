@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, load_tile, next_power_of_2, rows_last, split_dim
+from nsa.kernels.common.sizes import cdiv, next_power_of_2, rows_last, split_dim
+from nsa.kernels.common.tiles import load_tile
 from nsa.kernels.compression import mean
 from nsa.kernels.recorded import Differentiable, Tensors
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.tiles import SMALLEST_DOT, cdiv, next_power_of_2, pad_group
+from nsa.kernels.common.sizes import SMALLEST_DOT, cdiv, next_power_of_2, pad_group
 from nsa.kernels.tuning.lookup import Tile, architecture_for, config_for, multiprocessors
 
 MOST_SPLITS = 64

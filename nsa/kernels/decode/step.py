@@ -16,7 +16,8 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.config import BRANCHES
-from nsa.kernels.common.tiles import LOG2E, SMALLEST_DOT, dot_precision, next_power_of_2, rows_last
+from nsa.kernels.common.sizes import SMALLEST_DOT, dot_precision, next_power_of_2, rows_last
+from nsa.kernels.common.tiles import LOG2E
 from nsa.kernels.decode.append_compressed import append_compressed_kernel
 from nsa.kernels.decode.combine import combine_kernel
 from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nsa.config import BRANCHES
-from nsa.kernels.common.tiles import SMALLEST_DOT, cdiv
+from nsa.kernels.common.sizes import SMALLEST_DOT, cdiv
 from nsa.kernels.decode.plan import Plan, Sizes, keys_of
 from nsa.kernels.selection.scores import sums_blocks
 

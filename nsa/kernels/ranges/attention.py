@@ -7,23 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from nsa.config import NSAConfig
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import Borders, KeyRanges, compressed_ranges, window_ranges
+from nsa.kernels.ranges.key_ranges import Borders, KeyRanges, of_compressed, of_window
 from nsa.kernels.recorded import Differentiable
-
-
-def of_window(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: Tensor | None = None) -> KeyRanges:
-    """Which keys of k [B,Tk,Hkv,D] the queries of q [B,T,Hq,D] read; without q_start T = Tk."""
-    return window_ranges(q.shape[1], window, cu_seqlens, q.device, q_start, k.shape[1])
-
-
-def of_compressed(
-    q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Borders, q_start: Tensor | None = None
-) -> KeyRanges:
-    """Which compressed tokens of k_cmp [B,Tc,Hkv,D] the queries of q [B,T,Hq,D] read."""
-    return compressed_ranges(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
 
 
 def _attention(name: str, ranges_of: Callable[..., KeyRanges]) -> Differentiable:

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
+from nsa.kernels.common.sizes import cdiv, rows_last
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import (
     LOG2E,
     add_product,
-    cdiv,
     dot_rows,
     load_keys,
     load_pair,
     load_queries,
     mask_free,
-    rows_last,
     store_pair,
     zeros_pair,
 )

@@ -14,19 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
+from nsa.kernels.common.sizes import cdiv, dot_precision, pad_group, rows_last
 from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
-from nsa.kernels.common.tiles import (
-    LOG2E,
-    cdiv,
-    dot_precision,
-    dot_rows,
-    load_keys,
-    load_pair,
-    mask_free,
-    pad_group,
-    rows_last,
-    store_pair,
-)
+from nsa.kernels.common.tiles import LOG2E, dot_rows, load_keys, load_pair, mask_free, store_pair
 from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges.key_ranges import KeyRanges
 from nsa.kernels.tuning.lookup import config_for

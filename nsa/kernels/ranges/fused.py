@@ -22,10 +22,9 @@ from torch import Tensor
 
 from nsa.device import device_name
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.common.cleared import cleared
 from nsa.kernels.common.launch import VERSION, launched
+from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.split_reduce import reduce_splits
-from nsa.kernels.common.tiles import cdiv, pad_group
 from nsa.kernels.common.tma import describable
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.key_ranges import KeyRanges
@@ -233,10 +232,30 @@ def _launcher() -> Callable[..., None]:
     return found
 
 
-# --- from the sums to the gradient ---
+# --- sums, from zeros to the gradient ---
+
+CLEARED = 4096
+"""Numbers of one program that clears."""
 
 ROWS, COLUMNS = 4, 1024
-"""Of one program."""
+"""Of one program that narrows."""
+
+
+@launched
+@triton.jit
+def _clear_kernel(p_x, N, BLOCK: tl.constexpr):
+    """Where 16 divides N no mask parts the 16 bytes of a store."""
+    o_x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(p_x + o_x, tl.zeros([BLOCK], p_x.dtype.element_ty), mask=o_x < N)
+
+
+def cleared(x: Tensor) -> Tensor:
+    """A contiguous tensor, with zeros in all of it: in a recorded call this launch takes the host a third of what
+    PyTorch's takes.
+    """
+    if x.numel():
+        _clear_kernel[(cdiv(x.numel(), CLEARED),)](x, x.numel(), BLOCK=CLEARED, num_warps=8)
+    return x
 
 
 @launched

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, pad_group, split_dim
+from nsa.kernels.common.sizes import cdiv, pad_group, split_dim
 from nsa.kernels.common.tma import described, key_tiles, query_tiles
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from nsa import host
 from nsa.blocks import num_compressed, packed_compressed
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.plans import constant
 
 FEWEST_QUERIES = 512
@@ -78,7 +78,7 @@ def sequence_bounds(
 
 @constant
 def _whole_sequence(tokens: int, device: torch.device) -> SequenceBounds:
-    """Depends on sizes alone, as `_whole_window` does, so a layer that is called again finds it made."""
+    """Depends on sizes alone, as the next `_whole_*` do, so a layer that is called again finds it made."""
     start = torch.zeros(tokens, dtype=torch.int32, device=device)
     return SequenceBounds(start, start + tokens)
 
@@ -88,29 +88,42 @@ def _starts(q_start: Tensor, device: torch.device) -> Tensor:
     return q_start.to(device, torch.int32)[:, None]
 
 
-def window_ranges(
-    tokens: int, window: int, cu_seqlens: Borders, device: torch.device, q_start: Tensor | None = None,
-    keys: int | None = None,
-) -> KeyRanges:  # fmt: skip
-    """Query t reads (t - window, t] of its own sequence; with q_start [B], of `keys` keys, t counts from there."""
+def _at_0(device: torch.device) -> Tensor:
+    """The start of every batch entry, int32 []."""
+    return torch.zeros((), dtype=torch.int32, device=device)
+
+
+def of_window(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: Tensor | None = None) -> KeyRanges:
+    """Query t of q [B,T,Hq,D] reads (t - window, t] of its own sequence in k [B,Tk,Hkv,D].
+
+    With q_start [B], t counts from there; without, T = Tk.
+    """
     if q_start is not None:
-        return _window_after(tokens, tokens if keys is None else keys, window, _starts(q_start, device))
-    return _whole_window(tokens, window, device) if cu_seqlens is None else pack(cu_seqlens, tokens, window).window
+        return _window(q.shape[1], k.shape[1], window, _starts(q_start, q.device))
+    if cu_seqlens is None:
+        return _whole_window(q.shape[1], window, q.device)
+    return pack(cu_seqlens, q.shape[1], window).window
 
 
 @constant
 def _whole_window(tokens: int, window: int, device: torch.device) -> KeyRanges:
-    t, reach = torch.arange(tokens, device=device, dtype=torch.int32), min(window, tokens)
-    return KeyRanges("window", (t - reach + 1).clamp(min=0), t + 1, t, (t + reach).clamp(max=tokens), _splits(reach))
+    return _window(tokens, tokens, window, _at_0(device))
 
 
-def _window_after(tokens: int, keys: int, window: int, start: Tensor) -> KeyRanges:
-    """Ranges of a chunk of `tokens` queries, the first at the positions start [B,1]."""
+def _window(tokens: int, keys: int, window: int, start: Tensor) -> KeyRanges:
+    """Ranges of `tokens` queries, the first at the position start [] or, of each batch entry, [B,1]."""
     reach = min(window, keys)
     at = start + torch.arange(tokens, device=start.device, dtype=torch.int32)
     since = torch.arange(keys, device=start.device, dtype=torch.int32) - start
     q_lo, q_hi = since.clamp(0, tokens), (since + reach).clamp(0, tokens)
     return KeyRanges("window", (at - reach + 1).clamp(min=0), at + 1, q_lo, q_hi, _splits(min(reach, tokens)))
+
+
+def of_compressed(
+    q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Borders, q_start: Tensor | None = None
+) -> KeyRanges:
+    """Which compressed tokens of k_cmp [B,Tc,Hkv,D] the queries of q [B,T,Hq,D] read; see `compressed_ranges`."""
+    return compressed_ranges(q.shape[1], k_cmp.shape[1], config, cu_seqlens, q.device, q_start)
 
 
 def compressed_ranges(
@@ -119,10 +132,10 @@ def compressed_ranges(
 ) -> KeyRanges:  # fmt: skip
     """Query t reads the compressed tokens i of its own sequence with i*d + l - 1 <= t; `keys` is their number.
 
-    With q_start [B], t counts from there.
+    With q_start [B], t counts from there, and there may be more compressed tokens than the last query sees.
     """
     if q_start is not None:
-        return _compressed_after(tokens, keys, config, q_start, device)
+        return _compressed(tokens, keys, config, _starts(q_start, device))
     if cu_seqlens is None:
         return _whole_compressed(tokens, keys, config, device)
     return pack(cu_seqlens, tokens, 0, config, keys).compressed
@@ -130,25 +143,16 @@ def compressed_ranges(
 
 @constant
 def _whole_compressed(tokens: int, keys: int, config: NSAConfig, device: torch.device) -> KeyRanges:
-    owner = sequence_bounds(tokens, None, device)
-    i = torch.arange(keys, device=device, dtype=torch.int32)
-    q_lo, q_hi = i * config.d + config.l - 1, torch.full_like(i, tokens)
-    return KeyRanges("compressed", owner.start, _visible(owner, config), q_lo, q_hi, _splits(tokens))
+    return _compressed(tokens, keys, config, _at_0(device))
 
 
-def _compressed_after(tokens: int, keys: int, config: NSAConfig, q_start: Tensor, device: torch.device) -> KeyRanges:
-    """Ranges of a chunk of `tokens` queries; the cache may hold more compressed tokens than its last query sees."""
-    owner = sequence_bounds(tokens, None, device, q_start)
-    i = torch.arange(keys, device=device, dtype=torch.int32)
-    q_lo = (i * config.d + config.l - 1 - _starts(q_start, device)).clamp(0, tokens)
-    lo, q_hi = torch.zeros_like(owner.start), torch.full_like(q_lo, tokens)
-    return KeyRanges("compressed", lo, _visible(owner, config), q_lo, q_hi, _splits(tokens))
-
-
-def _visible(owner: SequenceBounds, config: NSAConfig) -> Tensor:
-    """Number of compressed tokens that each token sees, int32 as `owner.start`."""
-    position = torch.arange(owner.start.shape[-1], device=owner.start.device, dtype=torch.int32) - owner.start
-    return torch.div(position + 1 - config.l, config.d, rounding_mode="floor").add(1).clamp(min=0)
+def _compressed(tokens: int, keys: int, config: NSAConfig, start: Tensor) -> KeyRanges:
+    """As `_window`, of the compressed branch."""
+    at = start + torch.arange(tokens, device=start.device, dtype=torch.int32)
+    last = torch.arange(keys, device=start.device, dtype=torch.int32) * config.d + config.l - 1
+    seen = torch.div(at + 1 - config.l, config.d, rounding_mode="floor").add(1).clamp(min=0)
+    q_lo = (last - start).clamp(0, tokens)
+    return KeyRanges("compressed", torch.zeros_like(at), seen, q_lo, torch.full_like(q_lo, tokens), _splits(tokens))
 
 
 def _splits(queries: int) -> int:

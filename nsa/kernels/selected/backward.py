@@ -17,16 +17,8 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import (
-    LOG2E,
-    add_product,
-    cdiv,
-    dot_rows,
-    load_pair,
-    next_power_of_2,
-    store_pair,
-    zeros_pair,
-)
+from nsa.kernels.common.sizes import cdiv, next_power_of_2
+from nsa.kernels.common.tiles import LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs

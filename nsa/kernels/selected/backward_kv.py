@@ -15,18 +15,8 @@ from torch import Tensor
 
 from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import (
-    LOADS_CHAIN,
-    LOG2E,
-    add_product,
-    cdiv,
-    dot_rows,
-    load_pair,
-    next_power_of_2,
-    pad_group,
-    store_pair,
-    zeros_pair,
-)
+from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group
+from nsa.kernels.common.tiles import LOADS_CHAIN, LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.forward import key_rows, load_pairs, query_of, segment_of
 from nsa.kernels.selected.inverted_index import FAR

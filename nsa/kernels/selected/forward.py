@@ -27,17 +27,16 @@ from nsa.config import NSAConfig
 from nsa.kernels import combine
 from nsa.kernels.combine import gated_sum
 from nsa.kernels.common.launch import launched
+from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
 from nsa.kernels.common.tiles import (
     LOADS_CHAIN,
     LOG2E,
     LOW,
     add_product,
-    cdiv,
     dot_rows,
     load_keys,
     load_pair,
-    next_power_of_2,
     store_pair,
     zeros_pair,
 )

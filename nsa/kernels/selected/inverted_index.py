@@ -29,7 +29,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import cdiv, next_power_of_2
+from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.kernels.ranges.key_ranges import Borders, last_at_most, pack
 from nsa.plans import constant
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.tiles import dot_precision, next_power_of_2, pad_group, rows_last
+from nsa.kernels.common.sizes import dot_precision, next_power_of_2, pad_group, rows_last
 from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index

@@ -19,21 +19,11 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.tiles import (
-    LOG2E,
-    cdiv,
-    dot_precision,
-    dot_rows,
-    load_keys,
-    load_pair,
-    next_power_of_2,
-    pad_group,
-    rows_last,
-)
+from nsa.kernels.common.sizes import cdiv, dot_precision, next_power_of_2, pad_group, rows_last
+from nsa.kernels.common.tiles import LOG2E, dot_rows, load_keys, load_pair
 from nsa.kernels.common.tma import key_tiles, use_tma
-from nsa.kernels.ranges.attention import of_compressed
 from nsa.kernels.ranges.forward import keys_of, ranges_forward
-from nsa.kernels.ranges.key_ranges import Borders, sequence_bounds
+from nsa.kernels.ranges.key_ranges import Borders, of_compressed, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     candidates,

@@ -38,10 +38,9 @@ from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
 from nsa.kernels.decode.step import decode_step
 from nsa.kernels.ranges import fused
-from nsa.kernels.ranges.attention import of_compressed, of_window
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import KeyRanges, pack
+from nsa.kernels.ranges.key_ranges import KeyRanges, of_compressed, of_window, pack
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nsa.kernels.common.tiles import pad_group
+from nsa.kernels.common.sizes import pad_group
 
 WIDTHS = (64, 128, 192, 256)
 FP32 = "fp32"
