@@ -71,7 +71,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contents:
-    """All files of a revision by path, those of submodules included, and the submodules, outer ones first."""
+    """All files of a revision by path, those of submodules included, and the submodules, outer ones first.
+
+    Nothing is shipped of a submodule that this clone does not have, as in a clone of git's.
+    """
 
     files: Mapping[str, Entry]
     submodules: tuple[Submodule, ...]
@@ -210,9 +213,11 @@ class Repository:
                 files[prefix + path] = Entry(mode, blob, self)
         names = self._submodule_names(tree) if links else {}
         for path, commit in links.items():
-            store = self._submodule(prefix, path, commit, names.get(path))
-            submodules.append(Submodule(path=prefix + path, commit=commit, tree=store._tree_of(commit)))
-            store._collect(submodules[-1]["tree"], f"{prefix}{path}/", files, submodules)
+            store = self._submodule(path, commit, names.get(path))
+            inside = store._tree_of(commit) if store else on_disk.EMPTY
+            submodules.append(Submodule(path=prefix + path, commit=commit, tree=inside))
+            if store:
+                store._collect(inside, f"{prefix}{path}/", files, submodules)
 
     def _list(self, tree: str) -> Iterator[tuple[str, str, str]]:
         for line in self._output("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
@@ -227,15 +232,12 @@ class Repository:
         pairs = (os.fsdecode(item).split("\n", 1) for item in done.stdout.split(b"\0") if item)
         return {path: key.removeprefix("submodule.").removesuffix(".path") for key, path in pairs}
 
-    def _submodule(self, prefix: str, path: str, commit: str, name: str | None) -> Repository:
+    def _submodule(self, path: str, commit: str, name: str | None) -> Repository | None:
         for git_dir in self._submodule_stores(path, name):
             store = Repository(git_dir if self.bare else self.root / path, git_dir, self.bare)
             if store.has_commit(commit):
                 return store
-        raise InputError(
-            f"submodule {plain(prefix + path)} at commit {commit[:12]} is not in this clone: "
-            "run `git submodule update --init --recursive` with that commit checked out"
-        )
+        return None
 
     def _submodule_stores(self, path: str, name: str | None) -> Iterator[Path]:
         if name and ".." not in name.split("/"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from orchestrator.results.model import OWN_END, PlanSource, StageResult
 from orchestrator.shared.plan import Plan, is_not_the_commits, with_sabotage
-from orchestrator.text import count, seconds
+from orchestrator.shared.tree import without_files
+from orchestrator.text import count, listing, seconds
 from orchestrator.verdict.status import Verdict
 
 
@@ -26,6 +27,7 @@ def summary(
     how_many = f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed"
     on_gpu = sum(stage.used_cuda for stage in stages)
     optional = [s.name for s in not_passed if not s.required]
+    absent = without_files(plan["submodules"])
     parts = [
         f"{verdict} on {_device(verdict, plan, stages)}",
         how_many if not_passed else "",
@@ -39,6 +41,7 @@ def summary(
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
         "uncommitted changes were not part of this run" if plan["dirty"] else "",
+        f"without the submodule {listing(absent)}" if absent else "",
         "judged by a runbook that the commit does not hold" if is_not_the_commits(plan["runbook"]) else "",
         strays,
         f"{count(left, 'file')} stay on the pod" if left else "",

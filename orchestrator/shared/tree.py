@@ -17,6 +17,9 @@ from orchestrator.shared.plan import Submodule
 # Path -> (git mode, sha1 of the blob). Whatever git cannot hold has the mode "other" and no hash.
 Manifest = Dict[str, Tuple[str, str]]
 
+EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+"""Git's hash of a tree that holds nothing."""
+
 _UNKNOWN = ("other", "")
 _PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
@@ -32,6 +35,11 @@ def tree_hash(manifest: Manifest, submodules: Sequence[Submodule] = ()) -> str:
     """The git hash of the tree with these files, submodules as links to their commits."""
     *_, top = tree_objects(entries(manifest, submodules))
     return object_name("tree", top)
+
+
+def without_files(submodules: Sequence[Submodule]) -> List[str]:
+    """The paths of those of which there is nothing."""
+    return [s["path"] for s in submodules if s["tree"] == EMPTY]
 
 
 def entries(manifest: Manifest, submodules: Sequence[Submodule] = ()) -> Manifest:

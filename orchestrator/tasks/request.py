@@ -21,6 +21,7 @@ from orchestrator.plan.findings import findings
 from orchestrator.plan.limits import run_limit
 from orchestrator.plan.plan import Capabilities, Mutation, Place, Work, make_plan, variables_of
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
+from orchestrator.shared.tree import without_files
 from orchestrator.store.history import history
 from orchestrator.store.run_directory import require_room
 from orchestrator.tasks.mutants import find_mutants
@@ -147,6 +148,12 @@ class Request:
             progress.warn(finding)
         if self.dirty:
             progress.warn(f"uncommitted changes are not part of this run: {listing(self.dirty)}")
+        absent = without_files(self.contents.submodules)
+        if absent:
+            progress.warn(
+                f"the submodule {listing(absent)} is not in this clone, and not part of this run: "
+                "`git submodule update --init --recursive`, with that commit checked out, brings it"
+            )
         if is_not_the_commits(self.origin):
             progress.warn(f"the runbook {self.origin['path']} is not as in {self.revision.commit[:7]}")
         for name, value in {item for v in self.variables.values() for item in v.secret.items()}:

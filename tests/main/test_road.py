@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import gated_run
 from tests.support.project import Project
-from tests.support.two_stages import FILES, RUNBOOK, journal_lines
+from tests.support.two_stages import FILES, RUNBOOK, TOOL, journal_lines
 from tests.support.waiting import wait_for
 
 
@@ -58,6 +58,17 @@ def test_an_uncommitted_change_is_not_shipped_and_is_said(project: Project) -> N
     outcome = project.validate("--runbook", "r")
     assert (outcome.exit_code, outcome.json["dirty"]) == (0, True)
     assert "uncommitted" in outcome.stderr and "tests/test_it.py" in outcome.stderr
+
+
+def test_a_submodule_that_this_clone_does_not_have_is_left_out_and_said(any_project: Project) -> None:
+    clean = "assert not subprocess.run(['git', 'status', '--porcelain'], capture_output=True, check=True).stdout\n"
+    any_project.commit({**FILES, "tool.py": TOOL + clean})
+    any_project.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},libs/sub")
+    any_project.git("commit", "-q", "-m", "with a submodule")
+    outcome = any_project.validate("--runbook", "r", pod="p")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "without the submodule libs/sub" in outcome.json["summary"]
+    assert "the submodule libs/sub is not in this clone" in outcome.stderr
 
 
 def test_a_runbook_that_the_commit_does_not_hold_is_said(project: Project) -> None:

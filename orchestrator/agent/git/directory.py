@@ -15,7 +15,7 @@ from orchestrator.agent.git.index import index_of
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import snapshot
 from orchestrator.shared.plan import CommitParts
-from orchestrator.shared.tree import Manifest, entries, object_name, tree_objects
+from orchestrator.shared.tree import Manifest, entries, object_name, tree_objects, without_files
 
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 _OBJECT = re.compile(rb"(commit|tag) (\d+)\0")
@@ -34,12 +34,15 @@ class GitDirectory:
         self._commit = plan["commit"]
         self._store = store
         self._listed = entries(manifest, plan["submodules"])
+        self._empty = [root / path for path in without_files(plan["submodules"])]
         self._commits = _commits(plan)
         self._tags = self._add_objects(plan)
         self._made: Mapping[str, object] = {}
 
     def renew(self, *, stale: bool = False) -> None:
         """Make it anew, unless nobody has touched it since, nor (`stale`) the files that its index is of."""
+        for folder in self._empty:  # as a clone has them; without, git takes the submodule for deleted
+            folder.mkdir(parents=True, exist_ok=True)
         if not stale and self._made and snapshot(self._path) == self._made:
             return
         if os.path.lexists(self._path):

@@ -217,6 +217,14 @@ def test_a_submodule(repo: Git, tmp_path: Path) -> None:
     same(repo, root, ["ls-files", "-s"], ["ls-tree", "-r", "HEAD"])
 
 
+def test_a_submodule_that_the_clone_does_not_have(repo: Git, tmp_path: Path) -> None:
+    repo("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},libs/inner")
+    repo("commit", "-q", "-m", "with a submodule")
+    root = arrive(repo, tmp_path / "pod")
+    assert git(root, "status", "--porcelain") == ""
+    same(repo, root, ["ls-files", "-s"], ["ls-tree", "-r", "HEAD"])
+
+
 def test_shallow_clones_and_worktrees(repo: Git, tmp_path: Path) -> None:
     commits(repo, 3)
     repo("tag", "v3")
