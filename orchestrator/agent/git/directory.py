@@ -41,8 +41,8 @@ class GitDirectory:
 
     def renew(self, *, stale: bool = False) -> None:
         """Make it anew, unless nobody has touched it since, nor (`stale`) the files that its index is of."""
-        for folder in self._empty:  # as a clone has them; without, git takes the submodule for deleted
-            folder.mkdir(parents=True, exist_ok=True)
+        for empty in self._empty:  # as a clone has them; without, git takes the submodule for deleted
+            empty.mkdir(parents=True, exist_ok=True)
         if not stale and self._made and snapshot(self._path) == self._made:
             return
         if os.path.lexists(self._path):
