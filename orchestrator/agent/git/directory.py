@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import zlib
@@ -42,7 +43,8 @@ class GitDirectory:
     def renew(self, *, stale: bool = False) -> None:
         """Make it anew, unless nobody has touched it since, nor (`stale`) the files that its index is of."""
         for empty in self._empty:  # as a clone has them; without, git takes the submodule for deleted
-            empty.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # what stands there instead is told as leftovers are
+                empty.mkdir(parents=True, exist_ok=True)
         if not stale and self._made and snapshot(self._path) == self._made:
             return
         if os.path.lexists(self._path):
