@@ -634,6 +634,8 @@ STYLES = [
     _tests("odd_unittest_marks", "unittest's skip and expected failure, both allowed", UNITTEST_MARKS,
            tests={"allow_skips": ["needs BeOS", "^xfail"]}),
     _folder("odd_doctests", "doctests, one of a traceback", {"odd_doubles.py": DOCTESTED}, "--doctest-modules"),
+    _tests("odd_testmod", "a function of the standard library is collected for its name, and returns what it found",
+           "from doctest import testmod\n" + CHECKS),
     _folder("odd_doctest_files", "doctests in a text file",
             {"guide.txt": "A sum:\n\n>>> 1 + 1\n2\n", "test_it.py": CHECKS},
             "--doctest-glob=*.txt"),

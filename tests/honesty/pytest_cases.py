@@ -463,6 +463,16 @@ LIES = [
         honest="no_xfail",
     ),
     lie(
+        tests(
+            "returns_false_patched",
+            "failed",
+            "returned <class 'bool'>",
+            "import os\nfrom unittest import mock\n@mock.patch.dict(os.environ, A='1')\ndef test_a(): return 1 == 2\n",
+        ),
+        "a test that a library has wrapped returns its comparison",
+        honest="no_xfail",
+    ),
+    lie(
         folder(
             "import_error_dropped",
             "failed",

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from .checks import Checks
     from .ends import End
 
-_WARNINGS = ("PytestReturnNotNoneWarning", "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
+_RETURNED = "PytestReturnNotNoneWarning"
+_WARNINGS = (_RETURNED, "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
 _OF_ASSERTIONS = "PytestUnraisableExceptionWarning"  # in `__del__` and such, where much else may go wrong as well
 _PENDING = "_nsa_pod_pending"
 
@@ -184,10 +185,19 @@ class Lost:
             said = str(args[0] if args else "")
             if name == _OF_ASSERTIONS and "\nAssertionError" not in said:
                 return
+            if name == _RETURNED and not self._is_of_the_tree(_getframe(1).f_locals.get("pyfuncitem")):
+                return
             text = said.partition("\n")[0]
             self._checks.now.lost.append(f"{name}: {text}"[:300])
 
         return __init__
+
+    def _is_of_the_tree(self, item: Any) -> bool:
+        """Whether a test leads to the tree's code: `from doctest import testmod` is one by its name alone."""
+        from .reached import reached  # which takes `typing`, that pytest has loaded
+
+        codes = reached(getattr(item, "obj", None)).codes
+        return not codes or any(code.co_filename.startswith(self._checks.tree) for code in codes)
 
     def _watch_processes(self, process: Any) -> None:
         """Of multiprocessing: a child whose function raises ends with exit code 1, which the parent may ask for."""
