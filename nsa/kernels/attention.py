@@ -21,7 +21,7 @@ from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import Packing, of_compressed, of_window, pack
-from nsa.kernels.recorded import Differentiable, Tensors, repeated
+from nsa.kernels.recorded import Differentiable, Tensors, beside, repeated
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import Sum, selected_forward
 from nsa.kernels.selection.select import select_blocks
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 HOST_BOUND = 16384
 """Up to so many queries the GPU may wait for the host: large kernels go first."""
+
+SMALL = 4096
+"""Up to so many queries neither the selected branch's gradient nor that of the others fills the card: they are computed
+beside each other, with the memory of both. At most `fused.FEW_QUERIES`."""
 
 Pair = tuple[Tensor, Tensor]
 
@@ -145,17 +149,22 @@ def _backward(
     kv_heads = k_win.shape[2] if fuse else None
     stats, dgates = combine.stats(do, (o_cmp, o_sel, o_win), (lse_cmp, lse_sel, lse_win), gates, kv_heads)
     of_selected = partial(selected_backward, do, q, k_sel, v_sel, stats[1], block_indices, config, scale, *where)
-    of_ranges = partial(
-        _of_ranges, fuse, do, q,
+    branches = [
         fused.Branch(k_cmp, v_cmp, stats[0], of_compressed(q, k_cmp, config, *where)),
-        fused.Branch(k_win, v_win, stats[2], of_window(q, k_win, config.w, *where)), scale,
-    )  # fmt: skip
-    if q.shape[:2].numel() <= HOST_BOUND:
-        dq, d_cmp, d_win = of_ranges()
-        dq, *d_sel = of_selected(dq=dq)
-    else:  # nothing else is held while the selected branch needs the most memory
+        fused.Branch(k_win, v_win, stats[2], of_window(q, k_win, config.w, *where)),
+    ]
+    queries = q.shape[:2].numel()
+    if queries > HOST_BOUND:  # nothing else is held while the selected branch needs the most memory
         dq, *d_sel = of_selected()
-        dq, d_cmp, d_win = of_ranges(dq=dq)
+        dq, d_cmp, d_win = _of_ranges(fuse, do, q, branches, scale, dq)
+    elif fuse and 0 < queries <= SMALL:
+        gradient = fused.Gradient.of(do, q, branches, scale)
+        sums, (dq, *d_sel) = beside(gradient.sums, of_selected)
+        gradient.narrow(sums, dq, 0, added=True)
+        d_cmp, d_win = gradient.results()
+    else:
+        dq, d_cmp, d_win = _of_ranges(fuse, do, q, branches, scale)
+        dq, *d_sel = of_selected(dq=dq)
     if compress:
         others = (d_sel, d_win) if shared else None
         d_cmp = mean.backward(*d_cmp, k_sel.shape[1], config, where[0], others, rope=rope)
@@ -164,15 +173,17 @@ def _backward(
 
 
 def _of_ranges(
-    fuse: bool, do: Tensor, q: Tensor, cmp: fused.Branch, win: fused.Branch, scale: float, dq: Tensor | None = None
+    fuse: bool, do: Tensor, q: Tensor, branches: list[fused.Branch], scale: float, dq: Tensor | None = None
 ) -> tuple[Tensor, Pair, Pair]:
     """dq, and dk and dv of the compressed and of the window branch."""
     if fuse:
-        dq, (d_cmp, d_win) = fused.backward(do, q, [cmp, win], scale, dq)
+        dq, (d_cmp, d_win) = fused.backward(do, q, branches, scale, dq)
         return dq, d_cmp, d_win
-    dq, *d_cmp = ranges_backward(do, q, cmp.k, cmp.v, cmp.stats, cmp.where, scale, dq)
-    dq, *d_win = ranges_backward(do, q, win.k, win.v, win.stats, win.where, scale, dq)
-    return dq, tuple(d_cmp), tuple(d_win)
+    pairs = []
+    for branch in branches:
+        dq, *pair = ranges_backward(do, q, branch.k, branch.v, branch.stats, branch.where, scale, dq)
+        pairs.append(tuple(pair))
+    return dq, *pairs
 
 
 _ATTENTION = Differentiable("attention", _forward, _backward, _kept, also=10)

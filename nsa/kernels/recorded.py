@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from nsa import host
-from nsa.kernels.common import direct
+from nsa.kernels.common import direct, streams
 from nsa.kernels.common.launch import LISTENER, Launched
 from nsa.kernels.common.tma import of_kind
 from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
@@ -33,6 +33,7 @@ from nsa.plans import ACTIVE, Key, layout
 
 Tensors = tuple[Tensor | None, ...]
 Settings = tuple[Any, ...]
+One, Other = TypeVar("One"), TypeVar("Other")
 
 ALLOCATIONS = frozenset(
     getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -80,13 +81,26 @@ def record(
     """The function's results, and what repeats it for other tensors of the kind, if anything can."""
     recorder = Recorder(tensors)
     launches, uses = LISTENER.set(recorder.launched), host.USED.set(recorder.used_numbers)
+    recording = _RECORDER.set(recorder)
     try:
         with recorder:
             results = function(*recorder.tensors, *settings)
     finally:
         LISTENER.reset(launches)
         host.USED.reset(uses)
+        _RECORDER.reset(recording)
     return recorder.finish(tensors, results)
+
+
+_RECORDER: ContextVar[Recorder | None] = ContextVar("nsa_recorder", default=None)
+
+
+def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+    """The results of both, neither of which reads what the other makes. What is recorded of `other` is repeated on a
+    second stream beside `one`; both hold what they make until both are done.
+    """
+    recorder = _RECORDER.get()
+    return (one(), other()) if recorder is None else recorder.beside(one, other)
 
 
 @dataclass(frozen=True)
@@ -179,6 +193,14 @@ class _Root:
         return cls(tuple(x.shape), x.stride(), x.storage_offset(), x.dtype)
 
 
+class _Step(NamedTuple):
+    """A line of a program, which tensors it names, and which of them it makes."""
+
+    line: str
+    used: set[int]
+    made: tuple[int, ...] = ()
+
+
 class Recorder(TorchDispatchMode):
     """Writes down as a program what a function does, while it does it.
 
@@ -199,11 +221,13 @@ class Recorder(TorchDispatchMode):
         self._slots: dict[int, int] = {}
         self._storages: list[StorageWeakRef] = []
         self._by_address: set[int] = set()
-        self._steps: list[tuple[str, set[int], list[int]]] = []
-        self._stream = False
+        self._steps: list[_Step] = []
+        self._stream, self._beside = False, False
         device = next(x for x in tensors if x is not None).device
-        now = partial(direct.now, device.index or 0)
-        self._names: dict[str, Any] = {"part": _part, "descriptor": of_kind, "now": now}
+        self._names: dict[str, Any] = {
+            "part": _part, "descriptor": of_kind, "now": partial(direct.now, device.index or 0),
+            "fork": partial(streams.fork, device),
+        }  # fmt: skip
         self._named: dict[Any, str] = {}
         aliases = {id(x): _alias(x) for x in tensors if x is not None}
         self.tensors = tuple(None if x is None else aliases[id(x)] for x in tensors)
@@ -245,12 +269,29 @@ class Recorder(TorchDispatchMode):
         if kernel.repeats and compiled is not None:
             rest = [constants[name] for name in kernel.kernel.arg_names[len(arguments) :]]
             values = [self._addressed(x, used) for x in (*arguments, *rest)]
-            step = direct.launch(compiled, (*grid, 1, 1)[:3], values, self._name)
+            stream = direct.Text("two.handle") if self._beside else direct.STREAM
+            step = direct.launch(compiled, (*grid, 1, 1)[:3], values, self._name, stream)
             self._stream = self._stream or step is not None
         if step is None:
-            said = ", ".join(self._value(x, used) for x in arguments)
-            step = f"{self._name(partial(kernel.kernel[grid], **constants))}({said})"
-        self._steps.append((step, used, []))
+            step = self._call(partial(kernel.kernel[grid], **constants), arguments, used)
+        self._steps.append(_Step(step, used))
+
+    def beside(self, one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+        """Note what both do, the other on a stream beside."""
+        self._steps.append(_Step("two = fork()", set()))
+        start = len(self._steps)
+        first = one()
+        middle = len(self._steps)
+        self._beside = True
+        try:
+            second = other()
+        finally:
+            self._beside = False
+        apart, used = (set[int]().union(*(step.used for step in self._steps[at:])) for at in (middle, start))
+        if any(apart & {*step.made} for step in self._steps[start:middle]):
+            self.refused = "it reads what is made beside it"
+        self._steps.append(_Step("two.join()", used))  # nothing is freed before: the other stream may read it
+        return first, second
 
     def _operation(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
         results = (found,) if isinstance(found, Tensor) else found
@@ -265,19 +306,21 @@ class Recorder(TorchDispatchMode):
         if not any(new) and not function._schema.is_mutable:
             return  # a view of what is there
         used: set[int] = set()
-        values = [self._value(x, used) for x in arguments]
-        made = [self._add(x) for x, fresh in zip(results, new, strict=True) if fresh]
+        made = tuple(self._add(x) for x, fresh in zip(results, new, strict=True) if fresh)
         if function.overloadpacket in ALLOCATIONS and made:
             empty, dtype = self._name(_empty_on(found.device)), self._name(found.dtype)
-            self._steps.append(
-                (f"t{made[0]} = {empty}({tuple(found.shape)}, {found.stride()}, {dtype})", {*made}, made)
-            )
+            line = f"t{made[0]} = {empty}({tuple(found.shape)}, {found.stride()}, {dtype})"
+            self._steps.append(_Step(line, {*made}, made))
             return
         names = iter(made)
         targets = [f"t{next(names)}" if fresh else "_" for fresh in new]
         taken = f"{', '.join(targets)}{',' if not isinstance(found, Tensor) else ''} = " if made else ""
-        call = f"{self._name(partial(function, **named) if named else function)}({', '.join(values)})"
-        self._steps.append((taken + call, used | {*made}, made))
+        call = self._call(partial(function, **named) if named else function, arguments, used)
+        self._steps.append(_Step(taken + call, used | {*made}, made))
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], used: set[int]) -> str:
+        values = [self._name(function), *(self._value(x, used) for x in arguments)]
+        return f"two.on({', '.join(values)})" if self._beside else f"{values[0]}({', '.join(values[1:])})"
 
     # --- what is written down ---
 

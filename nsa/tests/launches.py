@@ -36,6 +36,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from nsa import NSAConfig, host, library, nsa_attention, nsa_decode, ops, routing
 from nsa.cache import NSACache
 from nsa.kernels import attention, recorded
+from nsa.kernels.common import streams
 from nsa.kernels.ranges import fused
 from nsa.kernels.tuning import lookup
 from nsa.phi import MlpPhi, WeightedPhi
@@ -61,11 +62,13 @@ class Map:
 class Driver:
     """A GPU of one architecture to Triton, which hands each launch, and each allocation of a repetition, to `trace`."""
 
+    handle = 1  # of the stream beside the current one, 0
     trace: Trace
 
     def __init__(self, architecture: str) -> None:
         self.target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
         self.utils = self
+        self.forked = False
         self._loaded = count()
         self._kernels: dict[str, tuple[Any, Sequence[Any]]] = {}
 
@@ -97,8 +100,20 @@ class Driver:
 
     def launch(self, *given: Any) -> None:
         """The compiled function that it calls at last: with grid, stream and function, and the arguments at the end."""
-        (*grid, _, function), values = given[:5], given[-1] if isinstance(given[-1], (list, tuple)) else given[13:]
+        (*grid, stream, function), values = given[:5], given[-1] if isinstance(given[-1], (list, tuple)) else given[13:]
+        self.trace.streams.append((self.forked, stream))
         self.trace.launched(function, tuple(grid), *self._kernels[function], list(values))
+
+    def fork(self, device: torch.device) -> Driver:
+        """Stands in for the current stream and the one beside it."""
+        self.forked = True
+        return self
+
+    def join(self) -> None:
+        self.forked = False
+
+    def on(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
 
     def fill_tma_descriptor(self, address: int, *layout: Any) -> Map:
         return Map(address, layout)
@@ -123,6 +138,7 @@ def on(architecture: str) -> Iterator[Driver]:
         mock.patch.object(recorded, "_empty_on", lambda device: found.empty),
         mock.patch.object(routing.request, "capability", lambda device: divmod(found.target.arch, 10)),
         mock.patch.object(library, "modes", lambda: 0),  # the trace is one
+        mock.patch.object(streams, "fork", found.fork),
         *_without_compiled_parts(found),
     ]
     if fused.lacking() is None:
@@ -162,6 +178,7 @@ class Trace(TorchDispatchMode):
         held: takes everything that is made, so that no address is ever another tensor's too.
         lines: what happened.
         alive: at each launch, which of what was made until then is there.
+        streams: at each launch, whether there are two streams, and which one it went to.
         repeated: of the launches, those of a recording, which names tensors by their addresses.
     """
 
@@ -170,6 +187,7 @@ class Trace(TorchDispatchMode):
     held: list[Any] | None = None
     lines: list[str] = field(default_factory=list)
     alive: list[set[str]] = field(default_factory=list)
+    streams: list[tuple[bool, int]] = field(default_factory=list)
     repeated: int = 0
 
     def __post_init__(self) -> None:
@@ -281,10 +299,13 @@ def _value(x: Any) -> Any:
 
 @dataclass
 class Compared:
-    """How many launches a call has, how many of them a repetition repeats, and how the traces of calls differ."""
+    """How many launches a call has, how many of them a repetition repeats, and how many on the stream beside the
+    current one; and how the traces of calls differ.
+    """
 
     launches: int
     repeated: int
+    beside: int
     differences: list[str]
 
 
@@ -309,9 +330,20 @@ def compared(driver: Driver, make: Callable[[int], Tensors], call: Call, hold: b
     found = []
     for name, trace in others.items():
         found += list(unified_diff(right.lines, trace.lines, "called", name, lineterm="", n=0))
-        more = [at for at, (a, b) in enumerate(zip(right.alive, trace.alive, strict=False)) if not b <= a]
-        found += [f"{name}: at launch {at} it holds {sorted(trace.alive[at] - right.alive[at])}" for at in more]
-    return Compared(len(right.alive), others["repeated"].repeated, found)
+        found += [f"{name}: {line}" for line in _held_otherwise(right, trace)]
+    last = others["repeated"]
+    return Compared(len(right.alive), last.repeated, [stream for _, stream in last.streams].count(Driver.handle), found)
+
+
+def _held_otherwise(right: Trace, trace: Trace) -> Iterator[str]:
+    """Where a trace holds more than the right one, or where it has two streams, less than at the launch before."""
+    before: set[str] = set()
+    for at, (a, b, (forked, _)) in enumerate(zip(right.alive, trace.alive, trace.streams, strict=False)):
+        if forked and not before <= b:
+            yield f"at launch {at} it let go of {sorted(before - b)}, which the other stream may read"
+        if not forked and not b <= a:
+            yield f"at launch {at} it holds {sorted(b - a)}"
+        before = b if forked else set()
 
 
 def _tensors(prefix: str, x: Any) -> dict[str, Tensor]:

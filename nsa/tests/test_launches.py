@@ -15,6 +15,8 @@ MOST_ON = "sm_90"
 """Where the kernels load by descriptor, and one of them is Gluon's."""
 
 SAMPLE = ("both", "packed", "decode")
+BESIDE = ("both", "apart", "packed", "chunk", "means", "half")
+"""Cases with a gradient of half precision of the whole, of few queries."""
 
 
 @pytest.mark.triton
@@ -38,3 +40,4 @@ def test_repetitions_launch_what_calls_launch(architecture: str, cases: tuple[st
     for each in found:
         assert each["differences"] == [], each["case"]
         assert each["repeated"] == each["launches"] > 0, each["case"]
+        assert (each["beside"] > 0) == (architecture == MOST_ON and each["case"] in BESIDE), each["case"]

@@ -21,7 +21,7 @@ from nsa import host, nsa_attention
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
 from nsa.kernels.common.launch import Launched
-from nsa.kernels.recorded import NEVER, SEEN, Differentiable, repeated
+from nsa.kernels.recorded import NEVER, SEEN, Differentiable, beside, repeated
 from nsa.kernels.tuning import lookup
 from nsa.plans import PLANS
 from nsa.tests.kernel_cases import DEVICE, SMALL
@@ -311,6 +311,22 @@ def test_what_failed_when_it_was_recorded_is_called() -> None:
     for _ in range(2):
         assert torch.equal(wrapped((B,), ())[0], B + 1)
     assert counted.calls == 4
+
+
+def test_what_is_beside_is_repeated_too() -> None:
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        sums, (order, values) = beside(lambda: a.cumsum(0), lambda: (torch.argsort(a, stable=True), a * 2))
+        return sums + values, order
+
+    assert _kinds(function, (A,), (B,)) == 2
+
+
+def test_what_reads_what_is_made_beside_it_is_called() -> None:
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        made: list[Tensor] = []
+        return beside(lambda: made.append(a + 1) or a * 3, lambda: made[0] * 2)
+
+    assert _kinds(function, (A,), (B,)) == 6
 
 
 def test_threads_may_meet_in_a_recording() -> None:

@@ -48,7 +48,9 @@ def now(device: int) -> tuple[int, Any, Any]:
     return stream, enter if getattr(enter, "calls", True) else None, leave if getattr(leave, "calls", True) else None
 
 
-def launch(kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name: Callable[[Any], str]) -> str | None:
+def launch(
+    kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name: Callable[[Any], str], stream: Text = STREAM
+) -> str | None:
     """A launch in a program; None where the kernel needs more at each one, or this Triton launches otherwise.
 
     Args:
@@ -56,6 +58,7 @@ def launch(kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name:
         grid: of the launch.
         values: all arguments, compile-time ones too, in order; a Text stands for an address.
         name: gives what the program calls an object.
+        stream: what the program calls the stream.
     """
     run, seen = copy(kernel.run), []
     sizes = (getattr(run, f"{kind}_scratch_size", 0) for kind in ("global", "profile"))
@@ -70,8 +73,8 @@ def launch(kernel: Any, grid: tuple[int, int, int], values: Sequence[Any], name:
 
     try:
         run.launch, launcher, original = _with(run.launch, lambda *given: seen.append(given), expand)
-        metadata = Text(f"{ENTER} and {name(partial(kernel.launch_metadata, grid))}({STREAM})")
-        run(*grid, STREAM, kernel.function, kernel.packed_metadata, metadata, ENTER, LEAVE, *values)
+        metadata = Text(f"{ENTER} and {name(partial(kernel.launch_metadata, grid))}({stream})")
+        run(*grid, stream, kernel.function, kernel.packed_metadata, metadata, ENTER, LEAVE, *values)
         (given,) = seen
     except (AttributeError, LookupError, TypeError, ValueError):
         return None

@@ -10,6 +10,7 @@ other, both branches of the whole operation into the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -140,24 +141,67 @@ def backward(
         q, scale: as in `ranges_forward`.
         dq: contiguous [B,T,Hq,Dk]; given, the gradient is added to it instead of a new tensor.
     """
-    q, do = _described(q), _described(do)
     added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
-    batch, tokens, heads, dk = q.shape
-    kv_heads = branches[0].k.shape[2]
-    at_once = _at_once(batch * tokens, kv_heads)
-    runs = [Run.of(q, branch, at_once) for branch in branches]
-    if not q.numel():
-        return dq, [run.results() for run in runs]
-    wide = torch.empty(batch * tokens * at_once * (heads // kv_heads) * dk, dtype=torch.float32, device=q.device)
-    for first in range(0, kv_heads, at_once):
-        count = min(at_once, kv_heads - first)
-        rows = count * (heads // kv_heads)
-        sums = cleared(wide[: batch * tokens * rows * dk].view(batch, tokens, rows, dk))
-        for run in runs:
+    gradient = Gradient.of(do, q, branches, scale)
+    for first in range(0, gradient.kv_heads if q.numel() else 0, gradient.at_once):
+        gradient.narrow(gradient.sums(first), dq, first, added)
+    return dq, gradient.results()
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of several branches on its way.
+
+    Attributes:
+        do, q: as TMA takes them.
+        runs: of the branches, whose dk and dv are added to or written by each of `sums`.
+        scale: of the logits.
+        wide: fp32 room for dq of `at_once` KV heads.
+        at_once: KV heads whose dq is summed at once.
+    """
+
+    do: Tensor
+    q: Tensor
+    runs: list[Run]
+    scale: float
+    wide: Tensor
+    at_once: int
+
+    @classmethod
+    def of(cls, do: Tensor, q: Tensor, branches: list[Branch], scale: float) -> Gradient:
+        q, do = _described(q), _described(do)
+        kv_heads = branches[0].k.shape[2]
+        at_once = _at_once(q.shape[:2].numel(), kv_heads)
+        runs = [Run.of(q, branch, at_once) for branch in branches]
+        wide = torch.empty(q.numel() // kv_heads * at_once, dtype=torch.float32, device=q.device)
+        return cls(do, q, runs, scale, wide, at_once)
+
+    @property
+    def kv_heads(self) -> int:
+        return self.runs[0].branch.k.shape[2]
+
+    @property
+    def group(self) -> int:
+        return self.q.shape[2] // self.kv_heads
+
+    def sums(self, first: int = 0) -> Tensor:
+        """dq / scale of `at_once` KV heads, or of those that are left, from `first` on: fp32 [B,T,H',Dk] in `wide`."""
+        batch, tokens, _, size = self.q.shape
+        count = min(self.at_once, self.kv_heads - first)
+        shape = batch, tokens, count * self.group, size
+        sums = cleared(self.wide[: math.prod(shape)].view(shape))
+        for run in self.runs:
             if run.branch.k.numel():
-                _launcher()(run, q, do, sums, scale, first, count)
-        narrow(sums, dq, first * (heads // kv_heads), scale, added)
-    return dq, [run.results() for run in runs]
+                _launcher()(run, self.q, self.do, sums, self.scale, first, count)
+        return sums
+
+    def narrow(self, sums: Tensor, dq: Tensor, first: int, added: bool) -> None:
+        """Write the `sums` from KV head `first` on to their heads of dq, contiguous [B,T,Hq,Dk], or add them."""
+        narrow(sums, dq, first * self.group, self.scale, added)
+
+    def results(self) -> list[tuple[Tensor, Tensor]]:
+        """dk and dv of each branch."""
+        return [run.results() for run in self.runs]
 
 
 def _at_once(queries: int, kv_heads: int) -> int:
