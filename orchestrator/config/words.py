@@ -80,7 +80,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 Name = Annotated[
     str, matching(NAME, "a name of at most 64 letters, digits, '_', '.' and '-', with a letter or digit first")
 ]
-Condition = Annotated[str, matching(r"cuda|sm>=\d{2,3}|has:[A-Za-z0-9._-]+", "cuda, sm>=NN or has:PACKAGE")]
+Condition = Annotated[str, matching(r"cuda|sm[>=]=\d{2,3}|has:[A-Za-z0-9._-]+", "cuda, sm>=NN, sm==NN or has:PACKAGE")]
 Pattern = Annotated[str, Keeps(wrong_pattern)]
 Folder = Annotated[str, Keeps(_wrong_folder)]
 _LINES = Keeps(lambda text: None if text.strip() else "expected lines for bash, got none", {"pattern": r"\S"})

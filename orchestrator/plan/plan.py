@@ -45,6 +45,9 @@ from orchestrator.shared.run_ids import STAMP, is_ahead, launched_at
 from orchestrator.shared.text import with_commit
 from orchestrator.verdict.expect import wrong as wrong_expectations
 
+ANY_SM = 999
+"""Of a GPU that was only promised: a preview assumes that it meets each condition."""
+
 # Of `created`.
 _CREATED = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -63,12 +66,18 @@ class Capabilities:
         return self.sm is not None
 
 
+def _is_of(sm: int | None, condition: str) -> bool:
+    """Whether a GPU meets `sm>=NN` or `sm==NN`."""
+    needed = int(condition[len("sm>=") :])
+    return sm == ANY_SM or (sm is not None and (sm == needed or (sm > needed and condition.startswith("sm>="))))
+
+
 def unmet(conditions: Iterable[str], have: Capabilities) -> str | None:
     """The first condition that `have` does not meet, as a clause; None if it meets all."""
     for condition in conditions:
         if condition == "cuda" and not have.cuda:
             return "cuda: the pod has no CUDA GPU"
-        if condition.startswith("sm>=") and (have.sm is None or have.sm < int(condition[4:])):
+        if condition.startswith("sm") and not _is_of(have.sm, condition):
             untold = "a CUDA GPU whose compute capability the driver does not tell"
             return f"{condition}: the pod has {f'SM {have.sm}' if have.sm else untold if have.cuda else 'no CUDA GPU'}"
         if condition.startswith("has:") and canonicalize_name(condition[4:]) not in have.packages:
@@ -318,4 +327,4 @@ def _is_cuda(stage: RunbookStage, runbook: Runbook) -> bool:
 
 
 def _needs_cuda(conditions: Iterable[str]) -> bool:
-    return any(condition == "cuda" or condition.startswith("sm>=") for condition in conditions)
+    return any(condition == "cuda" or condition.startswith("sm") for condition in conditions)

@@ -19,7 +19,7 @@ from orchestrator.pairing.table import table
 from orchestrator.plan.absent import Tree
 from orchestrator.plan.findings import findings
 from orchestrator.plan.limits import run_limit
-from orchestrator.plan.plan import Capabilities, Mutation, Place, Work, make_plan, variables_of
+from orchestrator.plan.plan import ANY_SM, Capabilities, Mutation, Place, Work, make_plan, variables_of
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.shared.tree import without_files
 from orchestrator.store.history import history
@@ -34,8 +34,6 @@ _CPU_RUNBOOK = "cpu-smoke"
 COMMAND = "command"
 """What the only stage of a command is called."""
 _COMMAND_LIMIT_S = 24 * 3600.0
-# A preview does not know the promised GPU's generation, and assumes that it meets every `sm>=`.
-_ANY_SM = 999
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class Request:
         """The plan as the inventory's promises make it, without contacting the pod (--dry-run)."""
         spec = self.needs.spec
         named = frozenset((*spec.requires, *spec.optional, *spec.extra))
-        have = Capabilities(sm=_ANY_SM if self.pod.gpu else None, packages=named)
+        have = Capabilities(sm=ANY_SM if self.pod.gpu else None, packages=named)
         return make_plan(self.work, Place({"kind": "undecided"}, have, {}, self.pod.workdir))
 
     @property

@@ -50,7 +50,7 @@ def test_every_key_of_the_contract_is_read() -> None:
         ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
         ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min, max and/or matches}"),
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
-        ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN or has:PACKAGE"),
+        ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN, sm==NN or has:PACKAGE"),
         ("wall: 300}", "wall: -1}", "key 'stages.1.limits.wall'"),
         ("allow_skips: []", "allow_skips: ['(']", "expected a regular expression"),
         ("from: stdout}]}}", "from: stdin}]}}", "expected 'from' to be stdout, stderr or tree:FILE"),

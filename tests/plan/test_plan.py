@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import IntegrityError
-from orchestrator.plan.plan import Capabilities, read_plan, to_json, unmet
+from orchestrator.plan.plan import ANY_SM, Capabilities, read_plan, to_json, unmet
 from orchestrator.shared.plan import RunbookOrigin, is_not_the_commits
 from tests.support.plans import ADA, CPU, RUNBOOK, plan_of
 
@@ -76,6 +76,10 @@ def test_whose_runbook_it_is(source: Any, committed: bool, instead: Any, said: b
         ("cuda", CPU, "cuda: the pod has no CUDA GPU"),
         ("sm>=89", ADA, None),
         ("sm>=90", ADA, "sm>=90: the pod has SM 89"),
+        ("sm==89", ADA, None),
+        ("sm==80", ADA, "sm==80: the pod has SM 89"),
+        ("sm==90", Capabilities(ANY_SM, frozenset()), None),
+        ("sm==90", CPU, "sm==90: the pod has no CUDA GPU"),
         ("has:flash_attn", ADA, None),
         ("has:triton", ADA, "has:triton: the environment does not have it"),
     ],
