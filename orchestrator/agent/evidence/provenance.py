@@ -92,12 +92,14 @@ class Homes:
 
 
 class Origins:
-    """Judges where code came from, in the stages of one run."""
+    """Judges where code came from, in the stages of one run; of submodules that are `absent` there are no files."""
 
-    def __init__(self, places: Layout, interpreter: Interpreter, manifest: Manifest, cache: Path) -> None:
+    def __init__(
+        self, places: Layout, interpreter: Interpreter, manifest: Manifest, cache: Path, absent: Sequence[str] = ()
+    ) -> None:
         self._places = places
         self._cache = cache
-        self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes())
+        self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes(), absent)
         prefixes = [str(places.venv), *(each.prefix for each in interpreter.layers)]
         own = [f"{prefix}/{inner}" for prefix in prefixes for inner in ("lib", "lib64", "bin")]
         self._homes = Homes(
