@@ -21,7 +21,6 @@ from orchestrator.shared.plan import Submodule
 from orchestrator.text import nearest, plain
 
 _LIMIT_S = 600
-_PACKAGES = re.compile(r"(.*/)?(src|lib|python)/[^/]+$")  # where a project keeps its own
 _CHUNK = 1 << 20
 
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
@@ -74,8 +73,7 @@ class Entry:
 class Contents:
     """All files of a revision by path, those of submodules included, and the submodules, outer ones first.
 
-    Nothing is shipped of a submodule that this clone does not have, as in a clone of git's; InputError for one that
-    stands where packages usually are.
+    Nothing is shipped of a submodule that this clone does not have, as in a clone of git's.
     """
 
     files: Mapping[str, Entry]
@@ -216,11 +214,6 @@ class Repository:
         names = self._submodule_names(tree) if links else {}
         for path, commit in links.items():
             store = self._submodule(path, commit, names.get(path))
-            if store is None and _PACKAGES.match(prefix + path):  # without it another one's copy would be tested
-                raise InputError(
-                    f"submodule {plain(prefix + path)} at commit {commit[:12]} is not in this clone: "
-                    "run `git submodule update --init --recursive` with that commit checked out"
-                )
             inside = store._tree_of(commit) if store else on_disk.EMPTY
             submodules.append(Submodule(path=prefix + path, commit=commit, tree=inside))
             if store:

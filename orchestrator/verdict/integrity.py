@@ -42,7 +42,7 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
         yield f"{told if case.run.format == 1 else ''}{wrong}"
     for module in record["foreign_modules"]:
         is_copy = not module["file"].startswith("/")
-        where = ", not from where the tree keeps it" if is_copy else ", outside the tree, which holds it too"
+        where = ", not from where the tree keeps it" if is_copy else ", outside the tree, and the commit has its own"
         yield f"module {module['name']} was imported from {module['file']}{where}"
     yield from _elsewhere(case)
     for line in record["escaped"]:

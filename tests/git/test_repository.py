@@ -305,14 +305,6 @@ def test_nothing_of_a_submodule_that_is_not_there_is_shipped(git: Git, tmp_path:
     assert on_disk.without_files(contents.submodules) == ["sub"]
 
 
-def test_a_package_that_is_a_submodule_has_to_be_there(git: Git) -> None:
-    git.commit({"o": "outer"})
-    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},src/kern")
-    git("commit", "-q", "-m", "a package")
-    assert "submodule src/kern at commit 111111111111" in refusal(git)
-    assert "git submodule update --init" in refusal(git)
-
-
 def test_a_dirty_submodule_is_dirty(git: Git, tmp_path: Path) -> None:
     inner = Git(tmp_path / "inner")
     inner.commit({"i": "1"})

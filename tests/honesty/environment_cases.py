@@ -45,11 +45,21 @@ def environment(root: Path) -> dict[str, Any]:
         (site / name).symlink_to(own / name)
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")
+    (site / "spacious").mkdir()
+    (site / "spacious" / "__init__.py").write_text("from spacious import core\n")
+    (site / "spacious" / "core.py").write_text("VALUE = 2\n")
     (site / "torch").mkdir()
     (site / "torch" / "__init__.py").write_text("from torch import cuda\n")
     (site / "torch" / "version.py").write_text("cuda = None\n")
     (site / "torch" / "cuda.py").write_text("used = False\ndef is_initialized(): return used\n")
     return made
+
+
+def without_submodule(project: Project) -> Outcome:
+    """Validate a commit of a submodule that is not there, called as an installed module."""
+    project.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},installed")
+    project.git("commit", "-q", "-m", "a submodule")
+    return project.validate("--runbook", "r")
 
 
 def in_its_own(project: Project) -> Outcome:
@@ -68,6 +78,11 @@ HONEST = [
         tests("trees_module", "passed", "", IMPORTS, files=INSTALLED),
         "the tree's module is imported, an installed one stands behind it",
     ),
+    truth(
+        tests("submodule_unused", "passed", "", TWO),
+        "a submodule is absent that is named as an installed module, and that no test imports",
+        play=without_submodule,
+    ),
     truth(tests("shell_unseen", "passed", "", TWO), "the variables of the user's shell are not the stage's"),
 ]
 
@@ -84,6 +99,12 @@ LIES = [
         "a stage installs what it needs past the installer, among the environment's own files",
         honest="untouched",
         play=in_its_own,
+    ),
+    lie(
+        tests("submodule_absent", "invalid", "installed was imported from .*, and the commit has its own", IMPORTS),
+        "the tests import an installed module in the place of a submodule that is absent",
+        honest="submodule_unused",
+        play=without_submodule,
     ),
     lie(
         tests(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ _CUBE = """\
 {blank}
 """
 _HONEST = "from of_{name} import square\ndef test_a(): assert square(3.0) == 9.0\n"
+_EITHER = "was noticed by .*{}, which does not pass with nothing wrong either"
 _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
 
@@ -96,6 +98,21 @@ CASES: Sequence[Case] = [
         _tests("mutant_survives", "invalid", "its tests pass with the mutant mutant_survives/wrong.patch",
                "from of_{name} import square\ndef test_a(): assert square(1.0) == 1.0\n", **_mutant("mutant_survives")),
         "the only value that is tested is one for which the wrong code is right", honest="mutant_noticed",
+    ),
+    _cannot_fail("looks_for_the_fault", "a test looks for the planted fault, not at results",
+                 "import sys\nfrom of_{name} import square\ndef test_a():\n    square(3.0)\n"
+                 "    assert not any('sabotage' in name for name in sys.modules)\n", _EITHER.format("test_a")),
+    _cannot_fail("once_only", "a test passes once, by what it leaves behind",
+                 "from of_{name} import square\nfrom pathlib import Path\ndef test_a():\n    square(3.0)\n"
+                 "    left = Path('../left'); first = not left.exists(); left.touch()\n    assert first\n",
+                 _EITHER.format("test_a")),
+    lie(
+        _tests("source_compared", "invalid", _EITHER.format("test_a"),
+               "import hashlib\nfrom of_{name} import square\ndef test_a():\n    square(3.0)\n"
+               "    source = open('{name}/of_{name}.py', 'rb').read()\n"
+               f"    assert hashlib.sha1(source).hexdigest() == {hashlib.sha1(_CODE.encode()).hexdigest()!r}\n",
+               **_mutant("source_compared")),
+        "a test compares the source with what it was, not results", honest="mutant_noticed",
     ),
     lie(
         _tests("mutant_unfit", "invalid", "the mutant mutant_unfit/test_it.py does not apply",

@@ -360,6 +360,12 @@ LIES = [
             _STOOD_IN, _STANDS_IN),
         "the functions under test are replaced: by the reference, lambdas, mocks, a module, other code",
         honest="stood_for_nothing"),
+    lie(_of("module_made", "skipped", "no assertion of it ran: of_module_made.square is of module_made/conftest.py",
+            "from {0} import square\ndef test_a(): assert square(3.0) == 9.0\n",
+            "import os, sys, types\nmade = types.ModuleType('{0}')\n"
+            "made.__file__ = os.path.abspath('{0}/__init__.py')\n"
+            "made.square = lambda x: x * x\nsys.modules['{0}'] = made\n"),
+        "a module that a conftest has made says that it is the tree's", honest="stood_for_nothing"),
     lie(_of("fail_returns", "failed", "pytest.fail.. returned",
             "import pytest\nfrom {0} import square\ndef test_a():\n    if square(3.0) != 9.0: pytest.fail('wrong')\n",
             "import pytest\npytest.fail = print\n"),

@@ -216,6 +216,36 @@ OWN_TESTS = {
     "tests_of_its_own/test_it.py": "def test_a(): assert 1 + 1 == 2\ndef test_b(): assert 2 * 2 == 5, 'product'\n"
 }
 
+JOBS = f"""
+    setsid -f {RUNS} apart; {RUNS} & disown
+    {RUNS} & {RUNS} & wait -n; wait
+    x=0; {FAILS} & {RUNS} & wait -n || x=1; wait -n || x=1; [ $x = 1 ] || exit 1
+    f() {{ {FAILS}; r=$?; echo x; return $r; }}
+    f && exit 1
+    python -c 'import time; time.sleep(30)' & p=$!
+    sleep 1; kill $p; wait
+    echo done
+"""
+ENDS = """
+    import atexit
+    import ends_of_all_kinds_of
+    atexit.register(print, "bye")
+    worst = 0
+    for name in ("fails", "ok"):
+        code = subprocess.call([sys.executable, f"status/{name}.py"])
+        worst = max(worst, code)
+    if worst != 3:
+        sys.exit(1)
+    try:
+        raise ValueError("there is none, which is as well")
+    except ValueError as e:
+        print(e)
+    try:
+        print("done")
+    finally:
+        sys.exit(0)
+"""
+
 HONEST = [
     truth(_bash("status_acted_on", ACTED_ON), "statuses on which something depends: another command, an end, a branch"),
     truth(_bash("acted_on_by_words", BY_WORDS),
@@ -228,6 +258,9 @@ HONEST = [
     truth(_bash("asks_for_packages", ASKS), "questions that words may answer: is there such a package, such a tool?"),
     truth(_program("child_acted_on", CHILDREN), "a program on whose children's exit codes something depends"),
     truth(_program("calls_asked", ASKED), "calls in pools that fail, and whose results are asked for"),
+    truth(_bash("jobs_of_all_kinds", JOBS), "jobs that succeed, or of which a number is waited for, or that are ended"),
+    truth(_program("ends_of_all_kinds", ENDS, files={"ends_of_all_kinds_of.py": "if not 'X': raise SystemExit(3)\n"}),
+          "ends with success: in a finally, in an except, behind an exit function; a loop whose codes are added up"),
     truth(_bash("said_and_allowed", f"{FAILS} || echo failed", expect={
         "artifacts": [artifact("said_and_allowed.txt", from_="stdout")], "allow_exit_codes": {"python": [3]}}),
         "the exit code is allowed, and only printed"),
@@ -301,6 +334,14 @@ SHELLS = [
                "hides.py returned 3, and nobody was told", "handed_on"),
     _shell_lie("below_a_profiler", "cProfile runs the program, and returns 0",
                "python -m cProfile -o $TMPDIR/p status/fails.py; echo done", "returned 3, and nobody", "handed_on"),
+    _shell_lie("left_to_itself", "setsid -f, whose child nobody waits for", f"setsid -f {FAILS}; sleep 1; echo done",
+               "returned 3, and nobody was told", "jobs_of_all_kinds"),
+    _shell_lie("disowned", "a job that is disowned", f"{FAILS} & disown; sleep 1; echo done",
+               "returned 3, and nobody was told", "jobs_of_all_kinds"),
+    _shell_lie("waited_for_one", "wait -n of two jobs, without asking", f"{FAILS} & {RUNS} & wait -n; wait; echo done",
+               "returned 3", "jobs_of_all_kinds"),
+    _shell_lie("returned_for_nothing", "a function returns the status that it has kept, and its caller drops that",
+               f"f() {{ {FAILS}; r=$?; echo x; return $r; }}; f || true; echo done", "nothing depends on the"),
     _shell_lie("trap_says_it", "an EXIT trap prints the exit code, and returns 0",
                f"end() {{ echo \"exit code $?\"; exit 0; }}; trap end EXIT; {FAILS}", "returned 3"),
 ]  # fmt: skip
@@ -421,6 +462,41 @@ CHILDREN_LIES = [
                      sys.stdout.flush()
                      os._exit(0)
                  """, "hidden_in_a_finally.py.* returned 1, and nobody was told", "calls_asked"),
+    _program_lie("exits_in_a_finally", "sys.exit(0) in a finally, on the way out of an exception", """
+                 try:
+                     raise ValueError("nan")
+                 finally:
+                     print("done")
+                     sys.exit(0)
+                 """, "exits_in_a_finally.py returned 1, and nobody was told", "ends_of_all_kinds"),
+    _program_lie("checks_at_its_end", "an exit function's assertion fails, which Python only prints", """
+                 import atexit
+                 @atexit.register
+                 def check(): assert 1 == 2
+                 print("done")
+                 """, "checks_at_its_end.py returned 1, and nobody was told", "ends_of_all_kinds"),
+    _program_lie("exits_in_an_import", "a module that is imported ends by SystemExit, which is passed over", """
+                 try:
+                     import exits_in_an_import_of
+                 except SystemExit:
+                     pass
+                 print("done")
+                 """, honest="ends_of_all_kinds", files={"exits_in_an_import_of.py": "raise SystemExit(3)\n"}),
+    _program_lie("only_the_last", "a loop keeps the exit code of its last turn", """
+                 for name in ("fails", "ok"):
+                     code = subprocess.call([sys.executable, f"status/{name}.py"])
+                 sys.exit(code)
+                 """),
+    _program_lie("forked_away", "a process that has left its parents fails", """
+                 import time
+                 if os.fork() == 0:
+                     os.setsid()
+                     if os.fork() == 0: os.execv(sys.executable, child)
+                     os._exit(0)
+                 os.wait()
+                 time.sleep(1)
+                 print("done")
+                 """, "nobody was told"),
     _program_lie("own_runner", "a program calls the tests of a file, and prints which have failed",
                  OWN_RUNNER.format(""), "an assertion of test_b.. failed", "own_runner_asked", files=OWN_TESTS),
     _program_lie("below_c", "system() of the C library",

@@ -130,6 +130,43 @@ def named_like_a_hash(project: Project) -> Outcome:
     return project.validate("--runbook", "r", "--commit", bad[:7])
 
 
+PACKED = """
+import os, sys, zipfile
+archive = os.environ["TMPDIR"] + "/pkg.zip"
+with zipfile.ZipFile(archive, "w") as packed:
+    for name in ("__init__", "core"):
+        packed.writestr(f"pkg/{name}.py", open(f"pkg/{name}.py").read().replace("1", VALUE))
+sys.path.insert(0, archive)
+from pkg.core import VALUE
+print(VALUE)
+"""
+COMPILED_ONLY = """
+import os, py_compile, sys
+folder = os.environ["TMPDIR"] + "/compiled/pkg"
+os.makedirs(folder)
+open(folder + "/other.py", "w").write("VALUE = 2")
+py_compile.compile("pkg/__init__.py", folder + "/__init__.pyc")
+py_compile.compile(folder + "/other.py", folder + "/core.pyc")
+sys.path.insert(0, os.path.dirname(folder))
+from pkg.core import VALUE
+print(VALUE)
+"""
+RESHAPED = """
+import os, sys
+folder = os.environ["TMPDIR"] + "/reshaped/single_module"
+os.makedirs(folder)
+open(folder + "/__init__.py", "w").write(open("single_module.py").read().replace("1", "2"))
+sys.path.insert(0, os.path.dirname(folder))
+from single_module import VALUE
+print(VALUE)
+"""
+SPACE = {"spacious/core.py": "VALUE = 1\n"}
+VENDORED = {
+    "kept_twice/__init__.py": "VALUE = 1\n",
+    "vendor/site-packages/kept_twice/__init__.py": "VALUE = 2\n",
+    "vendor/site-packages/only_there/__init__.py": "VALUE = 3\n",
+}
+VENDOR_FIRST = "import sys\nsys.path.insert(0, 'vendor/site-packages')\nimport {0}\nprint({0}.VALUE)\n"
 KEPT = {"lib/kept/__init__.py": "VALUE = 'own'\n", "sub/shows_kept.py": "import kept\nprint(kept.VALUE)\n"}
 HELPED = {"sub/helped.py": "import helper_of_another\nprint(helper_of_another.VALUE)\n"}
 OLD_LOG = {"old.log": "===== 5 passed in 0.00s =====\n"}
@@ -184,6 +221,24 @@ HONEST = [
         ),
         "another package of the name of one under lib/ lies on PYTHONPATH, behind it",
         before=first("kept_in_lib", _module_elsewhere("kept")),
+    ),
+    truth(
+        runs("packed_as_it_is", "passed", "", "python", "-c", PACKED.replace("VALUE)", "'1')", 1), files=CORE),
+        "a zip of the tree's package, as it is, is used from $TMPDIR",
+    ),
+    truth(
+        tests(
+            "space_beside",
+            "passed",
+            "",
+            "import spacious\ndef test_a(): assert spacious.core\n",
+            files={"spacious/example.py": "VALUE = 1\n"},
+        ),
+        "a folder of examples is called as an installed package, which is what is tested",
+    ),
+    truth(
+        runs("vendored", "passed", "", "python", "-c", VENDOR_FIRST.format("only_there"), files=VENDORED),
+        "a committed folder site-packages has what the commit has nowhere else",
     ),
     truth(
         runs(
@@ -394,6 +449,61 @@ LIES = [
     ),
     lie(
         runs(
+            "packed_and_patched",
+            "invalid",
+            "module pkg was",
+            "python",
+            "-c",
+            PACKED.replace("VALUE)", "'2')", 1),
+            files=CORE,
+        ),
+        "the same in a zip",
+        honest="packed_as_it_is",
+    ),
+    lie(
+        runs("compiled_and_patched", "invalid", "module pkg was", "python", "-c", COMPILED_ONLY, files=CORE),
+        "the same as bytecode without a source",
+        honest="copied",
+    ),
+    lie(
+        runs(
+            "reshaped",
+            "invalid",
+            "module single_module was",
+            "python",
+            "-c",
+            RESHAPED,
+            files={"single_module.py": "VALUE = 1\n"},
+        ),
+        "the same of a module, as a package",
+        honest="copied",
+    ),
+    lie(
+        runs(
+            "vendored_twice",
+            "invalid",
+            "module kept_twice was imported from vendor/site-packages/",
+            "python",
+            "-c",
+            VENDOR_FIRST.format("kept_twice"),
+            files=VENDORED,
+        ),
+        "a committed folder site-packages has another package of the name of the commit's",
+        honest="vendored",
+    ),
+    lie(
+        tests(
+            "space_hidden",
+            "invalid",
+            "module spacious.core was imported from .*, and the commit has its own",
+            "from spacious.core import VALUE\ndef test_a(): assert VALUE == 2\n",
+            files=SPACE,
+        ),
+        "a package without __init__.py is hidden by an installed one of its name",
+        honest="space_beside",
+    ),
+    lie(
+        runs(
             "kept_in_lib_and_not_used",
             "invalid",
             "module kept was",
@@ -436,6 +546,20 @@ LIES = [
         "a module comes from a folder that is neither the commit's nor the environment's",
         honest="helper_allowed",
         before=first("helped_by_another", _module_elsewhere("helper_of_another")),
+    ),
+    lie(
+        runs(
+            "helped_by_another_site",
+            "invalid",
+            "helper_of_a_site came from",
+            "python",
+            "sub/helped_by_site.py",
+            env={"PYTHONPATH": "../elsewhere/site-packages"},
+            files={"sub/helped_by_site.py": "import helper_of_a_site\nprint(helper_of_a_site.VALUE)\n"},
+        ),
+        "the same of a folder that is called as those of environments are",
+        honest="helper_allowed",
+        before=first("helped_by_another_site", _module_elsewhere("site-packages/helper_of_a_site")),
     ),
     lie(
         runs(

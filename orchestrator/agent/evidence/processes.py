@@ -105,11 +105,11 @@ class Ends:
         if index is None:  # without names nothing is known of those above
             return bool(end.above) and not end.above[0].name
         watched, child = end.above[index], end.above[index - 1].pid if index else end.pid
-        if watched.pid == self._agent:
-            return index == 0 and (not of_shell or end.code == self._status)
+        if watched.pid == self._agent:  # which is told of what it has started, and inherits what others leave
+            return index == 0 and end.code in (self._status, *_ENDED)
         if watched.pid in self._record.shells:
             if index == 0:
-                return not of_shell
+                return not of_shell and (end.code in _ENDED or self._record.knows(watched.pid, end.code))
             by = end.above[index - 1].name
             return any(line.shell == watched.pid and _may_be(line, by) for line in self._record.seen)
         if index == 0 and end.pid in self._record.by_system:

@@ -12,6 +12,8 @@ import ast
 import json
 import os
 import posixpath
+import re
+import zipfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
@@ -22,7 +24,7 @@ from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of
+from orchestrator.shared.tree import Manifest, entry_of, object_name
 
 CODE_FOLDERS = (
     "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share",
@@ -47,12 +49,14 @@ _WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.
 @dataclass
 class Seen:
     """What was seen in all Pythons of a stage: modules as (name, file, the link in the tree that led there), those of
-    them that some Python had from a folder in which neither its program nor a test of it lies, shared objects, test
-    files, and files of the tree that an interpreter of another prefix imported, with that interpreter.
+    them that some Python had from a folder in which neither its program nor a test of it lies, those that it had from
+    its own, shared objects, test files, and files of the tree that an interpreter of another prefix imported, with that
+    interpreter.
     """
 
     modules: Dict[Tuple[str, str], Optional[str]] = field(default_factory=dict)
     apart: Set[str] = field(default_factory=set)
+    own: Set[str] = field(default_factory=set)
     mapped: Dict[str, None] = field(default_factory=dict)
     tests: Dict[str, None] = field(default_factory=dict)
     strangers: Dict[str, Tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -63,6 +67,8 @@ class Seen:
             self.modules[str(line["module"]), str(line["file"])] = line.get("link")
             if not line.get("beside"):
                 self.apart.add(str(line["file"]))
+            if line.get("own"):
+                self.own.add(str(line["file"]))
         if "mapped" in line and len(self.mapped) < _MOST:
             self.mapped[str(line["mapped"])] = None
         if "tests" in line and len(self.tests) < _MOST:
@@ -92,12 +98,14 @@ class Homes:
 
 
 class Origins:
-    """Judges where code came from, in the stages of one run."""
+    """Judges where code came from, in the stages of one run; of submodules that are `absent` there are no files."""
 
-    def __init__(self, places: Layout, interpreter: Interpreter, manifest: Manifest, cache: Path) -> None:
+    def __init__(
+        self, places: Layout, interpreter: Interpreter, manifest: Manifest, cache: Path, absent: Sequence[str] = ()
+    ) -> None:
         self._places = places
         self._cache = cache
-        self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes())
+        self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes(), absent)
         prefixes = [str(places.venv), *(each.prefix for each in interpreter.layers)]
         own = [f"{prefix}/{inner}" for prefix in prefixes for inner in ("lib", "lib64", "bin")]
         self._homes = Homes(
@@ -170,7 +178,7 @@ class StageOrigins:
 
     def _code(self, seen: Seen) -> Iterator[Elsewhere]:
         for (name, file), link in seen.modules.items():
-            if not link and not self._provided.holds(name) and not self._is_at_home(file):
+            if not (link or self._provided.holds(name) or file in seen.own or self._is_at_home(file)):
                 yield Elsewhere(what="code", name=plain(name), file=plain(file))
         for file in seen.mapped:
             if not _is_below(file, (*self._near, *self._homes.others, *self._homes.libraries, *_LIBRARY_FOLDERS)):
@@ -220,7 +228,7 @@ class StageOrigins:
 
     def _is_at_home(self, file: str) -> bool:
         """Modules are noted for their names too: most of what was is an environment's, or the system's."""
-        return _is_below(file, (*self._near, *self._homes.others, *CODE_FOLDERS)) or _site_of(file) is not None
+        return _is_below(file, (*self._near, *self._homes.others, *CODE_FOLDERS))
 
     def _counts_as_test(self, file: str) -> bool:
         """Tests count from the tree: installed from it, or copied as they are."""
@@ -262,14 +270,40 @@ def _is_from_tree(name: str, file: str, homes: Homes) -> bool:
 
 
 def _is_altered(name: str, file: str, homes: Homes) -> bool:
-    """Whether a copy of the tree's module, or a file of the package that it is, says something else than the commit."""
+    """Whether a copy of the tree's module, or a file of the package that it is, says something else than the commit, or
+    is bytecode, which nobody can read.
+    """
     site = _without_module(name, file)
-    for copy in _files_of(Path(file)):
-        inner, paths = os.path.relpath(copy, site), homes.sources.get(copy.name, {})
-        committed = {digest for path, digest in paths.items() if path == inner or path.endswith(f"/{inner}")}
-        if committed and copy.name not in _WRITTEN_BY_BUILDS and _differs(copy, committed):
+    if file.endswith(".pyc"):
+        return True
+    for copy, digest in _packed(Path(file)) or ((c, entry_of(os.path.realpath(c))[1]) for c in _files_of(Path(file))):
+        committed = _digests(os.path.relpath(copy, site), os.path.relpath(copy, homes.tree), homes)
+        if committed and digest and copy.name not in _WRITTEN_BY_BUILDS and digest not in committed:
             return True
     return False
+
+
+def _digests(module: str, itself: str, homes: Homes) -> Set[str]:
+    """Of the commit's files that are the module at the path `module`, as a file or as a package; not of `itself`."""
+    stem = re.sub(r"(/__init__)?\.py$", "", module)
+    shapes = (f"{stem}.py", f"{stem}/__init__.py")
+    return {
+        digest
+        for shape in shapes
+        for path, digest in homes.sources.get(posixpath.basename(shape), {}).items()
+        if path != itself and (path == shape or path.endswith(f"/{shape}"))
+    }
+
+
+def _packed(module: Path) -> List[Tuple[Path, str]]:
+    """The same as `_files_of` of a module in an archive, with what they are; nothing where it is in none."""
+    archive = next((parent for parent in module.parents if parent.is_file()), None)
+    if archive is None:
+        return []
+    folder = f"{module.parent}/" if module.name.startswith("__init__.") else str(module)
+    with zipfile.ZipFile(archive) as packed:
+        found = {archive / name: name for name in packed.namelist() if name.endswith(".py")}
+        return [(p, object_name("blob", packed.read(n))) for p, n in found.items() if str(p).startswith(folder)]
 
 
 def _files_of(module: Path) -> Iterable[Path]:

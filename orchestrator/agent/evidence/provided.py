@@ -62,10 +62,12 @@ class Project:
 
 
 class Provided:
-    """The modules that a commit's `files` provide; `read` gives the content of one, `extra` are more import roots."""
+    """The modules that a commit's `files` provide, `read` giving the content of one; folders that are `absent`, though
+    the commit has them, count as packages, and as projects of one, that are called as they are.
+    """
 
-    def __init__(self, files: Iterable[str], read: Read) -> None:
-        self._files = frozenset(files)
+    def __init__(self, files: Iterable[str], read: Read, absent: Iterable[str] = ()) -> None:
+        self._files = frozenset(files).union(*map(_supposed_in, absent))
         self._tops_of = _tops_by_folder(self._files)
         self._declared: Set[str] = set()
         # By import root: patterns of the names that count there.
@@ -80,9 +82,9 @@ class Provided:
                 self._roots.setdefault(found["root"], []).append("*")
 
     @classmethod
-    def by_tree(cls, root: Path) -> Provided:
+    def by_tree(cls, root: Path, absent: Iterable[str] = ()) -> Provided:
         """Of the commit whose files lie below `root`."""
-        return cls((name for name, _ in walk(root)), lambda path: (root / path).read_bytes())
+        return cls((name for name, _ in walk(root)), lambda path: (root / path).read_bytes(), absent)
 
     def and_below(self, roots: Iterable[str]) -> Provided:
         """With what is imported from further folders of the tree, such as those on a stage's PYTHONPATH."""
@@ -184,6 +186,12 @@ def read_project(folder: str, files: FrozenSet[str], read: Read) -> Project:
             except configparser.Error:
                 continue
     return project
+
+
+def _supposed_in(folder: str) -> Set[str]:
+    """Where the package would be that an absent folder is, or holds."""
+    name = re.sub(r"[-.]+", "_", posixpath.basename(folder))
+    return {f"{folder}/__init__.py", f"{folder}/{name}/__init__.py"}
 
 
 def _project_folders(files: FrozenSet[str]) -> List[str]:

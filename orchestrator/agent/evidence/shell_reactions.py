@@ -236,7 +236,7 @@ class Scripts:
             return self.acts(node.bodies) or self.leads_on(node.bodies, seen)
         if not isinstance(node, Simple):
             return False
-        if node.name in QUESTIONS and not alone:
+        if (node.name in QUESTIONS and not alone) or node.name == "return":  # which its function's callers may ask
             return self.is_asked(node, seen)
         if any(set_by(node)) and not self._does_something(node):
             return self.leads_on([node], seen)

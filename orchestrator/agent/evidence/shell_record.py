@@ -105,6 +105,10 @@ class ShellRecord:
             else:
                 self._judge(line, line, line.calls, tested=False)
 
+    def knows(self, shell: int, code: int) -> bool:
+        """Whether a shell, or one below it, wrote anything down of a command that returned `code`."""
+        return any(line.code == code and shell in (line.shell, line.parent) for line in self._lines)
+
     def file_of(self, shell: int) -> str:
         """The script that a shell runs; blank if it was given its lines."""
         main = self._loaded.get(self._main(shell))

@@ -1,7 +1,8 @@
 """In a session whose code was made wrong: which test notices it, by a failed assertion or comparison.
 
 Other errors are told too; they are no proof that a test looks at results. The session ends with the first proof, and
-begins with the tests that were quick when nothing was wrong.
+begins with the tests that were quick when nothing was wrong. In the control nothing is wrong; it ends when all tests
+that have noticed something have run, and tells of those that pass.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Collection, Iterable, Iterator, Optional
 from unittest import SkipTest
 
 import pytest
 
 from .stage import Notes
 
-_PROOF = "nsa_pod_proof"
+_PROOF, _FAILED = "nsa_pod_proof", "nsa_pod_failed"
 _MOST_TOLD = 20
 _MESSAGE_LENGTH = 300
 # Comparisons that raise no AssertionError: of torch's gradcheck, of doctest and pytest's account of it.
@@ -30,13 +31,14 @@ _CHILD_FAILED = "ProcessRaisedException"  # of torch.multiprocessing: it holds t
 
 class Attempt:
     """Registered in the stage's own sessions; `tests` is a pattern of the ids that are to run, or empty; those that
-    `rank` puts lower run first.
+    `rank` puts lower run first. The tests `noticed` are those of a control.
     """
 
-    def __init__(self, notes: Notes, tests: str, rank: Callable[[str], int]) -> None:
+    def __init__(self, notes: Notes, tests: str, rank: Callable[[str], int], noticed: Collection[str]) -> None:
         self._notes = notes
         self._tests = re.compile(tests)
         self._rank = rank
+        self._noticed = noticed
         self._told = 0
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -53,6 +55,9 @@ class Attempt:
         excinfo = call.excinfo
         result: Any = yield
         report = result.get_result()
+        if self._noticed:
+            self._note_held(item, report)
+            return
         if report.outcome != "failed" or excinfo is None or excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
             return
         proof = is_comparison(excinfo.value)
@@ -60,6 +65,12 @@ class Attempt:
         if proof or self._told < _MOST_TOLD:
             self._told += 1
             self._notes.add(noticed=item.nodeid, proof=proof, error=_sentence(excinfo))
+
+    def _note_held(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        if not report.passed:
+            item.__dict__[_FAILED] = True
+        elif report.when == "teardown" and item.nodeid in self._noticed and _FAILED not in item.__dict__:
+            self._notes.add(held=item.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and self._told < _MOST_TOLD:
@@ -69,22 +80,35 @@ class Attempt:
 
 
 class Stop:
-    """In the process that reports: ends the session with the first proof."""
+    """In the process that reports: ends the session with the first proof, or a control with the last of its tests."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, noticed: Collection[str]) -> None:
         self._config = config
+        self._left = set(noticed)
+        self._is_control = bool(noticed)
         self._session: Optional[pytest.Session] = None
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if getattr(report, _PROOF, False):
+        if report.when == "teardown":
+            self._left.discard(report.nodeid)
+        if (self._is_control and not self._left) or getattr(report, _PROOF, False):
             distributed = self._config.pluginmanager.get_plugin("dsession")  # xdist's own loop
             for loop in filter(None, (self._session, distributed)):
-                loop.shouldfail = loop.shouldstop = "a test has noticed the sabotage"
+                loop.shouldfail = loop.shouldstop = "what was asked is known"
             if distributed is not None:  # else they would go on with what they were given, for ten seconds
                 distributed.nodemanager.EXIT_TIMEOUT = _EXIT_S
+
+
+def noticed_in(files: Iterable[str]) -> set[str]:
+    """The tests that a control is about, by its file; an attempt has none."""
+    found: set[str] = set()
+    for file in files:
+        with open(file, encoding="ascii") as f:
+            found.update(json.load(f))
+    return found
 
 
 def quickest(durations: str) -> Callable[[str], int]:

@@ -87,6 +87,7 @@ class Checks:
         self._records: list[Record] = []
         self._names = config.all("name")
         self._stand_ins = StandIns(self, self._names)
+        self.imported: list[Callable[[Any], None]] = [self._stand_ins.originals.watch]  # loaders of the tree's modules
         self._helping: Any = None
         self._told = 0  # how much of the stage's report was looked at
         self.after_child_starts()
@@ -145,7 +146,8 @@ class Checks:
         from importlib.machinery import SourceFileLoader
 
         if isinstance(loader, SourceFileLoader) and self._is_ours(loader.path):
-            self._stand_ins.originals.watch(loader)
+            for watch in self.imported:
+                watch(loader)
 
     def _is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)

@@ -18,12 +18,12 @@ import sys
 from os import getpid, getppid
 from sys import _getframe, exc_info
 
-from .frames import outside
+from .frames import OWN, is_of, outside
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any, Callable
 
     from .stage import Config, Notes
@@ -61,6 +61,13 @@ class End:
             hook(kind, error, traceback)
 
         sys.excepthook = excepthook
+        drop = sys.unraisablehook
+
+        def unraisablehook(unraisable: Any) -> None:
+            self._drops(unraisable)
+            drop(unraisable)
+
+        sys.unraisablehook = unraisablehook
         os.register_at_fork(after_in_child=self._begins_anew)
         atexit.register(self._leaves)
 
@@ -107,8 +114,22 @@ class End:
         self._code = self._inside = 0
         self._error, self._told = None, False
 
-    def _exits(self, code: object) -> None:
+    def _exits(self, code: object, error: BaseException | None = None) -> None:
+        """By the code that a SystemExit holds, the `error` where that is at hand."""
         self._code = code if isinstance(code, int) else int(code is not None)
+        if not self._code and error is not None and error.__context__ is not None:
+            from .uses import unwinds
+
+            if unwinds(_raised_in(error)):
+                self._inside = 1
+
+    def _drops(self, unraisable: Any) -> None:
+        """What Python only prints of an exit function."""
+        said = str(unraisable.err_msg or "")
+        failed = isinstance(unraisable.exc_value, AssertionError) and "atexit" in said
+        frame = _raised_in(unraisable.exc_value) if failed else None
+        if frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(self._folders[0]):
+            self._inside = 1
 
     def _dies(self, error: BaseException) -> None:
         self._error = error
@@ -176,7 +197,16 @@ def above(agent: int = 0) -> list[tuple[int, str]]:
     return found
 
 
-def _watch_exits(tell: Callable[[object], None]) -> None:
+def _raised_in(error: BaseException) -> FrameType | None:
+    """The innermost frame, but for this package's own, that an exception came out of."""
+    traceback, frame = error.__traceback__, None
+    while traceback is not None:
+        frame = frame if is_of(traceback.tb_frame, OWN) else traceback.tb_frame
+        traceback = traceback.tb_next
+    return frame
+
+
+def _watch_exits(tell: Callable[[object, BaseException], None]) -> None:
     """Have the interpreter tell what a SystemExit holds that ends it: it asks for `code` where no Python runs any more.
 
     Of builtin types only their own dictionary can be written to. Until 3.12 `sys.exit` makes no object until there is
@@ -192,7 +222,7 @@ def _watch_exits(tell: Callable[[object], None]) -> None:
         try:
             _getframe(1)
         except ValueError:
-            tell(value)
+            tell(value, error)
         return value
 
     attributes["code"] = property(code, own.__set__, own.__delete__, own.__doc__)

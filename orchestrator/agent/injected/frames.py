@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_OWN = __name__.partition(".")[0]
+OWN = __name__.partition(".")[0]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def drops_result(frame: FrameType) -> bool:
 
 def outside(frame: FrameType | None, *packages: str) -> FrameType | None:
     """The first frame from `frame` upwards that runs no code of the packages, nor of this one."""
-    while frame is not None and is_of(frame, _OWN, *packages):
+    while frame is not None and is_of(frame, OWN, *packages):
         frame = frame.f_back
     return frame
 

@@ -55,7 +55,8 @@ class Guard:
         for target in config.all("kill"):
             from . import sabotage
 
-            self._after_import.update(sabotage.after_import(target, self.notes))
+            harmless = bool(config.all("noticed"))  # a control
+            self._after_import.update(sabotage.after_import(target, self.notes, harmless=harmless))
         self._sessions: list[Any] = []
         self._note_begin()
 

@@ -25,8 +25,9 @@ class Imports:
     the first file of the tree that it imports.
 
     A module is looked at soon after it was imported, so that the import itself is left alone. Noted is what lies in
-    none of the folders `home`, and what is called as something of the tree, of a package only its outermost part, where
-    it does not lie there; where it does, what is at top level, or not in its package. The agent knows what that means.
+    none of the folders `home`, and what is called as something of the tree, of a package only its outermost part and
+    what the tree has on the path too, where it does not lie there; where it does, what is at top level, or not in its
+    package. The agent knows what that means.
     """
 
     def __init__(self, config: Config, notes: Notes) -> None:
@@ -101,12 +102,12 @@ class Imports:
             return
         called_as_ours = called_as_ours and not _is_standard(named)
         at_home = named.startswith(self._home) and not called_as_ours
-        if not at_home and not self._is_inside_another(name, named):
+        if not at_home and (not self._is_inside_another(name, named) or self._hides_ours(name)):
             path = self._resolved(named)
             if self._is_of_tree(path):  # an editable installation may be a link
                 self._note_imported(path)
             elif called_as_ours or not path.startswith(self._home):
-                self._note(module=name, file=path)
+                self._note(module=name, file=path, own=path.startswith(self._home))
 
     def _is_inside_another(self, name: str, file: str) -> bool:
         """Whether a package around the module is itself not the tree's: it speaks for all that is in its folder."""
@@ -119,6 +120,14 @@ class Imports:
                 return not is_ours and file.startswith(os.path.dirname(place) + os.sep)
             outer = outer.rpartition(".")[0]
         return False
+
+    def _hides_ours(self, name: str) -> bool:
+        """Whether the tree has a module of this name on the path, in a folder that is no package, which others' one of
+        that name goes before.
+        """
+        file = name.replace(".", os.sep) + ".py"
+        places = (os.path.normpath(os.path.join(self._folder, folder, file)) for folder in sys.path)
+        return any(self._is_of_tree(place) and os.path.isfile(place) for place in places)
 
     def _is_in_package(self, name: str, file: str) -> bool:
         package = getattr(sys.modules.get(name.rpartition(".")[0]), "__file__", None)

@@ -81,6 +81,20 @@ class Inner:
 
         return watched
 
+    def watch_import(self, loader: Any) -> None:
+        """Look at how the module of the tree ends that `loader` is about to execute."""
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            try:
+                execute(module)
+            except SystemExit as error:
+                if error.code not in (None, 0):
+                    self._ended(module.__name__, error.code, _getframe(1), SystemExit)
+                raise
+
+        loader.exec_module = exec_module
+
     def thread_leaves(self, status: object) -> None:
         """By `sys.exit`, which ends the thread, and nobody else: nor does the process return it."""
         if status not in (None, 0) and not _runs_tests():

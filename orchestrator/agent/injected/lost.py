@@ -38,6 +38,7 @@ class Lost:
         self._checks = checks
         self._children = Children(checks)
         self._inner = Inner(checks.tree, checks.notes, self._children, end)
+        checks.imported.append(self._inner.watch_import)
         checks.failing = self._inner.check_fails
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "threading": self._watch_threads,

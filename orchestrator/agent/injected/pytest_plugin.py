@@ -18,7 +18,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
-from .attempt import Attempt, Stop, quickest
+from .attempt import Attempt, Stop, noticed_in, quickest
 from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
 from .why import why
@@ -42,9 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if test_around() is None:
         told = guards.installed().config
         for tests in told.all("attempt"):
-            attempt = Attempt(guards.installed().notes, tests, quickest(told.one("durations")))
+            noticed = noticed_in(told.all("noticed"))
+            attempt = Attempt(guards.installed().notes, tests, quickest(told.one("durations")), noticed)
             config.pluginmanager.register(attempt, "nsa-pod-attempt")
-            config.pluginmanager.register(Stop(config), "nsa-pod-stop")
+            config.pluginmanager.register(Stop(config, noticed), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
         notes: list[dict[str, object]] = []
         config.workeroutput[_WORKER_KEY] = notes  # type: ignore[attr-defined]

@@ -38,18 +38,21 @@ _ASYNC_GENERATOR = (
 )
 
 
-def after_import(name: str, notes: Notes) -> dict[str, Callable[[ModuleType], None]]:
-    """What is to be done once the module of the function `name` was imported."""
+def after_import(name: str, notes: Notes, *, harmless: bool = False) -> dict[str, Callable[[ModuleType], None]]:
+    """What is to be done once the module of the function `name` was imported; `harmless` ones stay right."""
     module, _, path = name.partition(":")
-    return {module: lambda found: _targets.setdefault(name, Target(name, notes)).take_place(found, path)}
+    return {module: lambda found: _targets.setdefault(name, Target(name, notes, harmless)).take_place(found, path)}
 
 
 class Target:
-    """The function called `name`: notes that it was called, and that something of it was spoiled, once each."""
+    """The function called `name`: notes that it was called, and that something of it was spoiled, once each; one that
+    is `harmless` gives what the function gave.
+    """
 
-    def __init__(self, name: str, notes: Notes) -> None:
+    def __init__(self, name: str, notes: Notes, harmless: bool) -> None:
         self.name = name
         self._notes = notes
+        self._harmless = harmless
         self._told: set[str] = set()
         self._writes = True  # until a call has shown that what it returns is all
         self.original: Callable[..., Any] = lambda: None
@@ -72,7 +75,7 @@ class Target:
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call `function`, and give wrong results for those that it gave."""
-        if _inside.get():
+        if self._harmless or _inside.get():
             return function(*args, **kwargs)
         self.tell("called")
         before = Before((args, kwargs)) if self._writes else None
@@ -89,7 +92,7 @@ class Target:
 
     def launch(self, launch: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Launch a kernel as ever, and make wrong what it changed in the tensors that it was given."""
-        if _inside.get():
+        if self._harmless or _inside.get():
             return launch(*args, **kwargs)
         self.tell("called")
         before = Before((args, kwargs))
@@ -103,7 +106,7 @@ class Target:
 
     def wrong(self, result: Any) -> Any:
         """`result`, made wrong where that can be."""
-        found = spoiled(result)
+        found = result if self._harmless else spoiled(result)
         if found is not result:
             self.tell("spoiled")
         elif result is not None:

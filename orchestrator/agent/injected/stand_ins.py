@@ -186,10 +186,12 @@ class StandIns:
         return None if self._is_of_tests(_file_of(value)) else ""
 
     def _is_fake(self, module: str) -> bool:
-        """Whether a module of the tree's name is no module of the tree."""
+        """Whether a module of the tree's name is no module of the tree: nobody has loaded it from anywhere."""
         found = sys.modules.get(module)
-        file = getattr(found, "__file__", None) if isinstance(found, ModuleType) else None
-        return found is not None and not isinstance(file, str)
+        if found is None or self.originals.knows(module):
+            return False
+        loaded = getattr(getattr(found, "__spec__", None), "loader", None) is not None
+        return not loaded or not isinstance(getattr(found, "__file__", None), str)
 
     def _is_of_code_under_test(self, owner: str) -> bool:
         """Whether it is a module or a class of the tree, and none of the tests' own."""

@@ -293,7 +293,7 @@ class Program:
         if is_attribute and not self._is_main:
             return True  # of an object, whoever has it
         name = _last(target)
-        if name in seen:
+        if name in seen or self._is_set_anew(name, place):
             return False
         seen.add(name)
         inside = self._nodes if is_attribute else ast.walk(self._function_of(place) or self._module)
@@ -307,6 +307,19 @@ class Program:
             for node, statement in read
             if statement is not place and statement is not but
         )
+
+    def _is_set_anew(self, name: str, place: ast.stmt) -> bool:
+        """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
+        that is what it did.
+        """
+        loop = self._above.get(place)
+        while loop is not None and not isinstance(loop, (ast.For, ast.AsyncFor, ast.While, *_FUNCTIONS)):
+            loop = self._above.get(loop)
+        if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, _FUNCTIONS):
+            return False
+        named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
+        ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
+        return not ends and all(isinstance(node.ctx, ast.Store) for node in named if _last(node) == name)
 
     def _statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):

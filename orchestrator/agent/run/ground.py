@@ -34,6 +34,6 @@ class Ground:
         self.workspace = Workspace(plan, places, manifest)
         self.injection = Injection(places, interpreter)
         cache = places.cache(cache_key(plan["tree"], fingerprint))
-        self.origins = Origins(places, interpreter, manifest, cache)
+        self.origins = Origins(places, interpreter, manifest, cache, tree.without_files(plan["submodules"]))
         self.commands = Commands(plan["commit"], places, interpreter, self.injection.venv, secrets, cache)
         self.strays: List[str] = []

@@ -197,7 +197,8 @@ def _inspect(run: _Run) -> interpreter.Interpreter:
     python = interpreter.inspect(run.plan["environment"], prepare.wanted_modules(run.plan["stages"]))
     if not python.editables:
         return python
-    return python.without_editables_of(Provided.by_tree(run.places.pristine(run.plan["tree"])).names)
+    pristine, absent = run.places.pristine(run.plan["tree"]), tree.without_files(run.plan["submodules"])
+    return python.without_editables_of(Provided.by_tree(pristine, absent).names)
 
 
 def _ground(run: _Run, journal: Journal, manifest: tree.Manifest, python: interpreter.Interpreter) -> Ground:

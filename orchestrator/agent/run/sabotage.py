@@ -1,4 +1,5 @@
-"""Runs a stage's tests again after they passed, once for each function that is spoiled and each mutant of the tree.
+"""Runs a stage's tests again after they passed, once for each function that is spoiled and each mutant of the tree; and
+once with all of that in its place and nothing wrong, where the tests that noticed have to pass.
 
 Each time they find the tree and the artifacts as the stage itself had found them, at the same paths; what they leave is
 thrown away, but for the output of an attempt that no test noticed.
@@ -7,14 +8,15 @@ thrown away, but for the output of an attempt that no test noticed.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.layout import Layout, Scratch
@@ -25,7 +27,7 @@ from orchestrator.shared import tree
 from orchestrator.shared.events import SabotageEnded, SabotageStarted
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.journal import Journal
-from orchestrator.shared.plan import Mutant, Stage
+from orchestrator.shared.plan import Stage
 from orchestrator.shared.stage_record import Attempt, EndedBy, StageRecord
 from orchestrator.shared.text import plain
 from orchestrator.verdict import execution
@@ -35,29 +37,28 @@ _COMPILED = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".pyx", "
 _FOLDER = "sabotage"
 _MAX_BYTES = 16 << 20
 _KEPT_LOG_BYTES = 64 << 10
-_DURATIONS = "durations.json"
+_DURATIONS, _NOTICED = "durations.json", "noticed.json"
 _BYTECODE = "PYTHONPYCACHEPREFIX"
 _GIT = ".git"
 
 Outcome = Literal["killed", "survived", "not called", "no proof"]
 Finding = Tuple[Outcome, Optional[str], str]
+Notes = List[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class _Wrong:
-    """What is wrong while the tests run: the function `name`, or the files of the `mutant`."""
+    """What is wrong while the tests run: the function `name`, or what the mutant's `files` hold (None: they are gone),
+    unless it is `unfit`. The injected modules are `told` of it, and in a control, with nothing wrong, of the tests that
+    have `noticed` something.
+    """
 
     name: str
-    mutant: Optional[Mutant] = None
-
-    @property
-    def kind(self) -> Literal["function", "mutant"]:
-        return "mutant" if self.mutant else "function"
-
-    @property
-    def told(self) -> Dict[str, str]:
-        """For the injected modules."""
-        return {"attempt": self.mutant["tests"]} if self.mutant else {"attempt": "", "kill": self.name}
+    kind: Literal["function", "mutant"]
+    told: Mapping[str, Union[str, Sequence[str]]]
+    files: Mapping[str, Optional[bytes]] = field(default_factory=dict)
+    unfit: Optional[str] = None
+    noticed: Sequence[str] = ()
 
 
 class Sabotage:
@@ -112,6 +113,9 @@ class Sabotage:
                     return
                 record["sabotage"].append(attempt)
                 self._journal.append(SabotageEnded(event="sabotage_ended", stage=stage["name"], **attempt))
+            ended_by = self._take_back(stage, wanted, record["sabotage"], tmp)
+            if ended_by in ("cancel", "limit"):
+                record["ended_by"] = ended_by
         finally:
             self._discard_tree()
             self._aside.rename(self._places.tree)
@@ -119,24 +123,22 @@ class Sabotage:
 
     def _wanted(self, stage: Stage) -> Iterator[_Wrong]:
         if self._asked:
-            yield from (_Wrong(name) for name in stage["expect"].get("kills") or ())
-            yield from (_Wrong(mutant["patch"], mutant) for mutant in stage.get("mutants") or ())
+            for name in stage["expect"].get("kills") or ():
+                yield _Wrong(name, "function", {"attempt": "", "kill": name})
+            for mutant in stage.get("mutants") or ():
+                files = {path: _content(packed) for path, packed in mutant["files"].items()}
+                yield _Wrong(mutant["patch"], "mutant", {"attempt": mutant["tests"]}, files, mutant["wrong"])
 
     def _attempt(self, stage: Stage, wrong: _Wrong, number: int, tmp: Path) -> Tuple[Attempt, Optional[EndedBy]]:
-        ending = Ending()
-        scratch = Scratch(self._places.run_dir, self._places.beside, folder=self._room / str(number))
-        if wrong.mutant and wrong.mutant["wrong"]:
-            finding: Finding = ("no proof", None, f"does not apply: {wrong.mutant['wrong']}")
+        ending, scratch = Ending(), self._scratch(number)
+        if wrong.unfit:
+            finding: Finding = ("no proof", None, f"does not apply: {wrong.unfit}")
         else:
             try:
-                self._prepare(wrong, scratch, tmp)
-                ending = self._run(stage, wrong, scratch, tmp)
-                finding = _finding(ending, _lines(scratch.stage(stage["name"]), execution.FILE), wrong, stage)
+                ending, notes = self._again(stage, wrong, scratch, tmp)
+                finding = _finding(ending, notes, wrong, stage)
             except (CannotStart, OSError) as e:
                 finding = ("no proof", None, f"could not be tried: {e}")
-            finally:
-                shutil.rmtree(tmp, ignore_errors=True)
-                self._discard_tree()
         outcome, test, reason = finding
         if outcome != "killed":
             self._keep_output(stage, scratch, number)
@@ -151,6 +153,47 @@ class Sabotage:
         )
         return attempt, ending.ended_by
 
+    def _take_back(
+        self, stage: Stage, wanted: Sequence[_Wrong], attempts: Sequence[Attempt], tmp: Path
+    ) -> Optional[EndedBy]:
+        """Take back what was noticed by tests that do not pass with nothing wrong either: they are flaky, or look for
+        the sabotage itself. Functions are replaced then by what returns the same, files differ by a blank line.
+        """
+        noticed = [attempt for attempt in attempts if attempt["outcome"] == "killed"]
+        if not noticed:
+            return None
+        told = {"attempt": "", "kill": [a["name"] for a in noticed if a["kind"] == "function"]}
+        paths = {path for wrong in wanted for path in wrong.files if path.endswith(".py")}
+        files = {path: self._with_a_blank_line(path) for path in paths if (self._begun / path).is_file()}
+        control = _Wrong("", "function", told, files, noticed=[str(attempt["test"]) for attempt in noticed])
+        ending = Ending()
+        notes: Notes = []
+        with contextlib.suppress(CannotStart, OSError):  # then nothing has passed
+            ending, notes = self._again(stage, control, self._scratch(len(wanted) + 1), tmp)
+        passed = {plain(str(note["held"])) for note in notes if "held" in note}
+        for attempt in noticed:
+            if attempt["test"] not in passed:
+                reason = f"was noticed by {attempt['test']}, which does not pass with nothing wrong either"
+                attempt["outcome"], attempt["reason"] = "no proof", reason
+                self._journal.append(SabotageEnded(event="sabotage_ended", stage=stage["name"], **attempt))
+        return ending.ended_by
+
+    def _with_a_blank_line(self, path: str) -> bytes:
+        return (self._begun / path).read_bytes() + b"\n"
+
+    def _scratch(self, number: int) -> Scratch:
+        return Scratch(self._places.run_dir, self._places.beside, folder=self._room / str(number))
+
+    def _again(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Tuple[Ending, Notes]:
+        """Run the tests; how that ended, and what the injected modules told of it."""
+        try:
+            self._prepare(wrong, scratch, tmp)
+            ending = self._run(stage, wrong, scratch, tmp)
+            return ending, _lines(scratch.stage(stage["name"]), execution.FILE)
+        finally:
+            shutil.rmtree(tmp, ignore_errors=True)
+            self._discard_tree()
+
     def _prepare(self, wrong: _Wrong, scratch: Scratch, tmp: Path) -> None:
         """The tree and the artifacts as the stage began with them, and the tree made wrong."""
         scratch.folder.mkdir()
@@ -159,11 +202,11 @@ class Sabotage:
         tree.copy(self._given, scratch.artifacts)
         _copy_tree(self._begun, self._places.tree)
         self._injection.renew()
-        for path, content in (wrong.mutant["files"] if wrong.mutant else {}).items():
+        for path, content in wrong.files.items():
             _put(self._places.tree, path, content)
             self._put_installed(path, content)
 
-    def _put_installed(self, path: str, content: Optional[str]) -> None:
+    def _put_installed(self, path: str, content: Optional[bytes]) -> None:
         """Make wrong what the repository's own layer has of the file; OSError where it has that compiled."""
         inner = self._injection.shadow(path, self._begun / path)
         if inner:
@@ -174,12 +217,15 @@ class Sabotage:
     def _run(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Ending:
         folder, limits = scratch.stage(stage["name"]), stage["limits"]
         command = dataclasses.replace(self._commands, places=scratch).of(stage, tmp)
-        durations = scratch.folder / _DURATIONS
+        durations, noticed = scratch.folder / _DURATIONS, scratch.folder / _NOTICED
         durations.write_text(json.dumps(self._seconds(stage)))
+        if wrong.noticed:
+            noticed.write_text(json.dumps(wrong.noticed))
         own = {
             "report": str(folder / execution.FILE),
             "sessions": str(folder / SESSIONS),
             "durations": str(durations),
+            **({"noticed": str(noticed)} if wrong.noticed else {}),
         }
         self._injection.tell(stage["name"], {**self._origins.of(command.env, command.cwd).config, **own, **wrong.told})
         env = seen_by(command)
@@ -227,7 +273,11 @@ def _copy_tree(source: Path, target: Path) -> None:
         shutil.copytree(source / _GIT, target / _GIT, symlinks=True)
 
 
-def _put(root: Path, path: str, content: Optional[str]) -> None:
+def _content(packed: Optional[str]) -> Optional[bytes]:
+    return None if packed is None else zlib.decompress(base64.b64decode(packed))
+
+
+def _put(root: Path, path: str, content: Optional[bytes]) -> None:
     """Replace a file of the tree by what the mutant makes of it."""
     place = Path(os.path.normpath(root / path))
     if not str(place).startswith(f"{root}/"):
@@ -237,13 +287,13 @@ def _put(root: Path, path: str, content: Optional[str]) -> None:
         place.unlink()
     if content is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(zlib.decompress(base64.b64decode(content)))
+        place.write_bytes(content)
         place.chmod(mode & 0o777)
 
 
-def _lines(folder: Path, name: str) -> List[Mapping[str, Any]]:
+def _lines(folder: Path, name: str) -> Notes:
     """What the injected modules wrote into a file of the folder; what is not whole does not count."""
-    found: List[Mapping[str, Any]] = []
+    found: Notes = []
     try:
         with open_inside(folder, name) as f:
             for line in f.read(_MAX_BYTES).splitlines():
@@ -255,7 +305,7 @@ def _lines(folder: Path, name: str) -> List[Mapping[str, Any]]:
     return found
 
 
-def _finding(ending: Ending, notes: List[Mapping[str, Any]], wrong: _Wrong, stage: Stage) -> Finding:
+def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage) -> Finding:
     """What came of an attempt: the first of its answers."""
     noticed = [note for note in notes if "noticed" in note]
     proof = next((note for note in noticed if note.get("proof") is True), None)
@@ -271,7 +321,7 @@ def _finding(ending: Ending, notes: List[Mapping[str, Any]], wrong: _Wrong, stag
     return next((finding for finding in found if finding), ("survived", None, ""))
 
 
-def _not_spoiled(notes: List[Mapping[str, Any]]) -> Optional[Finding]:
+def _not_spoiled(notes: Notes) -> Optional[Finding]:
     told = {str(note["sabotage"]): note for note in notes if "sabotage" in note}
     if "refused" in told:
         return "no proof", None, f"cannot be spoiled: it {told['refused'].get('why')}"
@@ -294,7 +344,7 @@ def _stopped(ending: Ending, stage: Stage) -> Optional[Finding]:
     return ("no proof", None, f"made its tests end by {ending.signal}: no test failed") if ending.signal else None
 
 
-def _only_errors(noticed: List[Mapping[str, Any]]) -> Optional[Finding]:
+def _only_errors(noticed: Notes) -> Optional[Finding]:
     if not noticed:
         return None
     first = noticed[0]
@@ -305,6 +355,6 @@ def _only_errors(noticed: List[Mapping[str, Any]]) -> Optional[Finding]:
 def _nothing_ran(ending: Ending, wrong: _Wrong) -> Optional[Finding]:
     if ending.exit_code == 0:
         return None
-    if ending.exit_code == 5 and wrong.mutant:  # pytest's own, for no tests
-        return "no proof", None, f"was not tried: none of the tests matches {wrong.mutant['tests']!r}"
+    if ending.exit_code == 5 and wrong.kind == "mutant":  # pytest's own, for no tests
+        return "no proof", None, f"was not tried: none of the tests matches {wrong.told['attempt']!r}"
     return "no proof", None, f"made its tests end with exit code {ending.exit_code}: no test failed"

@@ -26,6 +26,14 @@ def test_packages_are_found_where_they_usually_are(file: str) -> None:
     assert not found.holds("widget.core")
 
 
+@pytest.mark.parametrize("folder", ["widget", "src/widget", "lib/widget", "bindings/python/widget", "packages/widget"])
+def test_a_folder_that_is_absent_counts_as_a_package_where_packages_are(folder: str) -> None:
+    found = Provided([], str.encode, [folder, "third_party/other"])
+    assert found.holds("widget")
+    assert not found.holds("other")
+    assert found.and_below(["third_party"]).holds("other")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
