@@ -14,7 +14,7 @@ from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
 from nsa.operations import OPERATIONS, Operation, attention_shapes, default_scale, widened
-from nsa.plans import Key, Plan, capturing, layout
+from nsa.plans import Key, Plan, capturing, layout, sharing
 from nsa.routing import Request, registry
 
 GIVEN = ("q", "k", "v", "gates", "compressed", "cu_seqlens", "q_start", "block_indices")
@@ -197,6 +197,7 @@ class AttentionPlan:
         self._x = {name: None if name in GIVEN else y for name, y in x.items()}
         self._plan = operation.planned(x, False, None)
         self._layouts = {name: layouts(x[name]) for name in GIVEN}
+        self._shared = sharing(library.flat(x[name] for name in GIVEN))
         leaves = [y for y in library.flat(x.values()) if y.requires_grad]
         for _ in range(2):  # compiled and made, then recorded
             o = library.flat([self.run(**{name: x[name] for name in GIVEN})])[0]
@@ -234,7 +235,11 @@ class AttentionPlan:
         for name, planned in self._layouts.items():
             if (found := layouts(given[name])) != planned:
                 raise ValueError(f"plan.run: {name} must be laid out as planned, {_said(planned)}, got {_said(found)}")
-        wanted = torch.is_grad_enabled() and any(y.requires_grad for y in library.flat(given.values()))
+        tensors = library.flat(given.values())
+        shared = sharing(tensors)
+        if any(shared[at] != shared[first] for at, first in enumerate(self._shared)):
+            raise ValueError("plan.run: tensors that were one and the same when it was planned must be so now")
+        wanted = torch.is_grad_enabled() and any(y.requires_grad for y in tensors)
         if wanted and not self.request.needs_grad:
             raise ValueError("plan.run: gradients are wanted, and the plan was made for a call without them")
         if torch.are_deterministic_algorithms_enabled() and not self.request.deterministic:

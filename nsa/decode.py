@@ -15,7 +15,7 @@ from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
 from nsa.host import to_device, told
 from nsa.operations import default_scale, widened
-from nsa.plans import Key, Plan, layout
+from nsa.plans import Key, Plan, layout, sharing
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "nsa_decode"
@@ -133,10 +133,14 @@ def _decode(
     if q.shape[1] == 1:
         return _step(q, keys, values, gates, cache, counts, scale, how)
     mapping = cache.slot_mapping(q.shape[1], counts)
+    padding = (torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None])[..., None, None]
+    ragged = bool(padding.any())
+    if ragged:  # it may hold no numbers, which kernels keep out of earlier rows but for those of their own tile
+        padding = to_device(padding, q.device)
+        keys, values = (tuple(x.masked_fill(padding, 0.0) for x in triple) for triple in (keys, values))
     with cache.whole_or_nothing():
         o = _chunk(q, keys, values, gates, cache, mapping, {"scale": scale, **how}, how)
-    padding = torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None]
-    return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
+    return o.masked_fill(padding, 0.0) if ragged else o
 
 
 def _chunk(
@@ -193,7 +197,8 @@ def _routed(
     backend = how["backend"]
     choice = tuple(backend.items()) if isinstance(backend, Mapping) else backend
     switches = id(flags.current()), choice, how["strict"]
-    key = (*facts, *switches, *map(layout, tensors), *(x.data_ptr() for x in cache.tensors))
+    buffers = (x.data_ptr() for x in cache.tensors)
+    key = (*facts, *switches, *map(layout, tensors), sharing(tensors), *buffers)
     plan = cache.plans.get(key)
     if plan is None:
         q, (k, v) = tensors[0], cache.selected.shaped

@@ -109,7 +109,7 @@ class Operation(library.Operator):
         """
         facts: list[Any] = [self.title, keep, id(flags.current()), torch.are_deterministic_algorithms_enabled()]
         try:
-            wanted = _note(self._order(x), facts)
+            wanted = _note(self._order(x), facts, {})
         except (AttributeError, RuntimeError):  # what is no ordinary tensor
             return None
         facts.append(keep or (wanted and self.differentiable and torch.is_grad_enabled()))
@@ -279,25 +279,26 @@ def widened(x: Any) -> Any:
     return x.detach().double() if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
-def _note(values: Sequence[Any], facts: list[Any]) -> bool:
+def _note(values: Sequence[Any], facts: list[Any], places: dict[int, int]) -> bool:
     """Add what tells calls with these arguments from others; whether a tensor asks for a gradient.
 
-    In the branches' bundles it matters which tensors are the same one.
+    It matters which tensors are one and the same, as in `nsa.plans.sharing`; `places` are those of the tensors so far.
     """
     wanted = False
     for x in values:
         kind = type(x)
         if kind in TENSORS:
             facts += x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
+            facts.append(places.setdefault(id(x), len(places)))
             wanted = wanted or x.requires_grad
         elif x is None:
             facts.append(None)
         elif isinstance(x, (tuple, list)):
-            facts += [kind, len(x), *(y is x[0] for y in x)]
-            wanted = _note(x, facts) or wanted
+            facts += kind, len(x)
+            wanted = _note(x, facts, places) or wanted
         elif kind is WeightedPhi or kind is MlpPhi:
             facts.append(kind)
-            wanted = _note(tuple(vars(x).values()), facts) or wanted
+            wanted = _note(tuple(vars(x).values()), facts, places) or wanted
         elif isinstance(x, Tensor):
             raise Followed
         else:
