@@ -118,6 +118,7 @@ class NSACache:
         handle: a number by which operators know it.
     """
 
+    @torch.inference_mode(False)  # as `_grow`
     def __init__(
         self, config: NSAConfig, batch: int, n_kv_heads: int, dk: int, dv: int, *, capacity: int = 1024,
         dtype: torch.dtype = torch.float32, device: torch.device | str | None = None,
@@ -244,11 +245,15 @@ class NSACache:
             raise ValueError(
                 f"{NAME}: no room for {capacity} tokens while a CUDA graph is captured; reserve them before"
             )
+        self._grow(wanted, capacity)
+
+    @torch.inference_mode(False)  # what stays is no tensor of the caller's mode
+    def _grow(self, tokens: list[int], capacity: int) -> None:
         self.plans.clear()
         if capacity > self.capacity:
             self.workspaces.clear()
         if self.pages is not None:
-            self.pages.reserve(wanted, capacity)
+            self.pages.reserve(tokens, capacity)
         self.selected.reserve(capacity)
         self.compressed.reserve(blocks.num_compressed(self.capacity, self.config))
 
@@ -420,6 +425,7 @@ class NSACache:
             self.pages.clear()
         self._set_lengths([0] * self.batch)
 
+    @torch.inference_mode(False)  # as `_grow`
     def reorder(self, index: Tensor | Sequence[int]) -> None:
         """Entry i becomes a copy of entry index[i] (beam search); the batch takes the length of `index`."""
         chosen = numbers(index) if isinstance(index, Tensor) else [int(entry) for entry in index]
@@ -435,6 +441,7 @@ class NSACache:
         rewound = frozenset(i for i, entry in enumerate(chosen) if entry in self.rewound)
         self._set_lengths([self._lengths[entry] for entry in chosen], rewound=rewound)
 
+    @torch.inference_mode(False)  # as `_grow`
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> NSACache:
         """Move it in place, as a module moves; gives itself."""
         for rows in self._all_rows:

@@ -21,6 +21,10 @@ from nsa.serving.slot_mapping import SlotMapping
 NAME = "nsa_decode"
 MOST_STEPS = 16
 """Kinds of steps that a cache keeps plans of."""
+SENTENCE = (
+    "no gradient flows through a cache: what it holds keeps no graph. Train without a cache (nsa_attention, or the "
+    "layer called without one), or take the step under torch.no_grad()"
+)
 
 Stepped = tuple[Tensor, Tensor, Tensor]
 """o, reads, blocks."""
@@ -66,7 +70,7 @@ def nsa_decode(
         q, k, v, gates = library.cast((q, k, v, gates), cache.selected.shaped[0].dtype)
     with torch.no_grad():
         o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
-    return no_gradient(o, q, k, v, gates)
+    return library.refusing(SENTENCE, o, (q, k, v, gates))
 
 
 # --- the operator ---
@@ -98,7 +102,7 @@ def _shapes(q: Tensor, k: list[Tensor], v: list[Tensor], *others: object) -> Ten
 def _without_gradient(q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, *others: object) -> Tensor:
     with library.below_autograd():
         o = torch.ops.nsa.decode(q, k, v, gates, *others)
-    return no_gradient(o, q, *k, *v, gates)
+    return library.refusing(SENTENCE, o, (q, *k, *v, gates))
 
 
 def _in_autocast(
@@ -264,7 +268,7 @@ def cached_attention(
             ("cached", scale, frozenset(branches)),
             {"backend": backend, "strict": strict},
         )
-    return no_gradient(o, q, gates), block_indices
+    return library.refusing(SENTENCE, o, (q, gates)), block_indices
 
 
 def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
@@ -283,31 +287,3 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
     o_win = reference.sliding_window_attention(query, *window, config.w, **where)
     o = reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
     return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0)
-
-
-# --- no gradient ---
-
-SENTENCE = (
-    "no gradient flows through a cache: what it holds keeps no graph. Train without a cache (nsa_attention, or the "
-    "layer called without one), or take the step under torch.no_grad()"
-)
-
-
-class _NoGradient(torch.autograd.Function):
-    """The identity, whose backward is an error."""
-
-    @staticmethod
-    def forward(ctx: Any, o: Tensor, *inputs: Tensor) -> Tensor:
-        return o.view_as(o)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        raise RuntimeError(SENTENCE)
-
-
-def no_gradient(o: Tensor, *inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """`o`, computed from `inputs` without a graph; a backward pass that would go through it is refused."""
-    if not torch.is_grad_enabled():
-        return o
-    flat = [x for given in inputs for x in ((given,) if isinstance(given, Tensor) else given)]
-    return _NoGradient.apply(o, *flat) if any(x.requires_grad for x in flat) else o  # type: ignore[no-any-return]

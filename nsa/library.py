@@ -18,7 +18,6 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.host import is_compiling
@@ -171,6 +170,49 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
     return type(x)(*(cast(y, dtype) for y in vars(x).values())) if isinstance(x, (WeightedPhi, MlpPhi)) else x
 
 
+# --- what has no gradient ---
+
+
+class _Refusing(torch.autograd.Function):
+    """The identity, whose backward is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, sentence: str, x: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.sentence = sentence
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        raise RuntimeError(ctx.sentence)
+
+
+def refusing(sentence: str, x: Tensor, inputs: Iterable[Any]) -> Tensor:
+    """x, computed from `inputs` without a graph; a backward pass through it to any of these is an error."""
+    if not torch.is_grad_enabled():
+        return x
+    followed = [y for y in flat(inputs) if y.requires_grad]
+    return _Refusing.apply(sentence, x, *followed) if followed else x  # type: ignore[no-any-return]
+
+
+def differentiable_once(backward: Callable[..., Sequence[Tensor | None]]) -> Callable[..., Sequence[Tensor | None]]:
+    """An autograd function's backward, whose own gradient is an error.
+
+    PyTorch's `once_differentiable` says so only to who asks for the gradients of all: of a gradient that reaches the
+    inputs on other ways too (a layer's gates, say) it silently leaves this way out.
+    """
+
+    @wraps(backward)
+    def called(ctx: Any, *gradients: Tensor) -> Sequence[Tensor | None]:
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():
+            return found
+        inputs, sentence = (*gradients, *ctx.saved_tensors), "nsa: a gradient of a gradient is not computed"
+        return tuple(None if x is None else refusing(sentence, x, inputs) for x in found)
+
+    return called
+
+
 # --- operators ---
 
 
@@ -296,7 +338,7 @@ class _Differentiable(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again for each
         tensors, results = saved[: ctx.count], saved[ctx.count :]

@@ -35,7 +35,7 @@ FOR_BACKENDS = ("phi", "scale", "cu_seqlens", "q_start", "lse", "deterministic")
 
 
 class Followed(Exception):
-    """A tensor of a subclass, which may follow what is done with it."""
+    """A tensor of a subclass, which may follow what is done with it, or one without memory."""
 
 
 class Operation(library.Operator):
@@ -288,7 +288,10 @@ def _note(values: Sequence[Any], facts: list[Any], places: dict[int, int]) -> bo
     for x in values:
         kind = type(x)
         if kind in TENSORS:
-            facts += x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
+            address = x.data_ptr()
+            if not address and x.is_meta:
+                raise Followed
+            facts += x.shape, x.stride(), x.dtype, x.device, address % ALIGNED
             facts.append(places.setdefault(id(x), len(places)))
             wanted = wanted or x.requires_grad
         elif x is None:

@@ -15,9 +15,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa.fallback.chunks import Chunk
+from nsa.library import differentiable_once
 from nsa.plans import capturing
 
 P = ParamSpec("P")
@@ -184,7 +184,7 @@ class TiledAttention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     @unrounded
     def backward(ctx: Any, grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse = ctx.saved_tensors

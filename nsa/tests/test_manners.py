@@ -6,10 +6,13 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nsa
 from nsa import NativeSparseAttention, NSAConfig, explain_routing, nsa_attention, nsa_decode, ops, reference
@@ -67,6 +70,32 @@ def test_borders_may_be_int64() -> None:
     for call in calls:
         borders = torch.tensor([0, 21, 60])
         assert borders.dtype == torch.int64 and torch.equal(call(borders), call(borders.int()))
+
+
+class Following(TorchDispatchMode):
+    """Sees every operation, and changes none."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        return function(*arguments, **(named or {}))
+
+
+@pytest.mark.parametrize("followed", [False, True], ids=["plain", "operators"])
+def test_a_gradient_of_a_gradient_is_an_error(followed: bool) -> None:
+    """Also where it reaches the input on another way, by which PyTorch would give a part of it."""
+    layer = NativeSparseAttention(32, 4, 2, SMALL)
+    x = torch.randn(1, 30, 32, requires_grad=True)
+    with Following() if followed else nullcontext():
+        (first,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="a gradient of a gradient is not computed"):
+            torch.autograd.grad(first.sum(), x)
+
+
+def test_without_memory_there_are_shapes() -> None:
+    layer = NativeSparseAttention(32, 4, 2, SMALL).to("meta")
+    x = torch.randn(2, 30, 32, device="meta", requires_grad=True)
+    o = layer(x)
+    o.sum().backward()
+    assert o.device.type == "meta" and o.shape == x.shape == x.grad.shape
 
 
 @pytest.mark.parametrize("tokens", [1, 9])
