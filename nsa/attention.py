@@ -13,7 +13,7 @@ from nsa import blocks, checks, flags, host, library, reference, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
-from nsa.operations import OPERATIONS, Operation, attention_shapes, default_scale, widened
+from nsa.operations import OPERATIONS, Operation, attention_shapes, widened
 from nsa.plans import Key, Plan, capturing, layout, sharing
 from nsa.routing import Request, registry
 
@@ -76,7 +76,8 @@ class Attention(Operation):
             request = replace(request, operation="dense")
         choice = None if dense else routing.per_operation(x["backend"])
         decision = routing.decided(request, choice, x["strict"])
-        return Plan(key or (), request, decision, flags.current(), default_scale(x["q"], x["scale"]))
+        scale = checks.scale(self.title, x["q"], x["scale"])
+        return Plan(key or (), request, decision, flags.current(), scale)
 
     def _dense_instead(self, request: Request, x: Arguments) -> bool:
         """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""
@@ -230,7 +231,7 @@ class AttentionPlan:
             "q_start": q_start, "block_indices": block_indices,
         }  # fmt: skip
         x = {**self._x, **given}
-        if library.intercepted(given.values()) or library.any_autocast():
+        if self._plan.device.type == "meta" or library.intercepted(given.values()) or library.any_autocast():
             return self._operation((), x)
         for name, planned in self._layouts.items():
             if (found := layouts(given[name])) != planned:

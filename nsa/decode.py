@@ -14,7 +14,7 @@ from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
 from nsa.host import to_device, told
-from nsa.operations import default_scale, widened
+from nsa.operations import widened
 from nsa.plans import Key, Plan, layout, sharing
 from nsa.serving.slot_mapping import SlotMapping
 
@@ -133,7 +133,7 @@ def _decode(
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
     how = {"backend": routing.per_operation(backend), "strict": strict}
-    scale = default_scale(q, scale)
+    scale = checks.scale(NAME, q, scale)
     if q.shape[1] == 1:
         return _step(q, keys, values, gates, cache, counts, scale, how)
     mapping = cache.slot_mapping(q.shape[1], counts)
@@ -256,9 +256,10 @@ def cached_attention(
     held_k, held_v = cache.selected.shaped
     checks.attention(name, q, held_k, held_v)
     checks.gates(name, gates, q)
+    checks.alike(name, q=q, gates=gates)
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])
-    scale = default_scale(q, scale)
+    scale = checks.scale(name, q, scale)
     with torch.no_grad():
         o, cache.branch_reads, block_indices = _routed(
             (q, gates) if block_indices is None else (q, gates, block_indices),

@@ -161,6 +161,10 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
+WIDE = ("lse",)
+"""Arguments that are left as they are: a result of another operation that is never narrow."""
+
+
 def cast(x: Any, dtype: torch.dtype) -> Any:
     """The floating tensors in x, lists and bundles too, in this dtype; not fp64, which autocast leaves alone."""
     if isinstance(x, Tensor):
@@ -281,7 +285,7 @@ class Operator:
         if dtype is None:
             return self.results(x, False)
         with torch.autocast(device.type, enabled=False):
-            return self.results({name: cast(y, dtype) for name, y in x.items()}, False)
+            return self.results({name: y if name in WIDE else cast(y, dtype) for name, y in x.items()}, False)
 
     def _named(self, arguments: Sequence[Any]) -> Arguments:
         """The function's arguments of the operator's."""
@@ -289,8 +293,9 @@ class Operator:
 
     def _in_autocast(self, device: str, *arguments: Any) -> list[Tensor]:
         dtype = autocast_dtype(torch.device(device))
+        named = zip((*self.kinds, "needs_grad"), arguments, strict=True)
         with torch.autocast(device, enabled=False):
-            return self.forward(*(arguments if dtype is None else cast(arguments, dtype)))  # type: ignore[no-any-return]
+            return self.forward(*(y if dtype is None or name in WIDE else cast(y, dtype) for name, y in named))  # type: ignore[no-any-return]
 
     def _forward(self, *arguments: Any) -> list[Tensor]:
         return _owned(self.results(self._named(arguments[:-1]), arguments[-1]), arguments)

@@ -74,6 +74,19 @@ def test_forced_blocks_are_chosen_whatever_the_scores() -> None:
     assert found[0, 99].tolist() == [[0, 1, 5, 6]] * 2
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_leaves_the_lse_as_it_is(compiled: bool) -> None:
+    """Of the heads that choose together, rounding it would weigh some more than others."""
+    q, k_cmp = 3 * torch.randn(1, 200, 8, 16), torch.randn(1, 49, 1, 16)
+    narrow = q.bfloat16(), k_cmp.bfloat16(), CONFIG
+    _, lse = ops.compressed_attention(*narrow[:2], narrow[1], CONFIG)
+    select = torch.compile(ops.select_blocks, backend="eager") if compiled else ops.select_blocks
+    with torch.autocast("cpu", torch.bfloat16):
+        found = select(q, k_cmp, CONFIG, lse=lse)
+    assert torch.equal(found, ops.select_blocks(*narrow, lse=lse))
+    assert not torch.equal(found, ops.select_blocks(*narrow, lse=lse.bfloat16().float()))
+
+
 def test_selection_has_no_gradient() -> None:
     q, k_cmp = torch.randn(1, 40, 2, 8, requires_grad=True), torch.randn(1, 9, 2, 8, requires_grad=True)
     assert not ops.select_blocks(q, k_cmp, CONFIG).requires_grad
