@@ -84,7 +84,6 @@ def test_autocast_leaves_the_lse_as_it_is(compiled: bool) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = select(q, k_cmp, CONFIG, lse=lse)
     assert torch.equal(found, ops.select_blocks(*narrow, lse=lse))
-    assert not torch.equal(found, ops.select_blocks(*narrow, lse=lse.bfloat16().float()))
 
 
 def test_selection_has_no_gradient() -> None:
