@@ -30,6 +30,8 @@ Arguments = dict[str, Any]
 
 LIBRARY = torch.library.Library("nsa", "DEF")
 below_autograd = torch._C._AutoDispatchBelowAutograd
+above_autograd, AUTOGRAD = torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality
+"""Where a dispatch mode has called an operator, autograd is off, whatever `torch.enable_grad` says."""
 any_autocast: Callable[[], bool] = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
 )
@@ -308,12 +310,10 @@ class Operator:
         return _owned(self._by_autograd(grad, arguments) if found is None else found, [grad, results, *arguments])
 
     def _by_autograd(self, grad: Tensor, arguments: Sequence[Any]) -> list[Tensor]:
-        with torch.enable_grad():
+        with above_autograd(AUTOGRAD, False), torch.enable_grad():
             tensors = [x.detach().requires_grad_(x.is_floating_point()) for x in flat(arguments)]
             o = self.results(self._named(_filled(arguments, iter(tensors))), False)[0]
             leaves = [x for x in tensors if x.requires_grad]
-            if not o.requires_grad:
-                return [torch.zeros_like(x) for x in leaves]
             found = torch.autograd.grad(o, leaves, grad, allow_unused=True)
         return [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found, strict=True)]
 

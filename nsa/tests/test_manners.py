@@ -8,16 +8,15 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import nsa
 from nsa import NativeSparseAttention, NSAConfig, explain_routing, nsa_attention, nsa_decode, ops, reference
 from nsa.testing import Problem
 from nsa.tests.decoding import SMALL, Inputs
+from nsa.tests.following import Following
 
 ROOT = Path(nsa.__file__).parents[1]
 WITH_CONFIG = [
@@ -70,13 +69,6 @@ def test_borders_may_be_int64() -> None:
     for call in calls:
         borders = torch.tensor([0, 21, 60])
         assert borders.dtype == torch.int64 and torch.equal(call(borders), call(borders.int()))
-
-
-class Following(TorchDispatchMode):
-    """Sees every operation, and changes none."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        return function(*arguments, **(named or {}))
 
 
 @pytest.mark.parametrize("followed", [False, True], ids=["plain", "operators"])
