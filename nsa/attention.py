@@ -13,8 +13,8 @@ from nsa import blocks, checks, flags, host, library, reference, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
-from nsa.operations import OPERATIONS, Operation, attention_shapes, default_scale, widened
-from nsa.plans import Key, Plan, capturing, layout
+from nsa.operations import OPERATIONS, Operation, attention_shapes, widened
+from nsa.plans import Key, Plan, capturing, layout, sharing
 from nsa.routing import Request, registry
 
 GIVEN = ("q", "k", "v", "gates", "compressed", "cu_seqlens", "q_start", "block_indices")
@@ -76,7 +76,8 @@ class Attention(Operation):
             request = replace(request, operation="dense")
         choice = None if dense else routing.per_operation(x["backend"])
         decision = routing.decided(request, choice, x["strict"])
-        return Plan(key or (), request, decision, flags.current(), default_scale(x["q"], x["scale"]))
+        scale = checks.scale(self.title, x["q"], x["scale"])
+        return Plan(key or (), request, decision, flags.current(), scale)
 
     def _dense_instead(self, request: Request, x: Arguments) -> bool:
         """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""
@@ -197,6 +198,7 @@ class AttentionPlan:
         self._x = {name: None if name in GIVEN else y for name, y in x.items()}
         self._plan = operation.planned(x, False, None)
         self._layouts = {name: layouts(x[name]) for name in GIVEN}
+        self._shared = sharing(library.flat(x[name] for name in GIVEN))
         leaves = [y for y in library.flat(x.values()) if y.requires_grad]
         for _ in range(2):  # compiled and made, then recorded
             o = library.flat([self.run(**{name: x[name] for name in GIVEN})])[0]
@@ -229,12 +231,16 @@ class AttentionPlan:
             "q_start": q_start, "block_indices": block_indices,
         }  # fmt: skip
         x = {**self._x, **given}
-        if library.intercepted(given.values()) or library.any_autocast():
+        if self._plan.device.type == "meta" or library.intercepted(given.values()) or library.any_autocast():
             return self._operation((), x)
         for name, planned in self._layouts.items():
             if (found := layouts(given[name])) != planned:
                 raise ValueError(f"plan.run: {name} must be laid out as planned, {_said(planned)}, got {_said(found)}")
-        wanted = torch.is_grad_enabled() and any(y.requires_grad for y in library.flat(given.values()))
+        tensors = library.flat(given.values())
+        shared = sharing(tensors)
+        if any(shared[at] != shared[first] for at, first in enumerate(self._shared)):
+            raise ValueError("plan.run: tensors that were one and the same when it was planned must be so now")
+        wanted = torch.is_grad_enabled() and any(y.requires_grad for y in tensors)
         if wanted and not self.request.needs_grad:
             raise ValueError("plan.run: gradients are wanted, and the plan was made for a call without them")
         if torch.are_deterministic_algorithms_enabled() and not self.request.deterministic:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,14 @@ CACHES: WeakValueDictionary[int, NSACache] = WeakValueDictionary()
 _handles = count()
 Triple = checks.Triple
 Branches = Tensor | Triple
+
+
+def _integers(wanted: str, given: Any) -> list[int]:
+    """The integers [N] of a tensor or a sequence; refuse anything else by saying what is wanted."""
+    try:
+        return [index(x) for x in (numbers(given) if isinstance(given, Tensor) else given)]
+    except TypeError:
+        raise TypeError(f"{NAME}: {wanted}, got {given!r}") from None
 
 
 @dataclass
@@ -118,6 +127,7 @@ class NSACache:
         handle: a number by which operators know it.
     """
 
+    @torch.inference_mode(False)  # as `_grow`
     def __init__(
         self, config: NSAConfig, batch: int, n_kv_heads: int, dk: int, dv: int, *, capacity: int = 1024,
         dtype: torch.dtype = torch.float32, device: torch.device | str | None = None,
@@ -135,18 +145,17 @@ class NSACache:
                 they grow. None keeps one contiguous buffer.
         """
         checks.sizes(NAME, config)
-        numbers = batch, n_kv_heads, dk, dv, capacity
-        if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
-            raise TypeError(f"{NAME}: batch, n_kv_heads, dk, dv and capacity must be integers, got {list(numbers)}")
-        if min(numbers) < 1:
-            raise ValueError(
-                f"{NAME}: batch, n_kv_heads, dk, dv and capacity must be at least 1, "
-                f"got {batch}, {n_kv_heads}, {dk}, {dv} and {capacity}"
-            )
-        if page_size is not None and (page_size < 1 or page_size % config.l_sel or page_size % config.d):
-            raise ValueError(
-                f"{NAME}: page_size must be a multiple of l_sel={config.l_sel} and of d={config.d}, got {page_size}"
-            )
+        checks.counts(NAME, batch=batch, n_kv_heads=n_kv_heads, dk=dk, dv=dv, capacity=capacity)
+        if page_size is not None:
+            checks.counts(NAME, page_size=page_size)
+            if page_size % config.l_sel or page_size % config.d:
+                raise ValueError(
+                    f"{NAME}: page_size must be a multiple of l_sel={config.l_sel} and of d={config.d}, got {page_size}"
+                )
+        if dtype not in checks.DTYPES:
+            raise ValueError(f"{NAME}: dtype must be fp16, bf16, fp32 or fp64, got {dtype}")
+        if compress is not None and not callable(compress):
+            raise TypeError(f"{NAME}: compress must be a function or None, got {type(compress).__name__}")
         self.config = config
         self.compress = compress or MeanCompressor(config)
         self.mean = self.compress if isinstance(self.compress, MeanCompressor) else None
@@ -236,7 +245,7 @@ class NSACache:
         Raises:
             ValueError: while a CUDA graph is captured, which could not use the new buffers.
         """
-        wanted = [tokens] * self.batch if isinstance(tokens, int) else list(tokens)
+        wanted = self._of_each("tokens", tokens)
         capacity = max(capacity, *wanted)
         if self._holds(wanted) and capacity <= self.capacity:
             return
@@ -244,11 +253,15 @@ class NSACache:
             raise ValueError(
                 f"{NAME}: no room for {capacity} tokens while a CUDA graph is captured; reserve them before"
             )
+        self._grow(wanted, capacity)
+
+    @torch.inference_mode(False)  # what stays is no tensor of the caller's mode
+    def _grow(self, tokens: list[int], capacity: int) -> None:
         self.plans.clear()
         if capacity > self.capacity:
             self.workspaces.clear()
         if self.pages is not None:
-            self.pages.reserve(wanted, capacity)
+            self.pages.reserve(tokens, capacity)
         self.selected.reserve(capacity)
         self.compressed.reserve(blocks.num_compressed(self.capacity, self.config))
 
@@ -266,7 +279,7 @@ class NSACache:
         Raises:
             ValueError: more than the buffers hold: those were not appended.
         """
-        new = [counts] * self.batch if isinstance(counts, int) else [int(count) for count in counts]
+        new = self._of_each("counts", counts)
         lengths = [length + count for length, count in zip(self._lengths, new, strict=True)]
         if not self._holds(lengths):
             raise ValueError(f"{NAME}: a captured step ran beyond the capacity of {self.capacity} tokens")
@@ -280,14 +293,19 @@ class NSACache:
 
     def slot_mapping(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> SlotMapping:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""
-        try:
-            given = numbers(counts) if isinstance(counts, Tensor) else counts
-            real = [tokens] * self.batch if given is None else [int(count) for count in given]
-        except (TypeError, ValueError):
-            raise TypeError(f"{NAME}: counts must be {self.batch} integers, got {counts!r}") from None
+        wanted = f"counts must be {self.batch} integers"
+        real = [tokens] * self.batch if counts is None else _integers(wanted, counts)
         if len(real) != self.batch or any(not 0 <= count <= tokens for count in real):
-            raise ValueError(f"{NAME}: counts must be {self.batch} integers from 0 to {tokens}, got {real}")
+            raise ValueError(f"{NAME}: {wanted} from 0 to {tokens}, got {real}")
         return SlotMapping(self._lengths, real, tokens)
+
+    def _of_each(self, what: str, given: int | Sequence[int]) -> list[int]:
+        """A number of tokens for each sequence, the same for all where one is given."""
+        wanted = f"{what} must be {self.batch} integers"
+        found = [given] * self.batch if isinstance(given, int) else _integers(wanted, given)
+        if len(found) != self.batch or min(found) < 0:
+            raise ValueError(f"{NAME}: {wanted} of at least 0, got {found}")
+        return found
 
     @torch.no_grad()
     def append(self, k: Branches, v: Branches, *, counts: Sequence[int] | Tensor | None = None) -> None:
@@ -420,11 +438,13 @@ class NSACache:
             self.pages.clear()
         self._set_lengths([0] * self.batch)
 
+    @torch.inference_mode(False)  # as `_grow`
     def reorder(self, index: Tensor | Sequence[int]) -> None:
         """Entry i becomes a copy of entry index[i] (beam search); the batch takes the length of `index`."""
-        chosen = numbers(index) if isinstance(index, Tensor) else [int(entry) for entry in index]
+        wanted = f"reorder needs entries from 0 to {self.batch - 1}"
+        chosen = _integers(wanted, index)
         if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
-            raise ValueError(f"{NAME}: reorder needs entries from 0 to {self.batch - 1}, got {chosen}")
+            raise ValueError(f"{NAME}: {wanted}, got {chosen}")
         entries, copies = to_device(torch.tensor(chosen), self.lengths.device), []
         if self.pages is not None:
             copies = self.pages.reorder(chosen, self._lengths, self.config.l - self.config.d)
@@ -435,6 +455,7 @@ class NSACache:
         rewound = frozenset(i for i, entry in enumerate(chosen) if entry in self.rewound)
         self._set_lengths([self._lengths[entry] for entry in chosen], rewound=rewound)
 
+    @torch.inference_mode(False)  # as `_grow`
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> NSACache:
         """Move it in place, as a module moves; gives itself."""
         for rows in self._all_rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ PHIS = {type(None): "mean", WeightedPhi: "weighted", MlpPhi: "mlp"}
 """How a request names a learned map."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 def tensor(operation: str, name: str, x: object) -> None:
@@ -39,6 +41,24 @@ def sizes(operation: str, config: object) -> None:
         raise TypeError(f"{operation}: config must be an NSAConfig, got {type(config).__name__}")
 
 
+def counts(operation: str, **numbers: object) -> None:
+    """Refuse what is no integer of at least 1."""
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{operation}: {name} must be an integer, got {type(number).__name__}")
+        if number < 1:
+            raise ValueError(f"{operation}: {name} must be at least 1, got {number}")
+
+
+def scale(operation: str, q: Tensor, given: object) -> float:
+    """The factor of the logits: Dk**-0.5 unless given; refuse what is no number, a tensor too."""
+    if given is None:
+        return float(q.shape[-1]) ** -0.5
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(f"{operation}: scale must be a number or None, got {given!r}")
+    return float(given)
+
+
 def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
     """Refuse what is no tensor, or one whose number of axes is not that of `expected`, such as [B,T,Hq,Dk]."""
     tensor(operation, name, x)
@@ -47,11 +67,14 @@ def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
 
 
 def alike(operation: str, **tensors: Tensor) -> None:
-    """Refuse tensors of different or unsupported dtypes, or on different devices."""
+    """Refuse tensors of different or unsupported dtypes, on different devices, or not laid out by strides."""
     (first, x), *others = tensors.items()
     tensor(operation, first, x)
     if x.dtype not in DTYPES:
         raise ValueError(f"{operation}: {first} must be fp16, bf16, fp32 or fp64, got {x.dtype}")
+    for name, y in tensors.items():
+        if isinstance(y, Tensor) and y.layout != torch.strided:
+            raise ValueError(f"{operation}: {name} must be a dense tensor, got {y.layout}")
     for name, y in others:
         tensor(operation, name, y)
         if (y.dtype, y.device) != (x.dtype, x.device):
@@ -92,8 +115,10 @@ def heads(operation: str, q: Tensor, k: Tensor) -> None:
     """Refuse q [B,T,Hq,Dk] and k [B,Tk,Hkv,Dk] with other batches, head dimensions, or Hq not a multiple of Hkv."""
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(f"{operation}: q and k must agree in B and Dk, got {list(q.shape)} and {list(k.shape)}")
-    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
-        raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}")
+    if q.shape[2] == 0 or k.shape[2] == 0 or q.shape[2] % k.shape[2]:
+        raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}, and both at least 1")
+    if q.shape[3] == 0:
+        raise ValueError(f"{operation}: Dk must be at least 1, got 0")
 
 
 def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor | None:
@@ -128,8 +153,10 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
             raise ValueError(f"{operation}: packed sequences need B=1, got B={q.shape[0]}")
     if q_start is not None:
         tensor(operation, "q_start", q_start)
-        if q_start.shape != (q.shape[0],) or q_start.is_floating_point():
-            raise ValueError(f"{operation}: q_start must be integers [B={q.shape[0]}], got {list(q_start.shape)}")
+        if q_start.shape != (q.shape[0],) or q_start.dtype not in INTEGERS:
+            raise ValueError(
+                f"{operation}: q_start must be integers [B={q.shape[0]}], got {q_start.dtype} {list(q_start.shape)}"
+            )
     elif keys is not None and q.shape[1] != keys:
         raise ValueError(f"{operation}: q has {q.shape[1]} tokens and k has {keys}; without q_start they agree")
 
@@ -186,9 +213,10 @@ def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Ten
             _count(operation, k_cmp.shape[1], packed_compressed(ends, x["config"]))
     if q_start is not None:
         starts = numbers(q_start)
-        if any(start < 0 or (keys is not None and start + tokens > keys) for start in starts):
-            room = 2**62 if keys is None else keys
-            raise ValueError(f"{operation}: queries at q_start={starts} with {tokens} tokens do not fit in {room} keys")
+        if any(start < 0 for start in starts):
+            raise ValueError(f"{operation}: q_start must be at least 0, got {starts}")
+        if keys is not None and any(start + tokens > keys for start in starts):
+            raise ValueError(f"{operation}: queries at q_start={starts} with {tokens} tokens do not fit in {keys} keys")
         if k_cmp is not None:
             _count(operation, k_cmp.shape[1], num_compressed(tokens + max(starts, default=0), x["config"]), more=True)
     chosen = x.get("block_indices")
@@ -262,8 +290,13 @@ def select_blocks(x: Arguments) -> None:
     sizes(name, x["config"])
     where(name, q, None, x)
     compressed_count(name, q, k_cmp.shape[1], x)
-    if lse is not None and lse.shape != q.shape[:3]:
-        raise ValueError(f"{name}: lse must have the shape {list(q.shape[:3])}, got {list(lse.shape)}")
+    if lse is None:
+        return
+    shape(name, "lse", lse, "[B,T,Hq]")
+    wide, expected = torch.promote_types(q.dtype, torch.float32), list(q.shape[:3])
+    if list(lse.shape) != expected or lse.dtype != wide or lse.device != q.device:
+        found = f"{list(lse.shape)} in {lse.dtype} on {lse.device}"
+        raise ValueError(f"{name}: lse must be {expected} in {wide} on {q.device}, got {found}")
 
 
 def selected_attention(x: Arguments) -> None:
@@ -275,11 +308,8 @@ def selected_attention(x: Arguments) -> None:
 
 
 def sliding_window_attention(x: Arguments) -> None:
-    name, window = "sliding_window_attention", x["window"]
-    if isinstance(window, bool) or not isinstance(window, int):
-        raise TypeError(f"{name}: window must be an integer, got {type(window).__name__}")
-    if window < 1:
-        raise ValueError(f"{name}: window must be at least 1, got {window}")
+    name = "sliding_window_attention"
+    counts(name, window=x["window"])
     attention(name, x["q"], x["k"], x["v"])
     where(name, x["q"], x["k"].shape[1], x)
 

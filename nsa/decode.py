@@ -14,13 +14,17 @@ from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
 from nsa.host import to_device, told
-from nsa.operations import default_scale, widened
-from nsa.plans import Key, Plan, layout
+from nsa.operations import widened
+from nsa.plans import Key, Plan, layout, sharing
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "nsa_decode"
 MOST_STEPS = 16
 """Kinds of steps that a cache keeps plans of."""
+SENTENCE = (
+    "no gradient flows through a cache: what it holds keeps no graph. Train without a cache (nsa_attention, or the "
+    "layer called without one), or take the step under torch.no_grad()"
+)
 
 Stepped = tuple[Tensor, Tensor, Tensor]
 """o, reads, blocks."""
@@ -66,7 +70,7 @@ def nsa_decode(
         q, k, v, gates = library.cast((q, k, v, gates), cache.selected.shaped[0].dtype)
     with torch.no_grad():
         o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
-    return no_gradient(o, q, k, v, gates)
+    return library.refusing(SENTENCE, o, (q, k, v, gates))
 
 
 # --- the operator ---
@@ -98,7 +102,7 @@ def _shapes(q: Tensor, k: list[Tensor], v: list[Tensor], *others: object) -> Ten
 def _without_gradient(q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, *others: object) -> Tensor:
     with library.below_autograd():
         o = torch.ops.nsa.decode(q, k, v, gates, *others)
-    return no_gradient(o, q, *k, *v, gates)
+    return library.refusing(SENTENCE, o, (q, *k, *v, gates))
 
 
 def _in_autocast(
@@ -129,14 +133,18 @@ def _decode(
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
     how = {"backend": routing.per_operation(backend), "strict": strict}
-    scale = default_scale(q, scale)
+    scale = checks.scale(NAME, q, scale)
     if q.shape[1] == 1:
         return _step(q, keys, values, gates, cache, counts, scale, how)
     mapping = cache.slot_mapping(q.shape[1], counts)
+    padding = (torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None])[..., None, None]
+    ragged = bool(padding.any())
+    if ragged:  # it may hold no numbers, which kernels keep out of earlier rows but for those of their own tile
+        padding = to_device(padding, q.device)
+        keys, values = (tuple(x.masked_fill(padding, 0.0) for x in triple) for triple in (keys, values))
     with cache.whole_or_nothing():
         o = _chunk(q, keys, values, gates, cache, mapping, {"scale": scale, **how}, how)
-    padding = torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None]
-    return o.masked_fill(to_device(padding, o.device)[..., None, None], 0.0) if padding.any() else o
+    return o.masked_fill(padding, 0.0) if ragged else o
 
 
 def _chunk(
@@ -193,7 +201,8 @@ def _routed(
     backend = how["backend"]
     choice = tuple(backend.items()) if isinstance(backend, Mapping) else backend
     switches = id(flags.current()), choice, how["strict"]
-    key = (*facts, *switches, *map(layout, tensors), *(x.data_ptr() for x in cache.tensors))
+    buffers = (x.data_ptr() for x in cache.tensors)
+    key = (*facts, *switches, *map(layout, tensors), sharing(tensors), *buffers)
     plan = cache.plans.get(key)
     if plan is None:
         q, (k, v) = tensors[0], cache.selected.shaped
@@ -247,9 +256,10 @@ def cached_attention(
     held_k, held_v = cache.selected.shaped
     checks.attention(name, q, held_k, held_v)
     checks.gates(name, gates, q)
+    checks.alike(name, q=q, gates=gates)
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])
-    scale = default_scale(q, scale)
+    scale = checks.scale(name, q, scale)
     with torch.no_grad():
         o, cache.branch_reads, block_indices = _routed(
             (q, gates) if block_indices is None else (q, gates, block_indices),
@@ -259,7 +269,7 @@ def cached_attention(
             ("cached", scale, frozenset(branches)),
             {"backend": backend, "strict": strict},
         )
-    return no_gradient(o, q, gates), block_indices
+    return library.refusing(SENTENCE, o, (q, gates)), block_indices
 
 
 def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
@@ -278,31 +288,3 @@ def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | No
     o_win = reference.sliding_window_attention(query, *window, config.w, **where)
     o = reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
     return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0)
-
-
-# --- no gradient ---
-
-SENTENCE = (
-    "no gradient flows through a cache: what it holds keeps no graph. Train without a cache (nsa_attention, or the "
-    "layer called without one), or take the step under torch.no_grad()"
-)
-
-
-class _NoGradient(torch.autograd.Function):
-    """The identity, whose backward is an error."""
-
-    @staticmethod
-    def forward(ctx: Any, o: Tensor, *inputs: Tensor) -> Tensor:
-        return o.view_as(o)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        raise RuntimeError(SENTENCE)
-
-
-def no_gradient(o: Tensor, *inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """`o`, computed from `inputs` without a graph; a backward pass that would go through it is refused."""
-    if not torch.is_grad_enabled():
-        return o
-    flat = [x for given in inputs for x in ((given,) if isinstance(given, Tensor) else given)]
-    return _NoGradient.apply(o, *flat) if any(x.requires_grad for x in flat) else o  # type: ignore[no-any-return]

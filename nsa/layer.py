@@ -95,12 +95,14 @@ class NativeSparseAttention(nn.Module):
             TypeError: another type.
         """
         super().__init__()
-        _check_sizes(dim=dim, n_heads=n_heads, n_kv_heads=n_kv_heads, dk=dk, dv=dv)
+        given = {name: size for name, size in (("dk", dk), ("dv", dv)) if size is not None}
+        checks.counts(NAME, dim=dim, n_heads=n_heads, n_kv_heads=n_kv_heads, **given)
         dk = dim // n_heads if dk is None else dk
         dv = dk if dv is None else dv
         _check(n_heads, n_kv_heads, dk, phi, gate, rope_base)
         self.config = NSAConfig() if config is None else config
         checks.sizes(NAME, self.config)
+        routing.per_operation(backend)  # which refuses what is none
         self.n_heads, self.n_kv_heads, self.dk, self.dv = n_heads, n_kv_heads, dk, dv
         self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
         self.backend, self.strict, self.deterministic = backend, strict, deterministic
@@ -169,6 +171,8 @@ class NativeSparseAttention(nn.Module):
             raise TypeError(f"{NAME}: cache must be an NSACache, got {type(cache).__name__}")
         if cu_seqlens is not None:
             raise ValueError(f"{NAME}: give a cache or cu_seqlens, not both")
+        if cache.batch != x.shape[0]:
+            raise ValueError(f"{NAME}: x has B={x.shape[0]} and the cache has {cache.batch} sequences")
         if self.compress_k is None:
             same = cache.mean is not None and cache.mean.base == self.rope_base
         else:
@@ -240,22 +244,14 @@ def _positions(x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None) -> 
     return index if cache is None else cache.lengths[:, None] + index
 
 
-def _check_sizes(**sizes: int | None) -> None:
-    for name, size in sizes.items():
-        if size is None and name in ("dk", "dv"):
-            continue
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"{NAME}: {name} must be an integer, got {type(size).__name__}")
-        if size < 1:
-            raise ValueError(f"{NAME}: {name} must be at least 1, got {size}")
-
-
 def _check(n_heads: int, n_kv_heads: int, dk: int, phi: str, gate: str, rope_base: float | None) -> None:
     if n_heads % n_kv_heads:
         raise ValueError(f"{NAME}: n_heads={n_heads} must be a multiple of n_kv_heads={n_kv_heads}")
-    if dk < 1 or (rope_base is not None and dk % 2):
-        raise ValueError(f"{NAME}: dk={dk} must be positive, and even for rotary positions")
-    if phi not in COMPRESSIONS:
+    if dk < 1:
+        raise ValueError(f"{NAME}: dk = dim // n_heads must be at least 1, got {dk}")
+    if rope_base is not None:
+        checks.rotation(NAME, dk, rope_base)
+    if phi not in tuple(COMPRESSIONS):
         raise ValueError(f"{NAME}: phi must be one of {', '.join(COMPRESSIONS)}, got {phi!r}")
     if gate not in GATES:
         raise ValueError(f"{NAME}: gate must be one of {', '.join(GATES)}, got {gate!r}")

@@ -18,7 +18,6 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from nsa.config import NSAConfig
 from nsa.host import is_compiling
@@ -31,6 +30,8 @@ Arguments = dict[str, Any]
 
 LIBRARY = torch.library.Library("nsa", "DEF")
 below_autograd = torch._C._AutoDispatchBelowAutograd
+above_autograd, AUTOGRAD = torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality
+"""Where a dispatch mode has called an operator, autograd is off, whatever `torch.enable_grad` says."""
 any_autocast: Callable[[], bool] = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
 )
@@ -162,6 +163,10 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
+WIDE = ("lse",)
+"""Arguments that are left as they are: a result of another operation that is never narrow."""
+
+
 def cast(x: Any, dtype: torch.dtype) -> Any:
     """The floating tensors in x, lists and bundles too, in this dtype; not fp64, which autocast leaves alone."""
     if isinstance(x, Tensor):
@@ -169,6 +174,49 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
     if isinstance(x, (list, tuple)):
         return type(x)(cast(y, dtype) for y in x)
     return type(x)(*(cast(y, dtype) for y in vars(x).values())) if isinstance(x, (WeightedPhi, MlpPhi)) else x
+
+
+# --- what has no gradient ---
+
+
+class _Refusing(torch.autograd.Function):
+    """The identity, whose backward is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, sentence: str, x: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.sentence = sentence
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        raise RuntimeError(ctx.sentence)
+
+
+def refusing(sentence: str, x: Tensor, inputs: Iterable[Any]) -> Tensor:
+    """x, computed from `inputs` without a graph; a backward pass through it to any of these is an error."""
+    if not torch.is_grad_enabled():
+        return x
+    followed = [y for y in flat(inputs) if y.requires_grad]
+    return _Refusing.apply(sentence, x, *followed) if followed else x  # type: ignore[no-any-return]
+
+
+def differentiable_once(backward: Callable[..., Sequence[Tensor | None]]) -> Callable[..., Sequence[Tensor | None]]:
+    """An autograd function's backward, whose own gradient is an error.
+
+    PyTorch's `once_differentiable` says so only to who asks for the gradients of all: of a gradient that reaches the
+    inputs on other ways too (a layer's gates, say) it silently leaves this way out.
+    """
+
+    @wraps(backward)
+    def called(ctx: Any, *gradients: Tensor) -> Sequence[Tensor | None]:
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():
+            return found
+        inputs, sentence = (*gradients, *ctx.saved_tensors), "nsa: a gradient of a gradient is not computed"
+        return tuple(None if x is None else refusing(sentence, x, inputs) for x in found)
+
+    return called
 
 
 # --- operators ---
@@ -239,7 +287,7 @@ class Operator:
         if dtype is None:
             return self.results(x, False)
         with torch.autocast(device.type, enabled=False):
-            return self.results({name: cast(y, dtype) for name, y in x.items()}, False)
+            return self.results({name: y if name in WIDE else cast(y, dtype) for name, y in x.items()}, False)
 
     def _named(self, arguments: Sequence[Any]) -> Arguments:
         """The function's arguments of the operator's."""
@@ -247,8 +295,9 @@ class Operator:
 
     def _in_autocast(self, device: str, *arguments: Any) -> list[Tensor]:
         dtype = autocast_dtype(torch.device(device))
+        named = zip((*self.kinds, "needs_grad"), arguments, strict=True)
         with torch.autocast(device, enabled=False):
-            return self.forward(*(arguments if dtype is None else cast(arguments, dtype)))  # type: ignore[no-any-return]
+            return self.forward(*(y if dtype is None or name in WIDE else cast(y, dtype) for name, y in named))  # type: ignore[no-any-return]
 
     def _forward(self, *arguments: Any) -> list[Tensor]:
         return _owned(self.results(self._named(arguments[:-1]), arguments[-1]), arguments)
@@ -261,12 +310,10 @@ class Operator:
         return _owned(self._by_autograd(grad, arguments) if found is None else found, [grad, results, *arguments])
 
     def _by_autograd(self, grad: Tensor, arguments: Sequence[Any]) -> list[Tensor]:
-        with torch.enable_grad():
+        with above_autograd(AUTOGRAD, False), torch.enable_grad():
             tensors = [x.detach().requires_grad_(x.is_floating_point()) for x in flat(arguments)]
             o = self.results(self._named(_filled(arguments, iter(tensors))), False)[0]
             leaves = [x for x in tensors if x.requires_grad]
-            if not o.requires_grad:
-                return [torch.zeros_like(x) for x in leaves]
             found = torch.autograd.grad(o, leaves, grad, allow_unused=True)
         return [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found, strict=True)]
 
@@ -296,7 +343,7 @@ class _Differentiable(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again for each
         tensors, results = saved[: ctx.count], saved[ctx.count :]

@@ -35,7 +35,7 @@ FOR_BACKENDS = ("phi", "scale", "cu_seqlens", "q_start", "lse", "deterministic")
 
 
 class Followed(Exception):
-    """A tensor of a subclass, which may follow what is done with it."""
+    """A tensor of a subclass, which may follow what is done with it, or one without memory."""
 
 
 class Operation(library.Operator):
@@ -73,11 +73,12 @@ class Operation(library.Operator):
             return self.returned(self.dispatched(x), x)
         try:
             key = self.key(x, False)
+            if library.any_autocast():
+                return self.returned(self.autocasted(x), x)
+            plan = self.plan(x, False, key)
         except Followed:
             return self.returned(self.dispatched(x), x)
-        if library.any_autocast():
-            return self.returned(self.autocasted(x), x)
-        return self.returned(self.computed(self.plan(x, False, key), x, False), x)
+        return self.returned(self.computed(plan, x, False), x)
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """The arguments by name, with defaults."""
@@ -85,7 +86,10 @@ class Operation(library.Operator):
         given.update(kwargs)
         x = {**self.defaults, **given}
         if len(given) != len(args) + len(kwargs) or len(x) != self._count:
-            self._signature.bind(*args, **kwargs)  # which says what is wrong
+            try:
+                self._signature.bind(*args, **kwargs)  # which says what is wrong
+            except TypeError as error:
+                raise TypeError(f"{self.title}: {error}") from None
         return x
 
     def run(self, keep: bool = False, looked: bool = False, **x: Any) -> list[Tensor]:
@@ -109,7 +113,7 @@ class Operation(library.Operator):
         """
         facts: list[Any] = [self.title, keep, id(flags.current()), torch.are_deterministic_algorithms_enabled()]
         try:
-            wanted = _note(self._order(x), facts)
+            wanted = _note(self._order(x), facts, {})
         except (AttributeError, RuntimeError):  # what is no ordinary tensor
             return None
         facts.append(keep or (wanted and self.differentiable and torch.is_grad_enabled()))
@@ -121,6 +125,7 @@ class Operation(library.Operator):
         Raises:
             ValueError, TypeError: arguments that do not go together; the sentence says which.
             nsa.routing.RoutingError: as `nsa.routing.decided`.
+            Followed: see there.
         """
         try:
             plan = PLANS.get(key) if key else None
@@ -128,6 +133,8 @@ class Operation(library.Operator):
             plan = key = None
         if plan is None:
             plan = self.planned(x, keep, key)
+            if plan.device.type == "meta":
+                raise Followed
             if key:
                 PLANS.add(plan)
         return plan
@@ -139,9 +146,8 @@ class Operation(library.Operator):
         decision = routing.decided(request, x["backend"], x["strict"])
         if decision is None:
             raise routing.RoutingError(f"no backend implements {self.routed}")
-        return Plan(
-            key or (), request, decision, flags.current(), default_scale(x["q"], x["scale"]) if "scale" in x else 0.0
-        )
+        scale = checks.scale(self.title, x["q"], x["scale"]) if "scale" in x else 0.0
+        return Plan(key or (), request, decision, flags.current(), scale)
 
     def request(self, x: Arguments, keep: bool) -> Request:
         """The facts that routing decides by."""
@@ -258,20 +264,6 @@ def attention_shapes(q: Tensor, v: Tensor) -> list[Tensor]:
     return [q.new_empty(*q.shape[:3], v.shape[-1]), q.new_empty(q.shape[:3], dtype=wide)]
 
 
-def default_scale(q: Tensor, scale: float | None) -> float:
-    """Dk**-0.5 unless given.
-
-    Raises:
-        TypeError: what is no number.
-    """
-    if scale is None:
-        return q.shape[-1] ** -0.5
-    try:
-        return float(scale)
-    except (TypeError, ValueError):
-        raise TypeError(f"scale must be a number or None, got {scale!r}") from None
-
-
 def widened(x: Any) -> Any:
     """A copy in fp64 without gradients, of floating tensors, for the oracle."""
     if isinstance(x, (tuple, list)):
@@ -279,25 +271,26 @@ def widened(x: Any) -> Any:
     return x.detach().double() if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
-def _note(values: Sequence[Any], facts: list[Any]) -> bool:
+def _note(values: Sequence[Any], facts: list[Any], places: dict[int, int]) -> bool:
     """Add what tells calls with these arguments from others; whether a tensor asks for a gradient.
 
-    In the branches' bundles it matters which tensors are the same one.
+    It matters which tensors are one and the same, as in `nsa.plans.sharing`; `places` are those of the tensors so far.
     """
     wanted = False
     for x in values:
         kind = type(x)
         if kind in TENSORS:
             facts += x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
+            facts.append(places.setdefault(id(x), len(places)))
             wanted = wanted or x.requires_grad
         elif x is None:
             facts.append(None)
         elif isinstance(x, (tuple, list)):
-            facts += [kind, len(x), *(y is x[0] for y in x)]
-            wanted = _note(x, facts) or wanted
+            facts += kind, len(x)
+            wanted = _note(x, facts, places) or wanted
         elif kind is WeightedPhi or kind is MlpPhi:
             facts.append(kind)
-            wanted = _note(tuple(vars(x).values()), facts) or wanted
+            wanted = _note(tuple(vars(x).values()), facts, places) or wanted
         elif isinstance(x, Tensor):
             raise Followed
         else:

@@ -11,7 +11,7 @@ good, because the graph reads its tensors at their addresses for as long as it l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -40,6 +40,12 @@ Result = TypeVar("Result")
 def layout(x: Tensor) -> Key:
     """What tells the launches for one tensor from those for another."""
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
+
+
+def sharing(tensors: Iterable[Tensor]) -> Key:
+    """Of each tensor the place of the first that is the same one: recorded launches read one where another was."""
+    places: dict[int, int] = {}
+    return tuple(places.setdefault(id(x), at) for at, x in enumerate(tensors))
 
 
 def capturing(device: torch.device) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from nsa import blocks
 from nsa.config import BRANCHES
 from nsa.fallback.chunks import Chunk
-from nsa.fallback.scoring import choose_blocks, sum_over_blocks
+from nsa.fallback.scoring import choose_blocks, sum_over_blocks, sum_over_heads
 from nsa.fallback.tiles import Gather, masked_logits, softmax_rows, unrounded
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Step:
 
     def select(self, p: Tensor) -> Tensor:
         """The blocks, int32 [B,1,Hkv,n_sel], from the probabilities of the compressed tokens."""
-        summed = p.sum(2).transpose(0, 1)  # [Hkv,B,Tc]
+        summed = sum_over_heads(p, 2).transpose(0, 1)  # [Hkv,B,Tc]
         scores = sum_over_blocks(summed, blocks.candidates(self.cache.longest - 1, self.config), self.config)
         return choose_blocks(scores, self.t, self.config).transpose(0, 1)[:, None]
 
@@ -93,6 +93,7 @@ class _Step:
         """Attention to the visible keys k, v [B,Hkv,K,D*], visible bool [B,Hkv or 1,K]; gives p."""
         logits = masked_logits(self.rows, k.to(self.wide), visible[:, :, None], self.scale)
         p, _ = softmax_rows(logits)
-        self.outputs[name] = (p @ v.to(self.wide)).flatten(1, 2)[:, None]
+        v = v.to(self.wide).masked_fill(~visible[..., None], 0.0)  # what a row held before, or no number times 0
+        self.outputs[name] = (p @ v).flatten(1, 2)[:, None]
         self.reads[:, :, BRANCHES.index(name)] = visible.sum(-1)
         return p

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,15 @@ from torch import Tensor
 from nsa import blocks
 from nsa.config import NSAConfig
 from nsa.host import to_device
+
+
+def sum_over_heads(p: Tensor, dim: int) -> Tensor:
+    """p, summed over its axis of a group's heads (Eq. 10).
+
+    One head after the other: torch.sum adds up some columns in another order than others, and equal blocks would not
+    tie.
+    """
+    return reduce(torch.add, p.unbind(dim))
 
 
 def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:
@@ -37,6 +46,7 @@ def choose_blocks(scores: Tensor, t: Tensor, config: NSAConfig) -> Tensor:
     block = torch.arange(scores.shape[-1], device=scores.device)
     current = torch.div(t, config.l_sel, rounding_mode="floor")[:, None]
     forced = (block < config.init_blocks) | (block > current - config.local_blocks)
+    scores = scores.nan_to_num(0.0)  # which sorts before what is forced
     ranked = scores.masked_fill(forced, math.inf).masked_fill(block > current, -math.inf)
     best = ranked.sort(dim=-1, descending=True, stable=True)  # stable: ties go to the lower index
     kept = min(config.n_sel, scores.shape[-1])

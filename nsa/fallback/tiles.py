@@ -15,9 +15,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nsa.fallback.chunks import Chunk
+from nsa.library import differentiable_once
+from nsa.plans import capturing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +148,15 @@ def masked_logits(q: Tensor, k: Tensor, mask: Tensor, scale: float) -> Tensor:
     return (q @ k.transpose(-1, -2)).mul_(scale).masked_fill_(~mask, -math.inf)
 
 
+def weighted(p: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """p v [*n,M,Dv], where p is 0 outside the mask and v may be no number there: 0 times that is none either."""
+    odd = ~v.isfinite()
+    if not capturing(v.device) and not bool(odd.any()):  # what a graph will hold, nobody can ask
+        return p @ v
+    seen = mask.to(p.dtype) @ odd.to(p.dtype) > 0
+    return torch.where(seen, p @ v, p @ v.masked_fill(odd, 0.0))
+
+
 class TiledAttention(torch.autograd.Function):
     """Attention of q [B,T,Hq,Dk] to the tiles' keys in k, v [B,Tk,Hkv,D*] -> o [B,T,Hq,Dv], lse [B,T,Hq].
 
@@ -163,10 +173,10 @@ class TiledAttention(torch.autograd.Function):
         lse = q.new_full(q.shape[:3], -math.inf, dtype=wide)
         for chunk in chunks:
             tile = tile_of(chunk)
-            logits = masked_logits(tile.rows(q).to(wide), tile.keys(k).to(wide), tile.mask, scale)
-            p, row_lse = softmax_rows(logits)
+            mask = tile.mask
+            p, row_lse = softmax_rows(masked_logits(tile.rows(q).to(wide), tile.keys(k).to(wide), mask, scale))
             here = chunk.batch, chunk.rows
-            o[here] = tile.unrows(p @ tile.keys(v).to(wide)).to(o.dtype)
+            o[here] = tile.unrows(weighted(p, tile.keys(v).to(wide), mask)).to(o.dtype)
             lse[here] = tile.unrows(row_lse[..., None])[..., 0]
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.chunks, ctx.tile_of, ctx.scale = chunks, tile_of, scale
@@ -174,7 +184,7 @@ class TiledAttention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     @unrounded
     def backward(ctx: Any, grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse = ctx.saved_tensors

@@ -16,7 +16,7 @@ from nsa import blocks
 from nsa.config import NSAConfig
 from nsa.fallback.chunks import Chunk, rows_per_chunk, sequences
 from nsa.fallback.decoding import decode, step
-from nsa.fallback.scoring import choose_blocks, sum_over_blocks
+from nsa.fallback.scoring import choose_blocks, sum_over_blocks, sum_over_heads
 from nsa.fallback.tiles import (
     Gather,
     Span,
@@ -205,7 +205,7 @@ def block_scores(
         p, _ = softmax_rows(logits)
     else:
         p = probabilities(logits, tile.rows(lse[..., None])[..., 0].to(wide))
-    p = p.unflatten(2, (-1, tile.group_size)).sum(3)
+    p = sum_over_heads(p.unflatten(2, (-1, tile.group_size)), 3)
     return sum_over_blocks(p, blocks.candidates(chunk.end - 1, config), config)
 
 

@@ -7,6 +7,7 @@ AutoModelForCausalLM.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -22,13 +23,15 @@ from nsa.models.lm import ByteLM, LMConfig
 NAME = "NSAForCausalLM"
 NOT_A_TARGET = -100
 """The label that Hugging Face gives to positions without a loss."""
+CACHE = next(x.name for x in fields(CausalLMOutputWithPast) if x.name in ("cache", "past_key_values"))
+"""What this `transformers` calls a cache where it gives or takes one; earlier ones say `past_key_values`."""
 
 
 class NSALanguageConfig(PretrainedConfig):
     """Sizes under Hugging Face's names; the sparse branches' under the paper's (see `nsa.NSAConfig`)."""
 
     model_type = "nsa_lm"
-    keys_to_ignore_at_inference = ("past_key_values",)
+    keys_to_ignore_at_inference = ("past_key_values", "cache")
 
     def __init__(
         self,
@@ -76,7 +79,9 @@ class NSALanguageConfig(PretrainedConfig):
 class LayerCaches:
     """An `NSACache` for each layer, as `generate` expects of a cache."""
 
-    is_compileable = False
+    is_compileable = is_croppable = False
+    is_linear = (False,)
+    """Nothing but attention: how many columns it has seen is known."""
 
     def __init__(self, layers: list[NSACache]) -> None:
         self.layers = layers
@@ -127,18 +132,19 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, past_key_values: Any = None, attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, **_: Any,
+        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, cache: Any = None, **_: Any,
     ) -> dict[str, Any]:  # fmt: skip
-        """What `generate` gives to `forward`: the columns that the cache has not seen."""
-        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
-        fresh: dict[str, Any] = {"input_ids": input_ids[:, seen:]}
+        """What `generate` gives to `forward`: the columns that the cache has not seen. The mask is of all of them."""
+        cache = past_key_values if cache is None else cache
+        name, columns = "input_ids", input_ids
         if inputs_embeds is not None:  # of the prompt, before whatever tokens were generated
-            columns = torch.cat([inputs_embeds, self.model.embed(input_ids)], dim=1)
-            fresh = {"inputs_embeds": columns[:, seen:]}
+            name, columns = "inputs_embeds", torch.cat([inputs_embeds, self.model.embed(input_ids)], dim=1)
+        seen = 0 if cache is None else cache.get_seq_length()
+        left_out = 0 if attention_mask is None else attention_mask.shape[1] - columns.shape[1]  # seen in earlier calls
         return {
-            **fresh,
+            name: columns[:, max(0, seen - left_out) :],
             "attention_mask": attention_mask,
-            "past_key_values": past_key_values,
+            "cache": cache,
             "use_cache": use_cache,
             "logits_to_keep": 1,
         }
@@ -146,14 +152,14 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: Any = None, inputs_embeds: Tensor | None = None, labels: Tensor | None = None,
-        use_cache: bool | None = None, logits_to_keep: int = 0, cu_seq_lens_q: Tensor | None = None,
-        return_dict: bool | None = None, **_: Any,
+        use_cache: bool | None = None, logits_to_keep: int | Tensor = 0, cu_seq_lens_q: Tensor | None = None,
+        return_dict: bool | None = None, cache: Any = None, num_items_in_batch: int | Tensor | None = None, **_: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:  # fmt: skip
         """Logits of each token's successor. Positions count the tokens that are not padding.
 
         Args:
             input_ids: [B,T]; with a filled cache, the tokens that follow.
-            attention_mask: [B,>=T], 0 for padding, on either side; its last T columns are those of input_ids.
+            attention_mask: [B,>=T], 0 for padding, anywhere; its last T columns are those of input_ids.
             position_ids: [B,T] or [1,T]. Where they begin at 0 again, another sequence begins, as
                 `DataCollatorWithFlattening` packs them; other positions than these are refused.
             past_key_values: from an earlier output; an empty cache of another kind is replaced.
@@ -162,29 +168,37 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
                 position_ids on the device.
             labels: [B,T], -100 where there is no loss; shifted here.
             use_cache: give a cache back; default: while no labels are given and no gradients are computed.
-            logits_to_keep: the last so many positions only; 0 keeps all.
+            logits_to_keep: the last so many positions only, or these [N]; 0 keeps all.
             return_dict: False gives a tuple.
+            cache: past_key_values by its newer name.
+            num_items_in_batch: what the sum of the tokens' losses is divided by, as a Trainer that accumulates
+                gradients asks for; default: their number here.
+
+        Raises:
+            ValueError: arguments that do not go together; the sentence says which.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(f"{NAME}: give one of input_ids and inputs_embeds")
         tokens: Tensor = input_ids if inputs_embeds is None else inputs_embeds  # type: ignore[assignment]
-        packed = cu_seq_lens_q
+        packed, cache = cu_seq_lens_q, past_key_values if cache is None else cache
+        _check_mask(attention_mask, tokens)
         if packed is None and position_ids is not None:
-            packed = _borders(position_ids, tokens, attention_mask, past_key_values)
+            packed = _borders(position_ids, tokens, attention_mask, cache)
         if use_cache is None:
             use_cache = labels is None and packed is None and not torch.is_grad_enabled()
         if use_cache and packed is not None:
             raise ValueError(f"{NAME}: packed sequences have no cache; give use_cache=False")
-        caches = self._caches(past_key_values, len(tokens)) if use_cache else None
+        caches = self._caches(cache, len(tokens)) if use_cache else None
         logits = self._logits(tokens, attention_mask, caches) if packed is None else self._packed(tokens, packed)
-        loss = None if labels is None else _loss(logits, labels)
-        output = CausalLMOutputWithPast(loss=loss, logits=logits[:, -logits_to_keep:], past_key_values=caches)
+        loss = None if labels is None else _loss(logits, labels, num_items_in_batch)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        output = CausalLMOutputWithPast(loss=loss, logits=logits[:, kept], **{CACHE: caches})
         return output if return_dict is not False else output.to_tuple()
 
     def _caches(self, given: Any, batch: int) -> LayerCaches:
         if isinstance(given, LayerCaches):
             return given
-        if given is not None and given.get_seq_length() > 0:
+        if given is not None and not (hasattr(given, "get_seq_length") and given.get_seq_length() == 0):
             raise ValueError(f"{NAME}: past_key_values must come from this model, got {type(given).__name__}")
         return LayerCaches(self.model.new_caches(batch))
 
@@ -216,9 +230,15 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         return logits.gather(1, back)
 
 
-def _borders(
-    position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None, past_key_values: Any
-) -> Tensor | None:
+def _check_mask(mask: Tensor | None, tokens: Tensor) -> None:
+    """Refuse what does not say of each token whether it is one."""
+    batch, columns = tokens.shape[:2]
+    if mask is not None and (mask.dim() != 2 or len(mask) != batch or mask.shape[1] < columns):
+        expected = f"[B={batch},T={columns} or more]"
+        raise ValueError(f"{NAME}: attention_mask must have the shape {expected}, got {list(mask.shape)}")
+
+
+def _borders(position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None, cache: Any) -> Tensor | None:
     """Borders of the sequences in the rows of tokens, one after another; None where each row is one.
 
     Raises:
@@ -226,9 +246,9 @@ def _borders(
     """
     batch, columns = tokens.shape[:2]
     given = position_ids.expand(batch, columns)
-    if past_key_values is not None or (attention_mask is not None and not bool(attention_mask.all())):
+    if cache is not None or (attention_mask is not None and not bool(attention_mask.all())):
         mask = tokens.new_ones(batch, columns) if attention_mask is None else attention_mask
-        seen = 0 if attention_mask is not None or past_key_values is None else past_key_values.get_seq_length()
+        seen = 0 if attention_mask is not None or cache is None else cache.get_seq_length()
         expected = (mask.long().cumsum(1) - 1 + seen)[:, -columns:]
         if bool(((given == expected) | (mask[:, -columns:] == 0)).all()):
             return None
@@ -241,9 +261,11 @@ def _borders(
     return None if len(borders) == batch else torch.cat([borders, borders.new_tensor([batch * columns])])
 
 
-def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of each token's successor."""
-    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=NOT_A_TARGET)
+def _loss(logits: Tensor, labels: Tensor, items: int | Tensor | None) -> Tensor:
+    """Cross-entropy of each token's successor: the mean, or the sum divided by `items`."""
+    pairs = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+    loss = F.cross_entropy(*pairs, ignore_index=NOT_A_TARGET, reduction="mean" if items is None else "sum")
+    return loss if items is None else loss / items
 
 
 AutoConfig.register(NSALanguageConfig.model_type, NSALanguageConfig)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nsa import flags
+from nsa import checks, flags
 from nsa.config import NSAConfig
 from nsa.device import device_name
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation, profile_for
@@ -52,12 +52,19 @@ def explain_routing(
         backend: as in the call.
 
     Raises:
-        ValueError: a device that this machine does not have.
+        ValueError: a device that this machine does not have, or what no call could have.
+        TypeError: an argument of another type.
     """
-    device = _device(device)
+    name, device, dv = "explain_routing", _device(device), dk if dv is None else dv
+    checks.sizes(name, config)
+    checks.counts(name, batch=batch, tokens=tokens, heads=heads, kv_heads=kv_heads, dk=dk, dv=dv)
+    if heads % kv_heads:
+        raise ValueError(f"{name}: heads={heads} must be a multiple of kv_heads={kv_heads}")
+    if dtype not in checks.DTYPES:
+        raise ValueError(f"{name}: dtype must be fp16, bf16, fp32 or fp64, got {dtype}")
 
     def request(operation: str) -> Request:
-        shape = (batch, tokens, tokens, heads, kv_heads, dk, dk if dv is None else dv)
+        shape = (batch, tokens, tokens, heads, kv_heads, dk, dv)
         return Request(operation, device, dtype, *shape, config, packed, False, needs_grad, deterministic)
 
     active, choice, whole = flags.current(), per_operation(backend), request(WHOLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,11 +40,12 @@ class Inputs:
         return cls(normal(4, 8), triple(8), triple(6), normal(4, 3).sigmoid())
 
     def rows(self, starts: list[int], counts: list[int]) -> Inputs:
-        """Of entry b the tokens from starts[b] on, counts[b] of them, padded with zeros to the longest."""
+        """Of entry b the tokens from starts[b] on, counts[b] of them, padded with what is no number to the longest."""
 
         def cut(x: Tensor) -> Tensor:
             pieces = [entry[s : s + c] for entry, s, c in zip(x, starts, counts, strict=True)]
-            return torch.stack([F.pad(piece, (0, 0, 0, 0, 0, max(counts) - len(piece))) for piece in pieces])
+            padded = (F.pad(piece, (0, 0, 0, 0, 0, max(counts) - len(piece)), value=math.nan) for piece in pieces)
+            return torch.stack(list(padded))
 
         k, v = (tuple(cut(x) for x in triple) for triple in (self.k, self.v))
         return Inputs(cut(self.q), k, v, cut(self.gates))

@@ -47,6 +47,19 @@ def test_a_learned_map_sees_whole_spans_and_their_positions() -> None:
     torch.testing.assert_close(cache.compressed.v[:, :count], expected_v)
 
 
+@pytest.mark.parametrize("page_size", [None, 8])
+def test_inference_mode_may_begin_and_end_anywhere(page_size: int | None) -> None:
+    inputs, modes = Inputs.random(60), (torch.inference_mode, torch.no_grad)
+    for first in (0, 1):
+        with modes[first]():
+            cache, found = inputs.cache(SMALL, page_size=page_size), []
+        for turn, (start, end) in enumerate([(0, 9), (9, 10), (10, 11), (11, 40), (40, 60)]):
+            with modes[(first + turn) % 2]():
+                found.append(inputs.between(start, end).decode(cache))
+                cache.reorder([0, 1])
+        torch.testing.assert_close(torch.cat(found, 1), inputs.whole(SMALL), rtol=0, atol=1e-12)
+
+
 def test_it_grows_by_doubling_and_only_where_it_must() -> None:
     cache = NSACache(SMALL, 1, 1, 2, 2, capacity=4)
     window = cache.window.k

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nsa import NSAConfig, nsa_attention, ops, reference
+from nsa import NSACache, NSAConfig, nsa_attention, ops, reference
 from nsa.testing import Problem
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=7)
@@ -23,6 +23,31 @@ def test_future_tokens_change_nothing_bitwise(changed: int) -> None:
     after = PROBLEM.attention(nsa_attention)(**x)
     assert torch.equal(before[:, :changed], after[:, :changed])
     assert not torch.equal(before[:, changed:], after[:, changed:])
+
+
+@pytest.mark.parametrize("what", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("first", [1, 9, 30, 59])
+def test_what_is_no_number_reaches_nothing_before_it(first: int, what: float) -> None:
+    """A mask alone would not keep it out: 0 times NaN is NaN."""
+    x = PROBLEM.tensors()
+    before = PROBLEM.attention(nsa_attention)(**x)
+    for tensor in x.values():
+        tensor[1, first:] = what
+    after = PROBLEM.attention(nsa_attention)(**x)
+    torch.testing.assert_close(after[0], before[0])
+    torch.testing.assert_close(after[1, :first], before[1, :first])
+    assert not after[1, first:].isfinite().any()
+
+
+def test_what_a_reset_cache_held_reaches_nothing() -> None:
+    x = PROBLEM.tensors()
+    k, v = (tuple(x[f"{name}_{branch}"] for branch in ("cmp_in", "sel", "win")) for name in "kv")
+    cache = NSACache(CONFIG, 2, 2, 8, 8)
+    cache.append(tuple(y / 0 for y in k), tuple(y / 0 for y in v))
+    cache.reset()
+    cache.append(k, v, counts=[60, 3])
+    o, _ = ops.cached_attention(x["q"][:, -1:], x["gates"][:, -1:], cache)
+    assert o.isfinite().all()
 
 
 def test_other_sequences_of_a_pack_change_nothing_bitwise() -> None:

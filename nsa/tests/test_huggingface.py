@@ -9,7 +9,7 @@ import torch
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (the extra hf)")
 
-from nsa.integrations.huggingface import LayerCaches, NSAForCausalLM, NSALanguageConfig  # noqa: E402
+from nsa.integrations.huggingface import CACHE, LayerCaches, NSAForCausalLM, NSALanguageConfig  # noqa: E402
 
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -34,6 +34,28 @@ def test_it_generates_the_same_with_and_without_its_cache() -> None:
     output = lm.generate(text, return_dict_in_generate=True, **GREEDY)
     assert isinstance(output.past_key_values, LayerCaches), "the sparse cache must be the one that was used"
     assert output.past_key_values.layers[0].lengths.tolist() == [49, 49]
+
+
+@pytest.mark.parametrize("given", ["tokens", "embeddings"])
+def test_each_token_is_computed_once(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, text, widths = model(), prompt(), []
+    forward = lm.model.forward
+    monkeypatch.setattr(
+        lm.model, "forward", lambda x, *args, **how: (widths.append(x.shape[1]), forward(x, *args, **how))[1]
+    )
+    lm.generate(**({"input_ids": text} if given == "tokens" else {"inputs_embeds": lm.model.embed(text)}), **GREEDY)
+    assert widths == [30, *[1] * 19]
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+def test_a_text_goes_on_with_the_cache_of_an_earlier_output(only_new: bool) -> None:
+    lm, text, mask = model(), prompt(), torch.ones(2, 30, dtype=torch.int64)
+    mask[1, :3] = 0
+    expected = lm.generate(text, attention_mask=mask, **GREEDY)[:, 30:]
+    with torch.no_grad():
+        seen = lm(text[:, :12], attention_mask=mask[:, :12], use_cache=True)[CACHE]
+    rest = text[:, 12:] if only_new else text
+    assert torch.equal(lm.generate(rest, attention_mask=mask, **{CACHE: seen}, **GREEDY)[:, rest.shape[1] :], expected)
 
 
 def test_padded_prompts_generate_as_apart() -> None:
@@ -98,8 +120,25 @@ def test_logits_to_keep_and_tuples() -> None:
     with torch.no_grad():
         whole = lm(text)
         assert torch.equal(lm(text, logits_to_keep=2).logits, whole.logits[:, -2:])
+        assert torch.equal(lm(text, logits_to_keep=torch.tensor([3, 7])).logits, whole.logits[:, [3, 7]])
         logits, caches = lm(text, return_dict=False)
     assert torch.equal(logits, whole.logits) and caches.get_seq_length() == 30
+
+
+def test_accumulated_gradients_are_those_of_one_batch() -> None:
+    """As a Trainer asks for them, which does not divide by the number of steps itself."""
+    lm, text = model().train(), prompt()
+    labels = text.masked_fill(torch.arange(30) > torch.tensor([[9], [25]]), -100)
+    whole = lm(text, labels=labels).loss
+    items = labels[:, 1:].ne(-100).sum()
+    parts = [lm(text[i : i + 1], labels=labels[i : i + 1], num_items_in_batch=items).loss for i in range(2)]
+    torch.testing.assert_close(sum(parts), whole)
+
+
+@pytest.mark.parametrize("shape", [(2, 29), (1, 30), (2, 1, 30, 30)])
+def test_a_mask_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"attention_mask must have the shape \[B=2,T=30 or more\], got"):
+        model()(prompt(), attention_mask=torch.ones(shape))
 
 
 def test_a_foreign_cache_is_refused() -> None:

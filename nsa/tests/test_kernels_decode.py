@@ -73,6 +73,20 @@ def test_sequences_of_different_lengths_in_pages_and_without() -> None:
         assert plain.branch_reads.tolist() == judge.branch_reads.tolist()
 
 
+def test_keys_of_all_branches_and_of_each() -> None:
+    """A step that was recorded where the branches' keys are one tensor stores no others'."""
+    inputs = drawn(12, dtype=torch.float32)
+    caches = [cache_for(inputs, SMALL, capacity=12) for _ in range(2)]
+    for t in range(12):
+        one = inputs.between(t, t + 1)
+        k, v = (one.k[0], one.v[0]) if t < 6 else (one.k, one.v)
+        found, expected = (
+            ops.nsa_decode(one.q, k, v, one.gates, cache, backend=backend)
+            for cache, backend in zip(caches, ("triton", "torch"), strict=True)
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_an_empty_sequence_beside_others_gives_zero() -> None:
     inputs = drawn(4, batch=2, dtype=torch.float32)
     cache = cache_for(inputs, SMALL)

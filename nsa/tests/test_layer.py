@@ -149,7 +149,7 @@ def test_arguments_are_stronger_than_flags() -> None:
     "options, sentence",
     [
         ({"n_kv_heads": 3}, "multiple of n_kv_heads=3"),
-        ({"dk": 5}, "even for rotary"),
+        ({"dk": 5}, "rotary positions need an even head dimension, got 5"),
         ({"phi": "max"}, "phi must be one of mean, weighted, mlp"),
         ({"gate": "tanh"}, "gate must be one of sigmoid, softmax"),
     ],

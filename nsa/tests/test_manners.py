@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import nsa
 from nsa import NativeSparseAttention, NSAConfig, explain_routing, nsa_attention, nsa_decode, ops, reference
 from nsa.testing import Problem
 from nsa.tests.decoding import SMALL, Inputs
+from nsa.tests.following import Following
 
 ROOT = Path(nsa.__file__).parents[1]
 WITH_CONFIG = [
@@ -67,6 +69,25 @@ def test_borders_may_be_int64() -> None:
     for call in calls:
         borders = torch.tensor([0, 21, 60])
         assert borders.dtype == torch.int64 and torch.equal(call(borders), call(borders.int()))
+
+
+@pytest.mark.parametrize("followed", [False, True], ids=["plain", "operators"])
+def test_a_gradient_of_a_gradient_is_an_error(followed: bool) -> None:
+    """Also where it reaches the input on another way, by which PyTorch would give a part of it."""
+    layer = NativeSparseAttention(32, 4, 2, SMALL)
+    x = torch.randn(1, 30, 32, requires_grad=True)
+    with Following() if followed else nullcontext():
+        (first,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="a gradient of a gradient is not computed"):
+            torch.autograd.grad(first.sum(), x)
+
+
+def test_without_memory_there_are_shapes() -> None:
+    layer = NativeSparseAttention(32, 4, 2, SMALL).to("meta")
+    x = torch.randn(2, 30, 32, device="meta", requires_grad=True)
+    o = layer(x)
+    o.sum().backward()
+    assert o.device.type == "meta" and o.shape == x.shape == x.grad.shape
 
 
 @pytest.mark.parametrize("tokens", [1, 9])

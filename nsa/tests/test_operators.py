@@ -14,10 +14,11 @@ from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import checkpoint
 
-from nsa import NativeSparseAttention, NSACache, library, nsa_attention, ops, routing
+from nsa import NativeSparseAttention, NSACache, flags, library, nsa_attention, ops, routing
 from nsa.operations import OPERATIONS
 from nsa.providers import cuda
 from nsa.testing import expect_route, need_cuda
+from nsa.tests.following import Following
 from nsa.tests.kernel_cases import BRANCHES, DEVICE, SMALL
 
 needs_graphs = pytest.mark.skipif(not library.IN_GRAPHS, reason="operators in graphs need torch 2.5")
@@ -109,6 +110,17 @@ def test_one_graph_of_a_layer() -> None:
     layer = NativeSparseAttention(64, 4, 2, SMALL).to(DEVICE)
     x = torch.rand(1, 20, 64, device=DEVICE)
     torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_followed_gradients_are_those_of_a_plain_call(name: str, backend: str) -> None:
+    """Where a mode sees the backward pass too, autograd is off unless it is asked for."""
+    tensors, function = inputs(), single(name)
+    with flags.using(backend=backend, triton_sel_force=backend == "triton"):
+        expected = gradients(function, tensors)
+        with Following():
+            same(gradients(function, tensors), expected)
 
 
 @needs_graphs

@@ -394,6 +394,14 @@ def test_an_own_plan_refuses_another_layout(change: Any, words: str) -> None:
         plan.run(**{**x, **change(x)})
 
 
+def test_an_own_plan_tells_one_tensor_from_two() -> None:
+    x = _arguments()
+    plan = nsa.plan(**{**x, "v": x["k"]}, config=CONFIG)
+    assert torch.equal(plan.run(**{**x, "v": x["k"]}), nsa_attention(**{**x, "v": x["k"]}, config=CONFIG))
+    with pytest.raises(ValueError, match="one and the same when it was planned"):
+        plan.run(**x)
+
+
 def test_a_copy_of_who_owns_a_plan_has_it_too() -> None:
     x = _arguments()
     plan = nsa.plan(**x, config=CONFIG)

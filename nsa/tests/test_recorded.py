@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from nsa import host, nsa_attention
+from nsa import host, nsa_attention, ops
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
 from nsa.kernels.common.launch import Launched
@@ -141,6 +141,28 @@ def test_keys_that_are_one_tensor_or_several(counted: dict[str, Counted]) -> Non
         torch.testing.assert_close(dk, d[1] + d[2] + d[3])
         torch.testing.assert_close(dv, d[4] + d[5] + d[6])
     assert {function.calls for function in counted.values()} == {4}  # twice for each of two kinds
+
+
+@pytest.mark.parametrize("places", ["abbcdef", "abcdeff", "abcdbef", "aaaaaaa"])
+def test_one_tensor_in_several_places_is_a_kind_of_its_own(places: str) -> None:
+    """Of q, k and v (cmp, sel, win): what was recorded where some are one tensor reads that one alone."""
+    config, window = replace(SMALL, n_sel=3), ops.sliding_window_attention
+
+    def inputs(seed: int, places: str) -> tuple[Tensor, list[Tensor]]:
+        source = torch.Generator().manual_seed(seed)
+        made = {place: torch.randn(1, 18, 2, 16, generator=source).to(DEVICE) for place in places}
+        return torch.rand(1, 18, 2, 3, generator=source).to(DEVICE), [made[place] for place in places]
+
+    def called(gates: Tensor, x: list[Tensor], backend: str) -> list[Tensor]:
+        how = {"backend": backend, "strict": True}
+        o = nsa_attention(x[0], tuple(x[1:4]), tuple(x[4:]), gates, config, **how)
+        return [o, window(*x[:3], 9, **how), ops.gated_combine(*x[:3], gates, **how)]
+
+    for seed in range(3):
+        called(*inputs(seed, places), "triton")
+    apart = inputs(3, "abcdefg")
+    for found, expected in zip(called(*apart, "triton"), called(*apart, "torch"), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_of_its_own_keys_the_compressed_branch_keeps_the_means(counted: dict[str, Counted]) -> None:

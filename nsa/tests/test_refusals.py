@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nsa import NativeSparseAttention, NSACache, NSAConfig, nsa_attention, nsa_decode, ops
+from nsa import NativeSparseAttention, NSACache, NSAConfig, explain_routing, nsa_attention, nsa_decode, ops
 from nsa.phi import WeightedPhi
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=7)
@@ -32,6 +32,11 @@ def given(*compressed: torch.Tensor) -> None:
     nsa_attention(Q, K, V, GATES, CONFIG, compressed=compressed)
 
 
+def explained(**facts: object) -> None:
+    explain_routing(CONFIG, **{"tokens": 9, "heads": 4, "kv_heads": 2, "dk": 8, **facts})
+
+
+LAYER, CACHE = NativeSparseAttention(32, 4, 2, CONFIG), NSACache(CONFIG, 1, 2, 8, 6)
 CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(torch.randn(1, 20, 3, 8)), "Hq=3 must be a multiple of Hkv=2"),
     (lambda: window(Q[0]), r"q must have the shape \[B,T,Hq,Dk\], got \[20, 4, 8\]"),
@@ -47,10 +52,22 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(*(x.expand(2, -1, -1, -1) for x in (Q, K, V)), cu_seqlens=borders(0, 20)), "need B=1, got B=2"),
     (lambda: window(Q[:, :5], q_start=torch.tensor([16])), "do not fit in 20 keys"),
     (lambda: window(q_start=torch.tensor([0, 0])), r"q_start must be integers \[B=1\]"),
+    (lambda: window(q_start=torch.tensor([0j])), r"q_start must be integers \[B=1\], got torch.complex64"),
+    (
+        lambda: ops.select_blocks(Q, K_CMP, CONFIG, q_start=torch.tensor([-1])),
+        r"q_start must be at least 0, got \[-1\]",
+    ),
+    (lambda: window(Q[:, :, :0]), "Hq=0 must be a multiple of Hkv=2, and both at least 1"),
+    (lambda: window(Q[..., :0], K[..., :0]), "Dk must be at least 1, got 0"),
+    (lambda: window(Q.to_sparse()), "q must be a dense tensor, got torch.sparse_coo"),
     (lambda: window(q_start=torch.tensor([0]), cu_seqlens=borders(0, 20)), "not both"),
     (lambda: ops.compressed_attention(Q, K_CMP[:, :3], V_CMP[:, :3], CONFIG), "must hold 4 compressed tokens, got 3"),
     (lambda: ops.select_blocks(Q, K, CONFIG), "must hold 4 compressed tokens, got 20"),
-    (lambda: ops.select_blocks(Q, K_CMP, CONFIG, lse=Q), r"lse must have the shape \[1, 20, 4\]"),
+    (lambda: ops.select_blocks(Q, K_CMP, CONFIG, lse=Q), r"lse must have the shape \[B,T,Hq\]"),
+    (
+        lambda: ops.select_blocks(Q, K_CMP, CONFIG, lse=GATES[..., 0].half()),
+        r"lse must be \[1, 20, 4\] in torch.float32",
+    ),
     (lambda: ops.selected_attention(Q, K, V, indices(0)[0], CONFIG), r"shape \[B=1,T=20,Hkv=2,n\]"),
     (lambda: ops.selected_attention(Q, K, V, indices(0).float(), CONFIG), "block_indices must be int32"),
     (lambda: ops.selected_attention(Q, K, V, indices(0, -1, 0), CONFIG), "block 0 of .* is selected twice"),
@@ -63,6 +80,18 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: ops.gated_combine(V, V, V[..., :3], GATES), "the branches must have one shape"),
     (lambda: NativeSparseAttention(32, 0, 2), "n_heads must be at least 1, got 0"),
     (lambda: NativeSparseAttention(32, 4, 2)(torch.ones(1, 3, 31)), r"x must have the shape \[B,T,32\], got"),
+    (lambda: NativeSparseAttention(32, 4, 2, rope_base=-1), "base of rotary positions must be a positive number"),
+    (lambda: NativeSparseAttention(32, 4, 2, backend="tritn"), "unknown backend 'tritn'"),
+    (lambda: LAYER(torch.ones(1, 3, 32), LAYER.new_cache(2)), "x has B=1 and the cache has 2 sequences"),
+    (
+        lambda: NSACache(CONFIG, 1, 2, 8, 6, dtype=torch.int32),
+        "dtype must be fp16, bf16, fp32 or fp64, got torch.int32",
+    ),
+    (lambda: CACHE.reserve(-1), r"tokens must be 1 integers of at least 0, got \[-1\]"),
+    (lambda: CACHE.advance(-1), r"counts must be 1 integers of at least 0, got \[-1\]"),
+    (lambda: explained(tokens=0), "explain_routing: tokens must be at least 1, got 0"),
+    (lambda: explained(heads=3), "heads=3 must be a multiple of kv_heads=2"),
+    (lambda: explained(dtype=torch.int8), "dtype must be fp16, bf16, fp32 or fp64, got torch.int8"),
     (lambda: nsa_attention(Q, K, V, GATES[..., :2], CONFIG), r"gates must have the shape \[1, 20, 4, 3\]"),
     (lambda: nsa_attention(Q, (K, K), V, GATES, CONFIG), "one tensor or a triple"),
     (lambda: nsa_attention(Q, (K, K, K[:, :, :1]), V, GATES, CONFIG), "must agree"),
@@ -85,7 +114,6 @@ def test_refused_with_a_sentence(call: Callable[[], object], sentence: str) -> N
         call()
 
 
-CACHE = NSACache(CONFIG, 1, 2, 8, 6)
 TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q.tolist(), K, V, GATES), "nsa_attention: q must be a tensor, got list"),
     (lambda: nsa_attention(Q, {"k": K}, V, GATES), "k must be a tensor or a triple .*, got dict"),
@@ -96,6 +124,9 @@ TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, q_start=0), "q_start must be a tensor, got int"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, block_indices=[0]), "block_indices must be a tensor, got list"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale="one"), "scale must be a number or None, got 'one'"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale=torch.tensor(0.5)), "nsa_attention: scale must be a number"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scales=1), "nsa_attention: got an unexpected keyword argument"),
+    (lambda: ops.select_blocks(Q, K_CMP, CONFIG, lse=[0]), "lse must be a tensor, got list"),
     (
         lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend=["triton"]),
         "backend must be a name, a mapping .* got list",
@@ -109,8 +140,13 @@ TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: ops.gated_combine(V, V, V, None), "gates must be a tensor, got NoneType"),
     (lambda: nsa_decode(Q, K, V, GATES, None), "nsa_decode: cache must be an NSACache, got NoneType"),
     (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=3), "counts must be 1 integers, got 3"),
+    (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=[1.5]), r"counts must be 1 integers, got \[1.5\]"),
+    (lambda: CACHE.reorder(None), "reorder needs entries from 0 to 0, got None"),
+    (lambda: CACHE.reserve("all"), "tokens must be 1 integers, got 'all'"),
+    (lambda: NSACache(CONFIG, 1, 2, 8, 6, compress="mean"), "compress must be a function or None, got str"),
+    (lambda: explained(tokens="9"), "tokens must be an integer, got str"),
     (lambda: NSACache(1, 2, 8, 6, 4), "NSACache: config must be an NSAConfig, got int"),
-    (lambda: NSACache(CONFIG, 1, 2, 8.0, 6), "must be integers, got"),
+    (lambda: NSACache(CONFIG, 1, 2, 8.0, 6), "dk must be an integer, got float"),
     (lambda: NativeSparseAttention(32, "4", 2), "n_heads must be an integer, got str"),
     (lambda: NativeSparseAttention(32, 4, 2, CONFIG)(Q.tolist()), "x must be a tensor, got list"),
     (lambda: NativeSparseAttention(32, 4, 2, CONFIG)(torch.ones(1, 3, 32), K), "cache must be an NSACache, got Tensor"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nsa import NSAConfig, ops, reference
+from nsa import NSACache, NSAConfig, ops, reference
 from nsa.fallback.torch import choose_blocks
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
@@ -45,12 +45,45 @@ def test_blocks_alike_tie_for_the_oracle_too(group: int) -> None:
     assert torch.equal(ops.select_blocks(q, k_cmp, config), reference.select_blocks(q, k_cmp, config))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("group", [4, 5, 7, 8, 12, 16])
+def test_equal_blocks_tie_whatever_heads_share_them(group: int, dtype: torch.dtype) -> None:
+    """All blocks hold the same keys, so the lowest are chosen of those not forced; in a step of decode too."""
+    config, source = NSAConfig(l=4, d=2, l_sel=8, n_sel=5, w=8), torch.Generator().manual_seed(0)
+    q = torch.randn(1, 90, 2 * group, 8, generator=source, dtype=dtype)
+    keys = torch.randn(1, 8, 2, 8, generator=source, dtype=dtype).repeat(1, 12, 1, 1)[:, :90]
+    found = ops.select_blocks(q, ops.compress(keys, config), config)
+    assert (found[0, 5 * 8 + 2 :, :, :3] == torch.tensor([0, 1, 2])).all()
+    cache = NSACache(config, 1, 2, 8, 8, capacity=90, dtype=dtype)
+    cache.append(keys, keys)
+    _, last = ops.cached_attention(q[:, -1:], torch.ones(1, 1, 2 * group, 3, dtype=dtype), cache)
+    assert torch.equal(last, found[:, -1:])
+
+
 def test_early_queries_take_all_candidates() -> None:
     q, k_cmp = torch.randn(1, 40, 2, 8), torch.randn(1, 9, 2, 8)
     found = ops.select_blocks(q, k_cmp, CONFIG)
     assert (found[0, :16] == torch.tensor([0, -1, -1, -1])).all()
     assert (found[0, 16:32] == torch.tensor([0, 1, -1, -1])).all()
     assert (found[0, 32:] == torch.tensor([0, 1, 2, -1])).all()
+
+
+def test_forced_blocks_are_chosen_whatever_the_scores() -> None:
+    q, k_cmp = torch.full((1, 100, 2, 8), torch.nan), torch.randn(1, 24, 2, 8)
+    found = ops.select_blocks(q, k_cmp, CONFIG)
+    assert found[0, 99].tolist() == [[0, 1, 5, 6]] * 2
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_leaves_the_lse_as_it_is(compiled: bool) -> None:
+    """Of the heads that choose together, rounding it would weigh some more than others."""
+    q, k_cmp = 3 * torch.randn(1, 200, 8, 16), torch.randn(1, 49, 1, 16)
+    narrow = q.bfloat16(), k_cmp.bfloat16(), CONFIG
+    _, lse = ops.compressed_attention(*narrow[:2], narrow[1], CONFIG)
+    select = torch.compile(ops.select_blocks, backend="eager") if compiled else ops.select_blocks
+    with torch.autocast("cpu", torch.bfloat16):
+        found = select(q, k_cmp, CONFIG, lse=lse)
+    assert torch.equal(found, ops.select_blocks(*narrow, lse=lse))
 
 
 def test_selection_has_no_gradient() -> None:
