@@ -151,10 +151,13 @@ def masked_logits(q: Tensor, k: Tensor, mask: Tensor, scale: float) -> Tensor:
 def weighted(p: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """p v [*n,M,Dv], where p is 0 outside the mask and v may be no number there: 0 times that is none either."""
     odd = ~v.isfinite()
-    if not capturing(v.device) and not bool(odd.any()):  # what a graph will hold, nobody can ask
-        return p @ v
     seen = mask.to(p.dtype) @ odd.to(p.dtype) > 0
     return torch.where(seen, p @ v, p @ v.masked_fill(odd, 0.0))
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether all are numbers, as far as anybody can ask: what a CUDA graph will hold, nobody can."""
+    return not capturing(x.device) and bool(x.isfinite().all())
 
 
 class TiledAttention(torch.autograd.Function):
@@ -171,12 +174,13 @@ class TiledAttention(torch.autograd.Function):
         wide = torch.promote_types(q.dtype, torch.float32)
         o = q.new_zeros(*q.shape[:3], v.shape[-1])
         lse = q.new_full(q.shape[:3], -math.inf, dtype=wide)
+        times = (lambda p, v, mask: p @ v) if all_finite(v) else weighted
         for chunk in chunks:
             tile = tile_of(chunk)
             mask = tile.mask
             p, row_lse = softmax_rows(masked_logits(tile.rows(q).to(wide), tile.keys(k).to(wide), mask, scale))
             here = chunk.batch, chunk.rows
-            o[here] = tile.unrows(weighted(p, tile.keys(v).to(wide), mask)).to(o.dtype)
+            o[here] = tile.unrows(times(p, tile.keys(v).to(wide), mask)).to(o.dtype)
             lse[here] = tile.unrows(row_lse[..., None])[..., 0]
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.chunks, ctx.tile_of, ctx.scale = chunks, tile_of, scale
