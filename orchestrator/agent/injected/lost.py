@@ -49,6 +49,7 @@ class Lost:
             **self._inner.after_import,
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
+            "warnings": self._watch_coroutines,
             "_pytest.warning_types": self._watch_warnings,
             **dict.fromkeys(("_pytest.raises", "_pytest.python_api", "unittest.case"), self._watch_raises),
         }
@@ -83,7 +84,8 @@ class Lost:
         default = threading.excepthook
 
         def excepthook(args: Any) -> None:
-            if isinstance(args.exc_value, AssertionError):
+            in_test = self._checks.now.test is not None and isinstance(args.exc_value, Exception)
+            if in_test or isinstance(args.exc_value, AssertionError):
                 self._checks.now.lost.append(_sentence("in a thread", args.exc_value))
             elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
                 self._inner.thread_leaves(args.exc_value.code)
@@ -136,6 +138,20 @@ class Lost:
             handle(loop, context)
 
         base_events.BaseEventLoop.call_exception_handler = watched
+
+    def _watch_coroutines(self, warnings: Any) -> None:
+        """What Python only warns of: one that is gone, and was never awaited."""
+        warn = warnings._warn_unawaited_coroutine
+
+        def watched(coroutine: Any) -> None:
+            code = getattr(coroutine, "cr_code", None)
+            facts = self._checks.facts.get(code.co_filename) if code is not None else None
+            if code is not None and facts is not None and facts.owed_by(code):
+                said = f"the coroutine {code.co_name}() holds assertions, and was never awaited"
+                self._checks.now.lost.append(said)
+            warn(coroutine)
+
+        warnings._warn_unawaited_coroutine = watched
 
     def _watch_suppress(self, contextlib: Any) -> None:
         leave = contextlib.suppress.__exit__
@@ -250,4 +266,6 @@ def _expects_assertion(context: Any) -> bool:
 
 def _sentence(where: str, error: BaseException) -> str:
     text = str(error).partition("\n")[0][:200]
-    return f"an AssertionError was raised {where}, and nobody looked at it: {text}".rstrip(": ")
+    kind = type(error).__name__
+    article = "an" if kind[0] in "AEIOU" else "a"
+    return f"{article} {kind} was raised {where}, and nobody looked at it: {text}".rstrip(": ")
