@@ -19,7 +19,7 @@ from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import CodeType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -145,8 +145,7 @@ class Lost:
 
         def watched(coroutine: Any) -> None:
             code = getattr(coroutine, "cr_code", None)
-            facts = self._checks.facts.get(code.co_filename) if code is not None else None
-            if code is not None and facts is not None and facts.owed_by(code):
+            if code is not None and _holds_mark(code):
                 said = f"the coroutine {code.co_name}() holds assertions, and was never awaited"
                 self._checks.now.lost.append(said)
             warn(coroutine)
@@ -235,6 +234,13 @@ class Lost:
             return bootstrap(child, *args, **kwargs)
 
         process.BaseProcess._bootstrap = _bootstrap
+
+
+def _holds_mark(code: CodeType) -> bool:
+    """Whether an assertion stands in it, by the mark beside that."""
+    begins = code.co_filename + ":"
+    keys = (constant[0] if isinstance(constant, tuple) and constant else constant for constant in code.co_consts)
+    return any(isinstance(key, str) and key.startswith(begins) for key in keys)
 
 
 def _tell_when_asked(kind: Any, *methods: str) -> None:
