@@ -42,6 +42,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_JUMPS = (ast.Return, ast.Break, ast.Continue)
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -300,7 +301,9 @@ class _Marker:
         A handler that keeps it where a check of the same function looks has not.
         """
         key = f"{self._facts.path}:{node.lineno}"
-        node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
+        jumps = any(isinstance(inner, _JUMPS) for inner in _within(node.finalbody))
+        if jumps:
+            node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
         if any(map(_raises, _within(node.orelse))):  # it expects what it catches
             return
         silent = [handler for handler in node.handlers if not any(map(_raises, _within(handler.body)))]
@@ -308,7 +311,7 @@ class _Marker:
         for handler in silent:
             said = (any(map(_keeps, handler.body)), any(map(_answers, handler.body)))
             handler.body.insert(0, _swallows(handler.body[0], key, *said))
-        if silent:
+        if silent or jumps:
             done = COMPLETED + key
             node.body = [*_before_jumps(node.body, lambda jump: _seen(jump, done)), _seen(node.body[-1], done)]
 
@@ -422,7 +425,7 @@ def _before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -
     """The block with a mark, as it is `made`, before each statement by which it is left."""
     marked: list[ast.stmt] = []
     for statement in block:
-        if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
+        if isinstance(statement, _JUMPS):
             marked.append(made(statement))
         elif not isinstance(statement, _SCOPES):
             for name in _BLOCKS:

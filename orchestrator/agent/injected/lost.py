@@ -84,8 +84,8 @@ class Lost:
         default = threading.excepthook
 
         def excepthook(args: Any) -> None:
-            in_test = self._checks.now.test is not None and isinstance(args.exc_value, Exception)
-            if in_test or isinstance(args.exc_value, AssertionError):
+            in_test = self._checks.now.test is not None and "_pytest.config" in sys.modules
+            if isinstance(args.exc_value, Exception if in_test else AssertionError):
                 self._checks.now.lost.append(_sentence("in a thread", args.exc_value))
             elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
                 self._inner.thread_leaves(args.exc_value.code)
