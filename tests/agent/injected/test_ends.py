@@ -45,6 +45,9 @@ ENDS = [
     ("try: sys.exit()\nexcept SystemExit as e: assert (e.code, e.args) == (None, ())", 0),
     ("e = SystemExit(1)\ne.code = 9\nraise e", 9),
     ("sys.excepthook = lambda *a: print('own')\n1 / 0", 1),
+    ("try: 1 / 0\nexcept ZeroDivisionError: sys.exit(0)", 0),
+    ("try: print(1)\nfinally: sys.exit(0)", 0),
+    ("import atexit\natexit.register(lambda: 1 / 0)", 0),
     ("leaves(11)", 11),
     ("leaves(0)", 0),
     ("import threading\nthreading.Thread(target=sys.exit, args=(3,)).start()", 0),
@@ -80,6 +83,8 @@ def test_a_python_tells_how_it_ends(tmp_path: Path, source: str, code: int) -> N
         "end.ended_inside(3)",
         "sys.exit(256)",
         "leaves(512)",
+        "try: 1 / 0\nfinally: sys.exit(0)",
+        "import atexit\n@atexit.register\ndef check(): assert 1 == 2",
     ],
 )
 def test_a_code_that_is_hidden_in_the_end(tmp_path: Path, source: str) -> None:
