@@ -16,6 +16,7 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.process
 
+_TELLS_OF_ATEXIT = pytest.mark.skipif(sys.version_info < (3, 10), reason="Python only prints it")
 START = """
 import sys
 from orchestrator.agent.injected.ends import End
@@ -83,8 +84,8 @@ def test_a_python_tells_how_it_ends(tmp_path: Path, source: str, code: int) -> N
         "end.ended_inside(3)",
         "sys.exit(256)",
         "leaves(512)",
-        "try: 1 / 0\nfinally: sys.exit(0)",
-        "import atexit\n@atexit.register\ndef check(): assert 1 == 2",
+        "try:\n    1 / 0\nfinally:\n    sys.exit(0)",
+        pytest.param("import atexit\n@atexit.register\ndef check(): assert 1 == 2", marks=_TELLS_OF_ATEXIT),
     ],
 )
 def test_a_code_that_is_hidden_in_the_end(tmp_path: Path, source: str) -> None:
