@@ -17,6 +17,43 @@ import pytest
 def work(x): assert x == 1
 def test_other(): assert work
 """
+_ASYNC = """\
+async def f(x): assert x == 2
+def test_a():
+    {}
+    assert len("a")
+"""
+_THREAD = """\
+def raises(): raise KeyError(1)
+def test_a(monkeypatch):
+    seen = []
+    def hook(args): seen.append(args.exc_value)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    {}
+    t = threading.Thread(target=raises); t.start(); t.join()
+    assert len(seen) == 1
+"""
+_CASES = """
+import sys
+match sys.platform:
+    case "{}":
+        def test_p(): assert 1 == 2
+    case {!s}:
+        def test_p(): assert len("b")
+"""
+_EXAMPLES = """\
+def test_z(): assert len("a")
+def f(x):
+    \"\"\"
+    >>> f(1)
+    2
+
+    Not everywhere:
+    >>> f(2)  # doctest: +SKIP
+    4
+    \"\"\"
+    return x + 1
+"""
 _CHILD = "[sys.executable, '-c', 'assert 1 == 2']"
 
 
@@ -129,6 +166,29 @@ HONEST = [
     truth(tests("wrapped_later", "passed", "", "def test_k(): assert len('a')\n",
                 conftest="def pytest_runtest_setup(item):\n    f = item.obj\n    item.obj = lambda: f()\n"),
           "a hook that wraps each test"),
+    _ran("check_finally", "for x in [1, 2]:\n    try: assert x > 0\n    finally: continue",
+         "a `finally` that is left by a jump, and drops nothing"),
+    truth(tests("check_async_helper", "passed", "", _HEAD + _ASYNC.format("asyncio.run(f(2))")),
+          "a coroutine of the module runs"),
+    truth(tests("check_hooked", "passed", "", _HEAD + _THREAD.format("threading.excepthook = hook")),
+          "what a thread raises is asked for by an excepthook"),
+    _collected("fixtures_named_as_tests", """
+        import pytest
+        @pytest.fixture
+        def test_data():
+            assert len("a")
+            return 1
+        @pytest.fixture
+        def test_unused(): return 2
+        @pytest.fixture(name="other")
+        def test_renamed():
+            assert len("b")
+            return 3
+        def test_y(test_data, other): assert test_data + other == 4
+        """, "fixtures whose names are like those of tests"),
+    _collected("by_case", _CASES.format("win32", "_"), "a test in two versions, one for each platform, by `match`"),
+    truth(tests("example_allowed", "passed", "", _EXAMPLES, "--doctest-modules",
+                tests={"allow_skips": ["SKIP in line 8"]}), "one example of a doctest is skipped, which is allowed"),
     truth(tests("checked", "passed", "",
           "import pytest\n@pytest.mark.parametrize('x', [1, 2])\ndef test_a(x): assert x\n",
                 tests={"checked": True}), "every test checks something"),
@@ -139,8 +199,9 @@ LIES = [
     _idle("empty_loop", "for x in []: assert x == 1", "the assertion is in a loop over nothing", "check_in_loop"),
     _idle("never_called", "def inner(): assert 1 == 2", "the assertion is in a function that nobody calls",
           "check_nested"),
-    _idle("not_awaited", "async def f(): assert 1 == 2\nf()", "the assertion is in a coroutine that nobody awaits",
-          "check_coroutine"),
+    lie(tests("not_awaited", "failed", "test_a failed: the coroutine f.. holds assertions, and was never awaited",
+              _file("async def f(): assert 1 == 2\nf()")),
+        "the assertion is in a coroutine that nobody awaits", honest="check_coroutine"),
     _lost("thread", "t = threading.Thread(target=work, args=(2,)); t.start(); t.join()",
           "the assertion fails in a thread", "check_thread"),
     _lost("pool", "with ThreadPoolExecutor() as p: p.submit(work, 2)", "it fails in a pool that nobody asks",
@@ -203,6 +264,25 @@ LIES = [
           "it fails in a program of which only the output is looked at", "check_child"),
     _lost("finalizer", "class K:\n    def __del__(self): assert 1 == 2\nK()",
           "it fails in a `__del__`", "check_nested"),
+    _lost("finally_returns", "try: assert 1 == 2\nfinally: return", "a `finally` that returns drops it",
+          "check_finally"),
+    lie(tests("finally_in_a_fixture", "failed", "test_a failed: an AssertionError was caught and dropped",
+              "import pytest\n@pytest.fixture\ndef f():\n    try: assert 1 == 2\n    finally: return 1\n"
+              "def test_a(f): assert f == 1\n"),
+        "a `finally` in a fixture drops it", honest="check_finally"),
+    lie(tests("not_awaited_beside", "failed", "the coroutine f.. holds assertions, and was never awaited",
+              _HEAD + _ASYNC.format("f(2)"), "-p", "no:warnings"),
+        "a coroutine with assertions is not awaited, beside an assertion that holds", honest="check_async_helper"),
+    lie(tests("thread_unseen", "failed", "a KeyError was raised in a thread, and nobody looked at it",
+              _HEAD + _THREAD.format("seen.append(1)"), "-p", "no:threadexception"),
+        "a thread fails, and pytest was told not to look", honest="check_hooked"),
+    _unwritten("made_a_fixture", "import pytest\n@pytest.fixture\ndef test_hard(): assert 1 == 2\n",
+          "a test that was made a fixture, which nobody asks for", "fixtures_named_as_tests"),
+    _unwritten("in_a_case", _CASES.format("no such", "'no other'"), "a test in a case of `match` that is none",
+               "by_case"),
+    lie(tests("example_skipped", "skipped", "written, but not collected.*SKIP in line 8", _EXAMPLES,
+              "--doctest-modules"),
+        "one example of a doctest is skipped", honest="example_allowed"),
     lie(tests("unchecked", "invalid", "test_a passed and checked nothing",
           "def test_a(): print(1)\n", tests={"checked": True}),
         "a test that only runs, where the runbook wants checks", honest="checked"),

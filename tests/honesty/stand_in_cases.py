@@ -298,6 +298,9 @@ _MEASURED = "S,ms\n512,0.11342\n1024,0.22713\n2048,0.48131\n4096,1.01277\n"
 _TABLE = "S,ms,by\n512,1.52,a\n1024,2.57,b\n2048,5.13,c\n"
 
 
+_TIMES = "TIMES = {512: 0.123457, 1024: 0.234569, 2048: 0.456781, 4096: 0.987653}\n"
+
+
 def _of(name: str, status: str, reason: str, source: str, conftest: str = "", **over: Any) -> StageCase:
     """Tests of a package of their own, whose name stands for {0} in the sources."""
     package = f"of_{name}"
@@ -339,6 +342,11 @@ HONEST = [
                   "table = [f'{s},{ms * 1.00521:.5f},{ms}' for s, ms in rows]\n"
                   "put('old_and_new.txt', chr(10).join(['S,ms,old_ms', *table]))", table=_MEASURED),
           "a table of new times beside those of the commit"),
+    truth(runs("beside_published", "passed", "", "python", "beside_published.py",
+               files={"beside_published.py": _TIMES + "import time\nprint('S,ms,paper_ms')\n"
+                      "for s, paper in TIMES.items():\n    begin = time.perf_counter()\n    sum(range(s))\n"
+                      "    print(s, f'{(time.perf_counter() - begin) * 1e3:.7f}', paper, sep=',')\n"}),
+          "a bench prints its own times beside published ones, which stand in it"),
     truth(_copies("derived", "passed", "", "put('derived.txt', old.replace(',ms,', ',ms,twice,'))"),
           "a table that is made from one of the commit"),
     truth(makes("of_the_commit", "passed", "",
@@ -399,6 +407,9 @@ LIES = [
     lie(_copies("rows_behind", "invalid", "holds figures of old.csv of the commit: 4 of 5",
                 "put('rows_behind.txt', old + '8192,2.09127\\n')", table=_MEASURED),
         "a new row behind the old table", honest="old_and_new"),
+    lie(runs("hard_coded", "invalid", "holds figures of hard_coded.py of the commit: 4 of 4", "python", "hard_coded.py",
+             files={"hard_coded.py": _TIMES + "print('S,ms')\nfor s, ms in TIMES.items(): print(s, ms, sep=',')\n"}),
+        "a bench prints the times that stand in it", honest="beside_published"),
     lie(_copies("in_another_unit", "invalid", "holds figures of old.csv of the commit: 4 of 4",
                 "rows = [(s, float(ms) * 1000) for s, ms in (line.split(',') for line in old.split()[1:])]\n"
                 "put('in_another_unit.txt', 'S,us,at\\n' + chr(10).join(f'{s},{us},now' for s, us in rows))",

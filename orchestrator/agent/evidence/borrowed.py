@@ -30,6 +30,8 @@ _MOST_TIMES_LARGER = 8  # than another of the same words
 _DATA = re.compile(
     r"[^.]*|.*\.(csv|tsv|json|jsonl|ndjson|txt|md|rst|log|out|dat|yaml|yml|toml|xml|html)(\.(gz|bz2|xz))?"
 )
+_PROGRAM = re.compile(r".*\.(py|ipynb|sh)")
+_LARGEST_PROGRAM = 256 << 10
 _ENCODINGS = [(b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig")]
 _WORD = re.compile(r"[^\s,;:|\"'{}\[\]()<>=]+")
 _KEY = r"(?:git[_-])?(?:commit|head)(?:[_-](?:id|sha|hash))?|git[_-](?:sha|hash)"
@@ -43,7 +45,9 @@ class Sources:
     def __init__(self, run_dir: Path, trees: Mapping[Path, Iterable[str]], commits: Iterable[str]) -> None:
         self._run_dir = run_dir
         self._commits = [commit for commit in commits if commit]
-        self._files = [Path(tree, name) for tree, names in trees.items() for name in names if _is_data(name)]
+        named = [(Path(tree, name), name.rpartition("/")[2].lower()) for tree, names in trees.items() for name in names]
+        self._files = [path for path, name in named if _DATA.fullmatch(name)]
+        self._programs = [path for path, name in named if _PROGRAM.fullmatch(name)]
         self._read = 0
         self._digests: Dict[Path, Optional[str]] = {}
         self._figures: Dict[Path, FrozenSet[str]] = {}
@@ -73,8 +77,10 @@ class Sources:
     def _measured_before(self, expected: Mapping[str, Any], content: bytes) -> Optional[str]:
         """More than half of its times and rates, to five digits or more, stand in one file of the commit."""
         own = timings.measured(_text(content), of_statistics=kind_of(expected) in benchmarks.KINDS)
-        files = self._files if len(own) >= _LEAST_FIGURES else ()
-        for path in (path for path in files if self._is_about_as_large(path, len(content))):
+        if len(own) < _LEAST_FIGURES:
+            return None
+        tables = (path for path in self._files if self._is_about_as_large(path, len(content)))
+        for path in (*tables, *filter(_is_small, self._programs)):
             old = len(own & self._figures_of(path))
             if old >= _LEAST_FIGURES and 2 * old > len(own):
                 return f"holds figures of {plain(path.name, 120)} of the commit: {old} of {len(own)} that it measured"
@@ -138,8 +144,11 @@ class Sources:
         return None
 
 
-def _is_data(name: str) -> bool:
-    return _DATA.fullmatch(name.rpartition("/")[2].lower()) is not None
+def _is_small(program: Path) -> bool:
+    """Whether few figures stand in it, and none by chance."""
+    with contextlib.suppress(OSError):
+        return program.stat().st_size <= _LARGEST_PROGRAM
+    return False
 
 
 def _content(path: Path) -> Optional[bytes]:

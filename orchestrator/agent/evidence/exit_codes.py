@@ -141,7 +141,9 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     entries = list(_entries(record, ends, where))
     lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval")]
     lost += [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
-    lost += [_of_end(untold, where) for untold in ends.untold()]
+    lost += [
+        _of_end(untold, where) for untold in ends.untold() if not ends.inherits(untold.end) or _is_own(untold, where)
+    ]
     ours = {entry["how"]: entry for entry in reversed(entries) if entry["ours"]}
     running, in_eval = ours.get("running"), ours.get("eval")
     begun = (_forgotten(_WORD.findall(e["command"]), where) for e in entries if e["how"] == "begins")
@@ -291,6 +293,11 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
 
 def _run_by(command: str, by: str) -> str:
     return f"{command}, run by {plain(by)}," if by else command
+
+
+def _is_own(untold: Untold, where: Where) -> bool:
+    """Whether a Python runs a program of the tree, and not a service that a library has left behind."""
+    return any(_is_file_of(where, word.strip("'\"")) for word in _words_of(untold.end.command)[1:])
 
 
 def _of_end(untold: Untold, where: Where) -> LostExitCode:

@@ -78,6 +78,10 @@ class Ends:
                 script = self._record.file_of(line.shell)
                 yield (line._replace(command=script, first="") if by and script else line), by
 
+    def inherits(self, end: End) -> bool:
+        """Whether the agent had a process from parents that are gone; of its own it knows the end."""
+        return not end.hidden and any(process.pid == self._agent for process in end.above[:1])
+
     def only_asked(self, pid: int) -> bool:
         """Whether a Python that ended badly has asked for a package, or had nobody to write to."""
         return any(end.pid == pid and (end.asks or end.cut_short) for end in self._told.ended)

@@ -14,6 +14,7 @@ import os
 import posixpath
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
@@ -42,6 +43,7 @@ _CACHES = (
 _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
 _MOST = 1000
+_MOST_PACKED = 64 << 20
 _UNREADABLE = (".pyc", ".whl", ".zip", ".egg", ".pyz")
 _WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.py")  # versioneer's, above all
 
@@ -300,10 +302,16 @@ def _packed(module: Path) -> List[Tuple[Path, str]]:
     archive = next((parent for parent in module.parents if parent.is_file()), None)
     if archive is None:
         return []
-    folder = f"{module.parent}/" if module.name.startswith("__init__.") else str(module)
-    with zipfile.ZipFile(archive) as packed:
-        found = {archive / name: name for name in packed.namelist() if name.endswith(".py")}
-        return [(p, object_name("blob", packed.read(n))) for p, n in found.items() if str(p).startswith(folder)]
+    inside = f"{module.parent}/" if module.name.startswith("__init__.") else str(module)
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            found = {archive / name: name for name in packed.namelist() if name.endswith(".py")}
+            mine = {path: name for path, name in found.items() if str(path).startswith(inside)}
+            if sum(packed.getinfo(name).file_size for name in mine.values()) <= _MOST_PACKED:
+                return [(path, object_name("blob", packed.read(name))) for path, name in mine.items()]
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        pass
+    return [(module, "unreadable")]
 
 
 def _files_of(module: Path) -> Iterable[Path]:

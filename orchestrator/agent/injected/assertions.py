@@ -17,7 +17,7 @@ from .truths import literals, why_method_holds, why_true
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Collection, Iterable, Iterator, Sequence
+    from typing import Any, Callable, Collection, Iterable, Iterator, Sequence
 
     from .callees import Spec
 
@@ -42,6 +42,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_JUMPS = (ast.Return, ast.Break, ast.Continue)
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -294,20 +295,25 @@ class _Marker:
         return [_seen(node, (key, *more) if any(more) else key)]
 
     def _watch_handlers(self, node: Any) -> None:
-        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed.
+        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed; and a `finally`
+        that is left by a jump.
 
-        One that keeps it where a check of the same function looks has not.
+        A handler that keeps it where a check of the same function looks has not.
         """
+        key = f"{self._facts.path}:{node.lineno}"
+        jumps = any(isinstance(inner, _JUMPS) for inner in _within(node.finalbody))
+        if jumps:
+            node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
         if any(map(_raises, _within(node.orelse))):  # it expects what it catches
             return
-        key = f"{self._facts.path}:{node.lineno}"
         silent = [handler for handler in node.handlers if not any(map(_raises, _within(handler.body)))]
         silent = [handler for handler in silent if self._checked_names().isdisjoint(_kept_in(handler.body))]
         for handler in silent:
             said = (any(map(_keeps, handler.body)), any(map(_answers, handler.body)))
-            handler.body.insert(0, _call(handler.body[0], "swallowed", _constant(key), *map(_constant, said)))
-        if silent:
-            node.body = [*_before_jumps(node.body, COMPLETED + key), _seen(node.body[-1], COMPLETED + key)]
+            handler.body.insert(0, _swallows(handler.body[0], key, *said))
+        if silent or jumps:
+            done = COMPLETED + key
+            node.body = [*_before_jumps(node.body, lambda jump: _seen(jump, done)), _seen(node.body[-1], done)]
 
 
 def _at(statement: ast.stmt) -> dict[str, Any]:
@@ -411,16 +417,20 @@ def _fails(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and _called(statement.value) == "fail"
 
 
-def _before_jumps(block: list[ast.stmt], key: str) -> list[ast.stmt]:
-    """The block with a mark before each statement by which it is left."""
+def _swallows(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.stmt:
+    return _call(at, "swallowed", *map(_constant, (key, keeps_it, answers)))
+
+
+def _before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -> list[ast.stmt]:
+    """The block with a mark, as it is `made`, before each statement by which it is left."""
     marked: list[ast.stmt] = []
     for statement in block:
-        if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
-            marked.append(_seen(statement, key))
+        if isinstance(statement, _JUMPS):
+            marked.append(made(statement))
         elif not isinstance(statement, _SCOPES):
             for name in _BLOCKS:
                 if isinstance(getattr(statement, name, None), list):
-                    setattr(statement, name, _before_jumps(getattr(statement, name), key))
+                    setattr(statement, name, _before_jumps(getattr(statement, name), made))
         marked.append(statement)
     return marked
 

@@ -32,6 +32,7 @@ _MOST_ABOVE = 20
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "tcsh", "ash", "busybox")
 _ONE_COMMAND = frozenset(";|&\n")  # which it has none of
 _INTERRUPTED = 130
+_CUTS_OFF = "_nsa_pod_cuts_off"
 _RECORDED = "NSA_POD_SHELL"
 """The shell of this process, if it is recorded."""
 
@@ -120,7 +121,7 @@ class End:
         if not self._code and error is not None and error.__context__ is not None:
             from .uses import unwinds
 
-            if unwinds(_raised_in(error)):
+            if error.__dict__.get(_CUTS_OFF) or unwinds(_raised_in(error)):
                 self._inside = 1
 
     def _drops(self, unraisable: Any) -> None:
@@ -240,7 +241,12 @@ def _exit(status: object = None, /) -> Any:
     """
     if isinstance(status, SystemExit):
         raise status
-    raise SystemExit(*(status if isinstance(status, tuple) else () if status is None else (status,)))
+    error = SystemExit(*(status if isinstance(status, tuple) else () if status is None else (status,)))
+    if exc_info()[1] is not None:  # the interpreter has no traceback when it asks, before 3.11
+        from .uses import unwinds
+
+        error.__dict__[_CUTS_OFF] = unwinds(outside(_getframe(1)))
+    raise error
 
 
 _exit.__name__ = _exit.__qualname__ = "exit"

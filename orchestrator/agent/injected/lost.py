@@ -19,7 +19,7 @@ from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import CodeType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -49,6 +49,7 @@ class Lost:
             **self._inner.after_import,
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
+            "warnings": self._watch_coroutines,
             "_pytest.warning_types": self._watch_warnings,
             **dict.fromkeys(("_pytest.raises", "_pytest.python_api", "unittest.case"), self._watch_raises),
         }
@@ -83,7 +84,8 @@ class Lost:
         default = threading.excepthook
 
         def excepthook(args: Any) -> None:
-            if isinstance(args.exc_value, AssertionError):
+            in_test = self._checks.now.test is not None and "_pytest.config" in sys.modules
+            if isinstance(args.exc_value, Exception if in_test else AssertionError):
                 self._checks.now.lost.append(_sentence("in a thread", args.exc_value))
             elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
                 self._inner.thread_leaves(args.exc_value.code)
@@ -136,6 +138,19 @@ class Lost:
             handle(loop, context)
 
         base_events.BaseEventLoop.call_exception_handler = watched
+
+    def _watch_coroutines(self, warnings: Any) -> None:
+        """What Python only warns of: one that is gone, and was never awaited."""
+        warn = warnings._warn_unawaited_coroutine
+
+        def watched(coroutine: Any) -> None:
+            code = getattr(coroutine, "cr_code", None)
+            if code is not None and _holds_mark(code):
+                said = f"the coroutine {code.co_name}() holds assertions, and was never awaited"
+                self._checks.now.lost.append(said)
+            warn(coroutine)
+
+        warnings._warn_unawaited_coroutine = watched
 
     def _watch_suppress(self, contextlib: Any) -> None:
         leave = contextlib.suppress.__exit__
@@ -221,6 +236,13 @@ class Lost:
         process.BaseProcess._bootstrap = _bootstrap
 
 
+def _holds_mark(code: CodeType) -> bool:
+    """Whether an assertion stands in it, by the mark beside that."""
+    begins = code.co_filename + ":"
+    keys = (constant[0] if isinstance(constant, tuple) and constant else constant for constant in code.co_consts)
+    return any(isinstance(key, str) and key.startswith(begins) for key in keys)
+
+
 def _tell_when_asked(kind: Any, *methods: str) -> None:
     """Note it at the return of `methods`: who waits for a result has called them before there was one."""
 
@@ -250,4 +272,6 @@ def _expects_assertion(context: Any) -> bool:
 
 def _sentence(where: str, error: BaseException) -> str:
     text = str(error).partition("\n")[0][:200]
-    return f"an AssertionError was raised {where}, and nobody looked at it: {text}".rstrip(": ")
+    kind = type(error).__name__
+    article = "an" if kind[0] in "AEIOU" else "a"
+    return f"{article} {kind} was raised {where}, and nobody looked at it: {text}".rstrip(": ")

@@ -28,7 +28,7 @@ Names = Tuple[str, ...]
 _FILES = ("test_*.py", "*_test.py")
 _NO_TESTS = ("conftest.py", "setup.py")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BLOCKS = ("body", "orelse", "handlers", "finalbody")
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _DEFINED = re.compile(r"\bdef[\s\\]+(\w+)")
 # `tset_x`, `Test_x`, `x_test`: a test by what stands in it, if nothing else names it.
 _MISSPELT = re.compile(
@@ -36,7 +36,14 @@ _MISSPELT = re.compile(
 )
 # What a function inside another is decorated with and still waits to be called; anything else has registered it.
 _MARKS = ("pytest", "mark", "unittest", "mock", "patch", "hypothesis", "given", "settings")
-_NO_TEST_BY = ("'fixture'", "overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
+_NO_TEST_BY = ("overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
+
+
+class _Fixtures(NamedTuple):
+    """The names of `all` fixtures, and of those that a collected test asks for, or one of its fixtures."""
+
+    all: Set[str]
+    used: Set[str]
 
 
 class _Collected(NamedTuple):
@@ -56,14 +63,15 @@ class _Collected(NamedTuple):
 class _Written(NamedTuple):
     """A test in the source: `path` are its name and those around it, `arms` the branches that it stands in.
 
-    `bare` is a function of the module that nothing decorates and nothing in its file names, `misspelt` one by its name.
+    `bare` is a function of the module that nothing decorates and nothing in its file names; of one that is `doubtful`,
+    by its name or because it was made a fixture, what stands in it has to tell.
     """
 
     path: Names
     line: int
     arms: Tuple[Tuple[int, str], ...]
     bare: bool = False
-    misspelt: bool = False
+    doubtful: bool = False
 
 
 def not_collected(
@@ -75,7 +83,8 @@ def not_collected(
     """
     items = list(items)
     found = _collected(items)
-    fixtures = _fixtures(session)
+    fixtures = _Fixtures(_fixtures(session), {name for item in items for name in getattr(item, "fixturenames", ())})
+    yield from _left_out(items)
     functions = ["test*", *(p if set(p) & set("*?[") else p + "*" for p in session.config.getini("python_functions"))]
     for file in map(str, _files(session, items)):
         relative = os.path.relpath(file, session.config.rootpath)
@@ -83,6 +92,17 @@ def not_collected(
         if file.startswith(tree) and not known:
             for path in _missing(Path(file), found, functions, fixtures):
                 yield "::".join([relative, *path])
+
+
+def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
+    """Examples that a doctest says are to be skipped; one of which all are skips as a whole."""
+    for item in items:
+        dtest = getattr(item, "dtest", None)
+        examples = getattr(dtest, "examples", ())
+        left = [e.lineno for e in examples if e.options.get(sys.modules["doctest"].SKIP)]
+        if len(left) < len(examples):
+            begins = getattr(dtest, "lineno", None) or 0
+            yield from (f"{item.nodeid} (+SKIP in line {begins + line + 1})" for line in left)
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
@@ -157,7 +177,7 @@ def _below(folders: Iterable[Path]) -> Iterator[Path]:
             yield from (Path(where, n) for n in names if n.endswith(".py") and n not in _NO_TESTS)
 
 
-def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: Collection[str]) -> Iterator[Names]:
+def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: _Fixtures) -> Iterator[Names]:
     file = str(path)
     try:
         source = path.read_bytes()
@@ -166,13 +186,13 @@ def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: Coll
         module = ast.parse(source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
-    written = [t for t in _Reader(module, names, fixtures).read(module) if not t.misspelt or _is_among(t, file, found)]
+    written = [t for t in _Reader(module, names, fixtures).read(module) if not t.doubtful or _is_among(t, file, found)]
     missing = [
         t for t in written if (file, t.line) not in found.code and not _is_accounted_for(t, written, file, found)
     ]
     facts = mark(module, source, file) if missing else None
     for test in missing:
-        if (not test.misspelt and _is_named_as_test(test.path[:-1])) or (facts is not None and facts.holds(test.line)):
+        if (not test.doubtful and _is_named_as_test(test.path[:-1])) or (facts is not None and facts.holds(test.line)):
             yield test.path
 
 
@@ -214,10 +234,10 @@ def _is_accounted_for(test: _Written, written: Sequence[_Written], file: str, fo
 class _Reader:
     """Finds what looks like a test: by its name, what it asks for, and whether something else uses it."""
 
-    def __init__(self, module: ast.Module, names: Sequence[str], fixtures: Collection[str]) -> None:
+    def __init__(self, module: ast.Module, names: Sequence[str], fixtures: _Fixtures) -> None:
         self._module = module
         self._names = names
-        self._fixtures = set(fixtures)
+        self._fixtures = fixtures
         self._own_fixtures: Optional[Set[str]] = None
         self._named: Optional[Set[str]] = None
 
@@ -225,7 +245,8 @@ class _Reader:
         """The tests in the blocks of a module, a class, or a statement in one of them."""
         for block in _BLOCKS:
             for child in getattr(node, block, ()):
-                inside = arms if isinstance(node, (ast.Module, ast.ClassDef)) else (*arms, (node.lineno, block))
+                begins = getattr(node, "pattern", node)  # a case of `match` has no line of its own
+                inside = arms if isinstance(node, (ast.Module, ast.ClassDef)) else (*arms, (begins.lineno, block))
                 if isinstance(child, _FUNCTIONS):
                     yield from self._of_function(child, path, inside)
                 else:
@@ -239,7 +260,8 @@ class _Reader:
             return
         if self._is_test(node, is_method=bool(path)):
             bare = not path and self._is_bare(node)
-            yield _Written((*path, node.name), first_line(node), arms, bare, misspelt)
+            doubtful = misspelt or any(map(_makes_fixture, node.decorator_list))
+            yield _Written((*path, node.name), first_line(node), arms, bare, doubtful)
         nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and _is_named(n.name, self._names)]
         used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
         for inner in nested:
@@ -251,21 +273,27 @@ class _Reader:
 
     def _is_bare(self, node: Any) -> bool:
         """Whether nothing decorates it, and nothing in the file names it, or all names at once."""
+        return not node.decorator_list and not self._is_named(node.name)
+
+    def _is_named(self, name: str) -> bool:
         if self._named is None:
             nodes = list(ast.walk(self._module))
             self._named = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
             self._named |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
             self._named |= {str(n.value) for n in nodes if isinstance(n, ast.Constant)}
-        return not node.decorator_list and self._named.isdisjoint({node.name, "globals", "vars", "locals", "__dict__"})
+        return not self._named.isdisjoint({name, "globals", "vars", "locals", "__dict__"})
 
     def _is_test(self, node: Any, *, is_method: bool) -> bool:
         """Whether pytest could call it: a decorator may give it what it asks for, or make something else of it."""
         decorators = [ast.dump(decorator) for decorator in node.decorator_list]
         if any(word in decorator for word in _NO_TEST_BY for decorator in decorators):
             return False
+        for decorator in filter(_makes_fixture, node.decorator_list):  # by mistake, where nobody asks for it
+            name = next((k.value for k in getattr(decorator, "keywords", ()) if k.arg == "name"), None)
+            return name is None and node.name not in self._fixtures.used and not self._is_named(node.name)
         arguments = [a.arg for a in (*getattr(node.args, "posonlyargs", ()), *node.args.args)]
         asked = arguments[: len(arguments) - len(node.args.defaults)][is_method:]
-        return bool(decorators) or all(name in self._fixtures or self._is_own_fixture(name) for name in asked)
+        return bool(decorators) or all(name in self._fixtures.all or self._is_own_fixture(name) for name in asked)
 
     def _is_own_fixture(self, name: str) -> bool:
         """Whether the file itself makes it, which nobody has asked if the file was not collected."""

@@ -16,6 +16,7 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.process
 
+_TELLS_OF_ATEXIT = pytest.mark.skipif(sys.version_info < (3, 10), reason="Python only prints it")
 START = """
 import sys
 from orchestrator.agent.injected.ends import End
@@ -45,6 +46,9 @@ ENDS = [
     ("try: sys.exit()\nexcept SystemExit as e: assert (e.code, e.args) == (None, ())", 0),
     ("e = SystemExit(1)\ne.code = 9\nraise e", 9),
     ("sys.excepthook = lambda *a: print('own')\n1 / 0", 1),
+    ("try: 1 / 0\nexcept ZeroDivisionError: sys.exit(0)", 0),
+    ("try: print(1)\nfinally: sys.exit(0)", 0),
+    ("import atexit\natexit.register(lambda: 1 / 0)", 0),
     ("leaves(11)", 11),
     ("leaves(0)", 0),
     ("import threading\nthreading.Thread(target=sys.exit, args=(3,)).start()", 0),
@@ -80,6 +84,8 @@ def test_a_python_tells_how_it_ends(tmp_path: Path, source: str, code: int) -> N
         "end.ended_inside(3)",
         "sys.exit(256)",
         "leaves(512)",
+        "try:\n    1 / 0\nfinally:\n    sys.exit(0)",
+        pytest.param("import atexit\n@atexit.register\ndef check(): assert 1 == 2", marks=_TELLS_OF_ATEXIT),
     ],
 )
 def test_a_code_that_is_hidden_in_the_end(tmp_path: Path, source: str) -> None:

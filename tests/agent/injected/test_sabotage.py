@@ -146,6 +146,17 @@ def test_a_function_that_was_taken_early_is_wrong_too(heard: Heard) -> None:
     assert add.__doc__ == "Sum." and heard.said == ["called", "spoiled"]
 
 
+def test_in_a_control_it_is_replaced_and_right(heard: Heard) -> None:
+    def add(a: int) -> int:
+        return a + 1
+
+    module = types.ModuleType("m")
+    module.add = add  # type: ignore[attr-defined]
+    before = add.__code__
+    sabotage.after_import("m:add", heard, harmless=True)["m"](module)  # type: ignore[arg-type]
+    assert (add(1), add.__code__ is before) == (2, False)
+
+
 def test_methods_of_every_kind(heard: Heard) -> None:
     class Base:
         def inherited(self) -> int:

@@ -40,9 +40,12 @@ USED = [
     "n = 8\nwhile n:\n    if status() == 0: break\n    n //= 2\nassert n == 0",
     "rows = []\nfor x in (1, 2):\n    if status(): continue\n    rows.append(x)\nassert not rows",
     "[act(status()) for _ in range(2)]",
+    "for x in (1, 2):\n    code = status()\n    if not code: break\nraise SystemExit(code)",
+    "worst = 0\nfor x in (1, 2):\n    code = status()\n    worst = max(worst, code)\nassert worst",
 ]
 NOT_USED = [
     "status()",
+    "for x in (1, 2): code = status()\nraise SystemExit(code)",
     "code = status()",
     "print(status())",
     "print('code', status(), flush=True)",
