@@ -12,6 +12,8 @@ import re
 import sys
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 
+from .frames import local
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -127,7 +129,7 @@ class StandIns:
         """Whether it is pytest's function, or unittest's method, that fails a test, or stands for one."""
         if spec[0] == "self":
             case = getattr(sys.modules.get("unittest.case"), "TestCase", ())
-            return spec[1] == "fail" and isinstance(frame.f_locals.get("self"), case)
+            return spec[1] == "fail" and isinstance(local(frame, "self"), case)
         return spec[2] == "pytest.fail"
 
     def stands_for_library(self, spec: Spec, frame: FrameType) -> str | None:
@@ -284,7 +286,7 @@ def _value(spec: Spec, frame: FrameType) -> Any:
     root, path, _ = spec
     code = frame.f_code
     if root in code.co_varnames or root in code.co_cellvars or root in code.co_freevars:
-        value = frame.f_locals.get(root, _UNKNOWN)
+        value = local(frame, root, _UNKNOWN)
     else:
         value = frame.f_globals.get(root, _UNKNOWN)
     for name in path.split(".") if path else ():
