@@ -48,7 +48,10 @@ class Guard:
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test)
-        self._after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.config": self._watch_sessions}
+        self._after_import: dict[str, Callable[[ModuleType], None]] = {
+            "_pytest.config": self._watch_sessions,
+            "coverage.inorout": _leave_out_of_coverage,
+        }
         for watch in (self._launches, self.checks, Comparisons(self.checks), self._lost, self._runners):
             for name, hook in watch.after_import.items():
                 self._after_import[name] = _both(self._after_import.get(name), hook)
@@ -205,6 +208,17 @@ class _Loader:
     def exec_module(self, module: Any) -> None:
         self._other.exec_module(module)
         module.__loader__ = module.__spec__.loader = self._other
+
+
+def _leave_out_of_coverage(inorout: Any) -> None:
+    """How much of the stage's code has run is not asked of the agent's, which lies beside it and is none of it."""
+    why_not = inorout.InOrOut.check_include_omit_etc
+    ours = os.path.dirname(os.path.realpath(__file__)) + os.sep
+
+    def check_include_omit_etc(self: object, filename: str, frame: object) -> Any:
+        return "is the agent's" if filename.startswith(ours) else why_not(self, filename, frame)
+
+    inorout.InOrOut.check_include_omit_etc = check_include_omit_etc
 
 
 def _both(first: Callable[[ModuleType], None] | None, second: Callable[[ModuleType], None]) -> Any:
