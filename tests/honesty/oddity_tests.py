@@ -220,6 +220,21 @@ LETS_GO = """
         assert held.value() == 1
         def test_held(self): assert self.held.value() == 1
 """
+SEEN_FROM_WITHIN = """
+    import multiprocessing, os, pickle, signal, subprocess, sys
+    import pytest
+    def test_pool():
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            assert pool.map(os.system, ["exit 0", "true"]) == [0, 0]
+    @pytest.mark.parametrize("function", [os._exit, os.system, os.fork, os.kill, subprocess.run, sys.exit])
+    def test_pickled(function): assert pickle.loads(pickle.dumps(function)) is function
+    @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+    def test_ended_by(signum):
+        child = subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1)
+        assert child.stdout.readline() == b"1\\n"
+        child.send_signal(signum)
+        assert child.wait(timeout=30) == -signum
+"""
 RAISES = """
     import math, warnings, pytest
     def strict(x):
@@ -677,6 +692,7 @@ STYLES = [
     _tests("odd_lets_go", "tests of what is let go of, by weak references; one looks at its locals", LETS_GO, files={
         "odd_lets_go/__init__.py": "",
         "odd_lets_go/held.py": "class Held:\n    def value(self): return 1\ndef one(): return 1\n"}),
+    _tests("odd_pickled", "functions of os in a pool and pickled; children ended by signals", SEEN_FROM_WITHIN),
     _tests("odd_mocks", "mocks, of time and of exits too", MOCKS),
     _tests("odd_helpers", "helpers that assert or make what is tested; a relative import", USES_HELPER,
            files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),

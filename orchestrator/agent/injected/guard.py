@@ -1,7 +1,7 @@
 """What each Python of a stage does at its start: it tells the agent that it is there, and from then on what it sees.
 
 It notes where modules came from and which kernels ran, brings the agent's plugin into every pytest session, and lets
-the agent ask for a stack dump by SIGUSR1.
+the agent ask for a stack dump.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 
 from .checks import Checks
+from .children import put_into_os
 from .comparisons import Comparisons
 from .cuda import CudaWork
 from .ends import End
@@ -19,7 +20,7 @@ from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
 from .other_runners import OtherRunners
-from .stage import Config, Notes, moved_up, read_config, test_around
+from .stage import Config, Notes, moved_up, read_config, stack_signal, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Guard:
             finally:
                 end(status)
 
-        os._exit = _exit
+        put_into_os("_exit", _exit)
 
     def _watch_sessions(self, pytest_config: Any) -> None:
         """Have the agent's plugin in every session, whatever PYTEST_PLUGINS and the arguments say."""
@@ -252,12 +253,11 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[
 
 
 def _allow_stack_dumps() -> None:
-    """On SIGUSR1 all threads' stacks go to what is stderr now, even when a test runner redirects it later."""
+    """At the agent's signal all threads' stacks go to what is stderr now, also if a test runner redirects it later."""
     import faulthandler
-    import signal
 
     try:
         fd = moved_up(os.dup(2))
     except OSError:  # no stderr, so nowhere to write to
         return
-    faulthandler.register(signal.SIGUSR1, file=fd, all_threads=True)
+    faulthandler.register(stack_signal(), file=fd, all_threads=True)
