@@ -24,6 +24,7 @@ _MAKE_NO_FILES = frozenset(
     "pytest py.test set export echo printf true : ulimit date ls cat tee grep head tail wc".split()
 )
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh"})
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # what `--pyargs` may take for one, where it is no file
 _MENTIONS_PYTEST = re.compile(r"\b(pytest|py\.test)\b")
 
 
@@ -44,6 +45,10 @@ def python_module(run: Sequence[str]) -> str | None:
 def mentions_pytest(run: Sequence[str]) -> bool:
     """Whether a command that is not pytest may start one."""
     return any(_MENTIONS_PYTEST.search(word) for word in run)
+
+
+def is_shell(program: str) -> bool:
+    return PurePosixPath(program).name in _SHELLS
 
 
 def programs_of_run(run: Sequence[str]) -> list[str]:
@@ -85,7 +90,7 @@ def _programs(command: Sequence[str]) -> list[str]:
 
 def _script(run: Sequence[str]) -> Iterator[str]:
     """FILE of `bash [options] FILE`."""
-    if PurePosixPath(run[0]).name in _SHELLS and len(run) > 1 and not run[1].startswith(("-", "+")):
+    if is_shell(run[0]) and len(run) > 1 and not run[1].startswith(("-", "+")):
         yield run[1]
 
 
@@ -112,16 +117,19 @@ def _pytest_positionals(arguments: Sequence[str]) -> list[str]:
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":
-            return found + [path.split("::", 1)[0] for path in rest]
+            found += rest
         if argument.startswith("-"):
             value_may_follow = _value_may_follow(argument)
         elif value_may_follow:
             value_may_follow = False
-        elif argument.startswith("@"):  # a file of arguments, one a line
-            found.append(argument[1:])
         else:
-            found.append(argument.split("::", 1)[0])
-    return found
+            found.append(argument.removeprefix("@"))  # a file of arguments, one a line
+    paths = (argument.split("::", 1)[0] for argument in found)
+    return [path for path in paths if not ("--pyargs" in arguments and _names_module(path))]
+
+
+def _names_module(argument: str) -> bool:
+    return _MODULE.fullmatch(argument) is not None and not argument.endswith(".py")
 
 
 def _value_may_follow(option: str) -> bool:

@@ -10,7 +10,7 @@ from pydantic import ModelWrapValidatorHandler, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from orchestrator.config import shell_lines
-from orchestrator.config.commands import pytest_arguments
+from orchestrator.config.commands import is_shell, pytest_arguments
 from orchestrator.shared.schema import MISSING, Error
 from orchestrator.text import nearest
 from orchestrator.verdict.artifacts.asked import normal
@@ -63,7 +63,7 @@ def of_stage(stage: object) -> Iterator[Error]:
         if expect.get("routes"):
             yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
         if shell is None and "tests" in expect and not _may_run_tests(argv):
-            what = "expected only of a stage that runs pytest, a program or a runner of tests, or lines of 'shell'"
+            what = "expected only of a stage that runs pytest or a program; what a shell runs goes under 'shell'"
             yield Error(("expect", "tests"), what)
         for key in ("kills", "mutants"):
             if expect.get(key):
@@ -72,12 +72,13 @@ def of_stage(stage: object) -> Iterator[Error]:
 
 
 def _may_run_tests(argv: Sequence[str]) -> bool:
-    """Whether it is a Python with a program, or with a module of such a name: its tests are seen, whoever runs them."""
-    python, *rest = argv or [""]
-    if re.fullmatch(r"(.*/)?(python[\d.]*|\{python\})", python) is None:
-        return False
-    module = rest[rest.index("-m") + 1 : rest.index("-m") + 2] if "-m" in rest else []
-    return any(re.search(r"test|nose|trial", name) for name in module) if module else bool(rest)
+    """Whether it may be a program whose tests are seen, whoever runs them: no shell, and of Python's modules such as
+    are called so, or are told so.
+    """
+    program, *rest = argv or [""]
+    if re.fullmatch(r"(.*/)?(python[\d.]*|\{python\})", program) is None:
+        return not is_shell(program)
+    return bool(rest) and ("-m" not in rest or any(re.search(r"test|nose|trial|[nt]ox", word) for word in rest))
 
 
 def _twice(expect: Mapping[str, Any]) -> Iterator[Error]:

@@ -42,6 +42,14 @@ _IN_WORDS = {
     "greater_than_equal": "at least {ge:g}",
     "less_than_equal": "at most {le:g}",
 }
+# By how a YAML reader's words begin, what people did.
+_IN_YAML = {
+    "expected <block end>": "it is not indented as the lines are that it stands with",
+    "found character '\\t'": "a tab, where only blanks indent",
+    "mapping values are not allowed here": "a colon in text without quotes, or it is not indented as it should be",
+    "could not find expected ':'": "a key without its colon",
+    "found unexpected end of stream": "a quote that does not end",
+}
 
 
 @dataclass(frozen=True)
@@ -166,10 +174,12 @@ class _Index:
 
 
 def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
+    begin = getattr(error, "context_mark", None) if isinstance(error, yaml.scanner.ScannerError) else None
+    mark = begin or getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark else ""
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{source}{line}: not valid YAML: {problem}"
+    meant = next((words for begin, words in _IN_YAML.items() if problem.startswith(begin)), problem)
+    return f"{source}{line}: not valid YAML: {meant}"
 
 
 def place(source: str, at: Location, lines: Mapping[Location, int]) -> str:
@@ -223,7 +233,8 @@ def _expectation(details: Mapping[str, Any], at: Location, model: type[BaseModel
         keys = f" with the keys {', '.join(_keys(inner))}" if kind != "dict_type" else ""
         return f"expected a mapping{keys}, got {_short(details['input'], _SECRET in at)}"
     said = _IN_WORDS[kind].format(**context) if kind in _IN_WORDS else details["msg"].removeprefix("Input should be ")
-    return f"expected {said}, got {_short(details['input'], _SECRET in at)}"
+    quoted = ", which is text in quotes" if kind == "string_type" and isinstance(details["input"], (int, float)) else ""
+    return f"expected {said}, got {_short(details['input'], _SECRET in at)}{quoted}"
 
 
 def _short(value: object, secret: bool) -> str:

@@ -215,7 +215,7 @@ def _fold_phase(test: Test, event: dict[str, Any]) -> None:
 def _outcome_of(event: dict[str, Any]) -> str | None:
     outcome, when, expected_failure = event["outcome"], event["when"], "xfail" in event
     if outcome == "failed":
-        return "failed" if when == "call" else "error"
+        return "error" if when in ("setup", "teardown") else "failed"  # of a process that crashed: neither
     if outcome == "skipped":
         return "xfailed" if expected_failure else "skipped"
     if outcome == "passed" and when == "call":

@@ -48,6 +48,7 @@ def test_every_key_of_the_contract_is_read() -> None:
             "expected 'text', 'csv', 'json', 'jsonl', 'pytest-benchmark', 'nvbench' or 'asv'",
         ),
         ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
+        ("{finite: all}", "{column: S, min: 1e-6}", "a number with a point, such as 1.0e-6: YAML takes 1e-6 for text"),
         ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min, max and/or matches}"),
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
         ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN, sm==NN or has:PACKAGE"),
@@ -165,6 +166,7 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
         ("--reruns=2 a.py -x b.py --lf c.py", ["a.py", "b.py", "c.py"]),
         ("-k name -n 4 a.py -n4 b.py -qk name c.py -rA d.py", ["a.py", "b.py", "c.py", "d.py"]),
         ("--pyargs a.py -- -b.py", ["a.py", "-b.py"]),
+        ("--pyargs toy toy.tests::test_a tests/a.py", ["tests/a.py"]),
     ],
 )
 def test_an_options_value_is_no_path(arguments: str, paths: list[str]) -> None:

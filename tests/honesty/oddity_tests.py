@@ -192,6 +192,49 @@ SUBPROCESSES = """
         assert child.wait() == -9
     def test_shell(): assert subprocess.call("exit 4", shell=True) == 4
 """
+LETS_GO = """
+    import weakref
+    from odd_lets_go.held import Held, one
+    class Same:
+        def __eq__(self, other): return True
+    def test_compared():
+        same = Same(); left = weakref.ref(same)
+        assert same == 3
+        del same
+        assert left() is None
+    def test_called():
+        def function(): return one()
+        held, left = Held(), weakref.ref(function)
+        assert held.value() == function() == 1
+        held.value()
+        gone = weakref.ref(held)
+        del function, held
+        assert left() is None and gone() is None
+    def test_locals():
+        value = 3
+        names = locals()
+        assert value == one() + 2
+        assert names["value"] == 3 and sorted(names) == ["value"]
+    class TestInClass:
+        held = Held()
+        assert held.value() == 1
+        def test_held(self): assert self.held.value() == 1
+"""
+SEEN_FROM_WITHIN = """
+    import multiprocessing, os, pickle, signal, subprocess, sys
+    import pytest
+    def test_pool():
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            assert pool.map(os.system, ["exit 0", "true"]) == [0, 0]
+    @pytest.mark.parametrize("function", [os._exit, os.system, os.fork, os.kill, subprocess.run, sys.exit])
+    def test_pickled(function): assert pickle.loads(pickle.dumps(function)) is function
+    @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+    def test_ended_by(signum):
+        child = subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1)
+        assert child.stdout.readline() == b"1\\n"
+        child.send_signal(signum)
+        assert child.wait(timeout=30) == -signum
+"""
 RAISES = """
     import math, warnings, pytest
     def strict(x):
@@ -449,7 +492,8 @@ def _tests(name: str, says: str, source: str, *arguments: str, **over: Any) -> C
 def _folder(name: str, says: str, files: Mapping[str, str], *arguments: str, **over: Any) -> Case:
     """A pytest stage on all of a folder, whose `files` lie below it."""
     found = {f"{name}/{path}": textwrap.dedent(text) for path, text in files.items()}
-    return truth(StageCase(pytest_stage(name, *arguments, name, **over), "passed", "", found), says)
+    prepare = over.pop("prepare", None)
+    return truth(StageCase(pytest_stage(name, *arguments, name, **over), "passed", "", found), says, prepare=prepare)
 
 
 def _ini(name: str, file: str, text: str, source: str = TWO, **over: Any) -> Case:
@@ -645,6 +689,10 @@ STYLES = [
     _tests("odd_processes", "processes of every kind of start", FORKS),
     _tests("odd_raises", "raises, warns, approx", RAISES),
     _tests("odd_hypothesis", "properties", HYPOTHESIS),
+    _tests("odd_lets_go", "tests of what is let go of, by weak references; one looks at its locals", LETS_GO, files={
+        "odd_lets_go/__init__.py": "",
+        "odd_lets_go/held.py": "class Held:\n    def value(self): return 1\ndef one(): return 1\n"}),
+    _tests("odd_pickled", "functions of os in a pool and pickled; children ended by signals", SEEN_FROM_WITHIN),
     _tests("odd_mocks", "mocks, of time and of exits too", MOCKS),
     _tests("odd_helpers", "helpers that assert or make what is tested; a relative import", USES_HELPER,
            files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),
@@ -690,6 +738,10 @@ LAYOUTS = [
     _tests("odd_data_named_as_stdlib", "folders of data are named as modules of the standard library",
            "import json, logging.handlers, queue\ndef test_a(): assert json and logging and queue\n",
            files={"data/json/a.txt": "x\n", "odd_data_named_as_stdlib/queue.txt": "x\n"}),
+    _folder("odd_alias", "a second name of a file of tests, by a link", {"test_it.py": CHECKS},
+            prepare=lambda root: (root / "odd_alias/also.py").symlink_to("test_it.py")),
+    truth(StageCase(pytest_stage("odd_pyargs", "--pyargs", "odd_args.test_it"), "passed", "",
+                    {"odd_args/__init__.py": "", "odd_args/test_it.py": CHECKS}), "tests of a module by its name"),
     truth(runs("odd_unittest_module", "passed", "", "python", "-m", "unittest", "-v", "odd_unittest_pkg.test_it",
                files={"odd_unittest_pkg/__init__.py": "", "odd_unittest_pkg/test_it.py":
                       "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertTrue(1)\n"},

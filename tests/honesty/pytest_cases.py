@@ -573,6 +573,17 @@ LIES = [
         honest="pipeline",
     ),
     lie(
+        StageCase(
+            pytest_stage("linked_aside", "linked_aside"),
+            "skipped",
+            "written, but not collected .linked_aside/hard.py::test_hard",
+            {"linked_aside/test_it.py": TWO, "linked_hard/hard.py": "def test_hard(): assert 1 == 2\n"},
+        ),
+        "a file of hard tests is there by a link, under a name that pytest does not collect",
+        honest="odd_alias",
+        prepare=lambda root: (root / "linked_aside/hard.py").symlink_to("../linked_hard/hard.py"),
+    ),
+    lie(
         runs(
             "piped_skip",
             "skipped",

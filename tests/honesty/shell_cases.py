@@ -57,6 +57,16 @@ def _lines(name: str, text: str, says: str, *, honest: str | None = None, status
     return Case(name, says, status, reason, honest=honest, stage=stage, files=files or {})
 
 
+def _made(name: str, says: str, status: str = "passed", reason: str = "", *, recipe: str = "",
+          source: str = "def test_a(): assert 1 + 1\n") -> Case:  # fmt: skip
+    """A stage of make, by whose `recipe` the tests of a file run; it owes one that passes."""
+    recipe = recipe or f"python -m pytest -q {name}/test_it.py"
+    files = {f"{name}/Makefile": f"test:\n\t{recipe}\n", f"{name}/test_it.py": source}
+    stage = {"name": name, "run": ["make", "-f", f"{name}/Makefile", "test"], "expect": {"tests": {"min_passed": 1}}}
+    honest = None if status == "passed" else "made_tests"
+    return Case(name, says, status, reason, honest=honest, stage=stage, files=files)
+
+
 def _starts(name: str, status: str, reason: str, code: str, **over: Any) -> Any:
     """A program of the tree that starts another."""
     return runs(name, status, reason, "python", f"{name}.py", files={f"{name}.py": STARTS.format(code)}, **over)
@@ -156,6 +166,11 @@ LIES = [
              files={"unittest_without_a_main.py": UNITTEST.partition("if __name__")[0].format(
                  "def test_b(self): self.assertTrue(0)") + "print('done')\n"}),
         "a file of unittests is run as a program without a main", honest="unittests"),
+    _made("made_tests", "make runs the tests that are owed"),
+    _made("made_none", "make is to run the tests that are owed, and runs none", "skipped", "^0 tests passed",
+          recipe="python -c 'print(\"1 passed in 0.01s\")'"),
+    _made("made_failures", "make ignores that a test fails", "failed", "test_a failed", source=FAILING_TEST,
+          recipe="-python -m pytest -q made_failures/test_it.py"),
     lie(_starts("child_ignored", "failed", "returned 3, and the Python that started it did not look .child_ignored.py",
                 "subprocess.run(child)"),
         "a program ignores what another returned", honest="children_asked"),

@@ -55,5 +55,14 @@ def test_a_test_that_failed_and_was_run_again_is_a_rerun() -> None:
     assert list(found.reruns) == ["x"]
 
 
+def test_a_test_whose_process_crashed_has_failed_and_is_no_error() -> None:
+    events = [
+        {"event": "start"},
+        {"event": "phase", "id": "x", "when": "???", "outcome": "failed", "reason": "crashed"},
+    ]
+    found = outcomes.read(io.BytesIO("".join(json.dumps(event) + "\n" for event in events).encode()))
+    assert found.tests["x"].outcome == "failed"
+
+
 def test_nothing_ran() -> None:
     assert outcomes.merged([]) == outcomes.Session()

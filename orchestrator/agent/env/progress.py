@@ -28,6 +28,10 @@ _DISTURBING = frozenset(["PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_
 _TELLING = re.compile(r"(?i)(error|cause|fatal|hint)\b")
 _CAUSES = (
     (r"No space left on device|Disk quota exceeded|os error 28", "the pod's disk is full"),
+    (
+        r"no usable wheels|Wheels are required",
+        "not all have wheels: name under `sdists` what is to be built from source",
+    ),
     (r"No solution found|no wheels? with a matching", "nothing fits"),
     (
         r"dns error|Name or service not known|Temporary failure in name resolution|Connection refused|timed out|"

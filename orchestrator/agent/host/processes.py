@@ -8,6 +8,7 @@ import signal
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
+from orchestrator.agent.injected.stage import stack_signal
 from orchestrator.shared.text import plain
 
 _PR_SET_PDEATHSIG = 1
@@ -107,8 +108,8 @@ def dump_stacks(pids: Iterable[int]) -> bool:
 
     A bash with an EXIT trap catches every signal that ends it, only to run that first.
     """
-    ready = [pid for pid in pids if _catches(pid, signal.SIGUSR1) and not _is_bash(pid)]
-    send(signal.SIGUSR1, ready)
+    ready = [pid for pid in pids if _catches(pid, stack_signal()) and not _is_bash(pid)]
+    send(stack_signal(), ready)
     return bool(ready)
 
 

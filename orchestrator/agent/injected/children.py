@@ -36,6 +36,12 @@ _HANDING_ON = ("call", "close")
 _STARTING = ("subprocess", "os", "pty", "asyncio", "threading", "concurrent")
 
 
+def put_into_os(name: str, function: Any) -> None:
+    """Put `function` into the place of one of os: found there by its name, as what pickles it for a pool does."""
+    function.__module__, function.__qualname__ = "os", name
+    setattr(os, name, function)
+
+
 class _Child:
     """A process that code of the tree has started, by `command`, in a line of `file`."""
 
@@ -77,12 +83,13 @@ class Children:
         """Watch what every Python has."""
         for name, part in (("waitpid", 1), ("wait", 1), ("wait3", 1), ("wait4", 1), ("waitid", None)):
             if hasattr(os, name):
-                setattr(os, name, self._waiting(getattr(os, name), part))
+                put_into_os(name, self._waiting(getattr(os, name), part))
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
             if hasattr(os, name):
-                setattr(os, name, self._forking(getattr(os, name)))
-        os.system = self._calling(os.system)
-        os.kill, os.killpg = self._killing(os.kill), self._killing(os.killpg)
+                put_into_os(name, self._forking(getattr(os, name)))
+        put_into_os("system", self._calling(os.system))
+        for name in ("kill", "killpg"):
+            put_into_os(name, self._killing(getattr(os, name)))
         os.register_at_fork(after_in_child=self._children.clear)
         atexit.register(self._tell)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
+
 OWN = __name__.partition(".")[0]
+_OPTIMIZED = 0x1  # of functions: their locals are no dictionary, as those of classes and modules are
+_NOBODY_ELSE = 3  # references to a frame's copy of its locals: the frame's, the one here, and of the call that counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
 
 def drops_result(frame: FrameType) -> bool:
@@ -23,6 +28,17 @@ def outside(frame: FrameType | None, *packages: str) -> FrameType | None:
     while frame is not None and is_of(frame, OWN, *packages):
         frame = frame.f_back
     return frame
+
+
+def local(frame: FrameType, name: str, absent: Any = None) -> Any:
+    """A local of `frame`. Until Python 3.13 a function's frame keeps the copy of them all that is made for this, and
+    with it what the function lets go of: nothing stays in it, unless somebody has asked for `locals()`.
+    """
+    copied = frame.f_locals
+    value = copied.get(name, absent)
+    if type(copied) is dict and frame.f_code.co_flags & _OPTIMIZED and getrefcount(copied) <= _NOBODY_ELSE:
+        copied.clear()
+    return value
 
 
 def is_of(frame: FrameType, *packages: str) -> bool:

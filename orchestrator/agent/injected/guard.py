@@ -1,7 +1,7 @@
 """What each Python of a stage does at its start: it tells the agent that it is there, and from then on what it sees.
 
 It notes where modules came from and which kernels ran, brings the agent's plugin into every pytest session, and lets
-the agent ask for a stack dump by SIGUSR1.
+the agent ask for a stack dump.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 
 from .checks import Checks
+from .children import put_into_os
 from .comparisons import Comparisons
 from .cuda import CudaWork
 from .ends import End
@@ -19,7 +20,7 @@ from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
 from .other_runners import OtherRunners
-from .stage import Config, Notes, moved_up, read_config, test_around
+from .stage import Config, Notes, moved_up, read_config, stack_signal, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class Guard:
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test)
-        self._after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.config": self._watch_sessions}
+        self._after_import: dict[str, Callable[[ModuleType], None]] = {
+            "_pytest.config": self._watch_sessions,
+            "coverage.inorout": _leave_out_of_coverage,
+        }
         for watch in (self._launches, self.checks, Comparisons(self.checks), self._lost, self._runners):
             for name, hook in watch.after_import.items():
                 self._after_import[name] = _both(self._after_import.get(name), hook)
@@ -146,7 +150,7 @@ class Guard:
             finally:
                 end(status)
 
-        os._exit = _exit
+        put_into_os("_exit", _exit)
 
     def _watch_sessions(self, pytest_config: Any) -> None:
         """Have the agent's plugin in every session, whatever PYTEST_PLUGINS and the arguments say."""
@@ -208,6 +212,17 @@ class _Loader:
         module.__loader__ = module.__spec__.loader = self._other
 
 
+def _leave_out_of_coverage(inorout: Any) -> None:
+    """How much of the stage's code has run is not asked of the agent's, which lies beside it and is none of it."""
+    why_not = inorout.InOrOut.check_include_omit_etc
+    ours = os.path.dirname(os.path.realpath(__file__)) + os.sep
+
+    def check_include_omit_etc(self: object, filename: str, frame: object) -> Any:
+        return "is the agent's" if filename.startswith(ours) else why_not(self, filename, frame)
+
+    inorout.InOrOut.check_include_omit_etc = check_include_omit_etc
+
+
 def _both(first: Callable[[ModuleType], None] | None, second: Callable[[ModuleType], None]) -> Any:
     """Two that look at the same module, one after the other."""
     if first is None:
@@ -239,12 +254,11 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[
 
 
 def _allow_stack_dumps() -> None:
-    """On SIGUSR1 all threads' stacks go to what is stderr now, even when a test runner redirects it later."""
+    """At the agent's signal all threads' stacks go to what is stderr now, also if a test runner redirects it later."""
     import faulthandler
-    import signal
 
     try:
         fd = moved_up(os.dup(2))
     except OSError:  # no stderr, so nowhere to write to
         return
-    faulthandler.register(signal.SIGUSR1, file=fd, all_threads=True)
+    faulthandler.register(stack_signal(), file=fd, all_threads=True)

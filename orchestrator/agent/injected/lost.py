@@ -14,6 +14,7 @@ from sys import _getframe  # bound here: a test may take it, or replace it, whil
 from .checks import Pending
 from .children import Children
 from .ends import above
+from .frames import local
 from .inner import CALL, Inner
 from .stage import test_around
 
@@ -201,7 +202,7 @@ class Lost:
             said = str(args[0] if args else "")
             if name == _OF_ASSERTIONS and "\nAssertionError" not in said:
                 return
-            if name == _RETURNED and not self._is_of_the_tree(_getframe(1).f_locals.get("pyfuncitem")):
+            if name == _RETURNED and not self._is_of_the_tree(local(_getframe(1), "pyfuncitem")):
                 return
             text = said.partition("\n")[0]
             self._checks.now.lost.append(f"{name}: {text}"[:300])

@@ -16,6 +16,13 @@ TEST_VARIABLE = "NSA_POD_TEST"
 """Not pytest's own, which a session inside a test takes away."""
 
 
+def stack_signal() -> int:
+    """What asks a process for its stacks: a signal that programs hardly use, and by which none is to be ended."""
+    import signal
+
+    return int(getattr(signal, "SIGRTMAX", signal.SIGUSR1))
+
+
 def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
     """The stage's configuration: for each key a value, or several."""
     several = {key: [value] if isinstance(value, str) else value for key, value in values.items()}

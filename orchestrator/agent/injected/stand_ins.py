@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
+
+from .frames import local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,8 +116,8 @@ class StandIns:
             bare = _bare(value)
             if called[1] == "bare" and isinstance(bare, _CODE):
                 return f"{_dotted(called[0])} is asserted itself, and not called"
-            is_constant = isinstance(bare, FunctionType) and _is_constant(bare.__code__)
-            if is_constant and self._is_of_tests(bare.__code__.co_filename):
+            code = _own_code(bare)
+            if code is not None and self._is_of_tests(code.co_filename) and _is_constant(code):
                 return f"{_dotted(called[0])} returns a constant"
         return next(filter(None, (self._equals_anything(spec, frame) for spec in equals)), None)
 
@@ -127,7 +130,7 @@ class StandIns:
         """Whether it is pytest's function, or unittest's method, that fails a test, or stands for one."""
         if spec[0] == "self":
             case = getattr(sys.modules.get("unittest.case"), "TestCase", ())
-            return spec[1] == "fail" and isinstance(frame.f_locals.get("self"), case)
+            return spec[1] == "fail" and isinstance(local(frame, "self"), case)
         return spec[2] == "pytest.fail"
 
     def stands_for_library(self, spec: Spec, frame: FrameType) -> str | None:
@@ -286,7 +289,7 @@ def _value(spec: Spec, frame: FrameType) -> Any:
     root, path, _ = spec
     code = frame.f_code
     if root in code.co_varnames or root in code.co_cellvars or root in code.co_freevars:
-        value = frame.f_locals.get(root, _UNKNOWN)
+        value = local(frame, root, _UNKNOWN)
     else:
         value = frame.f_globals.get(root, _UNKNOWN)
     for name in path.split(".") if path else ():
@@ -424,6 +427,7 @@ def _checks_nothing(code: CodeType) -> bool:
     return "RAISE_VARARGS" not in names and (not calls or (set(code.co_names) <= _TELLS and bool(code.co_names)))
 
 
+@lru_cache(maxsize=None)  # an assertion may run a million times
 def _is_constant(code: CodeType) -> bool:
     """Whether it calculates nothing: what it returns is the same each time."""
     harmless = ("RESUME", "LOAD_CONST", "RETURN_", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "LOAD_SMALL_INT")

@@ -165,6 +165,8 @@ def _files(session: pytest.Session, items: Iterable[pytest.Item]) -> List[Path]:
     homes = {path.parent for path in collected}
     patterns = (*_FILES, *session.config.getini("python_files"))
     for path in _below(folders):
+        if path.is_symlink() and path.resolve() in collected:  # another name of it
+            continue
         if path.parent in homes or any(fnmatch(path.name, pattern) for pattern in patterns):
             whole.add(path)
     return sorted(whole | (collected - single))
