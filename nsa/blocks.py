@@ -44,10 +44,10 @@ def overlap_band(blocks: int, config: NSAConfig) -> tuple[Tensor, Tensor]:
         weights: int64 [blocks, W]; weights[j, k] is the overlap of compressed token first[j] + k with
             block j.
     """
-    start = torch.arange(blocks, dtype=torch.int64) * config.l_sel
+    start = torch.arange(blocks, dtype=torch.int64, device="cpu") * config.l_sel
     first = torch.div(start - config.l, config.d, rounding_mode="floor").add(1).clamp(min=0)
     width = (config.l_sel + config.l - 1 + config.d - math.gcd(config.l_sel, config.d)) // config.d
-    span = (first[:, None] + torch.arange(width)) * config.d
+    span = (first[:, None] + torch.arange(width, device="cpu")) * config.d
     start = start[:, None]
     shared = torch.minimum(span + config.l, start + config.l_sel) - torch.maximum(span, start)
     return first, shared.clamp(min=0)
@@ -110,7 +110,7 @@ def token_positions(
         return (index - borders[segment])[None]
     if q_start is not None:
         return q_start.to(torch.int64)[:, None] + torch.arange(tokens, device=q_start.device)
-    return torch.arange(tokens).expand(batch, tokens)
+    return torch.arange(tokens, device="cpu").expand(batch, tokens)
 
 
 def compressed_positions(count: int, config: NSAConfig, cu_seqlens: Tensor | None, device: torch.device) -> Tensor:

@@ -230,7 +230,7 @@ class NSACache:
         """`undone`: the lengths that `undo` goes back to, if it may."""
         self._lengths, self._undone, self.rewound = lengths, undone, rewound
         device = self.selected.shaped[0].device
-        fresh = to_device(torch.tensor(lengths, dtype=torch.int64), device)
+        fresh = to_device(lengths, device)
         if fresh.shape == self.lengths.shape and fresh.device == self.lengths.device:
             self.lengths.copy_(fresh)  # a captured step reads this tensor
         else:
@@ -362,7 +362,7 @@ class NSACache:
         return Recent(
             mapping.fetch(self.window.k, k, first, length),
             mapping.fetch(self.window.v, v, first, length),
-            told(to_device(torch.tensor(held, dtype=torch.int64), k.device), held),
+            told(to_device(held, k.device), held),
         )
 
     def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
@@ -377,7 +377,7 @@ class NSACache:
         length = (width - 1) * self.config.d + self.config.l
         slab_k = mapping.fetch(self.pending.k, k, first, length)
         slab_v = mapping.fetch(self.pending.v, v, first, length)
-        fresh = self.compress(slab_k, slab_v, to_device(torch.tensor(first, dtype=torch.int64), k.device))
+        fresh = self.compress(slab_k, slab_v, to_device(first, k.device))
         self.compressed.write(SlotMapping(done, made.counts, width), *fresh)
 
     @torch.no_grad()
@@ -445,7 +445,7 @@ class NSACache:
         chosen = _integers(wanted, index)
         if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
             raise ValueError(f"{NAME}: {wanted}, got {chosen}")
-        entries, copies = to_device(torch.tensor(chosen), self.lengths.device), []
+        entries, copies = to_device(chosen, self.lengths.device), []
         if self.pages is not None:
             copies = self.pages.reorder(chosen, self._lengths, self.config.l - self.config.d)
         for rows in self._all_rows:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nsa.blocks import check_block_indices, num_compressed, packed_compressed, token_positions
 from nsa.config import NSAConfig
-from nsa.host import beside, numbers
+from nsa.host import numbers
 from nsa.phi import MlpPhi, WeightedPhi
 
 Arguments = Mapping[str, Any]
@@ -121,16 +121,13 @@ def heads(operation: str, q: Tensor, k: Tensor) -> None:
         raise ValueError(f"{operation}: Dk must be at least 1, got 0")
 
 
-def borders(operation: str, cu_seqlens: Tensor | None, like: Tensor) -> Tensor | None:
-    """Borders of packed sequences as backends read them, int32 beside `like`; refuse what are no whole numbers."""
-    if cu_seqlens is None:
-        return None
+def borders(operation: str, cu_seqlens: Tensor) -> None:
+    """Refuse borders of packed sequences that are no whole numbers [N+1]."""
     tensor(operation, "cu_seqlens", cu_seqlens)
     if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.numel() == 0:
         raise ValueError(
             f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
         )
-    return beside(cu_seqlens, like.device)
 
 
 def rotation(operation: str, dim: int, base: object) -> None:
@@ -146,7 +143,8 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
     that of tokens.
     """
     cu_seqlens, q_start = x["cu_seqlens"], x.get("q_start")
-    if borders(operation, cu_seqlens, q) is not None:
+    if cu_seqlens is not None:
+        borders(operation, cu_seqlens)
         if q_start is not None:
             raise ValueError(f"{operation}: give cu_seqlens or q_start, not both")
         if q.shape[0] != 1:

@@ -137,10 +137,10 @@ def _decode(
     if q.shape[1] == 1:
         return _step(q, keys, values, gates, cache, counts, scale, how)
     mapping = cache.slot_mapping(q.shape[1], counts)
-    padding = (torch.arange(mapping.width) >= torch.tensor(mapping.counts)[:, None])[..., None, None]
-    ragged = bool(padding.any())
-    if ragged:  # it may hold no numbers, which kernels keep out of earlier rows but for those of their own tile
-        padding = to_device(padding, q.device)
+    ragged = any(count < mapping.width for count in mapping.counts)
+    if ragged:  # padding may hold no numbers, which kernels keep out of earlier rows but for those of their own tile
+        counts = to_device(mapping.counts, q.device)[:, None, None, None]
+        padding = torch.arange(mapping.width, device=q.device)[:, None, None] >= counts
         keys, values = (tuple(x.masked_fill(padding, 0.0) for x in triple) for triple in (keys, values))
     with cache.whole_or_nothing():
         o = _chunk(q, keys, values, gates, cache, mapping, {"scale": scale, **how}, how)
@@ -189,7 +189,7 @@ def _step(
     )
     if known and all(counts):
         return o
-    real = to_device(torch.tensor(counts), o.device) if known else counts
+    real = counts if isinstance(counts, Tensor) else to_device(counts, o.device)
     return o.masked_fill((real == 0)[:, None, None, None], 0.0)
 
 

@@ -18,3 +18,18 @@ def device_name(device: torch.device) -> str:
     if found is None:
         return "rocm:" + torch.cuda.get_device_properties(device).gcnArchName.partition(":")[0]
     return "cuda:sm_{}{}".format(*found)
+
+
+def named_device(name: torch.device | str | None) -> torch.device:
+    """The device of that name; without one the GPU, if there is one, else the CPU.
+
+    Raises:
+        ValueError: no device's name, or a GPU that this machine does not have.
+    """
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise ValueError(f"{name!r} is no device: {str(error).splitlines()[0]}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"this machine has no device {device}")
+    return device

@@ -5,9 +5,10 @@ And the way back, which waits for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,7 +77,7 @@ def waits_for(x: Tensor) -> bool:
 @lru_cache
 def note_of(device: torch.device) -> Tensor:
     """An int32 of the host that kernels on this device write to, where they find borders that cannot be: T."""
-    return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
 
 
 def noted(device: torch.device) -> None:
@@ -94,8 +95,9 @@ def noted(device: torch.device) -> None:
         )
 
 
-def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """A CPU tensor on the device; the host does not wait for what the device still has to do."""
+def to_device(x: Tensor | Sequence[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """A CPU tensor, or numbers, on the device; the host does not wait for what the device still has to do."""
+    x = x if isinstance(x, Tensor) else torch.tensor(x, dtype=dtype, device="cpu")  # whatever the default device is
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 

@@ -12,6 +12,7 @@ from nsa import blocks, checks, ops, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
+from nsa.host import beside
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "NativeSparseAttention"
@@ -132,7 +133,9 @@ class NativeSparseAttention(nn.Module):
             [B,T,dim].
         """
         self._check_call(x, cache, cu_seqlens, counts)
-        cu_seqlens = checks.borders(NAME, cu_seqlens, x)
+        if cu_seqlens is not None:
+            checks.borders(NAME, cu_seqlens)
+            cu_seqlens = beside(cu_seqlens, x.device)
         q, k, v, gates = self.project(x, _positions(x, cache, cu_seqlens))
         if cache is not None:
             o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)

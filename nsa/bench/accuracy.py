@@ -30,6 +30,7 @@ from nsa.bench.accuracy_ops import Row, judged
 from nsa.bench.judge import allowance
 from nsa.bench.kernels_cases import Case
 from nsa.bench.options import DTYPES, parser
+from nsa.device import named_device
 
 COLUMNS = ("case", "op", "by", "worst", "error", "plain", "of_bar", "passed")
 
@@ -107,9 +108,7 @@ def main(argv: list[str]) -> int:
     if args.list:
         print("\n".join(f"{case.name}: {case}" for case in cases))
         return 0
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device != "cpu" and not torch.cuda.is_available():
-        raise ValueError(f"--device {device}: there is no CUDA device")
+    device = str(named_device(args.device))
     seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
     torch.set_num_threads(1 if device == "cpu" else torch.get_num_threads())
     context = {**table_rows.context(torch.device(device), DTYPES["bf16"]), "seed": seed, "rows": args.rows}

@@ -12,6 +12,7 @@ import torch
 
 from nsa.bench import rows
 from nsa.config import NSAConfig
+from nsa.device import named_device
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -62,7 +63,7 @@ def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
     }  # fmt: skip
     for name, (usual, meaning) in sizes.items():
         names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
-        to.add_argument(*names, type=int, default=defaults.get(name, usual), help=meaning)
+        to.add_argument(*names, type=_positive, default=defaults.get(name, usual), help=meaning)
 
 
 def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
@@ -74,7 +75,13 @@ def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
 
 
 def shape_of(args: argparse.Namespace) -> Shape:
-    """The shape that was asked for."""
+    """The shape that was asked for.
+
+    Raises:
+        ValueError: sizes that do not go together.
+    """
+    if args.heads % args.groups:
+        raise ValueError(f"--heads {args.heads} must be a multiple of --groups {args.groups}")
     config = NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
     return Shape(args.B, args.dim, args.heads, args.groups, args.dk, args.dv, config)
 
@@ -83,11 +90,9 @@ def where_of(args: argparse.Namespace) -> Where:
     """The device, dtype and seed that were asked for; sets the number of threads.
 
     Raises:
-        ValueError: a CUDA device where there is none.
+        ValueError: a device that this machine does not have.
     """
-    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"--device {args.device}: there is no CUDA device")
+    device = named_device(args.device)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     dtype = args.dtype or ("bf16" if device.type == "cuda" else "fp32")
@@ -141,7 +146,6 @@ def _integers(text: str) -> list[int]:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)

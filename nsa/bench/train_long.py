@@ -85,7 +85,7 @@ def line(plan: Plan, seconds: float) -> dict[str, Any]:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    first = argparse.ArgumentParser(add_help=False)
+    first = argparse.ArgumentParser(prog="python -m nsa.bench train", add_help=False)
     first.add_argument("--preset", choices=PRESETS, required=True, help="sizes, each of which its option overrules")
     preset = PRESETS[first.parse_known_args(argv)[0].preset]
     parser = options.parser("train", __doc__, parents=[first])

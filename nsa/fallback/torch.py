@@ -54,9 +54,10 @@ def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tenso
 
 
 def _compress(x: Tensor, config: NSAConfig, phi: Phi | None) -> Tensor:
-    if x.shape[1] < config.l:
-        return x[:, :0]
-    spans = x.unfold(1, config.l, config.d)  # [B,Tc,Hkv,D,l]
+    few = x.shape[1] < config.l  # no span: what learns still has its gradient of 0
+    spans = (
+        x[:, :0, ..., None].expand(*[-1] * 4, config.l) if few else x.unfold(1, config.l, config.d)
+    )  # [B,Tc,Hkv,D,l]
     if phi is None:
         return spans.mean(-1)
     if isinstance(phi, WeightedPhi):

@@ -185,7 +185,7 @@ def step(
     mapping, new = None, counts
     if not isinstance(counts, Tensor):  # else a graph is captured
         mapping = cache.slot_mapping(1, counts)
-        new = None if all(counts) else to_device(torch.tensor(counts, dtype=torch.int32), q.device)
+        new = None if all(counts) else to_device(counts, q.device, torch.int32)
     if cache.mean is None:
         cache.emit(k[0], v[0], new)
     result = decode_step(q, k, v, gates, cache, scale=scale, counts=new)

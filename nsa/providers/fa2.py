@@ -113,14 +113,16 @@ def phases(batch: int, tokens: int, config: NSAConfig, cu_seqlens: Tensor | None
     cmp_borders = blocks.cu_seqlens_cmp(cu, config).tolist()
     queries, keys, last, lengths = [], [], [], [0]
     for (first, end), (cmp_first, cmp_end) in zip(pairwise(cu.tolist()), pairwise(cmp_borders), strict=True):
-        step = torch.arange(cmp_end - cmp_first)
+        step = torch.arange(cmp_end - cmp_first, device="cpu")
         for phase in range(config.d if len(step) else 0):
             queries.append(first + config.l - 1 + step * config.d + phase)
             keys.append(cmp_first + step)
             last.append(torch.full_like(step, end - 1))
             lengths.append(len(step))
-    query, key, limit = (torch.cat([torch.zeros(0, dtype=torch.int64), *x]).to(device) for x in (queries, keys, last))
-    borders = torch.tensor(lengths).cumsum(0).to(device, torch.int32)
+    query, key, limit = (
+        torch.cat([torch.zeros(0, dtype=torch.int64, device="cpu"), *x]).to(device) for x in (queries, keys, last)
+    )
+    borders = torch.tensor(lengths, device="cpu").cumsum(0).to(device, torch.int32)
     return Phases(torch.minimum(query, limit), key, query <= limit, borders, max(lengths))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from nsa import checks, flags
 from nsa.config import NSAConfig
-from nsa.device import device_name
+from nsa.device import device_name, named_device
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation, profile_for
 from nsa.routing.request import Decision, Request
 
@@ -55,7 +55,7 @@ def explain_routing(
         ValueError: a device that this machine does not have, or what no call could have.
         TypeError: an argument of another type.
     """
-    name, device, dv = "explain_routing", _device(device), dk if dv is None else dv
+    name, device, dv = "explain_routing", named_device(device), dk if dv is None else dv
     checks.sizes(name, config)
     checks.counts(name, batch=batch, tokens=tokens, heads=heads, kv_heads=kv_heads, dk=dk, dv=dv)
     if heads % kv_heads:
@@ -73,16 +73,6 @@ def explain_routing(
     profile = profile_for(whole, active)
     note = f"{_dense_note(whole, active, profile.name)}\nTriton kernels: {profile.kernels_timed.source}"
     return Explanation(device_name(device), profile.name, decisions, note)
-
-
-def _device(named: torch.device | str | None) -> torch.device:
-    try:
-        device = torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError as error:
-        raise ValueError(f"{named!r} is no device: {str(error).splitlines()[0]}") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"this machine has no device {device}")
-    return device
 
 
 def _dense_note(request: Request, active: flags.Flags, profile: str) -> str:

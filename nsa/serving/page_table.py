@@ -94,7 +94,7 @@ class PageTable:
             new += [(len(owned), settled + i, page) for i, page in enumerate(named)]
             owned.append(own[:settled] + fresh)
         self._owned = owned
-        moved = self.table.index_select(0, to_device(torch.tensor(chosen), self.table.device))
+        moved = self.table.index_select(0, to_device(chosen, self.table.device))
         self.table = self.table.copy_(moved) if moved.shape == self.table.shape else moved
         self._name(new)
         return copies
@@ -127,7 +127,7 @@ class PageTable:
     def _name(self, new: Sequence[tuple[int, int, int]]) -> None:
         """Write (entry, place, page) into the device's table."""
         if new:
-            entry, place, page = to_device(torch.tensor(new).T.contiguous(), self.table.device)
+            entry, place, page = to_device([*zip(*new, strict=True)], self.table.device)
             self.table[entry, place] = page.to(torch.int32)
 
 
@@ -185,7 +185,7 @@ class PagedRows:
         """Copy the pages that `PageTable.reorder` names; `entries` are in its table already."""
         self.reserve(0)
         if copies:
-            old, new = to_device(torch.tensor(copies).T.contiguous(), self.pool_k.device)
+            old, new = to_device([*zip(*copies, strict=True)], self.pool_k.device)
             for pool in self.stored:
                 pool[new] = pool[old]
 

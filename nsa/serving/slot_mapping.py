@@ -44,8 +44,8 @@ class SlotMapping:
 
     def places(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """(entry, index on the new axis, row) of every row that stays."""
-        counts, starts = torch.tensor(self.counts), torch.tensor(self.starts)
-        step = torch.arange(self.width)
+        counts, starts = (torch.tensor(x, device="cpu") for x in (self.counts, self.starts))
+        step = torch.arange(self.width, device="cpu")
         stays = (step < counts[:, None]) & (step >= counts[:, None] - rows)
         entry, step = stays.nonzero(as_tuple=True)
         return entry, step, (starts[entry] + step) % rows
@@ -57,8 +57,8 @@ class SlotMapping:
         """
         if self.alike and len(set(first)) == 1 and 0 <= first[0] - self.starts[0] <= self.width - length:
             return new[:, first[0] - self.starts[0] :][:, :length]
-        position = torch.tensor(first)[:, None] + torch.arange(length)
-        start, rows = torch.tensor(self.starts)[:, None], old.shape[1]
+        first_position, start = (torch.tensor(x, device="cpu")[:, None] for x in (first, self.starts))
+        position, rows = first_position + torch.arange(length, device="cpu"), old.shape[1]
         arrived = rows + (position - start).clamp(max=self.width - 1)
         index = to_device(torch.where(position < start, position % rows, arrived), new.device)
         entry = torch.arange(len(first), device=new.device)[:, None]

@@ -279,7 +279,13 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str])
     assert bench([]) == bench(["decod"]) == 2
     assert bench(["decode", "--heads", "3", "--S_list", "9", "--device", "cpu"]) == 2
     assert bench(["host", "--S_list", "9", "--device", "cpu"]) == 2
-    assert "n_heads=3 must be a multiple of n_kv_heads=2" in capsys.readouterr().err
+    assert "--heads 3 must be a multiple of --groups 2" in capsys.readouterr().err
+    assert bench(["decode", "--device", "gpu"]) == 2
+    assert "'gpu' is no device" in capsys.readouterr().err
+    for option in ("--B", "--S_list"):
+        with pytest.raises(SystemExit, match="2"):
+            bench(["decode", option, "0"])
+        assert f"{option}: '0' is no whole number of at least 1" in capsys.readouterr().err
     if not torch.cuda.is_available():
         assert bench(["decode", "--device", "cuda"]) == 2
-        assert "there is no CUDA device" in capsys.readouterr().err
+        assert "this machine has no device cuda" in capsys.readouterr().err

@@ -90,6 +90,37 @@ def test_without_memory_there_are_shapes() -> None:
     assert o.device.type == "meta" and o.shape == x.shape == x.grad.shape
 
 
+@pytest.mark.parametrize("page_size", [None, 8])
+def test_the_default_device_is_of_no_account(page_size: int | None) -> None:
+    """As the inputs' own is: who sets another one (here one without memory) gets the same."""
+    inputs, borders, start = Inputs.random(60), torch.tensor([0, 7, 7, 60]), torch.tensor([0, 0])
+    row = [x[:1] for x in (inputs.q, inputs.k[0], inputs.v[0], inputs.gates)]
+
+    def results() -> list[torch.Tensor]:
+        cache = inputs.cache(SMALL, page_size=page_size)
+        found = [inputs.whole(SMALL), nsa_attention(*row, SMALL, cu_seqlens=borders)]
+        found += [ops.sliding_window_attention(inputs.q, inputs.k[0], inputs.v[0], 5, q_start=start)]
+        for counts in ([9, 4], [1, 1], [0, 1]):
+            found.append(inputs.between(0, max(counts)).decode(cache, counts))
+            cache.reorder([1, 0, 0][: len(cache.lengths)])
+        return [*found, cache.lengths]
+
+    expected = results()
+    with torch.device("meta"):
+        found = results()
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("phi", ["mean", "weighted", "mlp"])
+def test_no_span_is_a_gradient_of_zero(phi: str) -> None:
+    """And none that is missing, for which a distributed trainer would wait."""
+    layer = NativeSparseAttention(32, 4, 2, SMALL, phi=phi)
+    for where in ({}, {"cu_seqlens": torch.tensor([0, 3, 7])}):
+        layer.zero_grad()
+        layer(torch.randn(1, SMALL.l - 1, 32), **where).sum().backward()
+        assert all(x.grad is not None for x in layer.parameters())
+
+
 @pytest.mark.parametrize("tokens", [1, 9])
 def test_a_gradient_through_a_cache_is_an_error(tokens: int) -> None:
     """It would leave out what flows through the tokens that the cache holds."""

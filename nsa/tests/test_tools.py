@@ -119,7 +119,10 @@ def test_fa2_probe_says_why_or_which(capsys: pytest.CaptureFixture[str]) -> None
         (routing_command, ["--backend", "cuda13"], "unknown backend 'cuda13'"),
         (routing_command, ["--device", "foo"], "'foo' is no device"),
         (routing_command, ["--device", "cuda:99"], "this machine has no device cuda:99"),
+        (routing_command, ["--groups", "3"], "heads=64 must be a multiple of kv_heads=3"),
         (sel_ranges, ["--rows", "0"], "need 1 <= rows"),
+        (sel_ranges, ["--groups", "0"], "heads a multiple of groups"),
+        (sel_ranges, ["--correlation", "3"], "0 <= correlation < 1"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(
@@ -127,6 +130,12 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
 ) -> None:
     assert command.main(argv) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_flag_that_sanity_cannot_follow_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with flags.using(backend="cuda13"):
+        assert sanity.main([]) == 2
+    assert capsys.readouterr().err.startswith("error: unknown backend 'cuda13'")
 
 
 def test_a_route_that_a_bench_is_refused_is_one_sentence(

@@ -7,6 +7,7 @@ line is `sanity: OK`, and the exit code 0, only if all are within it.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -88,11 +89,15 @@ def _error(actual: Tensor, expected: Tensor) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run on the GPU in bf16 if there is one, else on the CPU in fp32."""
+    """Run on the GPU in bf16 if there is one, else on the CPU in fp32; 2 where a flag cannot be understood or met."""
     argparse.ArgumentParser(prog="python -m nsa.sanity", description=__doc__).parse_args(argv)
     on_gpu = torch.cuda.is_available()
     device, dtype = (torch.device("cuda"), torch.bfloat16) if on_gpu else (torch.device("cpu"), torch.float32)
-    found = list(findings(device, dtype))
+    try:
+        found = list(findings(device, dtype))
+    except (ValueError, routing.RoutingError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     for finding in found:
         print(finding)
     bad = [finding.name for finding in found if not finding.ok]

@@ -70,8 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--correlation", type=float, default=0.98, help="of neighbouring tokens; 0: independent")
     asked = parser.parse_args(argv)
-    if asked.rows < 1 or asked.rows > asked.S or asked.heads % asked.groups:
-        print("error: need 1 <= rows <= S, and heads a multiple of groups", file=sys.stderr)
+    sizes = min(asked.heads, asked.groups, asked.dk) >= 1 and asked.heads % asked.groups == 0
+    if not (sizes and 1 <= asked.rows <= asked.S and 0 <= asked.correlation < 1):
+        wanted = "1 <= rows <= S, heads a multiple of groups, dk of at least 1, and 0 <= correlation < 1"
+        print(f"error: need {wanted}", file=sys.stderr)
         return 2
     lines = sample(
         NSAConfig(), asked.S, asked.rows, kv_heads=asked.groups, group_size=asked.heads // asked.groups, dk=asked.dk,
