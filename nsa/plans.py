@@ -42,7 +42,7 @@ def layout(x: Tensor) -> Key:
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
 
 
-def sharing(tensors: Iterable[Tensor]) -> Key:
+def sharing(tensors: Iterable[Tensor | None]) -> Key:
     """Of each tensor the place of the first that is the same one: recorded launches read one where another was."""
     places: dict[int, int] = {}
     return tuple(places.setdefault(id(x), at) for at, x in enumerate(tensors))

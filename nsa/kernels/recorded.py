@@ -29,7 +29,7 @@ from nsa.kernels.common import direct, streams
 from nsa.kernels.common.launch import LISTENER, Launched
 from nsa.kernels.common.tma import of_kind
 from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
-from nsa.plans import ACTIVE, Key, layout
+from nsa.plans import ACTIVE, Key, layout, sharing
 
 Tensors = tuple[Tensor | None, ...]
 Settings = tuple[Any, ...]
@@ -60,7 +60,7 @@ def repeated(
     plan = ACTIVE.get()
     if plan is None or COMPILING_FOR.get() or TRIAL.get() or LISTENER.get():
         return function(*tensors, *settings)
-    captures, key = plan.enter(), (name, *kind)
+    captures, key = plan.enter(), (name, *kind, sharing(tensors))
     found = plan.recorded.get(key)
     if callable(found):
         return found(*tensors)  # type: ignore[no-any-return]
