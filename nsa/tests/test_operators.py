@@ -17,7 +17,7 @@ from torch.utils import checkpoint
 from nsa import NativeSparseAttention, NSACache, flags, library, nsa_attention, ops, routing
 from nsa.operations import OPERATIONS
 from nsa.providers import cuda
-from nsa.testing import expect_route, need_cuda
+from nsa.testing import TOLERANCES, expect_route, need_cuda
 from nsa.tests.following import Following
 from nsa.tests.kernel_cases import BRANCHES, DEVICE, SMALL
 
@@ -120,7 +120,10 @@ def test_followed_gradients_are_those_of_a_plain_call(name: str, backend: str) -
     with flags.using(backend=backend, triton_sel_force=backend == "triton"):
         expected = gradients(function, tensors)
         with Following():
-            same(gradients(function, tensors), expected)
+            found = gradients(function, tensors)
+    for x, y in zip(found, expected, strict=True):  # PyTorch's sums on a GPU add in the order of the moment
+        tolerance = TOLERANCES.get(x.dtype, 0.0)
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
 
 
 @needs_graphs
