@@ -25,7 +25,7 @@ from nsa.kernels.recorded import Differentiable, Tensors, beside, repeated
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import Sum, selected_forward
 from nsa.kernels.selection.select import select_blocks
-from nsa.plans import layout
+from nsa.plans import layout, sharing
 
 if TYPE_CHECKING:
     from nsa.attention import Call, Triple
@@ -74,7 +74,7 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
         call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means,
         results[7] if call.block_indices is None else call.block_indices, *branches, lse_cmp, lse_sel, lse_win,
     )  # fmt: skip
-    kind = tuple(layout(x) for x in (do, *kept[8:]))
+    kind = *(layout(x) for x in (do, *kept[8:])), sharing((do, *kept))
     found = repeated("attention_backward", _backward, (do, *kept), (*_settings(call, shared), True), kind)
     dq, dk_cmp, dv_cmp, dk_sel, dv_sel, dk_win, dv_win, dgates = found[:8]
     given = [dk_cmp, dv_cmp] if call.compressed is not None else []

@@ -25,7 +25,7 @@ from nsa.kernels.recorded import Differentiable, Tensors, repeated
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selection.select import select_blocks
 from nsa.phi import MlpPhi, Phi
-from nsa.plans import layout
+from nsa.plans import layout, sharing
 from nsa.routing import Request
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _attending(function: Differentiable) -> tuple[Callable[..., Tensors], Callab
     ) -> Tensors:  # fmt: skip
         *tensors, sizes = inputs
         kept = *tensors, cu_seqlens, q_start, o, lse
-        kind = tuple(layout(x) for x in (do, o, lse))  # the plan's key tells the layouts of all but these
+        kind = *map(layout, (do, o, lse)), sharing((do, *kept))  # the plan's key tells the layouts of all but these
         return repeated("gradient", function.backward, (do, *kept), (sizes, scale, deterministic), kind)[:3]
 
     return attended, gradient

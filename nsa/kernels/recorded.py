@@ -60,7 +60,7 @@ def repeated(
     plan = ACTIVE.get()
     if plan is None or COMPILING_FOR.get() or TRIAL.get() or LISTENER.get():
         return function(*tensors, *settings)
-    captures, key = plan.enter(), (name, *kind, sharing(tensors))
+    captures, key = plan.enter(), (name, *kind)
     found = plan.recorded.get(key)
     if callable(found):
         return found(*tensors)  # type: ignore[no-any-return]
@@ -164,7 +164,7 @@ def _gradients(ctx: Any, do: Tensor) -> Tensors:
         return None, None, *of.backward(do, *kept, *settings)
     if plan.request.packed:
         host.noted(plan.device)
-    kind = *layout(do), *wanted
+    kind = *layout(do), *wanted, sharing((do, *kept))
     if _places(kept) != ctx.kept_as:  # a hook brought others back
         kind = *kind, *(None if x is None else layout(x) for x in kept)
     found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), settings, kind))
