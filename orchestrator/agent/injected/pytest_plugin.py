@@ -18,7 +18,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
-from .attempt import Attempt, Stop, noticed_in, ranks_in
+from .attempt import Attempt, Stop, noticed_in, quickest
 from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
 from .why import why
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         told = guards.installed().config
         for tests in told.all("attempt"):
             noticed = noticed_in(told.all("noticed"))
-            attempt = Attempt(guards.installed().notes, tests, ranks_in(told.one("ranks")), noticed)
+            attempt = Attempt(guards.installed().notes, tests, quickest(told.one("durations")), noticed)
             config.pluginmanager.register(attempt, "nsa-pod-attempt")
             config.pluginmanager.register(Stop(config, noticed), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see

@@ -12,13 +12,11 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import shutil
 import zlib
-from bisect import bisect
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.layout import Layout, Scratch
@@ -39,11 +37,8 @@ _COMPILED = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".pyx", "
 _FOLDER = "sabotage"
 _MAX_BYTES = 16 << 20
 _KEPT_LOG_BYTES = 64 << 10
-_RANKS, _NOTICED = "ranks.json", "noticed.json"
+_DURATIONS, _NOTICED = "durations.json", "noticed.json"
 _BYTECODE = "PYTHONPYCACHEPREFIX"
-_WORKERS = "PYTEST_XDIST_AUTO_NUM_WORKERS"
-# Tests of one class keep their order: those that build on each other are seldom of several.
-_CLASSES_S = (0.1, 1.0, 10.0)
 _GIT = ".git"
 
 Outcome = Literal["killed", "survived", "not called", "no proof"]
@@ -222,29 +217,34 @@ class Sabotage:
     def _run(self, stage: Stage, wrong: _Wrong, scratch: Scratch, tmp: Path) -> Ending:
         folder, limits = scratch.stage(stage["name"]), stage["limits"]
         command = dataclasses.replace(self._commands, places=scratch).of(stage, tmp)
-        ranks, noticed = scratch.folder / _RANKS, scratch.folder / _NOTICED
-        own_run = self._places.stage(stage["name"])
-        first = set(wrong.noticed or launching(wrong.name, _lines(own_run, execution.FILE)))
-        ranks.write_text(json.dumps(ranked(_lines(own_run, EVENTS), first)))
+        durations, noticed = scratch.folder / _DURATIONS, scratch.folder / _NOTICED
+        durations.write_text(json.dumps(self._seconds(stage)))
         if wrong.noticed:
             noticed.write_text(json.dumps(wrong.noticed))
         own = {
             "report": str(folder / execution.FILE),
             "sessions": str(folder / SESSIONS),
-            "ranks": str(ranks),
+            "durations": str(durations),
             **({"noticed": str(noticed)} if wrong.noticed else {}),
         }
         self._injection.tell(stage["name"], {**self._origins.of(command.env, command.cwd).config, **own, **wrong.told})
         env = seen_by(command)
         if _BYTECODE in env:  # two sources of one size and second would be one to it
             env[_BYTECODE] = str(tmp / "bytecode")
-        if first or wrong.told["attempt"]:  # the first tests will tell, before many workers have begun
-            env.setdefault(_WORKERS, "2")
         return self._supervisor.run(
             dataclasses.replace(command, env=env, log_bytes=_KEPT_LOG_BYTES),
             Limits(limits["wall"], limits["silence"], limits["grace"]),
             lambda stream, elapsed, log: None,
         )
+
+    def _seconds(self, stage: Stage) -> Dict[str, float]:
+        """How long each test took in the stage's own run."""
+        seconds: Dict[str, float] = {}
+        for event in _lines(self._places.stage(stage["name"]), EVENTS):
+            id_, took = event.get("id"), event.get("seconds")
+            if isinstance(id_, str) and isinstance(took, (int, float)):
+                seconds[id_] = seconds.get(id_, 0.0) + took
+        return seconds
 
     def _discard_tree(self) -> None:
         """Take the attempt's tree away, even if it holds what cannot be deleted."""
@@ -259,26 +259,6 @@ class Sabotage:
         if (scratch.stage(stage["name"]) / "stdout").exists():
             kept.mkdir(parents=True)
             (scratch.stage(stage["name"]) / "stdout").rename(kept / "stdout")
-
-
-def launching(name: str, notes: Notes) -> Iterator[str]:
-    """The tests that launched a kernel of the function's name, by what was observed of them."""
-    kernel = re.split("[:.]", name)[-1]
-    for note in notes:
-        devices = note.get("ran")
-        if isinstance(devices, dict) and any(kernel in ran for ran in devices.values() if isinstance(ran, dict)):
-            yield str(note.get("test"))
-
-
-def ranked(events: Notes, first: Collection[str]) -> Dict[str, int]:
-    """The rank of each test: low of those that are to come `first`, then of those that took least, by their events."""
-    seconds: Dict[str, float] = {}
-    for event in events:
-        id_, took = event.get("id"), event.get("seconds")
-        if isinstance(id_, str) and isinstance(took, (int, float)):
-            seconds[id_] = seconds.get(id_, 0.0) + took
-    others = len(_CLASSES_S) + 1
-    return {id_: bisect(_CLASSES_S, took) + others * (id_ not in first) for id_, took in seconds.items()}
 
 
 def kept_output(places: Layout, stage: str, record: StageRecord) -> List[str]:

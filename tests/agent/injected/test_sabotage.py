@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import json
 import math
 import types
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ import pytest
 
 from orchestrator.agent.injected import attempt, sabotage
 from orchestrator.agent.injected.spoil import Before, spoiled
-from orchestrator.agent.run.sabotage import launching, ranked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,20 +83,8 @@ def test_what_a_call_changes_in_place_is_found_and_made_wrong() -> None:
 
 
 def test_ranks_are_coarse_and_unknown_tests_are_last(tmp_path: Path) -> None:
-    events = [{"id": id_, "seconds": took} for id_, took in {"a": 0.004, "b": 0.05, "c": 0.3, "d": 200}.items()]
-    ranks = ranked([*events, {"id": "b", "seconds": 0.04}, {"event": "end"}], ["c"])
-    assert ranks == {"a": 4, "b": 4, "c": 1, "d": 7}
-    (tmp_path / "ranks").write_text(json.dumps(ranks))
-    assert [*map(attempt.ranks_in(str(tmp_path / "ranks")), "abcde")] == [4, 4, 1, 7, 8]
-
-
-def test_tests_that_launched_the_kernel_come_first() -> None:
-    notes = [
-        {"ran": {"cuda:0": {"_add": 2}, "cpu": {"_sum": 1}}, "test": "a"},
-        {"ran": {"cuda:0": {"_sums": 1}}, "test": "b"},
-    ]
-    assert [*launching("kernels.sums:_sum", notes)] == ["a"]
-    assert [*launching("kernels.sums:Class._sums", [*notes, {"ran": None}, {"checks": 3}])] == ["b"]
+    (tmp_path / "durations").write_text('{"a": 0.004, "b": 0.09, "c": 0.3, "d": 200}')
+    assert [*map(attempt.quickest(str(tmp_path / "durations")), "abcde")] == [0, 0, 1, 3, 3]
 
 
 # --- replacing ---
