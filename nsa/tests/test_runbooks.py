@@ -1,4 +1,6 @@
-"""The faults that the runbooks plant in the library can be planted: functions have their names, patches apply."""
+"""The faults that the runbooks plant in the library can be planted: functions have their names, patches apply; and each
+kernel has one.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ EXPECTED = [
     for stage in yaml.safe_load(path.read_text()).get("stages", [])
     if "expect" in stage
 ]
+KILLS = {name for asked in EXPECTED for name in asked.get("kills", ())}
 PATCHES = sorted((ROOT / "runbooks/mutants").glob("*.patch"))
 
 
@@ -30,7 +33,15 @@ def defined(body: list[ast.stmt], before: str = "") -> Iterator[str]:
             yield from defined(node.body, f"{before}{node.name}.")
 
 
-@pytest.mark.parametrize("name", sorted({name for asked in EXPECTED for name in asked.get("kills", ())}))
+def launched(path: Path) -> Iterator[str]:
+    """The kernels of a file that the host launches, as `kills` names them."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(x) == "launched" for x in node.decorator_list):
+            yield f"{module}:{node.name}"
+
+
+@pytest.mark.parametrize("name", sorted(KILLS))
 def test_a_function_to_spoil_is_there(name: str) -> None:
     module, _, function = name.partition(":")
     path = ROOT / (module.replace(".", "/") + ".py")
@@ -46,3 +57,10 @@ def test_a_patch_applies(patch: Path) -> None:
 def test_every_patch_is_planted_by_a_runbook() -> None:
     planted = {mutant["patch"] for asked in EXPECTED for mutant in asked.get("mutants", ())}
     assert planted == {path.relative_to(ROOT).as_posix() for path in PATCHES}
+
+
+@pytest.mark.parametrize(
+    "kernel", [name for path in sorted(ROOT.glob("nsa/kernels/**/*.py")) for name in launched(path)]
+)
+def test_a_fault_is_planted_in_each_kernel(kernel: str) -> None:
+    assert kernel in KILLS
