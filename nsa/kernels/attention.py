@@ -160,7 +160,7 @@ def _backward(
     elif fuse and 0 < queries <= SMALL:
         gradient = fused.Gradient.of(do, q, branches, scale)
         sums, (dq, *d_sel) = beside(gradient.sums, of_selected)
-        gradient.narrow(sums, dq, 0, added=True)
+        fused.narrow(sums, dq, 0, scale, added=True)
         d_cmp, d_win = gradient.results()
     else:
         dq, d_cmp, d_win = _of_ranges(fuse, do, q, branches, scale)

@@ -144,7 +144,7 @@ def backward(
     added, dq = dq is not None, torch.empty_like(q, memory_format=torch.contiguous_format) if dq is None else dq
     gradient = Gradient.of(do, q, branches, scale)
     for first in range(0, gradient.kv_heads if q.numel() else 0, gradient.at_once):
-        gradient.narrow(gradient.sums(first), dq, first, added)
+        narrow(gradient.sums(first), dq, first * gradient.group, scale, added)
     return dq, gradient.results()
 
 
@@ -194,10 +194,6 @@ class Gradient:
             if run.branch.k.numel():
                 _launcher()(run, self.q, self.do, sums, self.scale, first, count)
         return sums
-
-    def narrow(self, sums: Tensor, dq: Tensor, first: int, added: bool) -> None:
-        """Write the `sums` from KV head `first` on to their heads of dq, contiguous [B,T,Hq,Dk], or add them."""
-        narrow(sums, dq, first * self.group, self.scale, added)
 
     def results(self) -> list[tuple[Tensor, Tensor]]:
         """dk and dv of each branch."""
