@@ -317,13 +317,18 @@ def test_a_compiled_model_that_makes_graphs_of_itself(grad: bool) -> None:
 # --- several processes ---
 
 
-def _train(rank: int, kind: str, address: str, found: Any) -> None:
+def _train(rank: int, device: str, kind: str, address: str, found: Any) -> None:
     """The gradient of a layer's input projection over two processes, of which each has one of two sequences."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
+    where = torch.device(device, rank) if device == "cuda" else torch.device(device)
+    if device == "cuda":
+        torch.cuda.set_device(where)
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo", init_method=f"file://{address}", rank=rank, world_size=2
+    )
     torch.manual_seed(0)
-    layer: Any = NativeSparseAttention(64, 4, 2, SMALL)
-    x = torch.rand(2, 20, 64)
+    layer: Any = NativeSparseAttention(64, 4, 2, SMALL).to(where)
+    x = torch.rand(2, 20, 64).to(where)
     if kind == "whole":
         layer(x).square().mean().backward()
     elif kind == "ddp":
@@ -331,24 +336,27 @@ def _train(rank: int, kind: str, address: str, found: Any) -> None:
     else:
         from torch.distributed.fsdp import fully_shard
 
-        fully_shard(layer, mesh=dist.init_device_mesh("cpu", (2,)))
+        fully_shard(layer, mesh=dist.init_device_mesh(device, (2,)))
     if kind != "whole":
         layer(x[rank : rank + 1]).square().mean().backward()
     grads = [p.grad for p in layer.parameters()]
     grads = [g.full_tensor() if hasattr(g, "full_tensor") else g for g in grads]
     if rank == 0:
-        torch.save(grads, found)
+        torch.save([g.cpu() for g in grads], found)
     dist.barrier()
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_two_processes(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_two_processes(device: str, kind: str, tmp_path: Path) -> None:
+    if device == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("two GPUs are needed")
     both = []
     for each in ("whole", kind):
         found = tmp_path / f"{each}.pt"
-        torch.multiprocessing.spawn(_train, (each, str(tmp_path / f"{each}.store"), str(found)), nprocs=2)
+        torch.multiprocessing.spawn(_train, (device, each, str(tmp_path / f"{each}.store"), str(found)), nprocs=2)
         both.append(torch.load(found))
     same(*both)
     assert all(x is not None for x in both[0])
