@@ -201,6 +201,14 @@ def test_blocks_that_gathering_has_no_room_for(l_sel: int, widest: int, backward
         assert (chosen.dense_from > 0) == (fits and (backward or group == 4))
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_nothing_is_gathered_where_a_tile_takes_all_blocks_of_a_sequence(backward: bool) -> None:
+    for group, tokens, most in ((16, 4, 32), (4, 16, 40 if backward else 128)):
+        for blocks in (1, most, most + 1):
+            chosen = choose_schedule(group, tokens, 16, 64, 128, backward, rows=8192, blocks=blocks)
+            assert (chosen.dense_from > 0) == (blocks > most and (backward or group == 4))
+
+
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])
 @pytest.mark.parametrize("dtype", OTHERS, ids=str)
 def test_other_dtypes(dtype: torch.dtype, schedule: str) -> None:

@@ -51,6 +51,7 @@ class Places:
         keys: rows of the flattened k.
         l_sel: tokens in one block.
         single: whether query n is token n of the one sequence that there is.
+        longest: blocks of one sequence, at most.
     """
 
     queries: Tensor
@@ -58,6 +59,7 @@ class Places:
     keys: int
     l_sel: int
     single: bool
+    longest: int
 
     @property
     def bins(self) -> int:
@@ -102,15 +104,15 @@ def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Borders = None, q_start
         return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
     if cu_seqlens is None:
         borders = _dense_borders(*q.shape[:2], k.shape[1], q.device)
-        return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), l_sel, q_start)
+        return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), k.shape[1], l_sel, q_start)
     packed = pack(cu_seqlens, q.shape[1]).borders
-    return _places(packed, packed, q.shape[1], k.shape[1], l_sel, None)
+    return _places(packed, packed, q.shape[1], k.shape[1], k.shape[1], l_sel, None)
 
 
 @constant
 def _dense_places(batch: int, tokens: int, keys: int, l_sel: int, device: torch.device) -> Places:
     """Depends on sizes alone, so a layer that is called again finds it made."""
-    return _places(*_dense_borders(batch, tokens, keys, device), batch * tokens, batch * keys, l_sel, None)
+    return _places(*_dense_borders(batch, tokens, keys, device), batch * tokens, batch * keys, keys, l_sel, None)
 
 
 def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -118,8 +120,12 @@ def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> 
     return counts * tokens, counts * keys
 
 
-def _places(q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: int, q_start: Tensor | None) -> Places:
-    """Places of `rows` queries and `keys` keys in the sequences that the int32 borders [S+1] name."""
+def _places(
+    q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, longest: int, l_sel: int, q_start: Tensor | None
+) -> Places:
+    """Places of `rows` queries and `keys` keys in the sequences, of at most `longest`, that the int32 borders [S+1]
+    name.
+    """
     sequences, device = q_borders.numel() - 1, q_borders.device
     steps = max(1, math.ceil(math.log2(sequences + 1)))
     queries = torch.empty(3, rows, dtype=torch.int32, device=device)
@@ -132,7 +138,7 @@ def _places(q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, l_sel: i
     _block_places_kernel[(cdiv(bins, 1024),)](
         first_bins, k_borders, blocks, bins, sequences, steps, L_SEL=l_sel, BLOCK=1024
     )
-    return Places(queries, blocks, keys, l_sel, sequences == 1 and q_start is None)
+    return Places(queries, blocks, keys, l_sel, sequences == 1 and q_start is None, cdiv(longest, l_sel))
 
 
 # --- the union of a tile of queries ---

@@ -82,14 +82,16 @@ def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
 
 
 def choose_schedule(
-    group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool, item: int = 2, rows: int = 1 << 30
-) -> Schedule:
+    group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool, item: int = 2, rows: int = 1 << 30,
+    blocks: int = 1 << 30,
+) -> Schedule:  # fmt: skip
     """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
 
     The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
     the tile kernel beats the token kernel below a union of about 48 of 64 blocks, and gathering wins in the gradient
-    only; with 4 heads gathering wins above about 40 of 256 blocks, but not in the forward pass of so few queries that
-    a union has no more blocks than half of its tile's choices: then one kernel does as well as the four of `gather`.
+    only; with 4 heads gathering wins above about 40 of 256 blocks. Where a sequence has no more blocks than a tile
+    takes whole, nothing would be gathered; and in the forward pass, up to half of the tile's choices, one kernel does
+    as well as the four of `gather`.
 
     Args:
         group: query heads of a KV head.
@@ -99,18 +101,17 @@ def choose_schedule(
         backward: for the gradient.
         item: bytes of an element.
         rows: queries in all.
+        blocks: of one sequence, at most.
     """
     if tokens == 1:
         return Schedule(most=NEVER)
-    if can_gather(l_sel, widest, item, backward):
-        if group <= 8 and not backward and rows <= tokens * slots // 2 * l_sel:
+    if (group <= 8 or backward) and can_gather(l_sel, widest, item, backward):
+        half = tokens * slots // 2
+        most, dense_from = (tokens * slots * 5 // 32, max(2, tokens // 2)) if group <= 8 else (half, 2)
+        if blocks <= (most if backward else half):
             return Schedule()
-        if group <= 8:
-            chunk, heads = _held(rows, group * slots * widest * item) if backward else (8192, 1)
-            return Schedule(tokens * slots * 5 // 32, max(2, tokens // 2), chunk, heads)
-        if backward:
-            chunk, heads = _held(rows, group * slots * widest * item)
-            return Schedule(tokens * slots // 2, 2, chunk, heads)
+        chunk, heads = _held(rows, group * slots * widest * item) if backward else (8192, 1)
+        return Schedule(most, dense_from, chunk, heads)
     return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
 
 
@@ -172,7 +173,9 @@ class Problem:
         tokens = self.tile(kernel)["BM"] // pad_group(self.group)
         widest = max(self.q.shape[-1], self.v.shape[-1])
         rows, slots, item = self.indices.shape[0], self.indices.shape[-1], self.q.element_size()
-        return choose_schedule(self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows)
+        return choose_schedule(
+            self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows, self.where.longest
+        )
 
     @cached_property
     def one_batch(self) -> tuple[Tensor, Tensor]:
