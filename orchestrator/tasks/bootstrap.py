@@ -123,9 +123,9 @@ def _as_found(
     return _build(agent, facts, request, progress)
 
 
-def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
+def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options) -> Environment:
     """Which environment fits the pod and why; nothing is installed."""
-    pod, options = agent.pod, options or Options()
+    pod = agent.pod
     known = facts_for_pairing(facts.raw, pod, agent.python)
     known = replace(
         known,
