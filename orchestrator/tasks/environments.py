@@ -69,7 +69,7 @@ def reasons(session: PodSession, spec: EnvironmentSpec, options: Options) -> Rea
         "python": chosen.python,
         "requirements": list(chosen.requirements),
         "indexes": list(chosen.indexes),
-        "wheels": [wheel.url or f"{wheel.name} {wheel.version} from source" for wheel in chosen.wheels],
+        "wheels": [wheel["url"] or f"{wheel['name']} {wheel['version']} from source" for wheel in chosen.wheels],
         "reasons": list(chosen.reasons),
         "rejected": list(chosen.rejected),
     }
