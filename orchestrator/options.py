@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1e9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """How a verb speaks: with `as_json`, JSON on stdout and nothing else there."""
 
@@ -36,13 +36,14 @@ class Output:
         return -1 if self.quiet else int(self.verbose)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reaching(Output):
     """Of verbs that reach a pod."""
 
     pod: str | None
     inventory: str | None
     accept_new_host_key: bool
+    allow_different_gpu: bool = False
 
     @cached_property
     def the_inventory(self) -> Inventory:
@@ -55,7 +56,7 @@ class Reaching(Output):
         return self.the_inventory.chosen(self.pod)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kept:
     """Where the repository and its results are."""
 
@@ -67,7 +68,7 @@ class Kept:
         return self.artifacts or self.repo / "artifacts"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ssh(Reaching):
     """`named` is the pod as an argument."""
 

@@ -50,22 +50,6 @@ def _probe(argv: List[str]) -> int:
     return _say(probe(parser.parse_args(argv).workdir))
 
 
-def _tree_hash(argv: List[str]) -> int:
-    from orchestrator.agent.git.pristine import Pristine
-    from orchestrator.shared import tree
-
-    parser = _parser("tree-hash", "directory")
-    parser.add_argument("--tree")
-    parser.add_argument("--submodules", type=json.loads, default=[])
-    args = parser.parse_args(argv)
-    args.hold.take(_below(args.directory))
-    directory = _directory(args.directory)
-    manifest = Pristine(directory).scan() if args.tree else tree.scan(directory)
-    found = tree.tree_hash(manifest, args.submodules)
-    wrong = tree.wrong_hash(manifest, args.tree, args.submodules) if args.tree else None
-    return _say({"tree": found, "files": len(manifest), "wrong": wrong})
-
-
 def _trees(argv: List[str]) -> int:
     """The trees in the directory, the last made first, and whether that of --tree is there and what its name says."""
     from orchestrator.agent.git.pristine import Pristine, Wanted
@@ -83,18 +67,6 @@ def _trees(argv: List[str]) -> int:
     whole = args.tree in names and wanted.why_not(Pristine(folder / args.tree).scan()) is None
     _drop_leftovers(folder, f".incoming-{args.tree}-" if not whole else None)
     return _say({"trees": names[:_MOST_TREES], "whole": whole})
-
-
-def _adopt_tree(argv: List[str]) -> int:
-    from orchestrator.agent.git import pristine
-
-    parser = _parser("adopt-tree", "incoming", "target")
-    parser.add_argument("--tree", required=True)
-    parser.add_argument("--submodules", type=json.loads, default=[])
-    args = parser.parse_args(argv)
-    args.hold.take(_below(args.incoming), _below(args.target))
-    pristine.adopt(_directory(args.incoming), Path(args.target), pristine.Wanted(args.tree, args.submodules))
-    return _say({"tree": args.tree, "path": args.target})
 
 
 def _bring_tree(argv: List[str]) -> int:
@@ -309,9 +281,7 @@ def _outlives(argv: List[str]) -> bool:
 
 COMMANDS: Dict[str, Callable[[List[str]], int]] = {
     "probe": _probe,
-    "tree-hash": _tree_hash,
     "trees": _trees,
-    "adopt-tree": _adopt_tree,
     "bring-tree": _bring_tree,
     "env": _env,
     "launch": _launch,

@@ -27,7 +27,6 @@ class Bootstrap(Reaching):
     """`build_limit` in minutes."""
 
     repo: Path
-    allow_different_gpu: bool
     runbook: str | None
     explain: bool
     fresh: bool
@@ -72,7 +71,7 @@ def bootstrap(o: Bootstrap) -> int:
         source_build_s=o.build_limit * 60,
     )
     with Progress(o.verbosity) as progress:
-        session = reach(o, progress, o.allow_different_gpu)
+        session = reach(o, progress)
         found: Mapping[str, object]
         if o.explain:
             found = environments_task.reasons(session, needs.spec, how)

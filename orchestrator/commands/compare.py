@@ -11,53 +11,40 @@ from orchestrator import completion as completions
 from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.contact import reach
+from orchestrator.commands.launching import Launching, launching
 from orchestrator.commands.output import show, write
 from orchestrator.errors import PodError
-from orchestrator.launchers.claim import Claim
-from orchestrator.options import TEXT, Kept, Reaching, takes
+from orchestrator.options import TEXT, takes
 from orchestrator.report import comparison, html, pages
 from orchestrator.tasks import compare as compare_task
 from orchestrator.tasks import compare_kept as kept_task
-from orchestrator.tasks import request as request_task
 from orchestrator.ui import Progress
 
 
 @dataclass(frozen=True)
-class Compare(Reaching, Kept):
+class Compare(Launching):
     """`a` and `b` are commits, or runs that are kept."""
 
     a: str
     b: str
-    allow_different_gpu: bool
-    runbook: str | None
     stage: tuple[str, ...]
     blocks: int
     threshold: str
     harness: str
     fail_on: str | None
     page: Path | None
-    max_time: str | None
-    max_cost: float | None
-    wait: bool
-    steal: bool
 
 
 @click.command(
     epilog=examples("nsa-pod compare main HEAD --pod pi-4090", "nsa-pod compare v1 HEAD --fail-on slower:3%")
 )
-@options.reaching
-@options.repo
-@options.artifacts
-@options.gpu
-@options.runbook
+@launching
 @options.timed
 @options.blocks
 @click.option("--threshold", default="1%", metavar="P", help="From which part on a row is different [default: 1%].")
 @options.harness
 @click.option("--fail-on", type=TEXT, metavar="slower:P", help="Exit code 1 if a row is so much slower, 3 if unsure.")
 @options.page
-@options.limits
-@options.claims
 @click.argument("a", type=TEXT, shell_complete=completions.commits)
 @click.argument("b", type=TEXT, shell_complete=completions.commits)
 @takes(Compare)
@@ -74,13 +61,12 @@ def compare(o: Compare) -> int:
             write(html.render(pages.of_runs(told)), o.page)
         show(told, o.as_json, comparison.page_of_runs)
         return 3 if limit else 0
-    asked = request_task.Asked(lambda: o.the_pod, o.repo, o.a, o.runbook, o.artifacts, o.max_time, o.max_cost)
     threshold = compare_task.part_of(o.threshold, "--threshold")
-    what = compare_task.What(asked, o.b, o.stage, o.blocks, threshold, compare_task.harness_of(o.harness))
+    what = compare_task.What(o.asked(o.a), o.b, o.stage, o.blocks, threshold, compare_task.harness_of(o.harness))
     with Progress(o.verbosity) as progress:
         progress.busy(f"reading commits {o.a} and {o.b} of {o.repo.absolute()}")
         pair = compare_task.find(what)
-        made = compare_task.compare(pair, reach(o, progress, o.allow_different_gpu), Claim(o.wait, o.steal))
+        made = compare_task.compare(pair, reach(o, progress), o.claim)
     if made.result.error:
         raise PodError(made.result.error)
     if o.page:

@@ -10,7 +10,7 @@ from orchestrator.store import trusted
 from orchestrator.ui import Progress
 
 
-def reach(o: Reaching, progress: Progress, allow_different_gpu: bool = False) -> PodSession:
+def reach(o: Reaching, progress: Progress) -> PodSession:
     """Contacts nothing yet; InputError where nobody answers for the inventory."""
     confirm = progress.ask if sys.stdin.isatty() else None
     trusted.require(o.the_inventory, o.the_pod, confirm)
@@ -18,6 +18,6 @@ def reach(o: Reaching, progress: Progress, allow_different_gpu: bool = False) ->
         o.the_pod,
         progress,
         accept_new_host_key=o.accept_new_host_key,
-        allow_different_gpu=allow_different_gpu,
+        allow_different_gpu=o.allow_different_gpu,
         confirm=confirm,
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
 from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.contact import reach
+from orchestrator.commands.launching import Launching, launching
 from orchestrator.errors import InputError, PodError
-from orchestrator.launchers.claim import Claim
-from orchestrator.options import Kept, Ssh, WithCommand, takes
+from orchestrator.options import Ssh, WithCommand, takes
 from orchestrator.tasks import command as command_task
 from orchestrator.tasks import logs as logs_task
 from orchestrator.tasks import request as request_task
@@ -19,14 +19,8 @@ from orchestrator.ui import Progress, Screen
 
 
 @dataclass(frozen=True)
-class Run(Ssh, Kept):
-    allow_different_gpu: bool
+class Run(Ssh, Launching):
     commit: str
-    runbook: str | None
-    max_time: str | None
-    max_cost: float | None
-    wait: bool
-    steal: bool
 
 
 @click.command(
@@ -34,14 +28,8 @@ class Run(Ssh, Kept):
     epilog=examples("nsa-pod run pi-4090 -- python -m nsa.sanity", "nsa-pod run --commit v1 -- make bench"),
 )
 @options.named_pod
-@options.reaching
-@options.repo
-@options.artifacts
-@options.gpu
+@launching
 @options.commit
-@options.runbook
-@options.limits
-@options.claims
 @takes(Run)
 def run(o: Run) -> int:
     """Run one command on a pod, without a verdict.
@@ -51,14 +39,13 @@ def run(o: Run) -> int:
     """
     if not o.command:
         raise InputError("expected a command: nsa-pod run POD -- COMMAND...")
-    claim = Claim(o.wait, o.steal)
-    limits = o.max_time, o.max_cost
-    asked = request_task.Asked(lambda: o.the_pod, o.repo, o.commit, o.runbook, o.artifacts, *limits, command=o.command)
+    claim = o.claim
+    asked = replace(o.asked(o.commit), command=o.command)
     sinks: logs_task.Sinks = {} if o.as_json else {"stdout": Screen("stdout").write, "stderr": Screen("stderr").write}
     with Progress(o.verbosity) as progress:
         progress.busy(f"reading commit {o.commit} of {o.repo.absolute()}")
         request = request_task.find(asked)
-        result = command_task.run(request, reach(o, progress, o.allow_different_gpu), claim, sinks)
+        result = command_task.run(request, reach(o, progress), claim, sinks)
         progress.say(f"{result.summary}: {result.path}")
     if o.as_json:
         click.echo(result.to_json(), nl=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
 from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.contact import reach
+from orchestrator.commands.launching import Launching, launching
 from orchestrator.commands.outcome import show_result
 from orchestrator.commands.output import stdout
 from orchestrator.errors import InputError
-from orchestrator.launchers.claim import Claim
-from orchestrator.options import Kept, Reaching, takes
+from orchestrator.options import takes
 from orchestrator.plan.plan import to_json
 from orchestrator.report import preview
 from orchestrator.tasks import request as request_task
@@ -25,16 +25,10 @@ from orchestrator.verdict.status import OUTCOMES
 
 
 @dataclass(frozen=True)
-class Validate(Reaching, Kept):
+class Validate(Launching):
     """`resume` is the run to go on with: empty for the newest, None for a new run."""
 
-    allow_different_gpu: bool
     commit: str
-    runbook: str | None
-    max_time: str | None
-    max_cost: float | None
-    wait: bool
-    steal: bool
     resume: str | None
     no_sabotage: bool
     dry_run: bool
@@ -44,14 +38,8 @@ class Validate(Reaching, Kept):
 @click.command(
     epilog=examples("nsa-pod validate --pod pi-4090 --commit 4106f1b", "nsa-pod validate --pod local --dry-run")
 )
-@options.reaching
-@options.repo
-@options.artifacts
-@options.gpu
+@launching
 @options.commit
-@options.runbook
-@options.limits
-@options.claims
 @options.notify
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Go on with a run whose agent died.")
 @click.option("--no-sabotage", is_flag=True, help="Do not run tests again with wrong code (kills, mutants).")
@@ -59,14 +47,11 @@ class Validate(Reaching, Kept):
 @takes(Validate)
 def validate(o: Validate) -> int:
     """Run a runbook on a pod, on exactly one commit, and judge what really ran."""
-    claim = Claim(o.wait, o.steal)
-    limits = o.max_time, o.max_cost
-    if o.resume is not None and (any(limit is not None for limit in limits) or o.no_sabotage or o.dry_run):
+    claim = o.claim
+    if o.resume is not None and (o.max_time is not None or o.max_cost is not None or o.no_sabotage or o.dry_run):
         given = "--max-time, --max-cost, --no-sabotage or --dry-run"
         raise InputError(f"--resume goes on with the run's own plan: expected no {given}")
-    asked = request_task.Asked(
-        lambda: o.the_pod, o.repo, o.commit, o.runbook, o.artifacts, *limits, sabotage=not o.no_sabotage
-    )
+    asked = replace(o.asked(o.commit), sabotage=not o.no_sabotage)
     with Progress(o.verbosity) as progress, Notice(o.notify, progress) as notice:
         progress.busy(f"reading commit {o.commit} of {o.repo.absolute()}")
         request = request_task.find(asked)
@@ -74,7 +59,7 @@ def validate(o: Validate) -> int:
         progress.say(f"runbook {request.runbook.name} on commit {request.revision.commit[:7]}, pod {pod.name}")
         if o.dry_run:
             return _preview(request, progress, o.as_json)
-        session = reach(o, progress, o.allow_different_gpu)
+        session = reach(o, progress)
         if o.resume is None:
             result = validate_task.validate(request, session, claim)
         else:

@@ -29,14 +29,14 @@ class Effect(NamedTuple):
     p: float
 
 
-def effect(blocks: Sequence[float], seed: int = SEED) -> Effect:
+def effect(blocks: Sequence[float]) -> Effect:
     """Of two blocks at least.
 
     The middle is a trimmed mean. p is exact by the randomness of the order alone: without a difference each block's
     sign is a coin (Wilcoxon's signed ranks). The interval is a bootstrap over blocks, its percentiles widened for their
     small number as Student's t is (Hesterberg 2015, "expanded percentile").
     """
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     count = len(blocks)
     kept = slice(int(count * _TRIMMED), count - int(count * _TRIMMED))
     middle = sum(sorted(blocks)[kept]) / (kept.stop - kept.start)

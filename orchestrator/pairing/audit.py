@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed, NsaPodError
-from orchestrator.pairing.choose import FLASH, Environment, Facts, Gpu, Interpreter, choose
+from orchestrator.pairing.choose import choose
+from orchestrator.pairing.environment import Environment, Facts, Gpu, Interpreter
 from orchestrator.pairing.resolve import platform_of, resolve, resolve_environment
 from orchestrator.pairing.table import CPU, MACHINES, Pair, TorchRow, table
+from orchestrator.pairing.wanted import FLASH
 from orchestrator.shared.wheels.lockfile import make_lockfile
 
 _RUNTIME = re.compile(r"^nvidia-cuda-runtime(?:-cu\d+)?$")
@@ -65,7 +67,7 @@ def lock(profile: str, python: str, machine: str) -> str:
     chosen = _chosen(profile, python, machine)
     wheels = resolve_environment(chosen, platform_of(machine, _GLIBC))
     text = make_lockfile(wheels, python, f"linux-{machine}").text()
-    return text + "".join(f"{wheel.name} @ {wheel.url}\n" for wheel in chosen.wheels)
+    return text + "".join(f"{wheel['name']} @ {wheel['url']}\n" for wheel in chosen.wheels)
 
 
 def _chosen(profile: str, python: str, machine: str) -> Environment:

@@ -7,177 +7,24 @@ table with the wheels' own metadata.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from orchestrator.config.runbook import EnvironmentSpec, LockedSpec
 from orchestrator.errors import EnvironmentFailed, InputError
+from orchestrator.pairing.environment import GIB, Environment, Facts, Gpu
 from orchestrator.pairing.table import CPU, Pair, Table, newer
-from orchestrator.shared.environment_request import Asked, AskedSource, AskedWheel
+from orchestrator.pairing.wanted import FLASH, Wanted, wanted_by
+from orchestrator.shared.environment_request import AskedSource, AskedWheel
 from orchestrator.text import nearest
 
 SYSTEM = "system"
-FLASH = "flash-attn"
-PAIRED = ("torch", "triton", FLASH)
 # Which managed Python, where none of the pod's fits, the best supported first.
 _MANAGED = ("3.12", "3.11", "3.10", "3.13", "3.14")
-_GIB = 2**30
-# Room for torch with its NVIDIA packages and flash-attn, for torch alone, and for no torch.
-_DISK_CUDA, _DISK_CPU, _DISK_PLAIN = 10 * _GIB, 2 * _GIB, _GIB // 4
 _REASONS_SHOWN = 4
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """A Python of the pod: absolute path, full version, whether it has C headers (None: unknown)."""
-
-    path: str
-    version: str
-    headers: bool | None = None
-
-    @property
-    def minor(self) -> str:
-        return ".".join(self.version.split(".")[:2])
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """`sm` is the compute capability: 89 for 8.9."""
-
-    name: str
-    sm: int
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the choice depends on.
-
-    `pythons` begins with the pod's default; `managed` says whether uv may fetch another one; `glibc` is None
-    where there is another libc; `compiler` is None where it is not known; `from_source` says whether flash-attn may be
-    compiled, or was compiled there before.
-    """
-
-    system: str
-    machine: str
-    glibc: str | None
-    pythons: tuple[Interpreter, ...]
-    managed: bool = True
-    driver: str | None = None
-    gpus: tuple[Gpu, ...] = ()
-    compiler: bool | None = None
-    from_source: bool = False
-
-
-@dataclass(frozen=True)
-class Source:
-    """How the pod compiles a package: what its build is told by `variables`, the `tools` that it needs beside torch.
-
-    `version` has a local part, so that what was compiled is never taken for what was published.
-    """
-
-    version: str
-    variables: Mapping[str, str]
-    tools: tuple[str, ...]
-    job_bytes: int
-
-    def asked(self) -> AskedSource:
-        tools, variables = list(self.tools), dict(self.variables)
-        return {"version": self.version, "variables": variables, "tools": tools, "job_bytes": self.job_bytes}
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A wheel outside the package index; left out if it is not `required` and not there.
-
-    Where `url` is None, or nothing is at it, the pod compiles `source`, if there is one.
-    """
-
-    name: str
-    version: str
-    url: str | None
-    required: bool
-    source: Source | None = None
-
-    def asked(self) -> AskedWheel:
-        source = self.source.asked() if self.source else None
-        return {
-            "name": self.name,
-            "version": self.version,
-            "url": self.url,
-            "required": self.required,
-            "source": source,
-        }
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What is to be built, and why. `interpreter` None: a managed Python `python`; `cuda` None: no CUDA.
-
-    `pins` are versions as importlib.metadata must report them; `indexes` are asked when the pod's own have not
-    got the build; `rejected` says of each preferred or newer pair why it is not this one.
-    """
-
-    profile: str | None
-    python: str
-    interpreter: str | None
-    requirements: tuple[str, ...]
-    pins: Mapping[str, str] = field(default_factory=dict)
-    indexes: tuple[str, ...] = ()
-    wheels: tuple[Wheel, ...] = ()
-    cuda: str | None = None
-    reasons: tuple[str, ...] = ()
-    rejected: tuple[str, ...] = ()
-    sdists: tuple[str, ...] = ()
-    hashes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def request(self) -> Asked:
-        """What the pod is asked to build; the pod finds the finished environment again by it."""
-        asked = self._asked()
-        if self.sdists:
-            asked["sdists"] = sorted(self.sdists)
-        if self.hashes:
-            asked["hashes"] = {name: sorted(known) for name, known in sorted(self.hashes.items())}
-        return asked
-
-    def _asked(self) -> Asked:
-        return {
-            "format": 1,
-            "profile": self.profile,
-            "python": {"version": self.python, "path": self.interpreter},
-            "requirements": list(self.requirements),
-            "indexes": list(self.indexes),
-            "wheels": [wheel.asked() for wheel in self.wheels],
-            "pins": dict(self.pins),
-            "cuda": self.cuda,
-            "disk_bytes": _DISK_CUDA if self.cuda else _DISK_CPU if self.pins else _DISK_PLAIN,
-        }
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A runbook's needs: version limits of the paired packages it names, and everything else as written."""
-
-    paired: Mapping[str, SpecifierSet]
-    required: frozenset[str]
-    others: tuple[str, ...]
-    python: str | None
-
-    def of(self, pythons: Sequence[str]) -> list[str]:
-        """Those of these versions ("3.12") that the runbook allows."""
-        return [minor for minor in pythons if is_python(minor, self.python)]
-
-    @property
-    def triton(self) -> bool:
-        return "triton" in self.paired
-
-    @property
-    def flash(self) -> SpecifierSet | None:
-        return self.paired.get(FLASH)
 
 
 @dataclass(frozen=True)
@@ -187,11 +34,12 @@ class _Flash:
     version: str
     pythons: Sequence[str]
     url: str | None
-    source: Source | None
+    source: AskedSource | None
 
-    def wheel(self, python: str, required: bool) -> Wheel:
+    def wheel(self, python: str, required: bool) -> AskedWheel:
         tag = "cp" + python.replace(".", "")
-        return Wheel(FLASH, self.version, self.url and self.url.format(python=tag), required, self.source)
+        url = self.url and self.url.format(python=tag)
+        return {"name": FLASH, "version": self.version, "url": url, "required": required, "source": self.source}
 
 
 @dataclass(frozen=True)
@@ -222,12 +70,12 @@ def choose(table: Table, facts: Facts, spec: EnvironmentSpec, pin: str | None = 
     Raises InputError as `check` does, EnvironmentFailed when nothing fits the pod.
     """
     require_possible(table, spec, pin)
-    chosen = _choose(table, facts, _parse(spec), pin)
+    chosen = _choose(table, facts, wanted_by(spec), pin)
     hashes = spec.hashes if isinstance(spec, LockedSpec) else {}
     return replace(chosen, sdists=tuple(spec.sdists), hashes=hashes)
 
 
-def _choose(table: Table, facts: Facts, wanted: _Wanted, pin: str | None) -> Environment:
+def _choose(table: Table, facts: Facts, wanted: Wanted, pin: str | None) -> Environment:
     if not wanted.paired:
         return _unpaired(table, facts, wanted)
     tried: list[str] = []
@@ -252,7 +100,7 @@ def require_possible(table: Table, spec: EnvironmentSpec, pin: str | None = None
     """What needs no pod: InputError for an unknown pin, a malformed requirement, an impossible pair."""
     if pin is not None:
         require_environment(table, pin)
-    wanted = _parse(spec)
+    wanted = wanted_by(spec)
     if spec.python != SYSTEM and not wanted.of(table.pythons()):
         known = table.pythons()
         raise InputError(f"environment: python: expected one of {', '.join(known)}, got {spec.python}")
@@ -264,47 +112,7 @@ def require_possible(table: Table, spec: EnvironmentSpec, pin: str | None = None
         raise InputError(f"environment: no torch and triton that belong together: {reasons[closest]}")
 
 
-def _parse(spec: EnvironmentSpec) -> _Wanted:
-    paired: dict[str, SpecifierSet] = {}
-    required: set[str] = set()
-    others: list[str] = []
-    for text in (*spec.requires, *spec.optional, *spec.extra):
-        requirement = parse_requirement(text)
-        name = canonicalize_name(requirement.name)
-        if name in PAIRED:
-            if requirement.url or requirement.extras or requirement.marker or "+" in str(requirement.specifier):
-                raise InputError(
-                    f"environment: {text!r}: expected {name} with or without a version range and nothing else: "
-                    f"its build comes from the pairing table"
-                )
-            paired[name] = paired.get(name, SpecifierSet()) & requirement.specifier
-            required |= set() if text in spec.optional else {name}
-        elif text in spec.optional:
-            raise InputError(f"environment: optional {text!r}: expected {FLASH}, which not every pair has")
-        else:
-            others.append(text)
-    if paired:
-        paired.setdefault("torch", SpecifierSet())
-    return _Wanted(paired, frozenset(required), tuple(others), spec.python)
-
-
-def is_python(version: str, wanted: str | None) -> bool:
-    """Whether Python `version` ("3.12" or "3.12.4") is the one that is wanted, or within the range that is."""
-    minor = ".".join(version.split(".")[:2])
-    if wanted is None or wanted == minor:
-        return True
-    return not wanted[0].isdigit() and any(f"{minor}.{patch}" in SpecifierSet(wanted) for patch in (0, 99))
-
-
-def parse_requirement(text: str) -> Requirement:
-    """A package that a runbook names; InputError for what is none."""
-    try:
-        return Requirement(text)
-    except InvalidRequirement as e:
-        raise InputError(f"environment: {text!r}: expected a package with or without a version range") from e
-
-
-def _unpaired(table: Table, facts: Facts, wanted: _Wanted) -> Environment:
+def _unpaired(table: Table, facts: Facts, wanted: Wanted) -> Environment:
     """Without torch, any Python that the table knows will do."""
     pythons = wanted.of(table.pythons())
     python = _python(facts, pythons)
@@ -314,7 +122,7 @@ def _unpaired(table: Table, facts: Facts, wanted: _Wanted) -> Environment:
     return Environment(None, python.minor, python.path, wanted.others, reasons=reasons)
 
 
-def _candidates(table: Table, facts: Facts, wanted: _Wanted, pin: str | None) -> Iterator[Pair]:
+def _candidates(table: Table, facts: Facts, wanted: Wanted, pin: str | None) -> Iterator[Pair]:
     if pin:
         yield table.profile(pin)
         return
@@ -325,7 +133,7 @@ def _candidates(table: Table, facts: Facts, wanted: _Wanted, pin: str | None) ->
             yield pair
 
 
-def _examine(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Fit:
+def _examine(table: Table, pair: Pair, facts: Facts, wanted: Wanted) -> _Fit:
     flash = _flash(table, pair, facts, wanted)
     supported = pair.row.pythons if isinstance(flash, str) else flash.pythons
     pythons = wanted.of(supported)
@@ -344,7 +152,7 @@ def _examine(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Fit:
     return _Fit(pair, flash, python, next(filter(None, problems), None))
 
 
-def _other_versions(pair: Pair, wanted: _Wanted) -> str | None:
+def _other_versions(pair: Pair, wanted: Wanted) -> str | None:
     limits = wanted.paired
     torch, triton = (limits.get(name, SpecifierSet()) for name in ("torch", "triton"))
     if pair.torch not in torch:
@@ -354,7 +162,7 @@ def _other_versions(pair: Pair, wanted: _Wanted) -> str | None:
     return None
 
 
-def _wrong_platform(pair: Pair, facts: Facts, wanted: _Wanted) -> Iterator[str]:
+def _wrong_platform(pair: Pair, facts: Facts, wanted: Wanted) -> Iterator[str]:
     if facts.system == "Linux":
         if facts.glibc is None:
             yield "its wheels need glibc, and the pod has another libc"
@@ -368,7 +176,7 @@ def _wrong_platform(pair: Pair, facts: Facts, wanted: _Wanted) -> Iterator[str]:
         yield f"triton has wheels for Linux only, the pod runs {facts.system}"
 
 
-def _wrong_gpu(table: Table, pair: Pair, cuda: str, facts: Facts, wanted: _Wanted) -> Iterator[str]:
+def _wrong_gpu(table: Table, pair: Pair, cuda: str, facts: Facts, wanted: Wanted) -> Iterator[str]:
     build = pair.build(facts.machine)
     least = table.runtime(cuda).driver
     if not facts.gpus:
@@ -389,7 +197,7 @@ def _serves(code: Iterable[int], sm: int) -> bool:
     return any(have // 10 == sm // 10 and have <= sm for have in code)
 
 
-def _flash(table: Table, pair: Pair, facts: Facts, wanted: _Wanted) -> _Flash | str:
+def _flash(table: Table, pair: Pair, facts: Facts, wanted: Wanted) -> _Flash | str:
     """flash-attn's wheel for `pair`, or why there is none, as a clause."""
     flash, limit, build = table.flash_attn, wanted.flash, pair.build(facts.machine)
     if limit is None:
@@ -419,13 +227,18 @@ def _compiles(table: Table, facts: Facts) -> bool:
     return all(_serves(table.flash_attn.from_source.archs, gpu.sm) for gpu in facts.gpus)
 
 
-def _source(table: Table, pair: Pair, facts: Facts) -> Source | None:
+def _source(table: Table, pair: Pair, facts: Facts) -> AskedSource | None:
     """How flash-attn is compiled for the pod's GPUs, where that is allowed and possible."""
     if not facts.from_source or not _compiles(table, facts):
         return None
     how, sms = table.flash_attn.from_source, sorted({gpu.sm for gpu in facts.gpus})
     label = ".".join(["src", f"torch{pair.torch}", pair.tag, *(f"sm{sm}" for sm in sms)])
-    return Source(f"{how.version}+{label}", how.filled(sms, label), tuple(how.tools), how.job_gib * _GIB)
+    return {
+        "version": f"{how.version}+{label}",
+        "variables": how.filled(sms, label),
+        "tools": list(how.tools),
+        "job_bytes": how.job_gib * GIB,
+    }
 
 
 def _python(facts: Facts, fitting: Sequence[str], headers: bool = False) -> _Python | None:
@@ -442,7 +255,7 @@ def _no_python(facts: Facts, fitting: Sequence[str], headers: bool = False) -> s
     return f"it needs Python {' or '.join(fitting)}{' with its C headers' if headers else ''}, the pod has {have}"
 
 
-def _environment(table: Table, fit: _Fit, facts: Facts, wanted: _Wanted, rejected: tuple[str, ...]) -> Environment:
+def _environment(table: Table, fit: _Fit, facts: Facts, wanted: Wanted, rejected: tuple[str, ...]) -> Environment:
     pair, flash, python = fit.pair, fit.flash, fit.python
     if python is None:
         raise ValueError("an environment is made of a pair that fits")
@@ -475,7 +288,7 @@ def _local_version(pair: Pair, facts: Facts) -> str:
     return f"+{pair.tag}"
 
 
-def _reasons(table: Table, pair: Pair, facts: Facts, wanted: _Wanted, flash: _Flash | str) -> Iterator[str]:
+def _reasons(table: Table, pair: Pair, facts: Facts, wanted: Wanted, flash: _Flash | str) -> Iterator[str]:
     about = table.profiles[pair.name].about if pair.name in table.profiles else "the newest pair that fits"
     yield f"{pair.name}: torch {pair.torch}, triton {pair.triton}: {about}"
     if pair.cuda is None:
@@ -498,7 +311,7 @@ def _gpu_reasons(table: Table, cuda: str, facts: Facts) -> Iterator[str]:
     yield f"it has machine code for {', '.join(dict.fromkeys(map(_described, facts.gpus)))}"
 
 
-def _not_newer(table: Table, chosen: _Fit, facts: Facts, wanted: _Wanted) -> Iterator[str]:
+def _not_newer(table: Table, chosen: _Fit, facts: Facts, wanted: Wanted) -> Iterator[str]:
     """Why each newer torch is not the one, a line for each release."""
     fits: dict[str, list[_Fit]] = {}
     for pair in table.pairs() if chosen.pair.cuda else table.cpu_pairs():

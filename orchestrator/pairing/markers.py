@@ -10,19 +10,18 @@ _LINUX = {
     "platform_system": "Linux",
     "platform_python_implementation": "CPython",
     "implementation_name": "cpython",
+    "platform_machine": "x86_64",  # the usual one
 }
 _USUAL_PYTHON = "3.12"
-_USUAL_MACHINE = "x86_64"
 
 
-def applies(requirement: Requirement, python: str = "", machine: str = "", extra: str = "") -> bool:
-    """Whether its marker holds for this Python ("3.12.4") and machine; where they are not known, for usual ones."""
+def applies(requirement: Requirement, python: str = "", extra: str = "") -> bool:
+    """Whether its marker holds for this Python ("3.12.4"), where that is not known for a usual one."""
     version = python or _USUAL_PYTHON
     own = {
         "python_version": ".".join(version.split(".")[:2]),
         "python_full_version": version,
         "implementation_version": version,
-        "platform_machine": machine or _USUAL_MACHINE,
         "extra": extra,
     }
     return requirement.marker is None or requirement.marker.evaluate({**_LINUX, **own})

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import EnvironmentFailed
-from orchestrator.pairing.choose import Environment
+from orchestrator.pairing.environment import Environment
 from orchestrator.shared.wheels.lockfile import ANY, RESOLVE, Wheel, from_pylock, from_sdists
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.text import plain

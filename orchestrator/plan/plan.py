@@ -201,10 +201,10 @@ def _moment(after: str | None) -> datetime:
     return max(now, newest + timedelta(seconds=1)) if newest and not is_ahead(after or "") else now
 
 
-def variables_of(runbook: Runbook, pod: Pod, environ: Mapping[str, str] = os.environ) -> dict[str, Variables]:
+def variables_of(runbook: Runbook, pod: Pod) -> dict[str, Variables]:
     """Each stage's variables: the runbook's, over these the pod's, over these its own. InputError for what is unset."""
     return {
-        stage.name: values_of({**runbook.env, **pod.env, **stage.env}, f"env of stage {stage.name!r}", environ)
+        stage.name: values_of({**runbook.env, **pod.env, **stage.env}, f"env of stage {stage.name!r}", os.environ)
         for stage in runbook.stages
     }
 

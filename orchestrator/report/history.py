@@ -110,9 +110,9 @@ def told(trends: Sequence[Trend], said: Sequence[Recommendation], device: str) -
     }  # fmt: skip
 
 
-def sparkline(values: Sequence[float], width: int = _SPARK_WIDTH) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """The course of the values in one line: each character the median of as many of them."""
-    step = max(1, -(-len(values) // width))
+    step = max(1, -(-len(values) // _SPARK_WIDTH))
     means = [statistics.median(values[n : n + step]) for n in range(0, len(values), step)]
     low, high = min(means), max(means)
     scale = (len(_SPARKS) - 1) / (high - low) if high > low else 0.0

@@ -170,13 +170,6 @@ class Killed(TypedDict):
     ended: bool
 
 
-class TreeHash(TypedDict):
-    """`wrong` says which part is not as expected."""
-
-    tree: str
-    wrong: Optional[str]
-
-
 class Trees(TypedDict):
     """The newest trees there, the last made first; `whole` if the one that was asked for is on the pod, unchanged."""
 

@@ -13,7 +13,9 @@ class AskedPython(TypedDict):
 
 
 class AskedSource(TypedDict):
-    """How a package is compiled: its build's variables, the tools that it needs beside torch, the memory of one job."""
+    """How the pod compiles a package: its build's variables, the tools that it needs beside torch, the memory of one
+    job. `version` has a local part, so that what was compiled is never taken for what was published.
+    """
 
     version: str
     variables: Dict[str, str]
@@ -22,7 +24,9 @@ class AskedSource(TypedDict):
 
 
 class AskedWheel(TypedDict):
-    """A wheel outside the package index; left out if it is neither required nor to be had."""
+    """A wheel outside the package index; left out if it is neither required nor to be had. Where `url` is None, or
+    nothing is at it, the pod compiles `source`, if there is one.
+    """
 
     name: str
     version: str

@@ -156,23 +156,10 @@ class StageRecord(Evidence):
 
 
 # Evidence that the journals of earlier versions do not have.
-_ABSENT: Mapping[str, Any] = {
-    "gpu": None,
-    "used_cuda": None,
-    "executed": {},
-    "elsewhere": [],
-    "escaped": [],
-    "unseen_sessions": [],
-    "lost_exit_codes": [],
-    "unseen_exit_codes": None,
-    "idle_programs": [],
-    "older": [],
-    "equal_to_committed": {},
-    "borrowed": {},
-    "sabotage": [],
-}
-
-
+_SINCE = (
+    *("gpu", "used_cuda", "executed", "elsewhere", "escaped", "unseen_sessions", "lost_exit_codes"),
+    *("unseen_exit_codes", "idle_programs", "older", "equal_to_committed", "borrowed", "sabotage"),
+)
 LATER[TreeState] = frozenset({"rewritten", "set_back"})
 
 
@@ -233,7 +220,8 @@ def by_stage(events: Iterable[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
 
 def read(told: object) -> Evidence:
     """What a journal tells of a stage as its evidence; ValueError names the first part that is not as it must be."""
-    whole = {**_ABSENT, **told} if isinstance(told, dict) else told
+    absent: Mapping[str, Any] = blank([])
+    whole = {**{name: absent[name] for name in _SINCE}, **told} if isinstance(told, dict) else told
     wrong = first_error(whole, Evidence, "record")
     if wrong:
         raise ValueError(wrong)

@@ -28,7 +28,7 @@ def plain(text: object, limit: int = 300) -> str:
 
 def indented(line: str, limit: int = 300) -> str:
     """`plain`, with the blanks that it begins with; empty if it shows nothing."""
-    shown = plain(line, limit)
+    shown = plain(line, 300)
     blanks = line.expandtabs()[: limit // 4]
     return " " * (len(blanks) - len(blanks.lstrip(" "))) + shown if shown else ""
 
@@ -38,10 +38,10 @@ def without_escapes(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
-def last_line(output: bytes, limit: int = 300) -> str:
+def last_line(output: bytes) -> str:
     """The last line of `output` that shows something; of a line that was overwritten in place, its last state."""
     for line in reversed(re.split(r"[\r\n]+", output.decode("utf-8", "replace"))):
-        shown = plain(line, limit)
+        shown = plain(line, 300)
         if shown:
             return shown
     return ""

@@ -9,10 +9,13 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from orchestrator.shared.files import walk
 from orchestrator.shared.plan import Submodule
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 # Path -> (git mode, sha1 of the blob). Whatever git cannot hold has the mode "other" and no hash.
 Manifest = Dict[str, Tuple[str, str]]
@@ -100,7 +103,14 @@ def is_empty(entry: tuple[str, str]) -> bool:
 
 def object_name(kind: str, content: bytes) -> str:
     """Git's name of an object."""
-    return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content, **SHA1_OPTIONS).hexdigest()
+    digest = object_digest(kind, len(content))
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def object_digest(kind: str, size: int) -> _Hash:
+    """What becomes git's name of an object, by its content."""
+    return hashlib.sha1(b"%s %d\0" % (kind.encode(), size), **SHA1_OPTIONS)
 
 
 def copy(source: Path, target: Path) -> Manifest:
@@ -126,7 +136,7 @@ def copy_file(source: str, target: str) -> tuple[str, str]:
     with open(source, "rb") as src, open(target, "x+b") as dst:
         status = os.fstat(src.fileno())
         is_executable = bool(status.st_mode & 0o100)
-        digest = hashlib.sha1(b"blob %d\0" % status.st_size, **SHA1_OPTIONS)
+        digest = object_digest("blob", status.st_size)
         is_shared = _share_blocks(src.fileno(), dst.fileno())
         content = dst if is_shared else src
         for piece in iter(lambda: content.read(_PIECE), b""):
@@ -171,7 +181,7 @@ def _sort_key(name: str, entry: object) -> bytes:
 
 def _hash_file(path: str | Path) -> str:
     with open(path, "rb") as f:
-        digest = hashlib.sha1(b"blob %d\0" % os.fstat(f.fileno()).st_size, **SHA1_OPTIONS)
+        digest = object_digest("blob", os.fstat(f.fileno()).st_size)
         for piece in iter(lambda: f.read(_PIECE), b""):
             digest.update(piece)
     return digest.hexdigest()

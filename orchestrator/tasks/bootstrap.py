@@ -16,19 +16,11 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.config.variables import values_of
 from orchestrator.errors import EnvironmentFailed, InputError
-from orchestrator.pairing.choose import (
-    FLASH,
-    SYSTEM,
-    Environment,
-    Facts,
-    Gpu,
-    Interpreter,
-    choose,
-    is_python,
-    parse_requirement,
-)
+from orchestrator.pairing.choose import SYSTEM, choose
+from orchestrator.pairing.environment import Environment, Facts, Gpu, Interpreter
 from orchestrator.pairing.markers import applies
 from orchestrator.pairing.table import table
+from orchestrator.pairing.wanted import FLASH, is_python, parse_requirement
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts, capability
 from orchestrator.pod.retry import again
@@ -123,9 +115,9 @@ def _as_found(
     return _build(agent, facts, request, progress)
 
 
-def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options | None = None) -> Environment:
+def explain(agent: Agent, facts: PodFacts, spec: EnvironmentSpec, options: Options) -> Environment:
     """Which environment fits the pod and why; nothing is installed."""
-    pod, options = agent.pod, options or Options()
+    pod = agent.pod
     known = facts_for_pairing(facts.raw, pod, agent.python)
     known = replace(
         known,
@@ -149,7 +141,7 @@ def _require_python(known: Facts, spec: EnvironmentSpec, pod: Pod) -> None:
 
 def _lacking(chosen: Environment, environment: PlannedEnvironment) -> list[str]:
     """Wheels that were left out the last time."""
-    return [wheel.name for wheel in chosen.wheels if wheel.name not in environment["packages"]]
+    return [wheel["name"] for wheel in chosen.wheels if wheel["name"] not in environment["packages"]]
 
 
 def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:

@@ -44,10 +44,10 @@ class Reasons(_Why, total=False):
     wheels: list[str]
 
 
-def set_up(session: PodSession, needs: Needs, options: Options | None = None) -> Environment:
+def set_up(session: PodSession, needs: Needs, options: Options) -> Environment:
     """Bootstrap the pod for `needs`, and for the builds over it; what is there now."""
     with session.open() as agent:
-        environment = before_launch(agent, session.progress, partial(_set_up, session, needs, options or Options()))
+        environment = before_launch(agent, session.progress, partial(_set_up, session, needs, options))
     return cast(Environment, {name: value for name, value in environment.items() if name in _SHOWN})
 
 
@@ -58,7 +58,7 @@ def _set_up(session: PodSession, needs: Needs, options: Options, agent: Agent) -
     return environment
 
 
-def reasons(session: PodSession, spec: EnvironmentSpec, options: Options | None = None) -> Reasons:
+def reasons(session: PodSession, spec: EnvironmentSpec, options: Options) -> Reasons:
     """Which environment fits the pod, why, and why the preferred and newer ones do not. Nothing is installed."""
     if is_system(session.pod, spec):
         return {"profile": "system", "reasons": ["the pod's own Python is asked for"], "rejected": []}
@@ -69,7 +69,7 @@ def reasons(session: PodSession, spec: EnvironmentSpec, options: Options | None 
         "python": chosen.python,
         "requirements": list(chosen.requirements),
         "indexes": list(chosen.indexes),
-        "wheels": [wheel.url or f"{wheel.name} {wheel.version} from source" for wheel in chosen.wheels],
+        "wheels": [wheel["url"] or f"{wheel['name']} {wheel['version']} from source" for wheel in chosen.wheels],
         "reasons": list(chosen.reasons),
         "rejected": list(chosen.rejected),
     }

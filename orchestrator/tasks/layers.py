@@ -34,15 +34,13 @@ _TOLD: tuple[Literal["kind", "python", "root", "key", "torch_cuda"], ...] = (
 )
 
 
-def environment_of(
-    agent: Agent, facts: PodFacts, needs: Needs, commit: CommitParts, progress: Progress, options: Options | None = None
-) -> Environment:
+def environment_of(agent: Agent, facts: PodFacts, needs: Needs, commit: CommitParts, progress: Progress) -> Environment:
     """The plan's `environment`, with the layer of `commit` if the runbook installs something of it.
 
     What only the built packages tell of their requirements is installed into the environment, and the layer built over
     that one. Raises EnvironmentFailed, as `bootstrap` does, and for what does not build.
     """
-    options = options or Options()
+    options = Options()
     environment = bootstrap(agent, facts, needs.spec, progress, options, asked_of_system(needs))
     if not needs.installations:
         return environment

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed
-from orchestrator.pairing.choose import Environment
+from orchestrator.pairing.environment import Environment
 from orchestrator.pairing.resolve import platform_of, resolve_environment
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.failure import Failure
@@ -111,13 +111,14 @@ def _fetch_extra(chosen: Environment, settings: Settings, folder: Path, progress
     """Wheels outside the index; one that is not required and not there is said."""
     found = []
     for extra in chosen.wheels:
-        if extra.url is None:  # the pod takes the one that it compiled
-            progress.warn(f"{extra.name} {extra.version} was compiled on the pod, and is not carried there")
+        name, url = extra["name"], extra["url"]
+        if url is None:  # the pod takes the one that it compiled
+            progress.warn(f"{name} {extra['version']} was compiled on the pod, and is not carried there")
             continue
         try:
-            found.append(_fetch(Wheel(extra.name, extra.url, None), settings, folder, progress))
+            found.append(_fetch(Wheel(name, url, None), settings, folder, progress))
         except EnvironmentFailed as e:
-            if extra.required or not isinstance(e.__cause__, NotThere):
+            if extra["required"] or not isinstance(e.__cause__, NotThere):
                 raise
-            progress.warn(f"{extra.name} is left out: {e}")
+            progress.warn(f"{name} is left out: {e}")
     return found

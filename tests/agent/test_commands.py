@@ -33,7 +33,7 @@ def test_usage(pod: Pod) -> None:
     assert done.returncode == 2 and b"usage" in done.stderr and not done.stdout
 
 
-@pytest.mark.parametrize("command", ["launch", "status", "cancel", "tail", "send", "tree-hash"])
+@pytest.mark.parametrize("command", ["launch", "status", "cancel", "tail", "send"])
 def test_a_directory_that_is_not_there(pod: Pod, command: str) -> None:
     done = pod.call(command, "/nowhere/run", check=False)
     assert done.returncode == 1 and "/nowhere/run" in json.loads(done.stdout)["error"]

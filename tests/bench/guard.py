@@ -1,9 +1,11 @@
-"""`python -m tests.bench.guard [TEST FILE...]`: what it costs that the agent observes each test.
+"""`python -m tests.bench.guard [TEST FILE...]`: what it costs that the agent observes each process and each test.
 
 Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
 commit. Both go under the same pytest options and variables; guarded means with the injected package, as a stage has
-it. Prints one JSON object: CPU seconds (user and system, with all children; medians of --rounds), and the median and
-quartiles of the ratios of runs that followed each other, since a shared machine changes its speed by the minute.
+it. Then what does nothing: a Python, one that imports torch, a session of one test. Prints one JSON object: CPU seconds
+(user and system, with all children; medians of --rounds), and the median and quartiles of the ratios of runs that
+followed each other, since a shared machine changes its speed by the minute; of what does nothing, the milliseconds
+that the guard adds.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +32,16 @@ from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import FD_VARIABLE
 from orchestrator.agent.run.injection import Injection
+from orchestrator.agent.run.supervise import GATHER_S
 from orchestrator.agent.run.variables import inherited, stage_variables
 from orchestrator.shared.tree import scan
 
 PER_FILE = 100
 TRIVIAL = "def test_{n}():\n    assert {n} + 1\n\n\n"
 # A part of the library's suite that a CPU goes through in a minute or two.
-LIBRARY = ("test_geometry.py", "test_selection.py", "test_torch_parity.py", "test_reference.py", "test_cache.py")
+LIBRARY = [f"nsa/tests/test_{name}.py" for name in ("geometry", "selection", "torch_parity", "reference", "cache")]
+STARTS = 15
+Pairs = list[tuple[float, float]]  # CPU seconds, bare and guarded
 
 
 @click.command()
@@ -45,20 +51,33 @@ LIBRARY = ("test_geometry.py", "test_selection.py", "test_torch_parity.py", "tes
 def main(files: Sequence[str], tests: int, rounds: int) -> None:
     """Measure both suites and print them; FILES of tests stand for the library's own."""
     with tempfile.TemporaryDirectory(prefix="nsa-pod-bench-") as name:
-        trivial = Stand(Path(name, "trivial"))
-        for number in range(-(-tests // PER_FILE)):
-            bodies = (TRIVIAL.format(n=n) for n in range(min(PER_FILE, tests - number * PER_FILE)))
-            (trivial.places.tree / f"test_{number}.py").write_text("".join(bodies))
-        library = Stand(Path(name, "library"))
+        trivial, one, library = (Stand(Path(name, stand)) for stand in ("trivial", "one", "library"))
+        trivial.write(tests)
+        one.write(1)
         archive = subprocess.run(["git", "archive", "HEAD"], stdout=subprocess.PIPE, check=True).stdout
         subprocess.run(["tar", "-x", "-C", str(library.places.tree)], input=archive, check=True)
         found = {
-            "trivial": {**trivial.measure((), rounds), "tests": tests},
-            "library": library.measure(files or [f"nsa/tests/{name}" for name in LIBRARY], rounds),
+            "trivial": {**_ratio(trivial.measure(trivial.pytest(), rounds)), "tests": tests},
+            "library": _ratio(library.measure(library.pytest(*(files or LIBRARY)), rounds)),
+            "start_ms": {
+                "python": _added_ms(one.measure(("-c", "pass"), STARTS)),
+                "import torch": _added_ms(one.measure(("-c", "import torch"), rounds)),
+                "session": _added_ms(one.measure(one.pytest(), STARTS)),
+            },
         }
     of = found["trivial"]
     of["ms_a_test"] = round(of["bare_s"] * (of["ratio"] - 1) / tests * 1e3, 4)
     click.echo(json.dumps({"python": sys.version.split()[0], "rounds": rounds, **found}, indent=1))
+
+
+def _ratio(pairs: Pairs) -> dict[str, Any]:
+    low, ratio, high = (round(q, 4) for q in statistics.quantiles((guarded / bare for bare, guarded in pairs), n=4))
+    bare, guarded = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return {"bare_s": bare, "guarded_s": guarded, "ratio": ratio, "ratio_quartiles": [low, high]}
+
+
+def _added_ms(pairs: Pairs) -> float:
+    return round(statistics.median(guarded - bare for bare, guarded in pairs) * 1e3, 1)
 
 
 class Stand:
@@ -71,8 +90,19 @@ class Stand:
         self._stage = self.places.stage("s")
         self._tmp = folder / "tmp"
 
-    def measure(self, files: Sequence[str], rounds: int) -> dict[str, Any]:
-        """The CPU time of the tests in `files`, or of all."""
+    def write(self, tests: int) -> None:
+        """Trivial ones, into the tree."""
+        for number in range(-(-tests // PER_FILE)):
+            bodies = (TRIVIAL.format(n=n) for n in range(min(PER_FILE, tests - number * PER_FILE)))
+            (self.places.tree / f"test_{number}.py").write_text("".join(bodies))
+
+    def pytest(self, *files: str) -> Sequence[str]:
+        """The arguments of a session of `files`, or of all."""
+        argv = ["python", "-m", "pytest", "-q", *files]
+        return prepare.with_pytest_options(argv, self.places.tree, self._stage / "junit.xml")[1:]
+
+    def measure(self, arguments: Sequence[str], rounds: int) -> Pairs:
+        """The CPU time of a Python with these arguments, bare and guarded."""
         found = inspect({"python": sys.executable, "kind": "system"}, ())
         interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
         injection = Injection(self.places, interpreter)
@@ -82,27 +112,25 @@ class Stand:
         env["OMP_NUM_THREADS"] = "1"  # threads that wait for each other count as CPU time, and differ from run to run
         origins = Origins(self.places, interpreter, scan(self.places.tree), cache).of(env, self.places.tree)
         unguarded = {name: value for name, value in env.items() if name != "PYTHONPATH"}
-        bare, guarded = [], []
-        for _ in range(rounds):
-            bare.append(self._run(interpreter.python, files, unguarded))
-            injection.tell("s", origins.config)
-            guarded.append(self._run(injection.venv.python, files, env, tells=True))
-        ratios = [ours / theirs for ours, theirs in zip(guarded, bare, strict=True)]
-        low, ratio, high = (round(each, 4) for each in statistics.quantiles(ratios, n=4))
-        seconds = {"bare_s": statistics.median(bare), "guarded_s": statistics.median(guarded)}
-        return {**seconds, "ratio": ratio, "ratio_quartiles": [low, high]}
+        injection.tell("s", origins.config)
+        tells = "pytest" in arguments
+        return [
+            (
+                self._run([interpreter.python, *arguments], unguarded),
+                self._run([injection.venv.python, *arguments], env, tells=tells),
+            )
+            for _ in range(rounds)
+        ]
 
-    def _run(self, python: str, files: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
-        """The CPU seconds of one session, which must pass; if it `tells`, someone reads that, as the agent does."""
+    def _run(self, argv: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
+        """The CPU seconds of one process, which must pass; if it `tells`, someone reads that, as the agent does."""
         shutil.rmtree(self._stage, ignore_errors=True)
         shutil.rmtree(self._tmp, ignore_errors=True)
         self._stage.mkdir(parents=True)
         self._tmp.mkdir()
-        argv = [python, "-m", "pytest", "-q", *files]
-        argv = prepare.with_pytest_options(argv, self.places.tree, self._stage / "junit.xml")
         reads, writes = os.pipe()
         told: list[bytes] = []
-        reader = threading.Thread(target=lambda: told.extend(iter(lambda: os.read(reads, 1 << 16), b"")))
+        reader = threading.Thread(target=lambda: told.extend(_gathered(reads)))
         reader.start()
         with open(self._stage / "stdout", "wb") as out:
             process = subprocess.Popen(
@@ -121,8 +149,15 @@ class Stand:
         os.close(reads)
         if process.returncode or bool(told) != tells:
             output = (self._stage / "stdout").read_text(errors="replace")
-            raise click.ClickException(f"pytest ended with {process.returncode}: {output[-2000:]}")
+            raise click.ClickException(f"{argv} ended with {process.returncode}: {output[-2000:]}")
         return round(used.ru_utime + used.ru_stime, 4)
+
+
+def _gathered(fd: int) -> Iterator[bytes]:
+    """What is written to a pipe, read as the agent does."""
+    while piece := os.read(fd, 1 << 16):
+        yield piece
+        time.sleep(GATHER_S)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from orchestrator.config.locks import read_lock
 from orchestrator.config.projects import Read, read_pyproject, read_requirements
 from orchestrator.config.runbook import EnvironmentSpec, Runbook
 from orchestrator.errors import InputError
-from orchestrator.pairing.choose import is_python
+from orchestrator.pairing.wanted import is_python
 from orchestrator.tasks.needs import Needs, find_needs
 
 PYPROJECT = """

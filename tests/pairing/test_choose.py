@@ -20,9 +20,9 @@ def test_chosen(pod: dict[str, Any]) -> None:
     flash = expected["flash"] if expected["is"] != "newest" else None
     assert chosen.profile == expected["is"]
     assert (chosen.pins["torch"], chosen.pins.get("triton")) == (expected["torch"], expected["triton"])
-    assert [wheel.version for wheel in chosen.wheels] == ([flash] if flash else [])
+    assert [wheel["version"] for wheel in chosen.wheels] == ([flash] if flash else [])
     assert (chosen.interpreter and chosen.python) == expected["python"]
-    said = [*chosen.reasons, *chosen.rejected, *(wheel.url for wheel in chosen.wheels)]
+    said = [*chosen.reasons, *chosen.rejected, *(wheel["url"] for wheel in chosen.wheels)]
     assert pod.get("says", "") in "\n".join(said)
 
 
@@ -61,8 +61,8 @@ def test_without_torch_any_python_will_do() -> None:
 
 def test_flash_attn_is_required_only_if_the_runbook_says_so() -> None:
     required = EnvironmentSpec(requires=["torch", "flash-attn"])
-    assert [wheel.required for wheel in choose(table(), named("H100").facts, required).wheels] == [True]
-    assert [wheel.required for wheel in named("H100").choose().wheels] == [False]
+    assert [wheel["required"] for wheel in choose(table(), named("H100").facts, required).wheels] == [True]
+    assert [wheel["required"] for wheel in named("H100").choose().wheels] == [False]
 
 
 def test_the_request_is_the_same_whichever_reasons_led_to_it() -> None:

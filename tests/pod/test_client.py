@@ -13,7 +13,7 @@ from orchestrator.errors import HostKeyError, PodError
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.facts import broken_promises, probe
 from orchestrator.pod.session import PodSession
-from orchestrator.shared.answers import TreeHash
+from orchestrator.shared.answers import Cancelling
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 from tests.support.machines import facts_with
@@ -77,9 +77,9 @@ def test_a_pod_without_a_usable_python_is_said(pod_of: Callable[..., Pod], tmp_p
 
 def test_a_failure_of_the_agent_is_one_sentence(agent: Agent) -> None:
     with pytest.raises(PodError, match=r"^pod '\w+': .*no/such"):
-        agent.call(TreeHash, "tree-hash", "/no/such")
+        agent.call(Cancelling, "cancel", "/no/such")
     with pytest.raises(PodError, match="the agent's nonsense failed"):
-        agent.call(TreeHash, "nonsense")
+        agent.call(Cancelling, "nonsense")
 
 
 def test_the_facts_are_of_the_pod(agent: Agent) -> None:

@@ -14,7 +14,7 @@ from orchestrator.errors import CommandTimeout, ContactLost, PodError
 from orchestrator.pod.client import Agent
 from orchestrator.pod.dialogue import Dialogue
 from orchestrator.shared import frames
-from orchestrator.shared.answers import Runs, TreeHash
+from orchestrator.shared.answers import Runs
 from tests.support import proc
 from tests.support.saying import Saying
 from tests.support.waiting import wait_for
@@ -90,7 +90,7 @@ def test_an_agent_whose_file_is_gone_does_not_answer_from_memory(agent: Agent) -
     [archive] = Path(agent.workdir).glob("agent-*.pyz")
     archive.unlink()
     with pytest.raises(PodError, match="its disk was cleared"):
-        agent.call(TreeHash, "tree-hash", agent.workdir)
+        agent.runs()
 
 
 def test_the_server_goes_with_its_laptop_and_lets_end_what_was_asked(agent: Agent, tmp_path: Path) -> None:

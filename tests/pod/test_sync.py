@@ -20,7 +20,6 @@ from orchestrator.git.repository import Repository
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.sync import PushStats, sync
 from orchestrator.shared import tree
-from orchestrator.shared.answers import TreeHash
 from orchestrator.transports import open_transport
 from orchestrator.transports.base import Completed, Supplier
 from orchestrator.transports.ssh.transport import SshTransport
@@ -50,8 +49,8 @@ def trees(agent: Agent) -> list[str]:
     return sorted(os.listdir(f"{agent.workdir}/trees"))
 
 
-def tree_on_pod(agent: Agent, tree: str) -> str:
-    return str(agent.call(TreeHash, "tree-hash", f"{agent.workdir}/trees/{tree}")["tree"])
+def tree_on_pod(agent: Agent, name: str) -> str:
+    return tree.tree_hash(tree.scan(Path(agent.workdir, "trees", name)))
 
 
 def test_a_tree_arrives_and_is_not_sent_again(agent: Agent, git: Git) -> None:

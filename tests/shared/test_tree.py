@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.git.pristine import Wanted, adopt
 from orchestrator.shared import tree
+from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside
 from orchestrator.shared.plan import Submodule
 from tests.support.agent_pod import Pod
@@ -76,7 +78,7 @@ def test_a_copy_is_equal_and_no_link(repo: Path, tmp_path: Path) -> None:
 def test_adopt_tree(pod: Pod) -> None:
     hashed = pod.add_tree({"a.txt": "1\n"})
     target = pod.workdir / "trees" / hashed
-    assert pod.ask("tree-hash", str(target)) == {"tree": hashed, "files": 2, "wrong": None}
+    assert tree.tree_hash(tree.scan(target)) == hashed
     assert pod.add_tree({"a.txt": "1\n"}) == hashed, "the same tree again, while it is there"
     (target / "a.txt").write_text("rotten")
     pod.add_tree({"a.txt": "1\n"})
@@ -84,14 +86,13 @@ def test_adopt_tree(pod: Pod) -> None:
     assert [p.name for p in (pod.workdir / "trees").iterdir()] == [hashed]
 
 
-def test_a_tree_that_did_not_arrive_whole_is_refused(pod: Pod) -> None:
-    incoming = pod.workdir / "incoming"
+def test_a_tree_that_did_not_arrive_whole_is_refused(tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
     incoming.mkdir()
     (incoming / "a").write_text("1")
-    done = pod.call(
-        "adopt-tree", str(incoming), str(pod.workdir / "trees" / ("0" * 40)), "--tree", "0" * 40, check=False
-    )
-    assert done.returncode == 1 and b"did not arrive whole" in done.stdout and incoming.exists()
+    with pytest.raises(Failure, match="did not arrive whole"):
+        adopt(incoming, tmp_path / "trees" / ("0" * 40), Wanted("0" * 40, ()))
+    assert incoming.exists()
 
 
 # Files that may be hostile ----------------------------------------------------------------------------------------

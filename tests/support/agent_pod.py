@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.env import fingerprint
+from orchestrator.agent.git.pristine import Wanted, adopt
 from orchestrator.shared import journal, stage_record, tree
 from orchestrator.shared import plan as plans
 from orchestrator.verdict import rules
@@ -196,7 +197,7 @@ class Pod:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
             path.chmod(0o755 if name.endswith("!") else 0o644)
         hashed = tree.tree_hash(tree.scan(incoming))
-        self.call("adopt-tree", str(incoming), str(self.workdir / "trees" / hashed), "--tree", hashed)
+        adopt(incoming, self.workdir / "trees" / hashed, Wanted(hashed, ()))
         return hashed
 
     def prepare(self, files: Mapping[str, str | bytes], stages: Iterable[dict[str, Any]], **over: Any) -> Run:

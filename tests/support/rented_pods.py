@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.pairing.choose import Environment, Facts, Gpu, Interpreter, choose
+from orchestrator.pairing.choose import choose
+from orchestrator.pairing.environment import Environment, Facts, Gpu, Interpreter
 from orchestrator.pairing.table import table
 from tests.support import ROOT
 

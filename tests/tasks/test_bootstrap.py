@@ -22,9 +22,10 @@ from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import EnvironmentFailed, HostKeyError, InputError, Unreachable
 from orchestrator.files import Writer
 from orchestrator.git.folder import Folder
-from orchestrator.pairing.choose import Environment, Wheel
+from orchestrator.pairing.environment import Environment
 from orchestrator.pod.facts import PodFacts, probe
 from orchestrator.pod.session import PodSession
+from orchestrator.shared.environment_request import AskedWheel
 from orchestrator.tasks import wheelhouse
 from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
 from orchestrator.tasks.wheelhouse import download
@@ -194,7 +195,13 @@ def _cut_off(self: Folder, blobs: Sequence[str], out: Writer, skip: int = 0) -> 
 def test_a_wheelhouse_does_without_what_the_pod_has_compiled(
     here: Pod, tmp_path: Path, uv: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = Wheel("flash-attn", "2.8.3+src.sm90", None, False)
+    compiled: AskedWheel = {
+        "name": "flash-attn",
+        "version": "2.8.3+src.sm90",
+        "url": None,
+        "required": False,
+        "source": None,
+    }
     chosen = Environment("newest", "3.11", None, ("tool",), wheels=(compiled,))
     monkeypatch.setattr(wheelhouse, "explain", lambda *_: chosen)
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")

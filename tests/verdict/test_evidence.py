@@ -140,7 +140,7 @@ def test_a_malformed_record_is_invalid(tmp_path: Path, key: str, value: Any) -> 
 
 
 def test_a_missing_fact_is_invalid(tmp_path: Path) -> None:
-    for key in set(Evidence.__annotations__) - set(stage_record._ABSENT):
+    for key in set(Evidence.__annotations__) - set(stage_record._SINCE):
         record = {k: v for k, v in blank([]).items() if k != key}
         assert judge(stage("s", ["true"]), record, tmp_path, {}).status == "invalid"
 

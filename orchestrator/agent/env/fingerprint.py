@@ -51,7 +51,7 @@ def folders(root: Path) -> Iterator[str]:
     return itertools.chain([str(root)], *(_below(top) for top in (root / "bin", *_packages(root))))
 
 
-def system_folders(directories: Iterable[str], editables: Iterable[str] = ()) -> Iterator[str]:
+def system_folders(directories: Iterable[str], editables: Iterable[str]) -> Iterator[str]:
     """The folders that hold what `system_fingerprint` is of."""
     installed = (_below(Path(top), _is_bytecode) for top in directories)
     return itertools.chain(*installed, *(_below(Path(target), _holds_no_code) for target in editables))

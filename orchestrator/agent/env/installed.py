@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -12,10 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from email.parser import BytesParser
 from pathlib import Path
 
-from orchestrator.shared.files import walk
+from orchestrator.shared.files import sha256, walk
 from orchestrator.shared.wheels.lockfile import canonical
 
-_PIECE = 1 << 20
 # What venv and uv put there themselves.
 _OF_THE_ENVIRONMENT = frozenset(["_virtualenv.py", "_virtualenv.pth"])
 _DIST_INFO = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)\.dist-info$")
@@ -94,11 +92,7 @@ def _listed(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _sha256(path: Path) -> str | None:
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as f:
-            for piece in iter(lambda: f.read(_PIECE), b""):
-                digest.update(piece)
+        return base64.urlsafe_b64encode(bytes.fromhex(sha256(path))).rstrip(b"=").decode()
     except OSError:
         return None
-    return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()

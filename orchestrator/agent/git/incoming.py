@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -252,7 +251,7 @@ def _write(path: str, file: _File, there: Optional[int], stream: BinaryIO) -> No
         head = stream.readline(_LONGEST_HEAD)
         if head != file.head:
             raise (_EndedEarly if file.head.startswith(head) else Failure)(f"the content of {path} did not arrive")
-    digest = hashlib.sha1(b"blob %d\0" % file.size, **tree.SHA1_OPTIONS)
+    digest = tree.object_digest("blob", file.size)
     if file.mode == "120000":
         content = stream.read(file.size)
         if len(content) < file.size:

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple, Union
 
-from orchestrator.shared.tree import SHA1_OPTIONS
+from orchestrator.shared.tree import SHA1_OPTIONS, object_digest, object_name
 
 _KINDS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
 _NAME = 20  # bytes of a SHA-1
@@ -51,8 +51,7 @@ def add(store: Path, objects: Iterable[Object], blobs: Iterable[Tuple[str, Path]
 
 def _name(item: Object) -> bytes:
     assert isinstance(item.content, bytes)
-    head = b"%s %d\0" % (item.kind.encode(), len(item.content))
-    return hashlib.sha1(head + item.content, **SHA1_OPTIONS).digest()
+    return bytes.fromhex(object_name(item.kind, item.content))
 
 
 def _names(folder: Path) -> Set[bytes]:
@@ -111,7 +110,7 @@ class _Pack:
 
     def _body(self, kind: str, size: int, pieces: Iterator[bytes]) -> bytes:
         self._raw(_size_and_kind(_KINDS[kind], size))
-        name = hashlib.sha1(b"%s %d\0" % (kind.encode(), size), **SHA1_OPTIONS)
+        name = object_digest(kind, size)
         deflate = zlib.compressobj(1 if size <= _COMPRESSED_BYTES else 0)
         for piece in pieces:
             name.update(piece)

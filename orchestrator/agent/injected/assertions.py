@@ -79,11 +79,12 @@ class Facts:
 
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        if code not in self._owed:
+        owed = self._owed.get(code)
+        if owed is None:
             lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
             owed = [self.key(line) for line in lines if line in self._functions and self._functions[line].owes]
             self._owed[code] = owed
-        return self._owed[code]
+        return owed
 
 
 def _names(code: CodeType) -> Iterator[str]:

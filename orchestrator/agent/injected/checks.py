@@ -46,6 +46,8 @@ class Record:
 
     def failures(self) -> list[str]:
         """Each AssertionError that nobody saw, as a sentence."""
+        if not (self.pending or self.lost or self.swallowed):
+            return []
         unseen = [p.sentence for p in self.pending if not p.retrieved]
         return list(dict.fromkeys([*self.lost, *self.swallowed.values(), *unseen]))
 
@@ -121,11 +123,11 @@ class Checks:
 
     def add_told(self, record: Record) -> None:
         """Add to the record of a test what the processes that it started have told."""
-        import json
-
         self._told = self.notes.size()
         if self._told == record.begins:
             return
+        import json
+
         for line in self.notes.since(record.begins).splitlines():
             if b'"checked"' in line or b'"died"' in line:
                 note = json.loads(line)
@@ -143,7 +145,7 @@ class Checks:
 
     def watch_import(self, loader: Any) -> None:
         """Remember what a module holds that is about to be imported, if it is the tree's."""
-        from importlib.machinery import SourceFileLoader
+        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
         if isinstance(loader, SourceFileLoader) and self._is_ours(loader.path):
             for watch in self.imported:
@@ -184,7 +186,7 @@ class Checks:
 
     def _mark_helpers(self) -> None:
         """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache."""
-        from importlib.machinery import SourceFileLoader
+        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
         get_code = SourceFileLoader.get_code
 

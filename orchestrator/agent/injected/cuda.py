@@ -47,7 +47,7 @@ class CudaWork:
 
     def _has_device(self, at_end: bool) -> bool:
         """What other libraries compute is not told apart by test: from the first on, each has the device open."""
-        other = any(name in sys.modules for name in _LIBRARIES)
+        other = not sys.modules.keys().isdisjoint(_LIBRARIES)
         if not self._opened and (other or (at_end and "torch" not in sys.modules)):  # torch opens it to count GPUs
             self._opened = has_device_open("self")
         return self._opened

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from json import encoder
-from os import getpid, write  # bound here, for the same reason
+from os import getpid, write  # bound here: a test may have replaced them when it is reported
+
+from .stage import encoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
-
-
-def _refused(value: object) -> Any:
-    raise TypeError(f"{type(value).__name__} is no part of an event")
-
-
-def _encoder() -> Callable[[object, int], Iterable[str]]:
-    """What `json.dumps` makes anew for each call; a test may have replaced that when it is reported."""
-    make, text = getattr(encoder, "c_make_encoder", None), encoder.encode_basestring_ascii
-    if make is None:
-        return lambda value, level: encoder.JSONEncoder().iterencode(value)
-    made: Callable[[object, int], Iterable[str]] = make(None, _refused, text, None, ": ", ", ", False, False, True)
-    return made
-
-
-_encoded = _encoder()
+    from typing import Any
 
 
 class Events:
@@ -44,7 +29,7 @@ class Events:
 
     def hold(self, event: str, **fields: Any) -> None:
         """Send this together with the next event."""
-        self._held += _encoded({"event": event, **fields}, 0)
+        self._held += encoded({"event": event, **fields}, 0)
         self._held.append("\n")
 
     def send(self, event: str, **fields: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sys import getrefcount
 
 OWN = __name__.partition(".")[0]
+IMPORTING = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
+"""What runs a module while it is imported: by the first of these names only once somebody has imported that."""
 _OPTIMIZED = 0x1  # of functions: their locals are no dictionary, as those of classes and modules are
 _NOBODY_ELSE = 3  # references to a frame's copy of its locals: the frame's, the one here, and of the call that counts
 

@@ -88,7 +88,7 @@ class Guard:
     def begin_test(self, test: str) -> None:
         """What was counted so far is not the work of `test`, which begins in this process."""
         if not self._tests:
-            self._launches.note(self.test())
+            self._launches.note()
         if not self._any_test:  # what collection has allocated; between tests hardly anything does
             self._any_test = True
             self._cuda.note(self.test())
@@ -97,8 +97,9 @@ class Guard:
     def note_test(self, test: str) -> None:
         """Write down what was counted as the work of `test`, which has just ended in this process."""
         if len(self._tests) <= 1:
-            self._launches.note(self.test() or test)
-            self._cuda.note(self.test() or test)
+            of = self.test() or test
+            self._launches.note(of)
+            self._cuda.note(of)
             self._imports.look_at_new()
         if self._tests:
             self._tests.pop()
@@ -117,7 +118,7 @@ class Guard:
                 self.notes.add(session=f"of process {os.getpid()}", wrong=wrong)
 
     def _note_work(self) -> None:
-        self._launches.note(self.test())
+        self._launches.note()
         self._cuda.note(self.test(), at_end=True)
 
     def _note_begin(self) -> None:
@@ -190,7 +191,7 @@ def installed() -> Guard:
 
 def run_displaced_sitecustomize(own: str) -> None:
     """Run the sitecustomize that the one in the folder `own` keeps from being found."""
-    from importlib.machinery import PathFinder
+    from _frozen_importlib_external import PathFinder  # as in `checks`
 
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.realpath(p) != os.path.realpath(own)])
     if spec is not None and spec.loader is not None:

@@ -13,7 +13,7 @@ from functools import wraps
 from sys import _getframe
 
 from .children import is_in_test
-from .frames import outside
+from .frames import IMPORTING, outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .stage import Notes
 
 CALL = "_nsa_pod_call"
-_RUNNING = ("runpy", "importlib")
+_RUNNING = ("runpy", *IMPORTING)
 
 
 class Call:

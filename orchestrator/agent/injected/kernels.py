@@ -36,11 +36,11 @@ class Launches:
             "triton.runtime.interpreter": self._watch_interpreter,
         }
 
-    def note(self, test: str | None) -> None:
-        """Write down what was counted, as the work of `test` where there is one."""
+    def note(self, test: str | None = None) -> None:
+        """Write down what was counted, as the work of `test`, or of the one that is now."""
         if self._counts:
             counts, self._counts = self._counts, {}
-            self._notes.add(ran=counts, test=test)
+            self._notes.add(ran=counts, test=test or self._test())
 
     def forget(self) -> None:
         """In a forked child, what its parent had counted."""

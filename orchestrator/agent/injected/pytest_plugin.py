@@ -340,7 +340,7 @@ class Collection:
         for item in items:
             item.__dict__[_WRITTEN] = code_of(item)
         if test_around() is None:
-            guards.installed().note_test_files({str(item.path) for item in items})
+            guards.installed().note_test_files(map(str, {item.path for item in items}))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._tell("deselected", ids=[item.nodeid for item in items])

@@ -7,7 +7,7 @@ from os import fstat, write  # bound here: a test may replace them while it runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
-    from typing import Iterable, Mapping
+    from typing import Any, Callable, Iterable, Mapping
 
 FILE = "stage"
 """Beside this package: lines of `key=value`, a key may come again."""
@@ -18,9 +18,28 @@ TEST_VARIABLE = "NSA_POD_TEST"
 
 def stack_signal() -> int:
     """What asks a process for its stacks: a signal that programs hardly use, and by which none is to be ended."""
-    import signal
+    import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations, which cost more than all the rest
 
-    return int(getattr(signal, "SIGRTMAX", signal.SIGUSR1))
+    return int(getattr(_signal, "SIGRTMAX", _signal.SIGUSR1))
+
+
+def _refused(value: object) -> Any:
+    raise TypeError(f"{type(value).__name__} is no part of what is told")
+
+
+def _encoder() -> Callable[[object, int], Iterable[str]]:
+    """What `json.dumps` makes anew for each call, without `json`, which most processes can do without."""
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+    except ImportError:  # a Python that has it not in C
+        from json import JSONEncoder
+
+        return lambda value, level: JSONEncoder().iterencode(value)
+    return make_encoder(None, _refused, encode_basestring_ascii, None, ": ", ", ", False, False, True)
+
+
+encoded = _encoder()
+"""JSON in pieces, of a value and the level 0."""
 
 
 def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
@@ -74,12 +93,10 @@ class Notes:
 
     def add(self, **fields: object) -> None:
         """Write one line, at once: the process may end in any way."""
-        import json
-
-        self.write(json.dumps(fields))
+        self.write("".join(encoded(fields, 0)))
 
     def write(self, line: str) -> None:
-        """Write a line that is JSON already: most processes have nothing to say that is worth the import of `json`."""
+        """Write a line that is JSON already."""
         try:
             if not self._is_open():  # a daemon closes all that it has open, and the number may be another file's by now
                 self._open()

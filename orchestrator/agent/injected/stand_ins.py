@@ -8,7 +8,6 @@ the test itself calls is. A stand-in that leads to the original is a spy.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
@@ -28,7 +27,7 @@ _CODE = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ModuleType, ty
 _TELLS = {"print", "log", "debug", "info", "warning", "warn", "write", "format"}
 _HARMLESS = ("builtins", "contextlib", "functools", "operator", "typing")
 # What the code under test is compared with.
-_REFERENCE = re.compile(r"(^|[._])(ref|reference|oracle|naive|golden|expected|baseline)([._]|$)")
+_REFERENCE = r"(^|[._])(ref|reference|oracle|naive|golden|expected|baseline)([._]|$)"
 _GENERATES = 0x20 | 0x80 | 0x200  # of a generator, a coroutine and both, as `inspect` has it
 # Two that no comparison takes for equal.
 _ONE, _OTHER = 1.0, -7e30
@@ -142,11 +141,13 @@ class StandIns:
 
     def why_of_stand_ins(self, found: Sequence[tuple[Spec, str | None]], frame: FrameType) -> str | None:
         """Why a check of what these functions returned, each with what stood for it, is none of the tree's code."""
+        import re
+
         instead = [(spec, why) for spec, why in found if why]
         values = [_value(spec, frame) for spec, _ in instead]
         for spec, why in found if instead else ():
             is_other = why == "" and not any(_value(spec, frame) is value for value in values)
-            if is_other and not _REFERENCE.search(spec[2]):
+            if is_other and not re.search(_REFERENCE, spec[2]):
                 return None
         return instead[0][1] if instead else None
 
@@ -208,6 +209,8 @@ class StandIns:
 
     def _tests_replace(self, name: str) -> bool:
         """Whether a file of the tests sets an attribute of this name, by a statement or a call."""
+        import re
+
         plain = re.escape(name)
         assigned = rf"\.{plain}\s*(?:,[^=\n]*|=[^=\n]*\.\w+\s*)?=[^=]"
         sets = rf"{assigned}|(?:setattr|patch|__dict__|vars)\b[^\n]*['\".]{plain}['\"]"

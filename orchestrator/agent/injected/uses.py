@@ -10,7 +10,7 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
-from .frames import drops_result, is_of
+from .frames import IMPORTING, drops_result, is_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -35,7 +35,7 @@ _TELLING = frozenset((
 _COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
 _EXITS = ("exit", "quit", "_exit")
 _STREAMS = frozenset(("stdout", "stderr"))
-_PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", "importlib")  # they catch none of what they run
+_PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _programs: dict[str, Program | None] = {}
 

@@ -11,8 +11,9 @@ import inspect
 import os
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from fnmatch import fnmatch
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -86,7 +87,7 @@ def not_collected(
     fixtures = _Fixtures(_fixtures(session), {name for item in items for name in getattr(item, "fixturenames", ())})
     yield from _left_out(items)
     functions = ["test*", *(p if set(p) & set("*?[") else p + "*" for p in session.config.getini("python_functions"))]
-    for file in map(str, _files(session, items)):
+    for file in map(str, _files(session, {item.path for item in items})):
         relative = os.path.relpath(file, session.config.rootpath)
         known = any(relative == path or relative.startswith(path + os.sep) for path in said)
         if file.startswith(tree) and not known:
@@ -106,24 +107,25 @@ def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
-    found = _Collected(set(), {}, set(), {}, set(), set())
-    for item in items:
-        file = str(item.path)
-        classes = tuple(node.name for node in item.listchain() if isinstance(node, pytest.Class))
-        test = (file, (*classes, getattr(item, "originalname", None) or item.name))
-        found.tests.add(test)
+    found = _Collected(set(), defaultdict(Counter), set(), {}, set(), set())
+    for (parent, path), siblings in groupby(items, lambda item: (item.parent, item.path)):
+        file = str(path)
+        classes = tuple(node.name for node in parent.listchain() if isinstance(node, pytest.Class)) if parent else ()
         found.classes.add((file, classes))
-        function = _function_of(item)
-        if _code_below(function) is not None:
-            found.known[test] = function
-        for code in reached(function).codes:
-            place = (code.co_filename, code.co_firstlineno)
-            if place not in found.code:
-                found.code.add(place)
-                found.names.setdefault(code.co_filename, Counter())[code.co_name] += 1
-        for cls in getattr(getattr(item, "cls", None), "__mro__", ()):
+        for cls in getattr(getattr(parent, "cls", None), "__mro__", ()):
             source = getattr(sys.modules.get(cls.__module__), "__file__", None)
             found.bases.add((str(source), tuple(cls.__qualname__.split("."))))
+        for item in siblings:
+            test = (file, (*classes, getattr(item, "originalname", None) or item.name))
+            found.tests.add(test)
+            function = _function_of(item)
+            if _code_below(function) is not None:
+                found.known[test] = function
+            for code in reached(function).codes:
+                place = (code.co_filename, code.co_firstlineno)
+                if place not in found.code:
+                    found.code.add(place)
+                    found.names[code.co_filename][code.co_name] += 1
     return found
 
 
@@ -152,8 +154,8 @@ def _fixtures(session: pytest.Session) -> Set[str]:
     return {"request", *(n for key, names in manager.items() if key.startswith("_arg2") for n in names)}
 
 
-def _files(session: pytest.Session, items: Iterable[pytest.Item]) -> List[Path]:
-    """The files of the items, but for those of which single tests were named, and others in the folders named."""
+def _files(session: pytest.Session, collected: Set[Path]) -> List[Path]:
+    """The files `collected`, but for those of which single tests were named, and others in the folders named."""
     whole: Set[Path] = set()
     folders: Set[Path] = set()
     single: Set[Path] = set()
@@ -161,7 +163,6 @@ def _files(session: pytest.Session, items: Iterable[pytest.Item]) -> List[Path]:
         name, _, inner = str(argument).partition("::")
         path = Path(os.path.abspath(session.config.invocation_params.dir / name))
         (single if inner else folders if path.is_dir() else whole).add(path)
-    collected = {Path(item.path) for item in items}
     homes = {path.parent for path in collected}
     patterns = (*_FILES, *session.config.getini("python_files"))
     for path in _below(folders):

@@ -75,9 +75,7 @@ class EventFile:
     `tell` is called with each piece.
     """
 
-    def __init__(
-        self, path: Path, redactor: Redactor = NOTHING, tell: Callable[[bytes], None] = lambda piece: None
-    ) -> None:
+    def __init__(self, path: Path, redactor: Redactor, tell: Callable[[bytes], None]) -> None:
         self._secrets = redactor.stream()
         self._tell = tell
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (closed by `close`)

@@ -26,7 +26,9 @@ _KILL_S = 5.0  # a process that SIGKILL does not end in this time hangs in the k
 _DRAIN_S = 1.0  # for output that is still in the pipes when nothing of the stage is left
 _POLL_S = 0.02
 _TICK_S = 1.0  # output events, and the longest that a limit may be overrun
-_PIECE = 1 << 16
+_PIECE = 1 << 16  # what a pipe holds on Linux
+GATHER_S = 0.02
+"""How long what comes is left to gather: to wake who waits at a pipe costs a stage more than to write a line to it."""
 
 
 class CannotStart(Exception):
@@ -111,6 +113,8 @@ class _Running:
         self._cuda_watch = command.cuda_watch
         self._selector = selectors.DefaultSelector()
         self._selector.register(wakeup_fd, selectors.EVENT_READ)
+        self._signals = selectors.DefaultSelector()
+        self._signals.register(wakeup_fd, selectors.EVENT_READ)
         self._start = self._last_output = time.monotonic()
         self._last_report = self._start - _TICK_S
         self._stage_fds: set[int] = set()
@@ -129,6 +133,7 @@ class _Running:
         for fd in list(self._stage_fds):
             self._close(fd)
         self._selector.close()
+        self._signals.close()
         for log in self._logs.values():
             log.close()
         if self._events:
@@ -148,7 +153,8 @@ class _Running:
             if self._cuda_watch:
                 self._cuda_watch.look(self._below)
             self._report(on_output)
-            self._read(self._time_to_wait(stopping))
+            if self._read(self._time_to_wait(stopping)):
+                self._signals.select(GATHER_S)
             processes.reap_orphans(self._process.pid)
         ending.seconds = round(time.monotonic() - self._start, 3)
         self._record_code(ending)
@@ -200,8 +206,11 @@ class _Running:
         self._selector.unregister(fd)
         os.close(fd)
 
-    def _read(self, timeout: float) -> None:
-        """Wait for output, or a signal, for at most `timeout`; take what is there."""
+    def _read(self, timeout: float) -> bool:
+        """Wait for output, or a signal, for at most `timeout`; take what is there. Whether that is little, so that
+        nobody waits for room in a pipe.
+        """
+        most = 0
         for key, _ in self._selector.select(max(0.0, timeout)):
             try:
                 piece = os.read(key.fd, _PIECE)
@@ -213,8 +222,10 @@ class _Running:
                 self._close(key.fd)
                 continue
             key.data.write(piece)
+            most = max(most, len(piece))
             self._last_output = time.monotonic()
             self._unreported.update(name for name, log in self._logs.items() if log is key.data)
+        return 0 < most < _PIECE // 2
 
     def _report(self, on_output: Callable[[str, float, Log], None]) -> None:
         now = time.monotonic()

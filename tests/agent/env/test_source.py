@@ -21,7 +21,8 @@ from orchestrator.agent.env.progress import Progress, read_progress
 from orchestrator.agent.env.source import Recipe
 from orchestrator.agent.host import machine
 from orchestrator.config.runbook import EnvironmentSpec
-from orchestrator.pairing.choose import Environment, choose
+from orchestrator.pairing.choose import choose
+from orchestrator.pairing.environment import Environment
 from orchestrator.pairing.table import table
 from tests.support import proc
 from tests.support.env_pod import EnvPod, python, request
@@ -213,16 +214,16 @@ def test_the_pods_own_architecture_is_compiled_as_flash_attn_names_it(
     name: str, pin: str | None, archs: str, capabilities: str
 ) -> None:
     (wheel,) = chosen(name, pin=pin).wheels
-    assert wheel.url is None and wheel.source is not None
-    variables: Mapping[str, str] = wheel.source.variables
+    assert wheel["url"] is None and wheel["source"] is not None
+    variables: Mapping[str, str] = wheel["source"]["variables"]
     assert (variables["FLASH_ATTN_CUDA_ARCHS"], variables["TORCH_CUDA_ARCH_LIST"]) == (archs, capabilities)
-    assert wheel.source.version == f"2.8.3+{variables['FLASH_ATTN_LOCAL_VERSION']}"
+    assert wheel["source"]["version"] == f"2.8.3+{variables['FLASH_ATTN_LOCAL_VERSION']}"
 
 
 def test_a_published_wheel_stays_the_choice_where_compiling_is_allowed() -> None:
     environment = chosen("H100")
     assert environment.profile == "torch28"
-    assert environment.wheels[0].url is not None
+    assert environment.wheels[0]["url"] is not None
 
 
 def test_what_flash_attn_does_not_know_is_not_compiled() -> None:

@@ -1,15 +1,18 @@
-"""What the guard does to modules that it waits for."""
+"""What the guard does to modules that it waits for, and takes with it into each Python of a stage."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.agent.injected import guard
+from tests.support import ROOT
 
-pytestmark = pytest.mark.unit
+DEAR = {"re", "enum", "json", "typing", "signal", "importlib.machinery", "inspect", "subprocess", "threading"}
 
 
 class InOrOut:
@@ -19,8 +22,23 @@ class InOrOut:
         return "is installed" if "site-packages" in filename else None
 
 
+@pytest.mark.unit
 def test_coverage_measures_no_code_of_the_agent() -> None:
     guard._leave_out_of_coverage(SimpleNamespace(InOrOut=InOrOut))
     own = Path(guard.__file__).resolve()
     why = {name: InOrOut().check_include_omit_etc(name, None) for name in (str(own), "/a/b.py", "/site-packages/c.py")}
     assert why == {str(own): "is the agent's", "/a/b.py": None, "/site-packages/c.py": "is installed"}
+
+
+@pytest.mark.process
+def test_a_process_pays_for_little_that_the_guard_imports() -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from orchestrator.agent.injected import guard
+guard.stack_signal()
+print(*sys.modules)
+"""
+    bare = subprocess.run([sys.executable, "-ISc", code], stdout=subprocess.PIPE, check=True, text=True)
+    loaded = bare.stdout.split()
+    assert "orchestrator.agent.injected.guard" in loaded and DEAR.isdisjoint(loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.run.logs import Log
-from orchestrator.agent.run.supervise import Command, Limits, Supervisor
+from orchestrator.agent.run.supervise import GATHER_S, Command, Limits, Supervisor
 from tests.support import proc
 from tests.support.agent_pod import Pod, Run, said, script
 from tests.support.waiting import wait_for
@@ -165,6 +166,21 @@ def test_a_failing_observer_ends_the_command(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stdout at"):
         Supervisor(wakeup, lambda: None, own=[]).run(command, Limits(9, 9, 1), fail)
     wait_for_its_end()
+
+
+@pytest.mark.process
+def test_what_comes_line_by_line_is_left_to_gather(tmp_path: Path) -> None:
+    """A reader that is woken for each line costs the stage more than the line."""
+    code = "import os, time\nfor n in range(400): os.write(int(os.environ['FD']), b'x'); time.sleep(0.001)"
+    pieces: list[bytes] = []
+    paths = [tmp_path / name for name in ("o", "e")]
+    command = Command(
+        [sys.executable, "-c", code], tmp_path, os.environ, *paths, 99, tmp_path / "events", "FD", pieces.append
+    )
+    wakeup, _ = os.pipe()
+    ending = Supervisor(wakeup, lambda: None, own=[]).run(command, Limits(60, 60, 1), lambda *_: None)
+    assert (ending.exit_code, b"".join(pieces)) == (0, b"x" * 400)
+    assert len(pieces) <= ending.seconds / GATHER_S + 2
 
 
 def test_a_place_that_is_taken_blocks_the_stage(pod: Pod) -> None:

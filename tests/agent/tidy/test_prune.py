@@ -81,7 +81,7 @@ def test_a_run_that_waits_keeps_its_tree_and_environment(pod: Pod, tmp_path: Pat
     hold = str(pod.workdir / "holds" / "laptop")
     waiting = pod.prepare({"text": "waits"}, [said("s", ["cat", "text"])])
     tree = pod.workdir / "trees" / waiting.plan["tree"]
-    pod.ask("tree-hash", str(tree), "--hold", hold)
+    pod.ask("trees", str(tree.parent), "--tree", tree.name, "--hold", hold)
     holds.Hold(hold).take("envs/k1")
     (waiting.path / "plan.json").unlink()  # as a refused launch leaves it
     waiting.path.rmdir()
