@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator
 from unittest import SkipTest
 
 import pytest
+from _pytest import junitxml
 
 from . import guard as guards
 from .attempt import Attempt, Stop, noticed_in, quickest
@@ -62,6 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
     reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
+    if pipe is not None and config.pluginmanager.is_blocked(
+        "junitxml"
+    ):  # by an ini file: the stage owes it all the same
+        junitxml.pytest_configure(config)
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
 
 
