@@ -16,7 +16,6 @@ from typing import Any, Callable, Iterator
 from unittest import SkipTest
 
 import pytest
-from _pytest import junitxml
 
 from . import guard as guards
 from .attempt import Attempt, Stop, noticed_in, quickest
@@ -66,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if pipe is not None and config.pluginmanager.is_blocked(
         "junitxml"
     ):  # by an ini file: the stage owes it all the same
-        junitxml.pytest_configure(config)
+        sys.modules["_pytest.junitxml"].pytest_configure(config)
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
 
 
