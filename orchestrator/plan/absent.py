@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.config.commands import pytest_arguments
 from orchestrator.config.runbook import Runbook, Stage, named_paths, named_programs
 from orchestrator.shared.globs import matcher
 from orchestrator.shared.plan import Ancestry, CommitParts, Submodule
@@ -44,11 +45,25 @@ class Tree:
         clean = path.removeprefix("./").rstrip("/")
         return clean in ("", ".") or clean in self.files or any(f.startswith(clean + "/") for f in self.files)
 
+    def has_module(self, name: str) -> bool:
+        """Whether `name`, which is dotted, may be one of the tree's modules, wherever its packages are."""
+        path = "/" + name.replace(".", "/")
+        return "." in name and any(f"/{file}".endswith(f"{path}.py") or f"{path}/" in f"/{file}" for file in self.files)
 
-def named_in_tree(stage: Stage, commit: str) -> list[str]:
+
+def named_in_tree(stage: Stage, tree: Tree) -> list[str]:
     """The folder where the stage begins and the files that it names, relative to the tree; others as they are named."""
     folder = [stage.cwd] if stage.cwd != "." else []
-    return [*folder, *(in_tree(path, stage, commit) for path in named_paths(stage))]
+    return [
+        *folder,
+        *(in_tree(path, stage, tree.commit) for path in named_paths(stage) if not _is_module(path, stage, tree)),
+    ]
+
+
+def _is_module(path: str, stage: Stage, tree: Tree) -> bool:
+    """Whether pytest may be told to take it for a module's name: `--pyargs` may also stand in an ini file."""
+    is_told_to_run = path not in stage.paths and pytest_arguments(stage.run or [""]) is not None
+    return is_told_to_run and not tree.has(in_tree(path, stage, tree.commit)) and tree.has_module(path)
 
 
 def in_tree(path: str, stage: Stage, commit: str) -> str:
@@ -70,7 +85,7 @@ def absent_paths(stage: Stage, runbook: Runbook, tree: Tree) -> Iterator[str]:
     """Those paths, relative to the tree."""
     programs = {in_tree(path, stage, tree.commit) for path in named_programs(stage)}
     is_made = matcher(_made_before(stage, runbook, tree.commit))
-    for path in named_in_tree(stage, tree.commit):
+    for path in named_in_tree(stage, tree):
         elsewhere = path.startswith("{") or (path.startswith("/") and path not in programs)
         if not elsewhere and not tree.has(path) and not is_made(posixpath.normpath(path)):
             yield path

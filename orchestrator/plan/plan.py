@@ -269,7 +269,7 @@ def _planned(stage: RunbookStage, work: Work, variables: Variables, missing: str
         argv=stage.argv,
         env=dict(variables.plain),
         secrets=sorted(variables.secret),
-        paths=named_in_tree(stage, work.tree.commit),
+        paths=named_in_tree(stage, work.tree),
         needs=list(stage.needs),
         required=stage.required,
         cuda=_is_cuda(stage, runbook),

@@ -238,6 +238,13 @@ python "odd names/a script.py" "an argument"
 for f in odd\\ names/*; do printf '%s\\n' "$f"; done | wc -l
 find 'odd names' -type f -print0 | xargs -0 cat | wc -c
 """
+MAKES_ENVIRONMENT = """
+import os, subprocess, sys
+made = os.path.join(os.environ["TMPDIR"], "made")
+subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
+argv = [made + "/bin/python", "-m", "unittest", "-v", "odd_made_environment.test_it"]
+subprocess.run(argv, env={"PATH": os.environ["PATH"]}, check=True)
+"""
 
 
 def _says(
@@ -330,6 +337,9 @@ PYTHONS = [
             files={"odd_scripts/plain.py": "VALUE = 1\n", "odd_scripts/odd_reloaded.py": "VALUE = 2\n",
                    "odd_scripts/odd_lazy.py": "VALUE = 4\n"}),
     _python("odd_hooks", "an import hook of its own", HOOKS),
+    _python("odd_made_environment", "tests in an environment that the stage makes, with variables of their own, as tox",
+            MAKES_ENVIRONMENT, expect={"tests": {"min_passed": 1}}, files={"odd_made_environment/test_it.py":
+            "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertEqual(len('a'), 1)\n"}),
     _python("odd_forks", "forks, one that executes another program, and a daemon thread", FORKS),
     _python("odd_dev_mode", "Python's development mode, warnings as errors, isolated of the user", "print(1)\n",
             "-X", "dev", "-W", "error", "-s", "-B", "-u"),

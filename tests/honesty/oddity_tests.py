@@ -618,6 +618,7 @@ CONFIGURATIONS = [
     _ini("odd_setup_cfg", "setup.cfg", "[tool:pytest]\naddopts = -v\njunit_family = xunit1\njunit_suite_name = odd\n"),
     _ini("odd_pyproject", "pyproject.toml", '[tool.pytest.ini_options]\naddopts = ["-v", "--import-mode=importlib"]\n'
          'log_cli = true\nlog_cli_level = "INFO"\njunit_logging = "all"\n'),
+    _ini("odd_no_junit", "pytest.ini", "[pytest]\naddopts = -p no:junitxml\n"),
     _ini("odd_python_functions", "pytest.ini",
          "[pytest]\npython_functions = test_* check_*\npython_classes = Test* *Spec\n",
          "def check_a(): assert 1 + 1\nclass ThisSpec:\n    def test_b(self): assert 2\n"),
@@ -742,6 +743,9 @@ LAYOUTS = [
             prepare=lambda root: (root / "odd_alias/also.py").symlink_to("test_it.py")),
     truth(StageCase(pytest_stage("odd_pyargs", "--pyargs", "odd_args.test_it"), "passed", "",
                     {"odd_args/__init__.py": "", "odd_args/test_it.py": CHECKS}), "tests of a module by its name"),
+    truth(StageCase(pytest_stage("odd_pyargs_ini", "odd_named.test_it", "-c", "odd_named/pytest.ini"), "passed", "",
+                    {"odd_named/pytest.ini": "[pytest]\naddopts = --pyargs\n", "odd_named/__init__.py": "",
+                     "odd_named/test_it.py": CHECKS}), "tests of a module by its name, as an ini file allows"),
     truth(runs("odd_unittest_module", "passed", "", "python", "-m", "unittest", "-v", "odd_unittest_pkg.test_it",
                files={"odd_unittest_pkg/__init__.py": "", "odd_unittest_pkg/test_it.py":
                       "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertTrue(1)\n"},

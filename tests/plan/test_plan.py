@@ -35,6 +35,15 @@ def test_a_path_that_the_commit_lacks_blocks_its_stage() -> None:
     assert blocked == {"cpu": None, "absent": "missing.py is not in the commit"}
 
 
+@pytest.mark.parametrize(
+    ("named", "is_named"), [("pkg.tests", False), ("pkg.other", True), ("tests", True), ("pkg/other.py", True)]
+)
+def test_what_pytest_may_take_for_a_module_is_no_path(named: str, is_named: bool) -> None:
+    runbook = f"name: r\nstages: [{{name: s, run: [pytest, {named}]}}]\n"
+    (stage,) = plan_of(runbook, files=frozenset({"src/pkg/tests/test_a.py"}))["stages"]
+    assert (stage["paths"], stage["blocked"] is not None) == ([named] if is_named else [], is_named)
+
+
 def test_the_stage_s_environment_wins_over_the_pod_s_over_the_runbook_s() -> None:
     stage = plan_of(env={"B": "pod", "C": "pod"})["stages"][0]
     assert stage["env"] == {"A": "runbook", "B": "pod", "C": "stage"}

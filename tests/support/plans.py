@@ -23,11 +23,12 @@ stages:
 """
 CPU = Capabilities(sm=None, packages=frozenset({"torch"}))
 ADA = Capabilities(sm=89, packages=frozenset({"torch", "flash-attn"}))
+FILES = frozenset({"tests/test_a.py", "README"})
 
 
-def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, **pod: Any) -> Plan:
+def plan_of(text: str = RUNBOOK, have: Capabilities = CPU, files: frozenset[str] = FILES, **pod: Any) -> Plan:
     runbook = loads(text, "r.yaml", Runbook)
     origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=True)
-    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset({"tests/test_a.py", "README"}))
+    tree = Tree("c" * 40, b"", "7" * 40, [], False, files)
     work = Work(runbook, origin, Pod(name="p", transport="local", **pod), tree)
     return make_plan(work, Place({"kind": "system"}, have, {}, "/w"))

@@ -364,7 +364,7 @@ class _Way:
     def _before(self, following: Chain, block: Block) -> Fate:
         """Of a statement with another one after it."""
         reader = _first(following)
-        if reader is not None and _STATUS.search(text_of(reader)):
+        if reader is not None and reads_status(text_of(reader)):
             return self._read_by(reader)
         if self._question:
             return "tested" if self._scripts.has_errexit(block) else "ignored"
@@ -399,7 +399,11 @@ class _Way:
         index = next(i for i, block in enumerate(compound.conditions) if block is condition)
         return "tested" if self._depends_on([*compound.conditions[index + 1 :], *compound.bodies[index:]]) else "said"
 
-    def _out_of_script(self) -> Fate:
+    def _out_of_script(self) -> "Node | Fate":
+        if self._calls and self._calls[0].function == "source":
+            source = self._scripts.called_at(self._calls.pop(0))
+            if source is not None:
+                return source
         return "tested" if self._left or self._question else self._unused()
 
     def _out_of_function(self, node: Node) -> "Node | Fate":
@@ -453,6 +457,11 @@ def ends_its_loop(command: Node) -> bool:
     return False
 
 
+def reads_status(command: str) -> bool:
+    """Whether a command expands the status of the one before it."""
+    return _STATUS.search(command) is not None
+
+
 def only_says(command: str) -> bool:
     """Whether a command that bash tells of is one that only prints."""
     return command.partition(" ")[0] in SAYING
@@ -473,7 +482,7 @@ def _passed_over(chain: Chain, done: Iterable[Node]) -> Sequence[Node]:
 
 
 def _reads_status(command: Simple) -> bool:
-    return command.name in QUESTIONS and _STATUS.search(command.text) is not None
+    return command.name in QUESTIONS and reads_status(command.text)
 
 
 def _first(node: Node) -> Optional[Command]:

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
 
-from orchestrator.agent.evidence.shell_reactions import Call, Fate, Scripts, ends_its_loop, only_says
+from orchestrator.agent.evidence.shell_reactions import Call, Fate, Scripts, ends_its_loop, only_says, reads_status
 from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
 
 _MAX_SCRIPT_BYTES = 1 << 20
@@ -127,7 +127,7 @@ class ShellRecord:
             self._passed.setdefault(line.parent, []).append(line)
         elif line.how == "tested":
             self._fold_tested(line)
-        elif line.how in _TOLD and not (line.how in _JOBS and self._is_no_job(line)):
+        elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
             inner = self._claim(line) or self._begins.get(line.job)
             self.failures.append(Failure(line.at(inner) if inner and _is_of_another(line) else line, inner))
 
@@ -139,8 +139,18 @@ class ShellRecord:
                 return passed.pop(index)
         return None
 
+    def _is_printed_and_tested(self, line: Line) -> bool:
+        """Whether the next command only prints the status, into a `$(...)` on which something depends."""
+        if line.how != "untested" or not (only_says(line.more) and reads_status(line.more)):
+            return False
+        nodes = self._find(line, line.place)
+        scripts, calls = self._scripts_read(), self._named(line.calls, line.shell)
+        return bool(nodes) and all(scripts.fate(n, calls, tested=True, left=False) == "tested" for n in nodes)
+
     def _is_no_job(self, line: Line) -> bool:
         """Whether it is of a process of `<(...)` or `>(...)`, or of one that the script has ended."""
+        if line.how not in _JOBS:
+            return False
         begin = self._begins.get(line.job)
         nodes = self._find(begin, begin.command) if begin else []
         return line.how == "ended" or (line.shell, line.more) in self._ended or any(map(_in_a_process, nodes))

@@ -15,6 +15,7 @@ from .children import put_into_os
 from .comparisons import Comparisons
 from .cuda import CudaWork
 from .ends import End
+from .environments import MadeEnvironments
 from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
@@ -53,7 +54,8 @@ class Guard:
             "_pytest.config": self._watch_sessions,
             "coverage.inorout": _leave_out_of_coverage,
         }
-        for watch in (self._launches, self.checks, Comparisons(self.checks), self._lost, self._runners):
+        made = MadeEnvironments(config)  # before what asks who has started a process
+        for watch in (made, self._launches, self.checks, Comparisons(self.checks), self._lost, self._runners):
             for name, hook in watch.after_import.items():
                 self._after_import[name] = _both(self._after_import.get(name), hook)
         for target in config.all("kill"):

@@ -12,7 +12,7 @@
 #   passed   a shell or a subshell ends, which its parent decides about; `more` are the processes above a shell
 #   tested   a failure that bash takes for tested; `more` is the next command, with a = before it if it is in the same
 #            line. What becomes of it stands in the script, at `place`, and behind the calls of the functions that ended
-#            with it, which are the `way`
+#            with it, and of sourced files, which are the `way`
 #   again    a command succeeds that has failed before
 #   begins   a program that may not say what those returned that it runs
 #   eval     a member of a pipeline that ended an `eval`
@@ -357,12 +357,16 @@ __nsa_fails() {
   return "$1"
 }
 
-# RETURN: "$?" "$1". A pipeline that ends a function: its caller no longer sees PIPESTATUS.
+# RETURN: "$?" "$1", of a function or a sourced file. A pipeline that ends it: its caller no longer sees PIPESTATUS.
 __nsa_returns() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   __nsa_status=$1
   case ${FUNCNAME[1]-} in __nsa_* | trap | wait | */*) return 0 ;; esac
-  __nsa_way+=${FUNCNAME[1]}$'\x1f'${BASH_SOURCE[2]-}$'\x1f'${BASH_LINENO[1]}$'\x1e'
+  if (( __nsa_depth > ${#FUNCNAME[@]} )); then # a sourced file, which is forgotten before
+    __nsa_way+=source$'\x1f'${BASH_SOURCE[1]-}$'\x1f'${BASH_LINENO[0]}$'\x1e' __nsa_depth=${#FUNCNAME[@]}
+  else
+    __nsa_way+=${FUNCNAME[1]-}$'\x1f'${BASH_SOURCE[2]-}$'\x1f'${BASH_LINENO[1]-}$'\x1e' __nsa_depth=$((${#FUNCNAME[@]} - 1))
+  fi
   if (( ${#__nsa_codes[@]} > 1 )) && [[ $BASHPID == "$__nsa_shell" ]]; then
     local IFS=' '
     if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2" member; fi

@@ -1,7 +1,7 @@
 """What the agent brings into the processes of a stage: its injected package, by a thin environment over their own.
 
 The environment's own Python loads the package from the thin environment, whatever the stage does to PYTHONPATH; any
-other Python by `sitecustomize`, which PYTHONPATH leads to.
+other Python by `sitecustomize`, which PYTHONPATH leads to, or as the environment's own from one that the stage makes.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Injection:
 
     def __init__(self, places: Layout, interpreter: Interpreter) -> None:
         self._places, self._interpreter = places, interpreter
+        self._start = _START.format(path=str(places.injected), package=PACKAGE)
         self.venv = ThinVenv(places.venv, interpreter)
         package = places.injected / PACKAGE
         package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
@@ -60,7 +61,7 @@ class Injection:
 
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
-        self.venv.make([_START.format(path=str(self._places.injected), package=PACKAGE)])
+        self.venv.make([self._start])
 
     @property
     def has_layer(self) -> bool:
@@ -90,6 +91,7 @@ class Injection:
             "report": str(folder / execution.FILE),
             "sessions": str(folder / SESSIONS),
             "agent": str(os.getpid()),
+            "start": self._start,
         }
         (self._places.injected / FILE).write_text(
             config_text({**own, **more}), encoding="utf-8", errors="surrogateescape"

@@ -42,6 +42,8 @@ def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[st
     start = argv.index("-m") + 2 if module_of(argv) == "pytest" else 1
     end = argv.index("--") if "--" in argv[start:] else len(argv)
     last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
+    if "no:junitxml" in argv:
+        last += ["-p", "junitxml"]
     last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
     if "no:cacheprovider" not in argv:  # its own, empty: neither in the tree nor another stage's
         last += ["-o", f"cache_dir={junit.parent / PYTEST_CACHE}"]

@@ -95,6 +95,9 @@ LIES: Mapping[str, tuple[str, str]] = {
     "for_words": (f"for x in $({FAILS}); do echo $x; done; echo on", "in a substitution that forgets it"),
     "given_up": (f"for i in 1 2; do {FAILS} && break; done; echo on", "dropped it"),
     "trap_that_reads_it": (f"end() {{ echo $?; exit 0; }}; trap end EXIT; {FAILS}", "returned 3"),
+    "printed_for_words": (f"case $({FAILS}; echo $?) in *0) echo good ;; *) echo bad ;; esac", "did not test it"),
+    "printed_too_late": (f"case $({FAILS}; echo; echo $?) in *0) echo good ;; *) exit 1 ;; esac", "did not test it"),
+    "ends_a_sourced_file": ("load() { . ./ends.sh; }; load || true; echo on", "fails.sh returned 4.* dropped it"),
     "in_xargs": ("echo x | xargs -I{} sh -c 'false; echo {}'", "^false returned 1"),
 }  # fmt: skip
 
@@ -123,6 +126,9 @@ HONEST: Mapping[str, str] = {
     "processes": "diff <(echo a) <(echo a); while read -r x; do echo $x; done < <(grep x /dev/null); echo on",
     "status_kept": "false; rc=$?; if [ $rc -ne 0 ]; then echo it failed; fi",
     "status_in_a_case": "false; case $? in 1) echo one ;; esac",
+    "status_printed": f"case $({FAILS}; echo $?) in *3) ./odd.sh 2 ;; *) exit 1 ;; esac; echo on",
+    "status_printed_and_kept": f"x=$({FAILS}; echo $?); [ $x = 3 ] || exit 1; echo on",
+    "sourced_and_tested": "load() { . ./ends.sh || ./odd.sh 2; }; load; source ./ends.sh || r=0; [ $r = 0 ] || exit 1",
     "status_in_arithmetic": "fail=0; false; ((fail |= $?)); echo $fail",
     "pipe_status": "false | cat; [ ${PIPESTATUS[0]} = 1 ] && echo one",
     "pipe_status_kept": "false | cat; rc=${PIPESTATUS[0]}; if [ $rc = 1 ]; then echo one; fi",
@@ -167,6 +173,7 @@ FILES = {
     "fails.py": "raise SystemExit(5)\n",
     "odd.sh": "#!/bin/sh\nexit $(( $1 % 2 ))\n",
     "lib.sh": 'pipes() { ./fails.sh | cat; }\nwarns() { "$@" || warn $*; }\nwarn() { echo $*; }\n',
+    "ends.sh": "echo on\n./fails.sh\n",
     "loses.sh": "echo on\nfalse\necho off\n",
     "Makefile": "good:\n\t@echo $(words $(MAKEFILE_LIST)) | cat\npipes:\n\t./fails.sh | cat\n",
 }
