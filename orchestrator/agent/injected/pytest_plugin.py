@@ -62,9 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
-    if pipe is not None and config.pluginmanager.is_blocked(
-        "junitxml"
-    ):  # by an ini file: the stage owes it all the same
+    # By an ini file: the stage owes its results all the same.
+    if pipe is not None and config.pluginmanager.is_blocked("junitxml"):
         sys.modules["_pytest.junitxml"].pytest_configure(config)
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
 
