@@ -38,6 +38,7 @@ from orchestrator.ui import Progress
 from orchestrator.verdict import junit, outcomes
 from orchestrator.verdict.artifacts import asked as asking
 from tests.support.agent_pod import stage
+from tests.support.files import write_files
 from tests.support.fuzz.mutate import as_json, damaged, documents, mutated, noise, values
 from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
 from tests.support.judging import judge
@@ -154,9 +155,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 
 
 def restore(run: RunDirectory) -> None:
-    for name, text in FILES.items():
-        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (run.path / name).write_text(text)
+    write_files(run.path, FILES)
 
 
 def judged_again(run: RunDirectory) -> str:
