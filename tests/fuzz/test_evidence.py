@@ -31,6 +31,7 @@ from orchestrator.shared import frames
 from orchestrator.shared import plan as plans
 from orchestrator.shared.journal import GENESIS
 from orchestrator.shared.plan import Plan, RunbookOrigin
+from orchestrator.shared.stage_record import blank
 from orchestrator.store.run_directory import RunDirectory, create
 from orchestrator.tasks.doctor import from_facts
 from orchestrator.transports.base import Completed, Transport
@@ -105,11 +106,8 @@ def record(name: str, files: list[str], artifacts: list[str]) -> dict[str, Any]:
         for path in files
     ]
     return {
-        "event": "stage_ended", "stage": name, "started": True, "blocked": None, "exit_code": 0, "signal": None,
-        "ended_by": None, "seconds": 1.5, "tree": {"ok": True, "changed": [], "strays": []}, "environment_ok": True,
-        "journal_ok": True, "guarded": None, "stray_before": [], "overwritten": [], "foreign_modules": [],
-        "executed": {"cuda:0": {"launches": 1, "kernels": ["fwd"]}}, "used_cuda": True,
-        "truncated": {}, "files": listed, "refused": [], "leftovers": [],
+        **blank([]), "event": "stage_ended", "stage": name, "started": True, "exit_code": 0, "seconds": 1.5,
+        "executed": {"cuda:0": {"launches": 1, "kernels": ["fwd"]}}, "used_cuda": True, "files": listed,
         "artifacts": [{"path": path, "existed_before": False, "problem": None} for path in artifacts],
         "status": "passed", "reason": "",
     }  # fmt: skip
