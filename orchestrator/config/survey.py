@@ -15,6 +15,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from orchestrator.config.markers import applies
 from orchestrator.shared.vendor import tomli
 
 _METADATA = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -299,7 +300,7 @@ class _Metadata:
             name = canonicalize_name(requirement.name)
             if requirement.url:
                 others.append(line)
-            elif name != canonicalize_name(self.name or "-") and _applies(requirement):
+            elif name != canonicalize_name(self.name or "-") and applies(requirement):
                 requirement.marker = None
                 plain.setdefault(name, str(requirement))
         return list(plain.values()), others
@@ -352,13 +353,6 @@ class _Metadata:
             if not isinstance(data, dict):
                 return {}
         return data
-
-
-def _applies(requirement: Requirement) -> bool:
-    """Whether it is meant for Linux, where pods are; a marker of an extra is not."""
-    return requirement.marker is None or requirement.marker.evaluate(
-        {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
-    )
 
 
 def _texts(value: object) -> list[str]:

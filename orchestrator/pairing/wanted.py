@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from orchestrator.config.projects import as_requirement
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.errors import InputError
 
@@ -44,7 +44,7 @@ def wanted_by(spec: EnvironmentSpec) -> Wanted:
     required: set[str] = set()
     others: list[str] = []
     for text in (*spec.requires, *spec.optional, *spec.extra):
-        requirement = parse_requirement(text)
+        requirement = as_requirement(text, "environment")
         name = canonicalize_name(requirement.name)
         if name in PAIRED:
             if requirement.url or requirement.extras or requirement.marker or "+" in str(requirement.specifier):
@@ -69,11 +69,3 @@ def is_python(version: str, wanted: str | None) -> bool:
     if wanted is None or wanted == minor:
         return True
     return not wanted[0].isdigit() and any(f"{minor}.{patch}" in SpecifierSet(wanted) for patch in (0, 99))
-
-
-def parse_requirement(text: str) -> Requirement:
-    """A package that a runbook names; InputError for what is none."""
-    try:
-        return Requirement(text)
-    except InvalidRequirement as e:
-        raise InputError(f"environment: {text!r}: expected a package with or without a version range") from e

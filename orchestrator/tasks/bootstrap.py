@@ -13,14 +13,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.inventory import Pod
+from orchestrator.config.markers import applies
+from orchestrator.config.projects import as_requirement
 from orchestrator.config.runbook import EnvironmentSpec
 from orchestrator.config.variables import values_of
 from orchestrator.errors import EnvironmentFailed, InputError
 from orchestrator.pairing.choose import SYSTEM, choose
 from orchestrator.pairing.environment import Environment, Facts, Gpu, Interpreter
-from orchestrator.pairing.markers import applies
 from orchestrator.pairing.table import table
-from orchestrator.pairing.wanted import FLASH, is_python, parse_requirement
+from orchestrator.pairing.wanted import FLASH, is_python
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts, capability
 from orchestrator.pod.retry import again
@@ -269,9 +270,11 @@ class _Watch:
 
 def _system(agent: Agent, spec: EnvironmentSpec, asked: Iterable[str]) -> PlannedEnvironment:
     """The pod's own Python with what it has; EnvironmentFailed for what is missing or another version."""
-    wanted = [parse_requirement(text) for text in (*spec.requires, *spec.extra)]
-    names = (r.name for r in (*wanted, *map(parse_requirement, spec.optional)))
-    found = system_packages(agent, [*names, *asked])
+    wanted, optional = (
+        [as_requirement(text, "environment") for text in texts]
+        for texts in ((*spec.requires, *spec.extra), spec.optional)
+    )
+    found = system_packages(agent, [*(r.name for r in (*wanted, *optional)), *asked])
     lacking = [str(r) for r in wanted if not meets(found, r)]
     if lacking:
         raise EnvironmentFailed(

@@ -12,11 +12,11 @@ from packaging.utils import canonicalize_name
 
 from orchestrator.config.install import Install
 from orchestrator.config.locks import read_lock
+from orchestrator.config.markers import applies
 from orchestrator.config.projects import Project, Read, as_requirement, find_project, read_pyproject, read_requirements
 from orchestrator.config.runbook import EnvironmentSpec, LockedSpec, Runbook
 from orchestrator.errors import InputError
 from orchestrator.pairing.choose import SYSTEM
-from orchestrator.pairing.markers import applies
 from orchestrator.pairing.wanted import PAIRED, is_python
 from orchestrator.shared.wheels.lockfile import is_cuda_package
 

@@ -10,6 +10,7 @@ from orchestrator.config import starter
 from orchestrator.config.runbook import Runbook
 from orchestrator.config.survey import survey
 from orchestrator.config.yamlfile import loads
+from tests.support.files import write_files
 
 SRC_LAYOUT = {
     "pyproject.toml": """
@@ -42,9 +43,7 @@ def test_net(): ...
 
 
 def written(tmp_path: Path, files: dict[str, str]) -> tuple[str, Runbook]:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, files)
     text = starter.runbook(survey(tmp_path))
     return text, loads(text, "validate.yaml", Runbook)
 

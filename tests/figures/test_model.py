@@ -9,6 +9,7 @@ from orchestrator import figures
 from orchestrator.shared.plan import Plan
 from orchestrator.shared.telemetry import FILE
 from tests.support.agent_pod import COMMIT, artifact, stage
+from tests.support.files import write_files
 
 MEASURES = {"measures": {"ms": {"unit": "ms", "better": "lower"}}}
 
@@ -29,17 +30,12 @@ def a_plan(*stages: dict[str, Any]) -> Plan:
     )
 
 
-def write(directory: Path, path: str, text: str) -> None:
-    (directory / path).parent.mkdir(parents=True, exist_ok=True)
-    (directory / path).write_text(text)
-
-
 def bench(path: str, **over: Any) -> dict[str, Any]:
     return stage("bench", ["bench"], expect={"artifacts": [artifact(path, kind="csv", figures={**MEASURES, **over})]})
 
 
 def test_a_figure_has_its_row_its_unit_its_samples_and_its_context(tmp_path: Path) -> None:
-    write(tmp_path, "artifacts/decode_4106f1b.csv", "S,ms\n512,1.5\n512,1.25\n1024,3\n")
+    write_files(tmp_path, {"artifacts/decode_4106f1b.csv": "S,ms\n512,1.5\n512,1.25\n1024,3\n"})
     found = figures.of_run(tmp_path, a_plan(bench("decode_4106f1b.csv", keys=["S"])), {"bench": "passed"})
     first, second = found.figures
     assert first.identity == figures.Identity("bench", "decode_{commit7}.csv", (("S", "512"),), "ms")
@@ -51,26 +47,28 @@ def test_a_figure_has_its_row_its_unit_its_samples_and_its_context(tmp_path: Pat
 
 
 def test_what_cannot_be_read_has_no_figures_and_what_did_not_pass_says_so(tmp_path: Path) -> None:
-    write(tmp_path, "artifacts/a.csv", "S,ms\n512\n")
+    write_files(tmp_path, {"artifacts/a.csv": "S,ms\n512\n"})
     plan = a_plan(bench("a.csv", keys=["S"]), {**bench("b.csv"), "name": "absent"})
     assert not figures.of_run(tmp_path, plan, {}).figures
-    write(tmp_path, "artifacts/a.csv", "S,us\n512,1\n")
+    write_files(tmp_path, {"artifacts/a.csv": "S,us\n512,1\n"})
     assert not figures.of_run(tmp_path, plan, {}).figures, "a column that is absent is for the verdict to say"
-    write(tmp_path, "artifacts/a.csv", "S,ms\n512,1\n")
+    write_files(tmp_path, {"artifacts/a.csv": "S,ms\n512,1\n"})
     found = figures.of_run(tmp_path, plan, {"bench": "failed"})
     assert [found.passed(figure) for figure in found.figures] == [False]
 
 
 def test_flags_come_from_the_bench_the_samples_and_the_clocks(tmp_path: Path) -> None:
     values = "\n".join(f"{ms},host_bound" for ms in (22.5, 22.51, 22.49, 22.52, 25.5, 25.51, 25.49, 25.52))
-    write(tmp_path, "artifacts/a.csv", f"ms,flags\n{values}\n")
+    write_files(tmp_path, {"artifacts/a.csv": f"ms,flags\n{values}\n"})
     plan = a_plan(bench("a.csv", flags="flags"))
     found = figures.of_run(tmp_path, plan, {})
     assert found.figures[0].flags == ("host_bound", "noisy", "bimodal")
     assert not found.context.clocks
     moment = "2026/11/23 10:15:00.000, 0, {clock}, 9501, 60, 300.00, {busy}, 1000, 0x{reasons:016x}\n"
     told = [(2520, 90, 0), (2500, 90, 4), (1200, 90, 0x40), (210, 0, 1)]
-    write(tmp_path, f"stages/bench/{FILE}", "".join(moment.format(clock=c, busy=b, reasons=r) for c, b, r in told))
+    write_files(
+        tmp_path, {f"stages/bench/{FILE}": "".join(moment.format(clock=c, busy=b, reasons=r) for c, b, r in told)}
+    )
     found = figures.of_run(tmp_path, plan, {})
     clocks = found.context.clocks["bench"]
     assert (clocks.median, clocks.lowest, clocks.highest) == (2500, 1200, 2520)

@@ -31,6 +31,7 @@ from orchestrator.shared import frames
 from orchestrator.shared import plan as plans
 from orchestrator.shared.journal import GENESIS
 from orchestrator.shared.plan import Plan, RunbookOrigin
+from orchestrator.shared.stage_record import blank
 from orchestrator.store.run_directory import RunDirectory, create
 from orchestrator.tasks.doctor import from_facts
 from orchestrator.transports.base import Completed, Transport
@@ -38,6 +39,7 @@ from orchestrator.ui import Progress
 from orchestrator.verdict import junit, outcomes
 from orchestrator.verdict.artifacts import asked as asking
 from tests.support.agent_pod import stage
+from tests.support.files import write_files
 from tests.support.fuzz.mutate import as_json, damaged, documents, mutated, noise, values
 from tests.support.fuzz.run import amounts, command, fuzz, sentence_or
 from tests.support.judging import judge
@@ -104,11 +106,8 @@ def record(name: str, files: list[str], artifacts: list[str]) -> dict[str, Any]:
         for path in files
     ]
     return {
-        "event": "stage_ended", "stage": name, "started": True, "blocked": None, "exit_code": 0, "signal": None,
-        "ended_by": None, "seconds": 1.5, "tree": {"ok": True, "changed": [], "strays": []}, "environment_ok": True,
-        "journal_ok": True, "guarded": None, "stray_before": [], "overwritten": [], "foreign_modules": [],
-        "executed": {"cuda:0": {"launches": 1, "kernels": ["fwd"]}}, "used_cuda": True,
-        "truncated": {}, "files": listed, "refused": [], "leftovers": [],
+        **blank([]), "event": "stage_ended", "stage": name, "started": True, "exit_code": 0, "seconds": 1.5,
+        "executed": {"cuda:0": {"launches": 1, "kernels": ["fwd"]}}, "used_cuda": True, "files": listed,
         "artifacts": [{"path": path, "existed_before": False, "problem": None} for path in artifacts],
         "status": "passed", "reason": "",
     }  # fmt: skip
@@ -154,9 +153,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 
 
 def restore(run: RunDirectory) -> None:
-    for name, text in FILES.items():
-        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (run.path / name).write_text(text)
+    write_files(run.path, FILES)
 
 
 def judged_again(run: RunDirectory) -> str:

@@ -12,7 +12,7 @@ from orchestrator.errors import CommandTimeout, ContactLost, GaveUp, Interrupted
 from orchestrator.pod import retry
 from orchestrator.pod.client import Agent
 from orchestrator.pod.retry import GIVE_UP_S, Retry
-from orchestrator.ui import Progress
+from tests.support.local_agent import Told
 
 
 class Clock:
@@ -33,15 +33,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(retry, "time", clock)
     return clock
-
-
-class Told(Progress):
-    def __init__(self) -> None:
-        super().__init__(-1)
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 def made(refusal: NsaPodError | None = None) -> Retry:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,25 +12,12 @@ import pytest
 from orchestrator.plan.plan import read_plan
 from orchestrator.report import github, junit
 from orchestrator.report.document import Bullets, Document, Lines, Link, Paragraph, Section, Strong, Table
-from orchestrator.results import Result, StageResult
+from orchestrator.results import Result
 from orchestrator.store.run_directory import RunDirectory
 from tests.support import ROOT
+from tests.support.results import result, stage
 
 OLD = ROOT / "tests/data/format-1"
-
-
-def stage(name: str, status: str, **over: Any) -> StageResult:
-    facts = {"name": name, "status": status, "reason": f"why {name}", "required": True, "cuda": False, "seconds": 1.0}
-    return StageResult.model_validate({**facts, **over})
-
-
-def result(*stages: StageResult, verdict: str | None = "failed", **over: Any) -> Result:
-    facts = {
-        "verdict": verdict, "summary": f"{verdict} on CPU", "state": "ended", "commit": "c", "tree": "t",
-        "dirty": False, "pod": "p", "run_id": "r", "path": "runs/r", "runbook": {"name": "r"}, "left_out": [],
-        "left_out_reasons": {},
-    }  # fmt: skip
-    return Result.model_validate({**facts, "stages": stages, **over})
 
 
 # --- a comment ---

@@ -13,21 +13,14 @@ from rich.console import Console
 from orchestrator.report import markdown, screen, trouble
 from orchestrator.report.run import artifacts, failures
 from orchestrator.results import ArtifactResult, Result, StageResult
+from tests.support import results
+from tests.support.results import result
 
 LONG = "a/folder/with/a/rather/long/name/that/does/not/fit/on/a/line/of/eighty/characters/x.py"
 
 
 def stage(name: str, status: str, **over: Any) -> StageResult:
-    facts = {"name": name, "status": status, "reason": "", "required": True, "cuda": False, "seconds": 1.0}
-    return StageResult.model_validate({**facts, "command": ["tool", name], **over})
-
-
-def result(*stages: StageResult, **over: Any) -> Result:
-    facts = {
-        "verdict": "failed", "summary": "failed on CPU", "state": "ended", "commit": "c", "tree": "t", "dirty": False,
-        "pod": "p", "run_id": "r", "path": "runs/r", "runbook": {}, "left_out": [], "left_out_reasons": {},
-    }  # fmt: skip
-    return Result.model_validate({**facts, "stages": stages, **over})
+    return results.stage(name, status, **{"reason": "", "command": ["tool", name], **over})
 
 
 def shown(what: Result, width: int) -> list[str]:

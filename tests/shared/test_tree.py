@@ -15,6 +15,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside
 from orchestrator.shared.plan import Submodule
 from tests.support.agent_pod import Pod
+from tests.support.files import write_files
 
 FILES = {
     "a": "1\n", "a.b/c": "2\n", "a-b": "3", "a0": "", "Z/Y/x": "x\r\n", "Z/é ü": "é", "sub.d/e": "\0bin",
@@ -34,9 +35,7 @@ def repo(tmp_path: Path) -> Path:
     root = tmp_path / "repo"
     root.mkdir()
     git(root, "init", "-q")
-    for name, content in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content, newline="")
+    write_files(root, FILES)
     (root / "a0").chmod(0o755)
     (root / "link").symlink_to("a.b/c")
     (root / "dangling").symlink_to("nowhere")

@@ -24,6 +24,7 @@ from orchestrator.shared import journal, stage_record, tree
 from orchestrator.shared import plan as plans
 from orchestrator.verdict import rules
 from orchestrator.verdict.case import Run as JudgedRun
+from tests.support.files import write_files
 
 COMMIT = "4106f1b2c3d4e5f60718293a4b5c6d7e8f901234"
 LIMITS = {"wall": 60.0, "silence": 60.0, "grace": 2.0, "log_bytes": 1 << 20}
@@ -191,11 +192,9 @@ class Pod:
         """Put a tree on the pod; its hash. A path that ends with `!` is executable."""
         incoming = self.workdir / f"incoming-{self._count}"
         self._count += 1
-        for name, content in {"README.md": "tiny\n", **files}.items():
-            path = incoming / name.rstrip("!")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-            path.chmod(0o755 if name.endswith("!") else 0o644)
+        write_files(incoming, {name.rstrip("!"): content for name, content in {"README.md": "tiny\n", **files}.items()})
+        for name in files:
+            (incoming / name.rstrip("!")).chmod(0o755 if name.endswith("!") else 0o644)
         hashed = tree.tree_hash(tree.scan(incoming))
         adopt(incoming, self.workdir / "trees" / hashed, Wanted(hashed, ()))
         return hashed

@@ -16,6 +16,7 @@ from typing import Any
 from tests.support import ROOT
 from tests.support.agent_pod import small_python
 from tests.support.compiled import compiled_agent
+from tests.support.files import write_files
 
 _GIT_ENV = {
     "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "A",
@@ -50,10 +51,7 @@ class Project:
     home: Path
 
     def write(self, files: Mapping[str, str]) -> None:
-        for name, text in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text))
+        write_files(self.root, {name: textwrap.dedent(text) for name, text in files.items()})
 
     def commit(self, files: Mapping[str, str] | None = None, message: str = "c") -> str:
         """Write `files`, commit all there is; the commit's full hash."""

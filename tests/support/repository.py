@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.support.files import write_files
+
 _ENV = {
     "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "A",
     "GIT_COMMITTER_EMAIL": "a@example.org", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
@@ -29,10 +31,7 @@ class Git:
 
     def commit(self, files: dict[str, str | bytes]) -> str:
         """Write `files` and commit everything; the commit."""
-        for name, content in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        write_files(self.root, files)
         self("add", "-A")
         self("commit", "-q", "--allow-empty", "-m", "c")
         return self("rev-parse", "HEAD")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,12 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import Runbook
 from orchestrator.config.yamlfile import loads
 from orchestrator.plan.plan import Capabilities, Place, Tree, Work, make_plan
+from orchestrator.shared.files import describe
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import FORMAT, Environment, Machine, Plan, RunbookOrigin
+from orchestrator.shared.stage_record import blank
 from orchestrator.store.run_directory import RunDirectory, create
+from tests.support.files import write_files
 
 STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.txt, from: stdout}]}}"
 
@@ -34,18 +36,11 @@ def make_run(
 
 def record(run: RunDirectory, name: str, **facts: Any) -> dict[str, Any]:
     """A stage_ended record whose artifact is really there."""
-    content = b"content\n"
-    artifact = run.path / "artifacts" / f"{name}.txt"
-    artifact.parent.mkdir(exist_ok=True)
-    artifact.write_bytes(content)
-    file = {"path": f"artifacts/{name}.txt", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    write_files(run.path, {f"artifacts/{name}.txt": "content\n"})
     return {
-        "stage": name, "started": True, "blocked": None, "exit_code": 0, "signal": None, "ended_by": None,
-        "seconds": 1.5,
-        "tree": {"ok": True, "changed": [], "strays": []}, "environment_ok": True, "journal_ok": True, "guarded": None,
-        "stray_before": [], "overwritten": [], "foreign_modules": [], "truncated": {}, "files": [file],
-        "artifacts": [{"path": f"{name}.txt", "existed_before": False, "problem": None}],
-        "status": "passed", "reason": "", **facts,
+        **blank([]), "stage": name, "started": True, "exit_code": 0, "seconds": 1.5, "status": "passed", "reason": "",
+        "files": [describe(run.path, f"artifacts/{name}.txt")],
+        "artifacts": [{"path": f"{name}.txt", "existed_before": False, "problem": None}], **facts,
     }  # fmt: skip
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.results import Seen
+from orchestrator.shared.files import describe
 from orchestrator.store.run_directory import RunDirectory
+from tests.support.files import write_files
 from tests.support.run_files import make_run, record, write_journal
 
 STAGES = """\
@@ -93,12 +94,9 @@ def ended(run: RunDirectory, name: str, files: Mapping[str, str], **over: Any) -
     """The record of a stage that left these files and its streams."""
     facts = record(run, name)
     (run.path / "artifacts" / f"{name}.txt").unlink()
-    described = []
-    for path, text in {f"stages/{name}/stdout": f"{name} is done\n", f"stages/{name}/stderr": "", **files}.items():
-        (run.path / path).parent.mkdir(parents=True, exist_ok=True)
-        (run.path / path).write_text(text)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        described.append({"path": path, "bytes": len(text.encode()), "sha256": digest})
+    left = {f"stages/{name}/stdout": f"{name} is done\n", f"stages/{name}/stderr": "", **files}
+    write_files(run.path, left)
+    described = [describe(run.path, path) for path in left]
     names = (path.partition("/")[2] for path in files if path.startswith("artifacts/"))
     owed = [{"path": name, "existed_before": False, "problem": None} for name in names]
     return {**facts, "files": described, "artifacts": owed, **over}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from pathlib import Path
+
+from tests.support.files import write_tar
 
 _SETUP = '''
 import os
@@ -71,11 +71,5 @@ def make_source(folder: Path, *, broken: bool = False) -> Path:
         "csrc/forward.c": f"int forward(int x) {{ return {'undeclared' if broken else 'x + 1'}; }}\n",
         "csrc/backward.c": "int backward(int x) { return 2 * x; }\n",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "flash_attn-2.8.3.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(f"flash_attn-2.8.3/{name}")
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return path
+    packed = {f"flash_attn-2.8.3/{name}": text for name, text in files.items()}
+    return write_tar(folder / "flash_attn-2.8.3.tar.gz", packed)

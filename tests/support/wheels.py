@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import platform
-import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests.support.files import write_tar
 
 
 def make_wheel(
@@ -67,14 +67,8 @@ def make_sdist(folder: Path, name: str, version: str) -> Path:
         "backend.py": _BACKEND.format(name=name, module=module, version=version),
         "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{module}-{version}.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for file, text in files.items():
-            entry = tarfile.TarInfo(f"{module}-{version}/{file}")
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return path
+    packed = {f"{module}-{version}/{file}": text for file, text in files.items()}
+    return write_tar(folder / f"{module}-{version}.tar.gz", packed)
 
 
 def make_uv_wheel(folder: Path, uv: Path, version: str = "99.0.0") -> Path:

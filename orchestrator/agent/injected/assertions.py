@@ -48,11 +48,14 @@ _BLOCKS = ("body", "orelse", "finalbody")
 
 
 class Function:
-    """A function of a file that stands in no other: whether it holds an assertion, and one that can fail."""
+    """A function of a file that stands in no other: whether it holds an assertion, and one that can fail; by which key
+    it is seen that one ran.
+    """
 
-    def __init__(self, name: str, line: int) -> None:
+    def __init__(self, name: str, line: int, key: str) -> None:
         self.name = name
         self.line = line
+        self.key = key
         self.holds = self.owes = False
 
 
@@ -63,7 +66,7 @@ class Facts:
         self.path = path
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
-        self._owed: dict[CodeType, list[str]] = {}
+        self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, for to compare codes takes longer
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function
@@ -79,20 +82,17 @@ class Facts:
 
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        owed = self._owed.get(code)
-        if owed is None:
-            lines = [code.co_firstlineno, *(f.line for name in _names(code) for f in self._by_name.get(name, ()))]
-            owed = [self.key(line) for line in lines if line in self._functions and self._functions[line].owes]
-            self._owed[code] = owed
-        return owed
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """The globals and attributes that a code names, also in the functions inside it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if hasattr(constant, "co_names"):
-            yield from _names(constant)
+        known = self._owed.get(id(code))
+        if known is None:
+            own = self._functions.get(code.co_firstlineno)
+            functions = [] if own is None else [own]
+            inside = [code]
+            for each in inside:  # and in the functions inside it
+                for name in each.co_names:
+                    functions += self._by_name.get(name, ())
+                inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
+            known = self._owed[id(code)] = code, [function.key for function in functions if function.owes]
+        return known[1]
 
 
 def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
@@ -152,7 +152,8 @@ class _Marker:
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         outer = self._function
         if outer is None and isinstance(node, _FUNCTIONS):
-            self._function = Function(node.name, first_line(node))
+            line = first_line(node)
+            self._function = Function(node.name, line, self._facts.key(line))
             self._facts.add(self._function)
             self._outermost, self._checked, self._constants = node, None, None
             self._callees.begin()
@@ -287,11 +288,9 @@ class _Marker:
         equals: Iterable[Spec] = (),
     ) -> list[ast.stmt]:
         """That a check ran: by its function's key alone, or with what it was called by, is about, and compares with."""
-        line = 0
+        key = self._facts.key(0) if self._function is None else self._function.key
         if self._function is not None:
             self._function.holds = self._function.owes = True
-            line = self._function.line
-        key = self._facts.key(line)
         more = (called, tuple(sorted(set(about))), tuple(sorted(set(equals))))
         return [_seen(node, (key, *more) if any(more) else key)]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import platform
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +23,7 @@ from orchestrator.agent.holds import Hold
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lockfile import Lockfile
 from tests.support.env_pod import EnvPod, python, request
+from tests.support.files import write_tar
 from tests.support.web import served
 from tests.support.wheels import make_index, make_sdist, make_wheel
 
@@ -302,11 +301,7 @@ def test_a_managed_python_stays_below_the_workdir(pod: EnvPod, tmp_path: Path) -
         f"python/bin/python{minor}": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
         f"python/lib/python{minor}/_sysconfigdata__linux_.py": _SYSCONFIG,
     }
-    with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
-        for path, text in distribution.items():
-            entry = tarfile.TarInfo(path)
-            entry.size, entry.mode = len(text), 0o755
-            archive.addfile(entry, io.BytesIO(text.encode()))
+    write_tar(tmp_path / f"{name}.tar.gz", distribution, mode=0o755)
     major, number, patch = sys.version_info[:3]
     known = {
         "name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu",

@@ -15,6 +15,7 @@ from orchestrator.agent.evidence.collect import Artifacts
 from orchestrator.agent.evidence.moment import Moment
 from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
+from tests.support.files import write_files
 
 HOUR = 3600.0
 
@@ -71,15 +72,13 @@ def test_artifacts_that_are_older_than_the_stage(places: Layout) -> None:
 
 
 def test_artifacts_that_equal_a_file_of_the_commit(places: Layout) -> None:
-    for name, content in {"golden.txt": "1 of 1", "empty.py": "", "said.txt": "stderr of it"}.items():
-        (places.tree / name).write_text(content)
+    write_files(places.tree, {"golden.txt": "1 of 1", "empty.py": "", "said.txt": "stderr of it"})
     artifacts = Artifacts(places, [tree.scan(places.tree)], Sources(places.run_dir, {}, []))
     asked: list[dict[str, Any]] = [
         {"path": "copy"}, {"path": "other"}, {"path": "empty"}, {"path": "err", "from": "stderr"}
     ]  # fmt: skip
     artifacts.begin(asked, places.tree)
-    for name, content in {"copy": "1 of 1", "other": "1 of 1\n", "empty": ""}.items():
-        (places.artifacts / name).write_text(content)
+    write_files(places.artifacts, {"copy": "1 of 1", "other": "1 of 1\n", "empty": ""})
     assert [artifacts.deliver(a, "s", places.tree) for a in asked] == [None] * 4
     assert (places.artifacts / "err").read_text() == "stderr of it"
     assert artifacts.equal_to_committed(asked) == {"copy": "golden.txt", "err": "said.txt"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_pod import Pod, make_environment, said
+from tests.support.files import write_files
 
 WIDGET = {"widget/__init__.py": "VALUE = 'tree'\n"}
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -107,9 +108,7 @@ def test_where_code_came_from(pod: Pod, tmp_path: Path, case: Case) -> None:
             .replace("{pytest}", sys.executable)
         )
 
-    for path, text in case.there.items():
-        (tmp_path / "there" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "there" / path).write_text(text)
+    write_files(tmp_path / "there", case.there)
     made = said(case.name, ["bash", "-euc", filled(case.lines) + "\necho done"])
     made["expect"]["outside"] = [filled(pattern) for pattern in case.outside]
     judgement = pod.run({path: filled(text) for path, text in case.files.items()}, made).only()

@@ -15,6 +15,7 @@ from orchestrator.agent.env.fingerprint import system_fingerprint
 from orchestrator.agent.evidence.provenance import Homes, Seen, StageOrigins
 from orchestrator.agent.evidence.provided import Provided
 from orchestrator.shared.tree import entry_of
+from tests.support.files import write_files
 
 SITE = "venv/lib/python3.11/site-packages"
 
@@ -136,8 +137,7 @@ def test_another_package_of_the_tree_with_the_name_of_its_own(
     if told:
         (tree / "pyproject.toml").write_text("[project]\nname = 'widget'\n")
         origins = StageOrigins(Provided.by_tree(tree), origins._homes)
-    (tree / file).parent.mkdir(parents=True, exist_ok=True)
-    (tree / file).write_text(text)
+    write_files(tree, {file: text})
     found = origins.foreign_modules(seen({"module": "widget", "file": str(tree / file)}))
     assert bool(found) is (foreign and told)
 
@@ -279,8 +279,7 @@ def test_a_version_of_what_lies_where_packages_usually_do(
     tree: Path, origins: StageOrigins, file: str, text: str, foreign: bool
 ) -> None:
     (tree / "src/widget/__init__.py").write_text("def load(): return 1\nclass Store: pass\n")
-    (tree / file).parent.mkdir(parents=True, exist_ok=True)
-    (tree / file).write_text(text)
+    write_files(tree, {file: text})
     committed = frozenset(entry_of(path)[1] for path in tree.rglob("*.py*"))
     homes = replace(origins._homes, sources=sources_of(tree), blobs=committed)
     found = seen({"module": Path(file).stem.replace("__init__", "widget"), "file": str(tree / file)})

@@ -18,6 +18,7 @@ from orchestrator.agent.host.file_watch import FileWatch
 from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
 from tests.support.agent_pod import COMMIT, artifact, stage
+from tests.support.files import write_files
 
 FILES = {
     "a.py": "A = 1\n",
@@ -37,9 +38,7 @@ class Ground:
     def __init__(self, workdir: Path, *stages: dict[str, Any]) -> None:
         self.places = Layout(workdir / "runs" / "r")
         pristine = workdir / "trees" / "t"
-        for name, content in FILES.items():
-            (pristine / name).parent.mkdir(parents=True, exist_ok=True)
-            (pristine / name).write_text(content)
+        write_files(pristine, FILES)
         (pristine / "run").chmod(0o755)
         os.symlink("pkg", pristine / "link")
         self.places.run_dir.mkdir(parents=True)

@@ -15,14 +15,13 @@ from orchestrator.git.checkout import Change, Stream, change
 from orchestrator.git.folder import Folder
 from orchestrator.shared import tree
 from orchestrator.shared.failure import Failure
+from tests.support.files import write_files
 
 FILES = {"a": b"a" * 3000, "empty": b"", "b": os.urandom(200_000), "c": b"last\n"}
 
 
 def stream_of(folder: Path, files: dict[str, bytes]) -> tuple[Wanted, Stream]:
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    write_files(folder, files)
     entries = Folder(folder).files
     wanted = Wanted(tree.tree_hash({path: (entry.mode, entry.blob) for path, entry in entries.items()}), ())
     return wanted, Stream.of(Change(entries, ()))

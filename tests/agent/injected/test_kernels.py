@@ -15,6 +15,7 @@ from orchestrator.agent.injected.cuda import CudaWork, has_device_open
 from orchestrator.agent.injected.kernels import Launches
 from orchestrator.verdict.execution import Execution
 from tests.support import simulated_gpu
+from tests.support.files import write_files
 
 VERSIONS = ("3.0", "3.3", "3.4", "3.5", "3.7")
 
@@ -49,9 +50,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         del sys.modules[name]
 
     def made(files: dict[str, str], name: str) -> Any:
-        for path, text in files.items():
-            (tmp_path / path).parent.mkdir(exist_ok=True)
-            (tmp_path / path).write_text(text)
+        write_files(tmp_path, files)
         monkeypatch.syspath_prepend(tmp_path)
         importlib.invalidate_caches()
         return importlib.import_module(name)
