@@ -27,8 +27,8 @@ from nsa.bench.accuracy_cases import ODD, TABLE
 from nsa.bench.accuracy_ops import Row, judged
 from nsa.bench.judge import allowance
 from nsa.bench.kernels_cases import Case
-from nsa.bench.options import DTYPES, parser
-from nsa.device import named_device
+from nsa.bench.options import parser
+from nsa.device import DTYPES, named_device
 
 COLUMNS = ("case", "op", "by", "worst", "error", "plain", "of_bar", "passed")
 
