@@ -142,8 +142,9 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx: Any, of: Differentiable, settings: Settings, *tensors: Tensor | None) -> Tensors:
         results = repeated(of.name, of.forward, tensors, settings)
         kept = of.keep(tensors, results)
-        given, own = of.given(results), torch.empty(0)
-        ctx.save_for_backward(*kept, own)  # a result of its own leads to every input, to those that are not kept too
+        given = of.given(results)
+        own = given[0].new_empty(0)  # type: ignore[union-attr]  # a result, which leads to inputs that are not kept too
+        ctx.save_for_backward(*kept, own)
         ctx.of, ctx.settings, ctx.plan, ctx.kept_as = of, settings, ACTIVE.get(), _places(kept)
         ctx.context = copy_context()
         ctx.mark_non_differentiable(*given[1:])
