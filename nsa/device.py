@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""By the names that command lines take."""
+
 
 def capability(device: torch.device) -> tuple[int, int] | None:
     """Compute capability (major, minor) of an NVIDIA GPU; None elsewhere, on AMD's too, which PyTorch calls cuda."""

@@ -201,7 +201,7 @@ def refusing(sentence: str, x: Tensor, inputs: Iterable[Any]) -> Tensor:
 
 
 def differentiable_once(backward: Callable[..., Sequence[Tensor | None]]) -> Callable[..., Sequence[Tensor | None]]:
-    """An autograd function's backward, whose own gradient is an error.
+    """An autograd function's backward (context, saved tensors, gradients), whose own gradient is an error.
 
     PyTorch's `once_differentiable` says so only to who asks for the gradients of all: of a gradient that reaches the
     inputs on other ways too (a layer's gates, say) it silently leaves this way out.
@@ -209,11 +209,12 @@ def differentiable_once(backward: Callable[..., Sequence[Tensor | None]]) -> Cal
 
     @wraps(backward)
     def called(ctx: Any, *gradients: Tensor) -> Sequence[Tensor | None]:
+        saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again for each
         with torch.no_grad():
-            found = backward(ctx, *gradients)
+            found = backward(ctx, saved, *gradients)
         if not torch.is_grad_enabled():
             return found
-        inputs, sentence = (*gradients, *ctx.saved_tensors), "nsa: a gradient of a gradient is not computed"
+        inputs, sentence = (*gradients, *saved), "nsa: a gradient of a gradient is not computed"
         return tuple(None if x is None else refusing(sentence, x, inputs) for x in found)
 
     return called
@@ -344,8 +345,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again for each
+    def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         tensors, results = saved[: ctx.count], saved[ctx.count :]
         found = iter(ctx.of.backward(grad, list(results), *_filled(ctx.arguments, iter(tensors))))
         return None, None, *(next(found) if x.is_floating_point() else None for x in tensors)

@@ -11,10 +11,8 @@ included. `deterministic` counts repeated runs of the whole operation that diffe
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import secrets
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -29,8 +27,8 @@ from nsa.bench.accuracy_cases import ODD, TABLE
 from nsa.bench.accuracy_ops import Row, judged
 from nsa.bench.judge import allowance
 from nsa.bench.kernels_cases import Case
-from nsa.bench.options import DTYPES, parser
-from nsa.device import named_device
+from nsa.bench.options import parser
+from nsa.device import DTYPES, named_device
 
 COLUMNS = ("case", "op", "by", "worst", "error", "plain", "of_bar", "passed")
 
@@ -113,15 +111,13 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1 if device == "cpu" else torch.get_num_threads())
     context = {**table_rows.context(torch.device(device), DTYPES["bf16"]), "seed": seed, "rows": args.rows}
     context.pop("dtype")  # each case has its own
-    print(" ".join(f"{key}={value}" for key, value in context.items()), file=sys.stderr, flush=True)
+    table_rows.say(" ".join(f"{key}={value}" for key, value in context.items()))
     rows: list[Row] = []
     for found in run_all(cases, device, seed, args):
         rows += found
         missed = sum(not row["passed"] for row in found)
-        said = f"{found[0]['case']}: {f'{missed} MISSED' if missed else 'ok'}, {found[0]['seconds']:.1f} s"
-        print(said, file=sys.stderr, flush=True)
-        if args.json is not None:
-            args.json.write_text(json.dumps({"context": context, "rows": rows}, indent=1))
+        table_rows.say(f"{found[0]['case']}: {f'{missed} MISSED' if missed else 'ok'}, {found[0]['seconds']:.1f} s")
+        table_rows.write_json(args.json, context=context, rows=rows)
     print(table_rows.shown([shown(row) for row in rows], COLUMNS, digits=3))
     missed = sum(not row["passed"] for row in rows)
     print(f"{len(rows)} judged in {len(cases)} cases, {missed} missed their bar")

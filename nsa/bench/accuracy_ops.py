@@ -11,8 +11,8 @@ from nsa import blocks, ops, reference, routing
 from nsa.bench.accuracy_cases import HOLES
 from nsa.bench.judge import REGRET, Judgement, Operation, Outcome, judge, sampled_rows
 from nsa.bench.kernels_cases import Case, inputs
-from nsa.bench.options import DTYPES
 from nsa.cache import NSACache
+from nsa.device import DTYPES
 from nsa.phi import MlpPhi, WeightedPhi
 
 BASE = 1e4

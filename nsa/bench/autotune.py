@@ -29,9 +29,10 @@ from nsa.bench import rows as table_rows
 from nsa.bench.judge import relative_error
 from nsa.bench.kernels import Timer
 from nsa.bench.kernels_cases import Case, case_of, inputs
-from nsa.bench.options import DTYPES, parser
+from nsa.bench.options import parser
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
+from nsa.device import DTYPES
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.decode.step import cached_attention

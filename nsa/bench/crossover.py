@@ -11,7 +11,6 @@ where the crossings are.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -94,7 +93,7 @@ class Bench:
                 x = tensors(self.shape, self.where, tokens)
                 found[by] = self._timed(name, x, partial(dense_attention, by), LEAVES[:3])
             except RuntimeError as error:  # it does not take this shape
-                print(f"{by}: {error}".splitlines()[0][:200], file=sys.stderr)
+                rows.say(f"{by}: {rows.sentence(error)}")
         if not found:
             raise ValueError(f"no kernel of dense attention runs at {tokens} tokens")
         best = min(found, key=lambda by: found[by].ms)

@@ -12,9 +12,7 @@ calls launched behind a pause, in which the host does not show.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -192,7 +190,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     facts: Row = {"case": case.name, "union": union, "union_most": most}
     if args.check_rows:
         facts["check"] = check(case, x, args.backend, args.check_rows, where.seed)
-    _say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
+    table_rows.say(f"{case.name}: mean union {union:.1f} of {most} blocks; {_verdict(facts)}")
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
     ours = our_parts(case, x, args.backend, args.deterministic)
@@ -215,10 +213,6 @@ def _verdict(facts: Row) -> str:
     return ("right: " if found["passed"] else "WRONG: ") + said
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(argv: list[str]) -> int:
     """Run the bench; 1 if a case was judged wrong."""
     if "--decode" in argv:
@@ -227,7 +221,7 @@ def main(argv: list[str]) -> int:
         return kernels_decode.main([argument for argument in argv if argument != "--decode"])
     args = parse(argv)
     where = where_of(args)
-    _say(table_rows.headline(where.device, where.dtype))
+    table_rows.say(table_rows.headline(where.device, where.dtype))
     cases = [
         case_of(shape, int(tokens), regime)
         for tokens in args.tokens.split(",")
@@ -240,13 +234,11 @@ def main(argv: list[str]) -> int:
     began, rows, facts = time.monotonic(), [], []
     for case in cases:
         if time.monotonic() - began > args.seconds:
-            _say(f"{case.name}: left out, {args.seconds:.0f} s are over")
+            table_rows.say(f"{case.name}: left out, {args.seconds:.0f} s are over")
             continue
         found, fact = run_case(case, args, where)
         rows, facts = rows + found, [*facts, fact]
-        if args.json is not None:
-            everything = {"context": context, "absent": absent, "cases": facts, "rows": rows}
-            args.json.write_text(json.dumps(everything, indent=1))
+        table_rows.write_json(args.json, context=context, absent=absent, cases=facts, rows=rows)
         if where.device.type == "cuda":
             torch.cuda.empty_cache()
     timed = [row for row in rows if "ms" in row]

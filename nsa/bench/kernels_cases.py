@@ -96,7 +96,12 @@ def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> d
     return {name: x.to(dtype) for name, x in made.items()}
 
 
+def case_at(shape: Shape, length: int, regime: str = REGIMES[0]) -> Case:
+    """The case of a shape that options name."""
+    sizes = shape.heads, shape.kv_heads, shape.dk, shape.dv, length, shape.batch
+    return Case("", *sizes, config=shape.config, regime=regime)
+
+
 def tensors(shape: Shape, where: Where, length: int, regime: str = REGIMES[0]) -> dict[str, Tensor]:
     """`inputs` of a shape that options name, for the benches that measure operations by themselves."""
-    sizes = shape.heads, shape.kv_heads, shape.dk, shape.dv, length, shape.batch
-    return inputs(Case("", *sizes, config=shape.config, regime=regime), where.device, where.dtype, where.seed)
+    return inputs(case_at(shape, length, regime), where.device, where.dtype, where.seed)

@@ -7,9 +7,7 @@ Every row is judged first: the captured step's output by the PyTorch backend on 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +137,7 @@ def dense(case: Case, batch: int, where: Where, timer: Timer, by: str) -> Row:
         call()
         graph, _ = captured(call)
     except RuntimeError as error:
-        return {"by": by, "failed": str(error).splitlines()[0][:200]}
+        return {"by": by, "failed": table_rows.sentence(error)}
     size = batch * case.tokens * case.kv_heads * (case.dk + case.dv) * q.element_size()
     return {"by": by, **timer(graph), "bytes": size}
 
@@ -177,9 +175,8 @@ def main(argv: list[str]) -> int:
     args = parse(argv)
     where = where_of(args)
     if where.device.type != "cuda":
-        print("error: a decode step is timed inside a CUDA graph: a CUDA device is needed", file=sys.stderr)
-        return 2
-    print(table_rows.headline(where.device, where.dtype), file=sys.stderr, flush=True)
+        raise ValueError("a decode step is timed inside a CUDA graph: a CUDA device is needed")
+    table_rows.say(table_rows.headline(where.device, where.dtype))
     torch.manual_seed(where.seed)
     found: list[Row] = []
     for shape in args.shapes.split(","):
@@ -187,9 +184,7 @@ def main(argv: list[str]) -> int:
             for tokens in map(int, args.tokens.split(",")):
                 found += measure(case_of(shape, tokens, "random"), batch, where, args)
                 torch.cuda.empty_cache()
-                if args.json is not None:
-                    context = table_rows.context(where.device, where.dtype)
-                    args.json.write_text(json.dumps({"context": context, "rows": found}, indent=1))
+                table_rows.write_json(args.json, context=table_rows.context(where.device, where.dtype), rows=found)
     _show(found, table_rows.device_name(where.device))
     return 0 if all(row.get("right", True) for row in found) else 1
 

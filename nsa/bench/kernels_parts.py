@@ -49,12 +49,27 @@ def _size(*tensors: Tensor) -> float:
     return float(sum(x.numel() * x.element_size() for x in tensors))
 
 
+def least_work(case: Case, x: Tensors) -> dict[str, tuple[Work, Work]]:
+    """Forward and backward of every part; x comes from `prepare`."""
+    count = {name: case.batch * number for name, number in pairs(case.tokens, case.config).items()}
+    q, o, kv, kv_cmp = _size(x["q"]), _size(x["o_cmp"]), _size(x["k"], x["v"]), _size(x["k_cmp"], x["v_cmp"])
+    compressed = attention_work(count["compressed"], case, q + kv_cmp, o)
+    selected = attention_work(count["selected"], case, q + kv, o)
+    window = attention_work(count["window"], case, q + kv, o)
+    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * count["compressed"] * case.heads * case.dk)
+    return {
+        "whole": (compressed[0] + scores + selected[0] + window[0], compressed[1] + selected[1] + window[1]),
+        "compressed": compressed, "select": (scores, Work(0)), "selected": selected, "window": window,
+        "combine": (Work(4 * o + _size(x["gates"])), Work(8 * o + 2 * _size(x["gates"]))),
+    }  # fmt: skip
+
+
 # --- ours ---
 
 
-def prepare(case: Case, x: Tensors, backend: str) -> Tensors:
+def prepare(case: Case, x: Tensors, backend: str | None = None) -> Tensors:
     """The inputs with what the parts need of each other: compressed keys and values, lse, blocks, branch outputs."""
-    config, how = case.config, {"backend": backend, "strict": True}
+    config, how = case.config, {"backend": backend, "strict": backend is not None}
     with torch.no_grad():
         k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
         o_cmp, lse = ops.compressed_attention(x["q"], k_cmp, v_cmp, config, **how)
@@ -65,21 +80,8 @@ def prepare(case: Case, x: Tensors, backend: str) -> Tensors:
 
 def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
     """Every operation of the library on `backend`; x comes from `prepare`."""
-    config, how = case.config, {"backend": backend, "strict": True}
-    count = pairs(case.tokens, case.config)
-    q, o, kv, kv_cmp = _size(x["q"]), _size(x["o_cmp"]), _size(x["k"], x["v"]), _size(x["k_cmp"], x["v_cmp"])
-    cmp_work = attention_work(count["compressed"], case, q + kv_cmp, o)
-    sel_work = attention_work(count["selected"], case, q + kv, o)
-    win_work = attention_work(count["window"], case, q + kv, o)
-    scores = Work(q + _size(x["k_cmp"], x["indices"]), 2.0 * count["compressed"] * case.heads * case.dk)
-    none, gated = Work(0), Work(4 * o + _size(x["gates"]))
-    whole = (cmp_work[0] + scores + sel_work[0] + win_work[0], cmp_work[1] + sel_work[1] + win_work[1])
-    work = {
-        "whole": whole,
-        "compressed": cmp_work, "select": (scores, none), "selected": sel_work, "window": win_work,
-        "combine": (gated, Work(8 * o + 2 * _size(x["gates"]))),
-    }  # fmt: skip
-    calls = _calls(config, how, {**how, "deterministic": deterministic})
+    how, work = {"backend": backend, "strict": True}, least_work(case, x)
+    calls = _calls(case.config, how, {**how, "deterministic": deterministic})
     return [Part(name, backend, call, leaves, *work[name]) for name, (call, leaves) in calls.items()]
 
 

@@ -12,9 +12,7 @@ import torch
 
 from nsa.bench import rows
 from nsa.config import NSAConfig
-from nsa.device import named_device
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+from nsa.device import DTYPES, named_device
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nsa import nsa_attention, ops, routing
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import tensors
+from nsa.bench.kernels_cases import case_at, tensors
 from nsa.bench.kernels_parts import for_sdpa
 from nsa.bench.roofline import attention_work, clocks, pairs
 from nsa.bench.timing import Timing, branch_columns, measure
@@ -61,7 +61,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
         full = timed(dense)
     count = pairs(length, shape.config)
     count = shape.batch * (count["compressed"] + count["selected"] + count["window"])
-    work, _ = attention_work(count, shape, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
+    work, _ = attention_work(count, case_at(shape, length), q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
     print(f"S={length}: {total.ms:.3f} ms, dense {full.ms:.3f} ms", flush=True)
     row = {
         "S": length, **shape.columns(), **branch_columns(total, alone), **full.columns("ms_dense"),

@@ -9,7 +9,7 @@ import torch
 
 from nsa import blocks
 from nsa.bench.kernels_cases import Case
-from nsa.bench.options import Shape, Where
+from nsa.bench.options import Where
 from nsa.bench.rows import Row
 from nsa.bench.timing import Timing, measure
 from nsa.config import NSAConfig
@@ -107,7 +107,7 @@ def pairs(length: int, config: NSAConfig) -> dict[str, int]:
     return {"compressed": compressed, "selected": whole - compressed - window, "window": window, "dense": dense}
 
 
-def attention_work(pairs: float, of: Shape | Case, read: float, written: float) -> tuple[Work, Work]:
+def attention_work(pairs: float, of: Case, read: float, written: float) -> tuple[Work, Work]:
     """Forward and backward of attention over `pairs` (query, key) pairs of each query head.
 
     Two products forward; five backward: the logits again, dp, dv, dq, dk. Backward reads o and do beside the inputs

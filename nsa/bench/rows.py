@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def write(rows: Sequence[Row], csv_path: Path | None, jsonl_path: Path | None) -
             writer.writerows([{key: cell(value) for key, value in row.items()} for row in rows])
     if jsonl_path is not None:
         jsonl_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_json(path: Path | None, **found: object) -> None:
+    """Write a JSON object, where asked."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1))
+
+
+def say(text: str) -> None:
+    """Tell how far it is, beside what is measured: on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -14,7 +14,6 @@ import argparse
 import gc
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -118,12 +117,12 @@ def main(argv: list[str]) -> int:
     """`python -m nsa.bench train --preset NAME`."""
     args = _parse(argv)
     plans = _plans(args)
-    print(rows.headline(plans[0].where.device, plans[0].where.dtype), file=sys.stderr, flush=True)
+    rows.say(rows.headline(plans[0].where.device, plans[0].where.dtype))
     found = []
     for plan in plans:
         found.append(line(plan, args.seconds))
         print(json.dumps(found[-1]), flush=True)
-        print(_told(found[-1]), file=sys.stderr, flush=True)
+        rows.say(_told(found[-1]))
         rows.write(found, None, args.jsonl)
     return 1 if any("failed" in one for one in found) else 0
 

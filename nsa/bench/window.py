@@ -13,12 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nsa import ops
 from nsa.bench import options, rows
 from nsa.bench.candidates import row, timings
-from nsa.bench.kernels_cases import tensors
-from nsa.bench.kernels_parts import for_sdpa
-from nsa.bench.roofline import attention_work, pairs
+from nsa.bench.kernels_cases import case_at, tensors
+from nsa.bench.kernels_parts import for_sdpa, least_work, prepare
 from nsa.bench.timing import measure
 
 OPERATIONS = {"win": "window", "cmp": "compressed"}
@@ -40,23 +38,16 @@ def visible(mode: str, length: int, shape: options.Shape, device: torch.device) 
 @torch.no_grad()
 def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The rows of one length: SDPA, then each backend with its speed-up over it."""
-    x, config, mode = tensors(shape, where, length), shape.config, args.mode
-    q, k, v = x["q"], *(x[name] if mode == "win" else ops.compress(x[name], config) for name in "kv")
-    if k.shape[1] == 0:
-        raise ValueError(f"S={length} has no compressed token; with --l {config.l} it needs {config.l}")
-    operation = OPERATIONS[mode]
-
-    def call(backend: str) -> object:
-        if mode == "win":
-            return ops.sliding_window_attention(q, k, v, config.w, backend=backend, strict=True)
-        return ops.compressed_attention(q, k, v, config, backend=backend, strict=True)
-
+    case, mode, least = case_at(shape, length), args.mode, shape.config.l
+    if mode == "cmp" and length < least:
+        raise ValueError(f"S={length} has no compressed token; with --l {least} it needs {least}")
+    x, operation = prepare(case, tensors(shape, where, length)), OPERATIONS[mode]
+    q, k, v = (x[name] for name in (("q", "k", "v") if mode == "win" else ("q", "k_cmp", "v_cmp")))
     mask = visible(mode, length, shape, where.device)
     sdpa = partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), attn_mask=mask)
     found = {"sdpa": measure(sdpa, where.device, iters=args.iters, warmup=args.warmup)}
-    found |= timings(operation, length, call, args, where)
-    count = shape.batch * pairs(length, config)[operation]
-    work, _ = attention_work(count, shape, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
+    found |= timings(operation, case, x, args, where)
+    work, _ = least_work(case, x)[operation]
     return [
         row(
             {"S": length, "mode": mode, "backend": name, "speedup_over_sdpa": found["sdpa"].ms / timing.ms},

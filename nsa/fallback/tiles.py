@@ -190,8 +190,8 @@ class TiledAttention(torch.autograd.Function):
     @staticmethod
     @differentiable_once
     @unrounded
-    def backward(ctx: Any, grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, o, lse = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, o, lse = saved
         wide = lse.dtype
         grad_q = torch.zeros_like(q)
         grad_k, grad_v = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))

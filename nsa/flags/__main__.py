@@ -10,9 +10,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from nsa import flags, profiles
+from nsa.device import named_device
 from nsa.profiles import Profile
 
 THRESHOLDS = {
@@ -52,8 +51,7 @@ def threshold_rows(effective: flags.Flags, profile: Profile) -> list[dict[str, A
 def configuration() -> list[dict[str, Any]]:
     """The effective configuration of this process on this machine."""
     effective = flags.read(os.environ)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    profile = profiles.load(effective.profile) if effective.profile else profiles.for_device(device)
+    profile = profiles.load(effective.profile) if effective.profile else profiles.for_device(named_device(None))
     return [*flag_rows(effective), *threshold_rows(effective, profile)]
 
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import from_dlpack, to_dlpack
@@ -29,6 +28,7 @@ from nsa.kernels.common import direct, streams
 from nsa.kernels.common.launch import LISTENER, Launched
 from nsa.kernels.common.tma import of_kind
 from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
+from nsa.library import differentiable_once
 from nsa.plans import ACTIVE, Key, layout, sharing
 
 Tensors = tuple[Tensor | None, ...]
@@ -129,7 +129,7 @@ class Differentiable:
             any(x is not None and x.requires_grad for x in tensors) or forward_ad._current_level >= 0
         )  # forward-mode gradients are refused there
         if wanted:
-            return _Differentiable.apply(self, settings, *tensors)  # type: ignore[no-any-return]
+            return _Differentiable.apply(self, settings, *tensors)[:-1]  # type: ignore[no-any-return]
         return self.given(repeated(self.name, self.forward, tensors, settings))
 
     def given(self, results: Tensors) -> Tensors:
@@ -142,22 +142,26 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx: Any, of: Differentiable, settings: Settings, *tensors: Tensor | None) -> Tensors:
         results = repeated(of.name, of.forward, tensors, settings)
         kept = of.keep(tensors, results)
-        ctx.save_for_backward(*kept)
+        given = of.given(results)
+        own = given[0].new_empty(0)  # type: ignore[union-attr]  # a result, which leads to inputs that are not kept too
+        ctx.save_for_backward(*kept, own)
         ctx.of, ctx.settings, ctx.plan, ctx.kept_as = of, settings, ACTIVE.get(), _places(kept)
         ctx.context = copy_context()
-        given = of.given(results)
         ctx.mark_non_differentiable(*given[1:])
-        return given
+        ctx.set_materialize_grads(False)  # zeros for what has no gradient would be launches
+        return *given, own
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, do: Tensor, *_: Tensor) -> Tensors:
+    @differentiable_once
+    def backward(ctx: Any, saved: Tensors, do: Tensor | None, *_: Tensor | None) -> Tensors:
         """On a thread of autograd's own, where a GPU computes: in the context of the call."""
-        return ctx.context.copy().run(_gradients, ctx, do)  # type: ignore[no-any-return]
+        if do is None:
+            return (None,) * len(ctx.needs_input_grad)
+        return ctx.context.copy().run(_gradients, ctx, saved[:-1], do)  # type: ignore[no-any-return]
 
 
-def _gradients(ctx: Any, do: Tensor) -> Tensors:
-    of, plan, kept = ctx.of, ctx.plan, ctx.saved_tensors
+def _gradients(ctx: Any, kept: Tensors, do: Tensor) -> Tensors:
+    of, plan = ctx.of, ctx.plan
     wanted = (ctx.needs_input_grad[2:],) if of.selective else ()
     settings = *ctx.settings, *wanted
     if plan is None:

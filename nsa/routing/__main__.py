@@ -7,11 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-import torch
-
 from nsa import NSAConfig, explain_routing, flags
-
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+from nsa.device import DTYPES
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -14,7 +14,7 @@ import torch
 
 import nsa
 from nsa import NativeSparseAttention, NSAConfig, explain_routing, nsa_attention, nsa_decode, ops, reference
-from nsa.testing import Problem
+from nsa.testing import Problem, assert_close
 from nsa.tests.decoding import SMALL, Inputs
 from nsa.tests.following import Following
 
@@ -80,6 +80,50 @@ def test_a_gradient_of_a_gradient_is_an_error(followed: bool) -> None:
         (first,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
         with pytest.raises(RuntimeError, match="a gradient of a gradient is not computed"):
             torch.autograd.grad(first.sum(), x)
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+@pytest.mark.parametrize(("first", "second"), [("q", "k_cmp_in"), ("k_cmp_in", "k_cmp_in"), ("v_win", "v_cmp_in")])
+def test_a_gradient_of_a_gradient_is_right_or_an_error(backend: str, first: str, second: str) -> None:
+    """Also of keys that the kernels do not keep, planned, recorded and repeated; each is reached elsewhere too."""
+    if backend == "triton":
+        pytest.importorskip("triton")
+    problem = Problem(SMALL, tokens=24)
+
+    def twice(function: Callable[..., torch.Tensor], **options: str) -> torch.Tensor:
+        x = {name: y.requires_grad_() for name, y in problem.tensors().items()}
+        total = problem.attention(function, **options)(**x).sum() + x[first].square().sum() * x[second].sum()
+        (once,) = torch.autograd.grad(total, x[first], create_graph=True)
+        return torch.autograd.grad(once.sum(), x[second])[0]
+
+    expected = twice(reference.nsa_attention)
+    for _ in range(3):
+        try:
+            found = twice(nsa_attention, backend=backend)
+        except RuntimeError as error:
+            assert "a gradient of a gradient is not computed" in str(error)
+        else:
+            assert_close(found, expected, torch.float32)
+
+
+def test_what_no_gradient_reaches_has_none_before_a_kernel_either() -> None:
+    pytest.importorskip("triton")
+    q, k, v = (torch.randn(1, 20, 1, 16, requires_grad=True) for _ in range(3))
+    for _ in range(3):
+        o = ops.sliding_window_attention(q, k, v, 5, backend="triton")
+        assert torch.autograd.grad(Unreached.apply(o), q, torch.ones_like(o), allow_unused=True) == (None,)
+
+
+class Unreached(torch.autograd.Function):
+    """The identity, of which no gradient is known."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> None:
+        return None
 
 
 def test_without_memory_there_are_shapes() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from nsa import NSAConfig
+from nsa.device import named_device
 from nsa.providers import fa2
 from nsa.providers.flash import Flash, provider
 from nsa.routing import Request
@@ -21,7 +22,7 @@ def lines() -> list[str]:
     found = [f"provider: {flash.name}" if isinstance(flash, Flash) else f"no provider: {flash}"]
     if isinstance(flash, Flash):
         found.append(f"entry points: varlen{', dense' if flash.dense else ''}")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = named_device(None)
     for operation in ("window", "compressed"):
         for dk, dv in SHAPES:
             request = Request(operation, device, torch.bfloat16, 1, 4096, 4096, 64, 4, dk, dv, NSAConfig())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from nsa import NativeSparseAttention, NSAConfig, blocks, ops, reference, routing
+from nsa.device import named_device
 from nsa.providers.flash import Flash, provider
 from nsa.tools.sanity import LIMITS, findings
 
@@ -24,7 +25,7 @@ Outcome = tuple[str, str]
 
 def branches(device: torch.device) -> Outcome:
     """M0: every operation against the oracle, with gradients (`nsa.tools.sanity`)."""
-    found = list(findings(device, _dtype(device)))
+    found = list(findings(device))
     wrong = [finding.name for finding in found if not finding.ok]
     worst = max(finding.error for finding in found)
     return (
@@ -79,10 +80,6 @@ def decoding(device: torch.device) -> Outcome:
     return ("ok" if right else "WRONG"), told
 
 
-def _dtype(device: torch.device) -> torch.dtype:
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
-
-
 MILESTONES: dict[str, Callable[[torch.device], Outcome]] = {
     "M0 branches": branches,
     "M1 flash": flash,
@@ -107,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=_numbers, default=NUMBERS, help="such as M0,M2; default: all")
     only = parser.parse_args(argv).only
     torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = named_device(None)
     outcomes = {name: milestone(device) for name, milestone in MILESTONES.items() if name.split()[0] in only}
     for name, (status, told) in outcomes.items():
         print(f"{name:<12} {status:<8} {told}")

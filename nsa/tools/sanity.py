@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nsa import NSAConfig, blocks, ops, reference, routing
+from nsa.device import named_device
 
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 CONFIG = NSAConfig(l=32, d=16, l_sel=64, n_sel=3, w=70)
@@ -40,8 +41,9 @@ class Finding:
         return f"{self.name:<11} {self.route:<28} max error {self.error:.2e} (limit {self.limit:.0e})  {verdict}"
 
 
-def findings(device: torch.device, dtype: torch.dtype) -> Iterator[Finding]:
-    """Every operation on seeded inputs."""
+def findings(device: torch.device) -> Iterator[Finding]:
+    """Every operation on seeded inputs, in bf16 on a GPU and in fp32 on a CPU."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     random = torch.Generator().manual_seed(0)
     shapes = ((HEADS, DK), (KV_HEADS, DK), (KV_HEADS, DV), (HEADS, 3))
     made = [torch.randn(1, TOKENS, *shape, generator=random).to(device, dtype) for shape in shapes]
@@ -91,10 +93,8 @@ def _error(actual: Tensor, expected: Tensor) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run on the GPU in bf16 if there is one, else on the CPU in fp32; 2 where a flag cannot be understood or met."""
     argparse.ArgumentParser(prog="python -m nsa.sanity", description=__doc__).parse_args(argv)
-    on_gpu = torch.cuda.is_available()
-    device, dtype = (torch.device("cuda"), torch.bfloat16) if on_gpu else (torch.device("cpu"), torch.float32)
     try:
-        found = list(findings(device, dtype))
+        found = list(findings(named_device(None)))
     except (ValueError, routing.RoutingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -33,6 +33,7 @@ from triton.runtime.jit import JITFunction
 from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
+from nsa.device import DTYPES
 from nsa.kernels import backend, combine, rotary
 from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.compression import mean
@@ -47,7 +48,6 @@ from nsa.kernels.selection.select import select_blocks
 from nsa.kernels.tuning import lookup
 from nsa.phi import MlpPhi, WeightedPhi
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TOKENS = 8192
 MANY_TOKENS = 65536
 """So many that each way to share the work of selected attention is taken by one of the group sizes."""
