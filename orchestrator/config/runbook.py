@@ -246,5 +246,5 @@ def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
     for folder, source in folders:
         if os.path.isfile(folder / f"{name}.yaml"):
             return folder / f"{name}.yaml", source
-    known = {p.stem for folder, _ in folders for p in folder.glob("*.yaml")}
+    known = own_runbooks(repo) or own_runbooks(examples())  # the packaged ones validate this project's library
     raise InputError(f"unknown runbook {name!r}{nearest(name, known)}")

@@ -29,19 +29,20 @@ class History:
 NO_HISTORY = History()
 
 
-def duration(text: str) -> float:
-    """Seconds of `90m`, `1h30m`, `7d`, `45s` or `2700`; InputError for anything else."""
+def duration(text: str, where: str = "") -> float:
+    """Seconds of `90m`, `1h30m`, `7d`, `45s` or `2700`; InputError, which begins with `where`, for anything else."""
     try:
         return seconds_of(text)
     except ValueError as e:
-        raise InputError(str(e)) from e
+        raise InputError(f"{where}{e}") from e
 
 
 def run_limit(pod: Pod, max_time: str | None, max_cost: float | None) -> RunLimit | None:
     """The tighter of the two limits, either of which may be absent. InputError for what cannot be one."""
     found = []
     if max_time is not None:
-        found.append(RunLimit(given=f"--max-time {max_time.strip()}", seconds=duration(max_time), spent=0.0))
+        seconds = duration(max_time, "--max-time: ")
+        found.append(RunLimit(given=f"--max-time {max_time.strip()}", seconds=seconds, spent=0.0))
     if max_cost is not None:
         if not pod.cost_per_hour:
             raise InputError(f"--max-cost: pod {pod.name!r} has no price: expected its cost_per_hour in the inventory")

@@ -150,6 +150,8 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
     own.write_text("name: cpu-smoke\nstages: [{name: a, run: [pytest]}]\n")
     assert find_runbook("cpu-smoke", tmp_path).source == "repository"
     assert find_runbook(str(own), tmp_path).source == "file"
+    with pytest.raises(InputError, match=r"unknown runbook 'nsa': known are cpu-smoke$"):
+        find_runbook("nsa", tmp_path)
     with pytest.raises(InputError, match="unknown runbook 'cpu-smok': did you mean cpu-smoke"):
         find_runbook("cpu-smok", tmp_path)
     with pytest.raises(InputError, match="does not exist"):

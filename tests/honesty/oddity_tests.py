@@ -623,6 +623,10 @@ CONFIGURATIONS = [
          "[pytest]\npython_functions = test_* check_*\npython_classes = Test* *Spec\n",
          "def check_a(): assert 1 + 1\nclass ThisSpec:\n    def test_b(self): assert 2\n"),
     _ini("odd_python_files", "pytest.ini", "[pytest]\npython_files = test_*.py check_*.py\ntestpaths = .\n"),
+    truth(StageCase(pytest_stage("odd_cut_off", "odd_cut_off/inner"), "passed", "", {
+        "odd_cut_off/conftest.py": "raise RuntimeError('of the project around it')\n",
+        "odd_cut_off/inner/pytest.ini": "[pytest]\n", "odd_cut_off/inner/test_it.py": CHECKS}),
+        "a project within the repository, above which pytest looks for no conftest"),
     _folder("odd_own_rootdir", "a folder with a configuration of its own", {
         "pytest.ini": "[pytest]\naddopts = -p no:doctest\n", "test_a.py": CHECKS, "sub/test_b.py": CHECKS}),
 ]  # fmt: skip

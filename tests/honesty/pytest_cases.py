@@ -112,12 +112,11 @@ RUNS_AGAIN = """
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         failed = True
         while failed:
+            failed = False
             for report in runtestprotocol(item, nextitem=nextitem, log=False):
-                failed = report.failed
-                report.outcome = "rerun" if failed else report.outcome
+                if report.failed:
+                    failed, report.outcome = True, "rerun"
                 item.ihook.pytest_runtest_logreport(report=report)
-                if failed:
-                    break
         return True
 """
 FLAKY = "tries = []\ndef test_a():\n    tries.append(1)\n    assert len(tries) > {}\n"
@@ -196,6 +195,17 @@ HONEST = [
         "a directory of which all tests run",
     ),
     truth(tests("repeats_nothing", "passed", "", FLAKY.format(0), conftest=RETRIES), "a test that passes at once"),
+    truth(
+        tests(
+            "run_again_as_allowed",
+            "passed",
+            "",
+            FLAKY.format(1),
+            conftest=RUNS_AGAIN,
+            tests={"min_passed": 1, "allow_skips": ["^rerun: AssertionError$"]},
+        ),
+        "a test that is known to be flaky is run again, which is allowed",
+    ),
     truth(
         tests(
             "asserting_helper",
@@ -535,7 +545,7 @@ LIES = [
     lie(
         tests("run_again", "skipped", "1 test rerun: rerun: AssertionError", FLAKY.format(1), conftest=RUNS_AGAIN),
         "a test fails and is run again until it passes, as plugins for flaky tests do",
-        honest="repeats_nothing",
+        honest="run_again_as_allowed",
     ),
     lie(
         tests(

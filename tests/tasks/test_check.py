@@ -62,7 +62,12 @@ FILES = {"tests/test_a.py": "def test_a(): assert True\n"}
 
 
 @pytest.mark.parametrize(
-    "verb", [["check", "wrong"], ["validate", "--pod", "local", "--runbook", "wrong"], ["check", "runbooks/wrong.yaml"]]
+    "verb",
+    [
+        ["check", "wrong"],
+        ["validate", "--pod", "local", "--runbook", "wrong"],
+        ["check", "--runbook", "runbooks/wrong.yaml"],
+    ],
 )
 def test_all_that_is_wrong_with_a_runbook_is_said_at_once(project: Project, verb: list[str]) -> None:
     project.commit({**FILES, "runbooks/wrong.yaml": WRONG})

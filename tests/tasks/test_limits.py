@@ -36,7 +36,7 @@ def test_a_damaged_result_only_misses_in_the_estimate(project: Project) -> None:
     ("arguments", "sentence"),
     [
         (["--max-cost", "1"], "pod 'local' has no price: expected its cost_per_hour"),
-        (["--max-time", "soon"], "expected a duration such as 90m"),
+        (["--max-time", "soon"], "--max-time: expected a duration such as 90m"),
         (["--wait", "--steal"], "expected --wait or --steal, not both"),
         (["--resume", "--max-time", "1h"], "expected no --max-time"),
     ],

@@ -38,6 +38,14 @@ _WHY = "nsa_pod_why"
 _WRITTEN = "nsa_pod_written"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """A conftest.py above the tree is none of a session of the tree's, in whichever folder of it that begins."""
+    known = early_config.known_args_namespace
+    if test_around() is None and not _is_outside(early_config) and not _is_in_tree(known.confcutdir or os.sep):
+        known.confcutdir = guards.installed().config.one("tree")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if test_around() is None:
         told = guards.installed().config
@@ -70,9 +78,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _is_outside(config: pytest.Config) -> bool:
     """Whether a session has nothing to do with the tree."""
-    tree = guards.installed().config.one("tree")
-    places = (os.path.realpath(place) for place in (config.rootpath, config.invocation_params.dir))
-    return not any((place + os.sep).startswith(tree + os.sep) for place in places)
+    return not any(map(_is_in_tree, (config.rootpath, config.invocation_params.dir)))
+
+
+def _is_in_tree(place: str | os.PathLike[str]) -> bool:
+    return (os.path.realpath(place) + os.sep).startswith(guards.installed().config.one("tree") + os.sep)
 
 
 def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:

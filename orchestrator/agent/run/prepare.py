@@ -41,7 +41,7 @@ def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[st
     """A pytest command with the agent's options: those that must win over the runbook's come last."""
     start = argv.index("-m") + 2 if module_of(argv) == "pytest" else 1
     end = argv.index("--") if "--" in argv[start:] else len(argv)
-    last = ["--rootdir", str(tree), "--confcutdir", str(tree)]
+    last = ["--rootdir", str(tree)]
     if "no:junitxml" in argv:
         last += ["-p", "junitxml"]
     last += ["--junitxml", str(junit), "--junitprefix", "", "-o", "junit_family=xunit1"]
