@@ -340,9 +340,8 @@ def _disagreement(case: Case) -> Optional[str]:
     seen.update((junit.case_key(id_), "skipped", "{}") for id_ in case.session.collect_skips)
     for key, outcome, taken in seen - written:
         return f"the agent's plugin saw {names[key]} {outcome} with routes {taken}, junit.xml does not say so"
-    again = {
-        junit.case_key(id_) for id_ in case.session.reruns
-    }  # plugins report a failure that they do not count as any
+    # Plugins that run tests again report a failure that they do not count as any.
+    again = {junit.case_key(id_) for id_ in case.session.reruns}
     for key, outcome, taken in (each for each in written - seen if each[0] not in again):
         return f"junit.xml says {outcome} of {key} with routes {taken}, the agent's plugin does not"
     return None
