@@ -22,13 +22,13 @@ def rows(n):
 def missing(x):
     raise NotImplementedError
 """
-_CUBE = """\
+_PATCH = """\
 --- a/{name}/of_{name}.py
 +++ b/{name}/of_{name}.py
 @@ -1,3 +1,3 @@
  def square(x):
 -    return x * x
-+    return x * {wrong}
++    {wrong}
 {blank}
 """
 _HONEST = "from of_{name} import square\ndef test_a(): assert square(3.0) == 9.0\n"
@@ -38,7 +38,9 @@ _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
 def _tests(name: str, status: str, reason: str, body: str, function: str = "square", **expect: Any) -> StageCase:
     """Tests with this body of a module of their own, whose function is spoiled."""
-    files = {f"{name}/of_{name}.py": _CODE, f"{name}/wrong.patch": _CUBE.format(name=name, wrong="x * x", blank=" ")}
+    patches = {"wrong": "return x * x * x", "asserts": "assert x == 0"}
+    files = {f"{name}/{file}.patch": _PATCH.format(name=name, wrong=line, blank=" ") for file, line in patches.items()}
+    files[f"{name}/of_{name}.py"] = _CODE
     source = body.format(name=name)
     asked = expect or {"kills": [f"of_{name}:{function}"]}
     return tests(name, status, reason, source, files=files, expect=asked)
@@ -123,6 +125,13 @@ CASES: Sequence[Case] = [
         _tests("mutant_unfit", "invalid", "the mutant mutant_unfit/test_it.py does not apply",
                _HONEST, **_mutant("mutant_unfit", "test_it.py")),
         "a mutant is no patch of this tree", caught="rule", honest="mutant_noticed",
+    ),
+    lie(
+        _tests("mutant_asserts", "invalid",
+               r"asserts.patch was noticed by no more than a line of its own: mutant_asserts/of_.*py:\d: assert x == 0",
+               "from of_{name} import square\ndef test_a(): assert square(1.0) == 1.0\n",
+               **_mutant("mutant_asserts", "asserts.patch")),
+        "a mutant brings the assertion that notices it", honest="mutant_noticed",
     ),
     lie(
         _tests("mutant_untested", "invalid", "none of the tests matches 'test_z'",

@@ -136,7 +136,7 @@ class Sabotage:
         else:
             try:
                 ending, notes = self._again(stage, wrong, scratch, tmp)
-                finding = _finding(ending, notes, wrong, stage)
+                finding = _finding(ending, notes, wrong, stage, self._begun)
             except (CannotStart, OSError) as e:
                 finding = ("no proof", None, f"could not be tried: {e}")
         outcome, test, reason = finding
@@ -305,12 +305,16 @@ def _lines(folder: Path, name: str) -> Notes:
     return found
 
 
-def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage) -> Finding:
-    """What came of an attempt: the first of its answers."""
+def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage, begun: Path) -> Finding:
+    """What came of an attempt, in the tree as it had `begun`: the first of its answers."""
     noticed = [note for note in notes if "noticed" in note]
-    proof = next((note for note in noticed if note.get("proof") is True), None)
+    proofs = [note for note in noticed if note.get("proof") is True]
+    proof = next((note for note in proofs if not _is_written_by(wrong, note, begun)), None)
     if proof:
         return "killed", str(proof["noticed"]), str(proof.get("error"))
+    if proofs:
+        own = proofs[0]
+        return "no proof", None, f"was noticed by no more than a line of its own: {own['place']}: {own['line']}"
     answers: List[Callable[[], Optional[Finding]]] = [
         lambda: _not_spoiled(notes) if wrong.kind == "function" else None,
         lambda: _stopped(ending, stage),
@@ -319,6 +323,15 @@ def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage) -> Findi
     ]
     found = (answer() for answer in answers)
     return next((finding for finding in found if finding), ("survived", None, ""))
+
+
+def _is_written_by(wrong: _Wrong, proof: Mapping[str, Any], begun: Path) -> bool:
+    """Whether what failed is a line that the mutant itself has written, in the code or in the tests."""
+    file = str(proof.get("place")).rpartition(":")[0]
+    if wrong.files.get(file) is None:
+        return False
+    before = (begun / file).read_text("utf-8", "replace") if (begun / file).is_file() else ""
+    return not any(line.strip().startswith(str(proof.get("line"))) for line in before.splitlines())
 
 
 def _not_spoiled(notes: Notes) -> Optional[Finding]:
