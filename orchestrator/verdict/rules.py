@@ -254,9 +254,9 @@ RULES: Tuple[Rule, ...] = (
         "invalid",
         "what was asked for is not there: the GPU's work of a stage for CUDA, a route that was seen; an artifact, a "
         "column, a row, a key with something under it, a number where a column holds numbers, a text that it must "
-        "hold; a JSON file that says itself that it failed; a test that checked nothing (`checked: true`); an artifact "
-        "that holds a secret's value; another runner's tests, of which none ran; checked evidence, where the exit "
-        "codes behind a shell were not recorded; or no evidence was asked for at all",
+        "hold; a JSON file, or each row of a table, that says itself that it failed; a test that checked nothing "
+        "(`checked: true`); an artifact that holds a secret's value; another runner's tests, of which none ran; "
+        "checked evidence, where the exit codes behind a shell were not recorded; or no evidence was asked for at all",
         _not_there,
     ),
     Rule(

@@ -38,7 +38,9 @@ _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
 def _tests(name: str, status: str, reason: str, body: str, function: str = "square", **expect: Any) -> StageCase:
     """Tests with this body of a module of their own, whose function is spoiled."""
-    files = {f"{name}/of_{name}.py": _CODE, f"{name}/wrong.patch": _CUBE.format(name=name, wrong="x * x", blank=" ")}
+    wrong = _CUBE.format(name=name, wrong="x * x", blank=" ")
+    asserts = wrong.replace("+    return x * x * x", "+    assert x == 0")
+    files = {f"{name}/of_{name}.py": _CODE, f"{name}/wrong.patch": wrong, f"{name}/asserts.patch": asserts}
     source = body.format(name=name)
     asked = expect or {"kills": [f"of_{name}:{function}"]}
     return tests(name, status, reason, source, files=files, expect=asked)
@@ -123,6 +125,12 @@ CASES: Sequence[Case] = [
         _tests("mutant_unfit", "invalid", "the mutant mutant_unfit/test_it.py does not apply",
                _HONEST, **_mutant("mutant_unfit", "test_it.py")),
         "a mutant is no patch of this tree", caught="rule", honest="mutant_noticed",
+    ),
+    lie(
+        _tests("mutant_asserts", "invalid", "by no more than a line of its own: .*_asserts.py:2: assert x == 0",
+               "from of_{name} import square\ndef test_a(): assert square(1.0) == 1.0\n",
+               **_mutant("mutant_asserts", "asserts.patch")),
+        "a mutant brings the assertion that notices it", honest="mutant_noticed",
     ),
     lie(
         _tests("mutant_untested", "invalid", "none of the tests matches 'test_z'",

@@ -16,6 +16,7 @@ from unittest import SkipTest
 import pytest
 
 from .stage import Notes
+from .why import of_error
 
 _PROOF, _FAILED = "nsa_pod_proof", "nsa_pod_failed"
 _MOST_TOLD = 20
@@ -34,8 +35,11 @@ class Attempt:
     `rank` puts lower run first. The tests `noticed` are those of a control.
     """
 
-    def __init__(self, notes: Notes, tests: str, rank: Callable[[str], int], noticed: Collection[str]) -> None:
+    def __init__(
+        self, notes: Notes, tree: str, tests: str, rank: Callable[[str], int], noticed: Collection[str]
+    ) -> None:
         self._notes = notes
+        self._tree = tree
         self._tests = re.compile(tests)
         self._rank = rank
         self._noticed = noticed
@@ -64,7 +68,9 @@ class Attempt:
         setattr(report, _PROOF, proof)  # xdist brings it to the process that reports
         if proof or self._told < _MOST_TOLD:
             self._told += 1
-            self._notes.add(noticed=item.nodeid, proof=proof, error=_sentence(excinfo))
+            raised = of_error(excinfo.value, self._tree) or {}
+            where = {key: raised.get(key) for key in ("place", "line")}
+            self._notes.add(noticed=item.nodeid, proof=proof, error=_sentence(excinfo), **where)
 
     def _note_held(self, item: pytest.Item, report: pytest.TestReport) -> None:
         if not report.passed:

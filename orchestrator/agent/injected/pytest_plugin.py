@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
         told = guards.installed().config
         for tests in told.all("attempt"):
             noticed = noticed_in(told.all("noticed"))
-            attempt = Attempt(guards.installed().notes, tests, quickest(told.one("durations")), noticed)
+            rank = quickest(told.one("durations"))
+            attempt = Attempt(guards.installed().notes, str(config.rootpath), tests, rank, noticed)
             config.pluginmanager.register(attempt, "nsa-pod-attempt")
             config.pluginmanager.register(Stop(config, noticed), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see

@@ -136,7 +136,7 @@ class Sabotage:
         else:
             try:
                 ending, notes = self._again(stage, wrong, scratch, tmp)
-                finding = _finding(ending, notes, wrong, stage)
+                finding = _finding(ending, notes, wrong, stage, self._begun)
             except (CannotStart, OSError) as e:
                 finding = ("no proof", None, f"could not be tried: {e}")
         outcome, test, reason = finding
@@ -305,10 +305,12 @@ def _lines(folder: Path, name: str) -> Notes:
     return found
 
 
-def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage) -> Finding:
-    """What came of an attempt: the first of its answers."""
+def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage, begun: Path) -> Finding:
+    """What came of an attempt, in the tree as it had `begun`: the first of its answers."""
     noticed = [note for note in notes if "noticed" in note]
     proof = next((note for note in noticed if note.get("proof") is True), None)
+    if proof and _is_written_by(wrong, proof, begun):
+        return "no proof", None, f"was noticed by no more than a line of its own: {proof['place']}: {proof['line']}"
     if proof:
         return "killed", str(proof["noticed"]), str(proof.get("error"))
     answers: List[Callable[[], Optional[Finding]]] = [
@@ -319,6 +321,15 @@ def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage) -> Findi
     ]
     found = (answer() for answer in answers)
     return next((finding for finding in found if finding), ("survived", None, ""))
+
+
+def _is_written_by(wrong: _Wrong, proof: Mapping[str, Any], begun: Path) -> bool:
+    """Whether what failed is an assertion that the mutant itself has written, or changed in the tests."""
+    file = str(proof.get("place")).rpartition(":")[0]
+    if wrong.files.get(file) is None:
+        return False
+    before = (begun / file).read_text("utf-8", "replace") if (begun / file).is_file() else ""
+    return not any(line.strip().startswith(str(proof.get("line"))) for line in before.splitlines())
 
 
 def _not_spoiled(notes: Notes) -> Optional[Finding]:

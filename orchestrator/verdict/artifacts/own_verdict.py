@@ -1,4 +1,4 @@
-"""What a JSON file says of the program that wrote it: {"status": "FAIL"}, {"success": false}, {"exit_code": 1}."""
+"""What a row, or a JSON file, says of what wrote it: {"status": "FAIL"}, {"success": false}, {"exit_code": 1}."""
 
 from __future__ import annotations
 
@@ -9,25 +9,34 @@ from orchestrator.verdict.artifacts.cells import named, shown
 
 _STATES = frozenset(("status", "state", "result", "outcome", "verdict", "conclusion"))
 _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|aborted", re.IGNORECASE)
+_SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
 _TRUTHS = frozenset(("success", "succeeded", "ok", "passed"))
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
+_NOT_0 = re.compile(r"-?0*[1-9]\d*")
 _ERRORS = frozenset(("error", "exception", "traceback"))
 _RAISED = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception)\b|Traceback|.*\bout of memory\b")
 
 
 def failure(content: Mapping[str, Any], judged: Collection[str]) -> Optional[str]:
-    """That it failed, as a clause, if it says so; the keys in `judged` are known to the runbook."""
+    """That it failed, or did nothing, as a clause, if it says so; the keys in `judged` are known to the runbook."""
     for key, value in content.items():
-        if key not in judged and _is_failure(key.lower(), value):
+        text = "" if isinstance(value, (list, dict)) else str(value).strip()
+        failed = _is_failure(key.lower(), text)
+        if key not in judged and (failed or _is_skip(key.lower(), text)):
             name = named(key)
-            return f"says that it failed: {name} is {shown(value)}; if that is meant, a check must name {name}"
+            said = "says that it failed" if failed else "says that it was skipped"
+            return f"{said}: {name} is {shown(value)}; if that is meant, a check must name {name}"
     return None
 
 
-def _is_failure(key: str, value: Any) -> bool:
-    if isinstance(value, str):
-        is_state = key in _STATES and _FAILED.fullmatch(value.strip())
-        return bool(is_state or (key in _ERRORS and _RAISED.match(value.strip())))
-    if isinstance(value, bool):
-        return key in _TRUTHS and not value
-    return key in _CODES and isinstance(value, int) and value != 0
+def _is_failure(key: str, text: str) -> bool:
+    """By a value, or by what a table writes for it."""
+    if key in _TRUTHS:
+        return text.lower() == "false"
+    if key in _CODES:
+        return _NOT_0.fullmatch(text) is not None
+    return bool((key in _STATES and _FAILED.fullmatch(text)) or (key in _ERRORS and _RAISED.match(text)))
+
+
+def _is_skip(key: str, text: str) -> bool:
+    return (key == "skipped" and text.lower() == "true") or (key in _STATES and _SKIPPED.fullmatch(text) is not None)

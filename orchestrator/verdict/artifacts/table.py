@@ -125,11 +125,7 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
         yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
     elif not isinstance(content, dict) and holds_no_value([content]):
         yield Finding(f"holds no more than {shown(content)}, expected a value", since=2)
-    table = _Table(asked, None)
-    failed = own_verdict.failure(content, table.judged) if isinstance(content, dict) else None
-    if failed:
-        yield Finding(failed, since=2)
-    yield from table.findings(iter(_rows_in(content)))
+    yield from _Table(asked, None).findings(iter(_rows_in(content)))
 
 
 def _rows_in(content: Any) -> List[Any]:
@@ -166,8 +162,9 @@ class _Table:
         if asked.get("figures"):
             self._checks.append(figures.Readable(asked["figures"], self._allowed))
             self._columns += [name for name in asked["figures"].get("keys") or () if name not in self._columns]
-        self.judged = [name for check in self._checks for name in check.columns]
-        self._wanted = [*self._columns, *self.judged]
+        judged = [name for check in self._checks for name in check.columns]
+        self._wanted = [*self._columns, *judged]
+        self._meant = {*judged, *(asked.get("allow") or {})}
         if checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ())):
             self._checks.append(checks.OnDevice())
         self._words = Words(self._columns, self._allowed)
@@ -179,9 +176,15 @@ class _Table:
             if lacking:
                 yield from lacking
                 return
-        count = 0
+        count, failed = 0, True
+        said: Optional[str] = None
         for count, row in enumerate(rows, start=1):
             yield from self._of_row(row, count)
+            if failed:  # one that did not may stand beside those that did
+                said = own_verdict.failure(row, self._meant) if isinstance(row, dict) else None
+                failed = said is not None
+        if said:
+            yield Finding(said if count == 1 else f"{said} (in each of {count} rows)", since=2)
         if count < self._min_rows:
             shape = "has only a header" if self._header is not None and count == 0 else f"has {count} rows"
             yield Finding(f"{shape}, expected at least {self._min_rows} rows")
