@@ -12,6 +12,7 @@ _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|
 _SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
 _TRUTHS = frozenset(("success", "succeeded", "ok", "passed"))
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
+_NOT_0 = re.compile(r"-?0*[1-9]\d*")
 _ERRORS = frozenset(("error", "exception", "traceback"))
 _RAISED = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception)\b|Traceback|.*\bout of memory\b")
 
@@ -19,24 +20,23 @@ _RAISED = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception)\b|Traceback|.*\bout of 
 def failure(content: Mapping[str, Any], judged: Collection[str]) -> Optional[str]:
     """That it failed, or did nothing, as a clause, if it says so; the keys in `judged` are known to the runbook."""
     for key, value in content.items():
-        said = None if key in judged else _said(key.lower(), value)
-        if said:
+        text = "" if isinstance(value, (list, dict)) else str(value).strip()
+        failed = _is_failure(key.lower(), text)
+        if key not in judged and (failed or _is_skip(key.lower(), text)):
             name = named(key)
-            return f"says that it {said}: {name} is {shown(value)}; if that is meant, a check must name {name}"
+            said = "says that it failed" if failed else "says that it was skipped"
+            return f"{said}: {name} is {shown(value)}; if that is meant, a check must name {name}"
     return None
 
 
-def _said(key: str, value: Any) -> Optional[str]:
-    """Also by the words that a table has for truth values and numbers."""
-    text = str(value).strip()
-    if key == "skipped":
-        return "was skipped" if text.lower() == "true" else None
+def _is_failure(key: str, text: str) -> bool:
+    """By a value, or by what a table writes for it."""
     if key in _TRUTHS:
-        return "failed" if text.lower() == "false" else None
+        return text.lower() == "false"
     if key in _CODES:
-        return "failed" if not isinstance(value, bool) and re.fullmatch(r"-?0*[1-9]\d*", text) else None
-    if not isinstance(value, str):
-        return None
-    if key in _STATES and _SKIPPED.fullmatch(text):
-        return "was skipped"
-    return "failed" if (_FAILED.fullmatch(text) if key in _STATES else key in _ERRORS and _RAISED.match(text)) else None
+        return _NOT_0.fullmatch(text) is not None
+    return bool((key in _STATES and _FAILED.fullmatch(text)) or (key in _ERRORS and _RAISED.match(text)))
+
+
+def _is_skip(key: str, text: str) -> bool:
+    return (key == "skipped" and text.lower() == "true") or (key in _STATES and _SKIPPED.fullmatch(text) is not None)
