@@ -77,10 +77,10 @@ class Executed(TypedDict):
 class LostExitCode(TypedDict):
     """A status other than 0 that a shell or a Python has dropped: of which command, in which line of which script.
 
-    `how` is untested, member (of a pipeline that returned 0), ignored (`|| true`), said (`|| echo failed`), kept (in a
-    variable), substituted (in a substitution that forgets it), background (`wait` does not say it), cleanup (in the
-    script's own EXIT trap), child (of a Python that did not look), call (in a Python's pool) or untold (by what has run
-    it); `ours` tells a Python, and a program of the tree.
+    `how` is untested, member (of a pipeline that returned 0), ignored (`|| true`), negated (of `! command`, which bash
+    drops), said (`|| echo failed`), kept (in a variable), substituted (in a substitution that forgets it), background
+    (`wait` does not say it), cleanup (in the script's own EXIT trap), child (of a Python that did not look), call (in a
+    Python's pool) or untold (by what has run it); `ours` tells a Python, and a program of the tree.
     """
 
     command: str

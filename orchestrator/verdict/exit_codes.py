@@ -25,6 +25,7 @@ _HOW = {
     "untested": "and its script did not test it",
     "member": "in a pipeline, and its script did not test it",
     "ignored": "and its script dropped it",
+    "negated": "behind a !, and its script did not test it",
     "said": "and its script made no more of it than words",
     "kept": "and nothing depends on the variable that its script has kept it in",
     "substituted": "in a substitution that forgets it",

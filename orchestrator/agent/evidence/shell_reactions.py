@@ -53,10 +53,10 @@ from orchestrator.agent.evidence.shell_tree import (
     condensed,
 )
 
-Fate = Literal["tested", "said", "ignored", "kept", "substituted", "untested", "left"]
+Fate = Literal["tested", "said", "ignored", "negated", "kept", "substituted", "untested", "left"]
 """What becomes of a status: it is printed at most, dropped, in a variable that leads to nothing; bash forgets it, with
 the substitution that it is of, which the script could have asked for in another way (`untested`) or in none; or it is a
-statement's, of which the shell itself tells (`left`).
+statement's, of which the shell itself tells (`left`), but for that of `! command`, which it drops (`negated`).
 """
 
 
@@ -125,12 +125,13 @@ class Scripts:
 
     # What a status leads to -----------------------------------------------------------------------------------------
 
-    def fate(self, command: Simple, calls: Sequence[Call], *, tested: bool, left: bool) -> Fate:
+    def fate(self, command: Simple, calls: Sequence[Call], *, tested: bool, left: bool, fails: bool = True) -> Fate:
         """What becomes of the failure of `command`, behind the `calls` of functions that it ended.
 
         `tested` says that bash takes it for tested; `left` that its script ended badly, so that it may have been by it.
+        Where it does not fail itself, a ! does that.
         """
-        return _Way(self, list(calls), set(), tested=tested, left=left).of(command)
+        return _Way(self, list(calls), set(), tested=tested, left=left, fails=fails).of(command)
 
     def acts(self, nodes: Iterable[Node]) -> bool:
         """Whether there is a command in them that does more than to say something, or to set a variable."""
@@ -283,10 +284,12 @@ class _Way:
         question: bool = False,
         tested: bool = True,
         left: bool = False,
+        fails: bool = True,
     ) -> None:
         self._scripts, self._calls, self._seen, self._question = scripts, calls, seen, question
         self._tested, self._left = tested, left
-        self._fails = True
+        self._fails = fails
+        self._dropped: Fate = "ignored" if fails else "negated"
         self._so_far: Optional[Fate] = None
 
     def of(self, command: Command) -> Fate:
@@ -309,7 +312,7 @@ class _Way:
 
     def _unused(self) -> Fate:
         """Of a status that nothing more depends on. `! command` alone says that it is to fail."""
-        return self._so_far or ("ignored" if self._fails or self._question else "tested")
+        return self._so_far or (self._dropped if self._fails or self._question else "tested")
 
     def _in_pipeline(self, pipeline: Pipeline, member: Node) -> "Node | Fate":
         if not self._tested and member is not pipeline.members[-1]:

@@ -125,7 +125,7 @@ class ShellRecord:
             if inner and _is_of_another(line):
                 line = line.at(inner)._replace(place=inner.place, way=inner.way + line.way)
             self._passed.setdefault(line.parent, []).append(line)
-        elif line.how == "tested":
+        elif line.how in ("tested", "negated"):
             self._fold_tested(line)
         elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
             inner = self._claim(line) or self._begins.get(line.job)
@@ -171,13 +171,16 @@ class ShellRecord:
         """Add a failure, if nothing depends on it, as the script of the shell `runner` has it."""
         left = self._main(line.shell) in self._bad
         nodes = self._find(runner, line.place)
-        key = (runner.file or self._main(runner.shell), runner.line, line.place, tuple(calls), tested, left)
+        fails = line.how != "negated"
+        key = (runner.file or self._main(runner.shell), runner.line, line.place, tuple(calls), tested, left, fails)
         if key not in self._fates:
-            named = self._named(calls, line.shell)
-            fates = (self._scripts_read().fate(node, named, tested=tested, left=left) for node in nodes)
+            named, scripts = self._named(calls, line.shell), self._scripts_read()
+            fates = (scripts.fate(node, named, tested=tested, left=left, fails=fails) for node in nodes)
             self._fates[key] = next((fate for fate in fates if fate not in ("tested", "left")), None)
         lost = self._fates[key]
-        if not nodes and tested:  # no more is known than the command after it, with a = if that is in the same line
+        if (
+            not nodes and tested and fails
+        ):  # no more is known than the command after it, with a = if that is in the same line
             said = line.more[:1] == "=" and only_says(line.more[1:])
             lost = "ignored" if _DROPS.fullmatch(line.more) else "said" if said else None
         if lost:

@@ -13,6 +13,7 @@
 #   tested   a failure that bash takes for tested; `more` is the next command, with a = before it if it is in the same
 #            line. What becomes of it stands in the script, at `place`, and behind the calls of the functions that ended
 #            with it, and of sourced files, which are the `way`
+#   negated  the same where the command has succeeded, and a ! has made a failure of that
 #   again    a command succeeds that has failed before
 #   begins   a program that may not say what those returned that it runs
 #   eval     a member of a pipeline that ended an `eval`
@@ -269,7 +270,9 @@ __nsa_tested() {
     '[ '* | '[[ '* | '(('* | 'test '* | 'let '* | 'read '*) return 0 ;; # which are questions
   esac
   [[ ${__nsa_here-} != "$__nsa_unit_line" ]] || set -- "$1" "=$2"
-  __nsa_write tested "$1" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first" "$2"
+  local kind=tested
+  [[ "${__nsa_codes[*]}" == *[1-9]* ]] || kind=negated
+  __nsa_write "$kind" "$1" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first" "$2"
   __nsa_may_come_again
 }
 

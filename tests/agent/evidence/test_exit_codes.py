@@ -98,6 +98,9 @@ LIES: Mapping[str, tuple[str, str]] = {
     "printed_for_words": (f"case $({FAILS}; echo $?) in *0) echo good ;; *) echo bad ;; esac", "did not test it"),
     "printed_too_late": (f"case $({FAILS}; echo; echo $?) in *0) echo good ;; *) exit 1 ;; esac", "did not test it"),
     "ends_a_sourced_file": ("load() { . ./ends.sh; }; load || true; echo on", "fails.sh returned 4.* dropped it"),
+    "negated": ("set -e; ! grep -q . fails.py; echo on", "^grep .* returned 1, behind a !"),
+    "negated_in_a_function": ("found() { grep -q . fails.sh; }; ! found; echo on", "^grep .* behind a !"),
+    "negated_python": ("! python -c 1; echo on", "^python .* behind a !"),
     "in_xargs": ("echo x | xargs -I{} sh -c 'false; echo {}'", "^false returned 1"),
 }  # fmt: skip
 
@@ -105,6 +108,8 @@ HONEST: Mapping[str, str] = {
     "strict": "set -euo pipefail; python -c 'print(1)' | tee log",
     "condition": "if false; then echo a; else echo b; fi; while false; do :; done; until true; do :; done",
     "negated": "! false; if ! grep -q x /dev/null; then echo none; fi",
+    "negated_and_tested": "if ! grep -q . fails.sh; then exit 1; fi; ! grep -q . fails.sh && exit 1; "
+    "! grep -q . fails.sh || echo none; ! true; [ $? = 1 ] || exit 1; while ! grep -q . fails.sh; do exit 1; done",
     "lists": "[ -f none ] && echo there; [ -f none ] || echo not there; grep -q x /dev/null || echo none",
     "or_true": "grep x /dev/null || true; rm none 2>/dev/null || :; kill 999999 2>/dev/null || true",
     "xargs_or_true": "echo none | xargs -n1 rm 2>/dev/null || true",
