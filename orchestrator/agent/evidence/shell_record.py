@@ -9,7 +9,8 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
 
-from orchestrator.agent.evidence.shell_reactions import Call, Fate, Scripts, ends_its_loop, only_says, reads_status
+from orchestrator.agent.evidence.shell_reactions import Fate, ends_its_loop, fate, only_says, reads_status
+from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
 
 _MAX_SCRIPT_BYTES = 1 << 20
@@ -145,7 +146,7 @@ class ShellRecord:
             return False
         nodes = self._find(line, line.place)
         scripts, calls = self._scripts_read(), self._named(line.calls, line.shell)
-        return bool(nodes) and all(scripts.fate(n, calls, tested=True, left=False) == "tested" for n in nodes)
+        return bool(nodes) and all(fate(scripts, n, calls, tested=True, left=False) == "tested" for n in nodes)
 
     def _is_no_job(self, line: Line) -> bool:
         """Whether it is of a process of `<(...)` or `>(...)`, or of one that the script has ended."""
@@ -175,8 +176,8 @@ class ShellRecord:
         key = (runner.file or self._main(runner.shell), runner.line, line.place, tuple(calls), tested, left, fails)
         if key not in self._fates:
             named, scripts = self._named(calls, line.shell), self._scripts_read()
-            fates = (scripts.fate(node, named, tested=tested, left=left, fails=fails) for node in nodes)
-            self._fates[key] = next((fate for fate in fates if fate not in ("tested", "left")), None)
+            fates = (fate(scripts, node, named, tested=tested, left=left, fails=fails) for node in nodes)
+            self._fates[key] = next((found for found in fates if found not in ("tested", "left")), None)
         lost = self._fates[key]
         if (
             not nodes and tested and fails
