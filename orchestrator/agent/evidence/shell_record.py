@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
 
+from orchestrator.agent.evidence.shell_commands import may_be_question, set_by
 from orchestrator.agent.evidence.shell_reactions import Fate, ends_its_loop, fate, only_says, reads_status
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
@@ -129,6 +130,8 @@ class ShellRecord:
         elif line.how in ("tested", "negated"):
             self._fold_tested(line)
         elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
+            if self._is_asked_alone(line):
+                line = line._replace(how="unanswered")
             inner = self._claim(line) or self._begins.get(line.job)
             self.failures.append(Failure(line.at(inner) if inner and _is_of_another(line) else line, inner))
 
@@ -147,6 +150,19 @@ class ShellRecord:
         nodes = self._find(line, line.place)
         scripts, calls = self._scripts_read(), self._named(line.calls, line.shell)
         return bool(nodes) and all(fate(scripts, n, calls, tested=True, left=False) == "tested" for n in nodes)
+
+    def _is_asked_alone(self, line: Line) -> bool:
+        """Whether it is a question that is a statement of its own, as if that ended the script.
+
+        One that ends a function, behind an `&&` say, gives that its status by accident.
+        """
+        if line.how != "untested" or not may_be_question(line.command):
+            return False
+        nodes, scripts = self._find(line, line.command), self._scripts_read()
+        calls = self._named(line.calls, line.shell)
+        return bool(nodes) and all(
+            not any(set_by(n)) and fate(scripts, n, calls, tested=False, left=False) == "left" for n in nodes
+        )
 
     def _is_no_job(self, line: Line) -> bool:
         """Whether it is of a process of `<(...)` or `>(...)`, or of one that the script has ended."""
