@@ -14,6 +14,7 @@ from tests.honesty import (
     pytest_cases,
     route_cases,
     run_cases,
+    runner_cases,
     sabotage_cases,
     shell_cases,
     stand_in_cases,
@@ -24,7 +25,7 @@ from tests.honesty.case import Case
 
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
-    "Shells and other runners": shell_cases.CASES,
+    "Shells and other runners": [*shell_cases.CASES, *runner_cases.CASES],
     "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
