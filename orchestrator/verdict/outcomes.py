@@ -112,6 +112,8 @@ def merged(sessions: Iterable[Session]) -> Session:
         for of_id in ("collect_errors", "collect_skips", "causes", "raised", "told", "reruns"):
             getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
         whole.uncalled.update(names[id_] for id_ in session.uncalled)
+    ran = set(whole.collected)  # in another process, where several share the tests
+    whole.not_collected = [id_ for id_ in whole.not_collected if id_ not in ran]
     return whole
 
 

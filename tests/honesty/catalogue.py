@@ -20,12 +20,14 @@ from tests.honesty import (
     stand_in_cases,
     status_cases,
     tree_cases,
+    unittest_cases,
 )
 from tests.honesty.case import Case
 
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
     "Shells and other runners": [*shell_cases.CASES, *runner_cases.CASES],
+    "Unittests and doctests": unittest_cases.CASES,
     "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
@@ -44,7 +46,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
-    "Exit codes that nothing depends on": "observation",
+    **dict.fromkeys(("Exit codes that nothing depends on", "Unittests and doctests"), "observation"),
     **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
 }

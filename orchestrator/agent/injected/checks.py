@@ -18,7 +18,7 @@ from .stand_ins import StandIns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import CodeType, FrameType, ModuleType
     from typing import Any, Callable
 
     from .assertions import Facts
@@ -192,14 +192,19 @@ class Checks:
 
         def marked(loader: Any, name: str) -> Any:
             path = loader.path
-            if self._is_ours(path) and self._helps(path):
-                module = _parsed(_read(path), path)
-                if module is not None:
-                    self._mark(module, _read(path), path)
-                    return compile(module, path, "exec", dont_inherit=True)
-            return get_code(loader, name)
+            code = self.marked(path) if self._is_ours(path) and self._helps(path) else None
+            return get_code(loader, name) if code is None else code
 
         SourceFileLoader.get_code = marked  # type: ignore[assignment, method-assign, unused-ignore]
+
+    def marked(self, path: str) -> CodeType | None:
+        """The code of a file with marks; None if it does not compile."""
+        source = _read(path)
+        module = _parsed(source, path)
+        if module is None:
+            return None
+        self._mark(module, source, path)
+        return compile(module, path, "exec", dont_inherit=True)
 
     def _helps(self, path: str) -> bool:
         import re

@@ -1,5 +1,5 @@
 """A program of the tree that holds tests and calls none of them: `python tests/test_x.py`, where nothing runs them; and
-`python -m doctest` of files without an example.
+`python -m doctest` of files without an example that ran.
 
 Said only where nothing that runs in the file could have called one: neither by its name, nor as those do that look for
 tests (`unittest.main()`, `globals()`).
@@ -40,7 +40,9 @@ class IdleTests:
         """Look at the program, which has ended."""
         main = sys.modules.get("__main__")
         if getattr(getattr(main, "__spec__", None), "name", "") == "doctest":
-            self._tell_of_doctest([word for word in sys.argv[1:] if os.path.isfile(word)])
+            runner = getattr(main, "master", None)  # of all files
+            ran = getattr(runner, "tries", 1) - getattr(runner, "skips", 0)
+            self._tell_of_doctest([word for word in sys.argv[1:] if os.path.isfile(word)], ran)
             return
         file = os.path.abspath(getattr(main, "__file__", None) or self._program)
         if test_around() is not None or not file.startswith(self._tree) or not _may_hold_tests(vars(main)):
@@ -48,8 +50,8 @@ class IdleTests:
         if holds_idle_tests(file):
             self._notes.add(idle=file[len(self._tree) :])
 
-    def _tell_of_doctest(self, files: list[str]) -> None:
-        if test_around() is None and files and not any(map(_holds_examples, files)):
+    def _tell_of_doctest(self, files: list[str], ran: int) -> None:
+        if test_around() is None and files and (ran == 0 or not any(map(_holds_examples, files))):
             self._notes.add(idle=os.path.relpath(os.path.realpath(files[0]), self._tree))
 
 
