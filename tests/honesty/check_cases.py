@@ -168,6 +168,11 @@ HONEST = [
           "a hook that wraps each test"),
     _ran("check_finally", "for x in [1, 2]:\n    try: assert x > 0\n    finally: continue",
          "a `finally` that is left by a jump, and drops nothing"),
+    truth(tests("exit_functions", "passed", "",
+                "import atexit, os, weakref\nclass K: pass\nk = K()\n@atexit.register\n"
+                "def tidy():\n    assert len('a')\n    os.rmdir('/none')\n"
+                "weakref.finalize(k, print, 'gone')\ndef test_a(): assert len('a')\n"),
+          "functions that `atexit` calls, one of which cannot tidy up"),
     truth(tests("check_async_helper", "passed", "", _HEAD + _ASYNC.format("asyncio.run(f(2))")),
           "a coroutine of the module runs"),
     truth(tests("check_hooked", "passed", "", _HEAD + _THREAD.format("threading.excepthook = hook")),
@@ -266,6 +271,13 @@ LIES = [
           "it fails in a `__del__`", "check_nested"),
     _lost("finally_returns", "try: assert 1 == 2\nfinally: return", "a `finally` that returns drops it",
           "check_finally"),
+    lie(tests("exit_function", "failed", "pytest .* returned 1, and nobody was told",
+              "import atexit\n@atexit.register\ndef check(): assert 1 == 2\ndef test_a(): assert len('a')\n"),
+        "it fails in a function that `atexit` calls behind pytest", honest="exit_functions"),
+    lie(tests("at_the_end_of_an_object", "failed", "pytest .* returned 1, and nobody was told",
+              "import weakref\nclass K: pass\nk = K()\ndef check(): assert 1 == 2\n"
+              "weakref.finalize(k, check)\ndef test_a(): assert len('a')\n"),
+        "it fails in a `weakref.finalize` behind pytest", honest="exit_functions"),
     lie(tests("finally_in_a_fixture", "failed", "test_a failed: an AssertionError was caught and dropped",
               "import pytest\n@pytest.fixture\ndef f():\n    try: assert 1 == 2\n    finally: return 1\n"
               "def test_a(f): assert f == 1\n"),
