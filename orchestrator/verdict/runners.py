@@ -27,6 +27,8 @@ def none_ran(case: Case) -> Iterator[str]:
     for path in case.evidence["idle_programs"]:
         if not any(test.startswith(f"{path}::") for test in case.session.tests):
             yield f"no test of {path} ran"
+    for path in case.evidence["inert_programs"]:
+        yield f"{path} only defines what it would do: nothing of it ran"
     for closing in _closings(case):
         if not closing.ran:
             yield f"{closing.runner} ran no test"

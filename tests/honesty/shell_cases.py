@@ -26,6 +26,7 @@ child = [sys.executable, "-c", "raise SystemExit(3)"]
 print("done")
 """
 FAILING_TEST = "def test_a(): assert 1 == 2\n"
+MAIN = "def check(): assert 1 == 1\ndef main():\n    check()\nif __name__ == '{}':\n    main()\n"
 UNITTEST = """
 import unittest
 class T(unittest.TestCase):
@@ -129,6 +130,9 @@ HONEST = [
                 "has() { [[ -e $1 ]]; }; has none || echo none; [ -t 0 ]; tty=$?; ! [ -e none ]; [ ! -e none ]\n"
                 "for f in a b; do [ -e $f ] && rm $f; done; test -e none; case $? in 0) exit 1 ;; esac; echo $tty"),
           "questions whose answers are used, or that end a function by accident; counters"),
+    truth(_bash("guarded_program", "passed", "", "python guarded_program.py; python of_names.py; echo done",
+                files={"guarded_program.py": MAIN.format("__main__"), "of_names.py": "SIZE = 3\ndef f(): pass\n"}),
+          "a program whose guard holds, and a module of names"),
     truth(_bash("job_tested", "passed", "", f"{FAILS} & p=$!; wait $p && exit 1; echo it failed, as it should"),
           "a job in the background whose status is looked at"),
     truth(_bash("server_ended", "passed", "", "sleep 60 & p=$!; echo up; kill $p; wait $p; echo down"),
@@ -171,6 +175,14 @@ LIES = [
              files={"unittest_without_a_main.py": UNITTEST.partition("if __name__")[0].format(
                  "def test_b(self): self.assertTrue(0)") + "print('done')\n"}),
         "a file of unittests is run as a program without a main", honest="unittests"),
+    lie(_bash("guard_mistyped", "invalid", "guard_mistyped.py only defines",
+              "python guard_mistyped.py; echo done",
+              files={"guard_mistyped.py": MAIN.format("__main_")}),
+        "a program whose guard is mistyped: if __name__ == '__main_'", honest="guarded_program"),
+    lie(_bash("main_uncalled", "invalid", "main_uncalled.py only defines",
+              "python -m main_uncalled; echo done",
+              files={"main_uncalled.py": MAIN.partition("if __name__")[0]}),
+        "a program with a main that nothing calls", honest="guarded_program"),
     _made("made_tests", "make runs the tests that are owed"),
     _made("made_none", "make is to run the tests that are owed, and runs none", "skipped", "^0 tests passed",
           recipe="python -c 'print(\"1 passed in 0.01s\")'"),

@@ -243,7 +243,7 @@ class Executor:
             processes = processes.first(os.getpid(), " ".join(stage["argv"]))
         ran = exit_codes.Command(stage["argv"], record["exit_code"])
         lost = exit_codes.read(folder, ran, where, seen.children, processes)
-        record["idle_programs"] = list(seen.idle)
+        record["idle_programs"], record["inert_programs"] = list(seen.idle), list(seen.inert)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
