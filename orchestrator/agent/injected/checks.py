@@ -86,6 +86,9 @@ class Checks:
         self.facts: dict[str, Facts] = {}
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
+        self.comparing: Callable[[str, FrameType], None] = lambda name, frame: (
+            None
+        )  # the same of a library's comparison
         self._records: list[Record] = []
         self._names = config.all("name")
         self._stand_ins = StandIns(self, self._names)

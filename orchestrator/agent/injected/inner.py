@@ -131,6 +131,11 @@ class Inner:
             name = f"an assertion of {frame.f_code.co_name}()"
             self._note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
 
+    def comparison_fails(self, name: str, frame: FrameType) -> None:
+        """A comparison of a library, which `frame` has called, raises an AssertionError in a program."""
+        if not _runs_tests() and not is_in_test(frame) and self._children.drops(frame, AssertionError):
+            self._note(f"{name}()", 1, frame.f_code.co_filename, frame.f_lineno, call=True)
+
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
         return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
 
