@@ -168,6 +168,12 @@ HONEST = [
           "a hook that wraps each test"),
     _ran("check_finally", "for x in [1, 2]:\n    try: assert x > 0\n    finally: continue",
          "a `finally` that is left by a jump, and drops nothing"),
+    truth(tests("compared_beside", "passed", "",
+                "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
+                "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
+                "def test_b():\n    assert 0.1 + 0.2 == pytest.approx(0.3, abs=1e-9)\n"
+                "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n", tests={"checked": True}),
+          "comparisons that hold, or are to raise, beside assertions; tolerances below the numbers"),
     truth(tests("exit_functions", "passed", "",
                 "import atexit, os, weakref\nclass K: pass\nk = K()\n@atexit.register\n"
                 "def tidy():\n    assert len('a')\n    os.rmdir('/none')\n"
@@ -298,6 +304,16 @@ LIES = [
     lie(tests("unchecked", "invalid", "test_a passed and checked nothing",
           "def test_a(): print(1)\n", tests={"checked": True}),
         "a test that only runs, where the runbook wants checks", honest="checked"),
+    lie(tests("compared_only", "failed", "a comparison came out false, and nothing asserts it",
+              "def test_a():\n    len('ab') == 3\n    assert len('a')\n"),
+        "a comparison that is false, and a statement of its own", honest="compared_beside"),
+    lie(tests("named_only", "failed", "assert_called_with is named, and not called",
+              "from unittest.mock import Mock\ndef test_a():\n    m = Mock(); m(1)\n    m.assert_called_with\n"
+              "    assert m.called\n"),
+        "a mock's assertion that is named, and not called", honest="compared_beside"),
+    lie(tests("approximately", "invalid", "the tolerance, 1e.09, is not below the data's own size",
+              "import pytest\ndef test_a(): assert len('ab') == pytest.approx(4, abs=1e9)\n", tests={"checked": True}),
+        "pytest.approx with a tolerance above the number", honest="compared_beside"),
     lie(tests("vacuous", "invalid", "checked nothing: a constant",
           "def test_a(): assert True\n", tests={"checked": True}),
         "an assertion that cannot fail", honest="checked"),

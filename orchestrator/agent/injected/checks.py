@@ -318,6 +318,22 @@ def _seen_by(checks: Checks) -> type:
                 checks.now.vacuous.append("empty slices are compared")
 
         @staticmethod
+        def dropped(value: Any, place: str) -> None:
+            """A comparison that is a statement of its own; one that has held could as well have been asserted."""
+            try:
+                is_false = not (value.all() if hasattr(value, "all") else value) and value is not None
+            except Exception:  # it may be anything
+                return
+            if is_false:
+                where = place[len(checks.tree) :]
+                checks.now.lost.append(f"a comparison came out false, and nothing asserts it ({where})")
+
+        @staticmethod
+        def named(place: str, name: str) -> None:
+            where = place[len(checks.tree) :]
+            checks.now.lost.append(f"{name} is named, and not called ({where})")
+
+        @staticmethod
         def asserted_tuple(place: str) -> None:
             where = place[len(checks.tree) :]
             checks.now.lost.append(f"a tuple is asserted, which is always true ({where})")

@@ -17,6 +17,7 @@ _WATCHED = {
     "torch.testing": ("assert_close", "assert_allclose"),
     "numpy.testing": ("assert_allclose", "assert_array_equal", "assert_equal"),
 }
+_APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _OTHERS = {"numpy.testing": ("assert_almost_equal", "assert_array_almost_equal", "assert_array_less")}
 """Whose arguments are not looked at."""
 
@@ -27,6 +28,7 @@ class Comparisons:
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
         self.after_import: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(_WATCHED, self._watch)
+        self.after_import.update(dict.fromkeys(_APPROX, self._watch_approx))
 
     def _watch(self, module: Any) -> None:
         looked_at = _WATCHED[module.__name__]
@@ -51,6 +53,23 @@ class Comparisons:
             return result
 
         return look
+
+    def _watch_approx(self, module: Any) -> None:
+        """Of numbers: what of a sequence is compared, its elements, is compared within pytest."""
+        scalars = getattr(module, "ApproxScalar", None)
+        if scalars is None:
+            return
+        equals = scalars.__eq__
+
+        def __eq__(expected: Any, actual: Any) -> Any:
+            result = equals(expected, actual)
+            if result is True and _getframe(1).f_globals.get("__name__") != module.__name__:
+                why = why_vacuous(actual, expected.expected, atol=expected.tolerance)
+                if why:
+                    self._checks.now.vacuous.append(why)
+            return result
+
+        scalars.__eq__ = __eq__
 
 
 def why_vacuous(*operands: Any, **options: Any) -> str | None:
