@@ -304,6 +304,18 @@ LIES = [
     lie(tests("unchecked", "invalid", "test_a passed and checked nothing",
           "def test_a(): print(1)\n", tests={"checked": True}),
         "a test that only runs, where the runbook wants checks", honest="checked"),
+    lie(tests("taken_out", "skipped", "no assertion of it ran.*test_a",
+              "def test_a(): assert len('a') == 2\ndef test_b(): assert len('b')\n", conftest="""
+        import ast
+        from _pytest.assertion import rewrite
+        class TakeOut(ast.NodeTransformer):
+            def visit_Assert(self, node): return ast.copy_location(ast.Pass(), node)
+        rewrites = rewrite.rewrite_asserts
+        def without(module, *args):
+            rewrites(ast.fix_missing_locations(TakeOut().visit(module)), *args)
+        rewrite.rewrite_asserts = without
+        """),
+        "a conftest takes the assertions out before pytest rewrites them", honest="compared_beside"),
     lie(tests("compared_only", "failed", "a comparison came out false, and nothing asserts it",
               "def test_a():\n    len('ab') == 3\n    assert len('a')\n"),
         "a comparison that is false, and a statement of its own", honest="compared_beside"),

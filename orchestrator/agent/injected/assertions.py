@@ -122,6 +122,11 @@ def mark(
     return facts
 
 
+def count(module: ast.Module) -> int:
+    """How many `assert` statements it holds."""
+    return sum(isinstance(node, ast.Assert) for node in ast.walk(module))
+
+
 def _or_fails(test: ast.expr) -> ast.expr:
     """`test or SEEN.failing()`, which is false."""
     told = ast.Call(ast.Attribute(ast.Name(SEEN, ast.Load()), "failing", ast.Load()), [], [])

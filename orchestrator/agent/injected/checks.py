@@ -158,9 +158,14 @@ class Checks:
         return path.startswith(self.tree)
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
-        from .assertions import mark
+        from .assertions import count, mark
 
+        asserts = count(module)
         self.facts[path] = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
+        if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
+            written = _parsed(source, path)
+            if written is not None and count(written) > asserts:
+                self.facts[path] = mark(written, source, path, self._names)
 
     def _mark_rewritten(self, rewrite: Any) -> None:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
