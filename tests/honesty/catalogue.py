@@ -62,7 +62,14 @@ A lie is caught by a rule about what the stage delivers or asks for, by observat
 sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`). Of what
 stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
 function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are
-tolerances that a test writes as a comparison, two sides that are both made zero, and star imports.
+tolerances that a test writes as a comparison, two sides that are both made zero, star imports, and values that the code
+under test itself has made: golden files, snapshots, cases that are chosen by what passes.
+
+What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`,
+`lacks` and `contains` tell that old times were scaled or made up, that times are 0 or below, that a count under
+`failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch. Nor is anybody told of an
+assertion that a program catches in its own file, or by `[ a = b ] || echo differs`, and of what a runbook itself
+names too little of: one test by its id, `make -n`, a list of sessions.
 """
 
 

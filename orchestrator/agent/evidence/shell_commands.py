@@ -171,11 +171,6 @@ def text_of(command: Command) -> str:
     return " ".join(words)
 
 
-def may_be_question(command: str) -> bool:
-    """Of a command as bash tells it."""
-    return re.match(r"(?:\[\[?|test)\s|\(\(", command) is not None
-
-
 def is_question(holder: Optional[Node]) -> bool:
     if isinstance(holder, Compound):
         return holder.kind == "case"

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
 
-from orchestrator.agent.evidence.shell_commands import may_be_question, set_by
+from orchestrator.agent.evidence.shell_commands import QUESTIONS, set_by
 from orchestrator.agent.evidence.shell_reactions import Fate, ends_its_loop, fate, only_says, reads_status
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
@@ -156,13 +156,13 @@ class ShellRecord:
 
         One that ends a function, behind an `&&` say, gives that its status by accident.
         """
-        if line.how != "untested" or not may_be_question(line.command):
+        if line.how != "untested" or line.code != 1:
             return False
         nodes, scripts = self._find(line, line.command), self._scripts_read()
+        if not nodes or any(node.name not in QUESTIONS or any(set_by(node)) for node in nodes):
+            return False
         calls = self._named(line.calls, line.shell)
-        return bool(nodes) and all(
-            not any(set_by(n)) and fate(scripts, n, calls, tested=False, left=False) == "left" for n in nodes
-        )
+        return all(fate(scripts, node, calls, tested=False, left=False) == "left" for node in nodes)
 
     def _is_no_job(self, line: Line) -> bool:
         """Whether it is of a process of `<(...)` or `>(...)`, or of one that the script has ended."""

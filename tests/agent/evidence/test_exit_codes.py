@@ -60,6 +60,7 @@ LIES: Mapping[str, tuple[str, str]] = {
     "background_not_awaited": (f"{FAILS} & sleep 0.5; echo done", "returned 3, in the background"),
     "awaited_together": (f"{FAILS} & a=$!; true & b=$!; wait $a $b; echo done", "returned 3"),
     "asked": ("i=0; [ $i = 1 ]; echo done", "asked for and did not look at"),
+    "asked_by_path": ("/usr/bin/test 1 = 2; command [ 1 = 1 ]; echo done", "asked for and did not look at"),
     "asked_behind_a_pipe": ("set -o pipefail; echo a | cat; [[ a == b ]]; echo done", "asked for and did not look at"),
     "awaited_untested": (f"{FAILS} & a=$!; wait $a; echo done", "returned 3"),
     "group_in_the_background": (f"{{ sleep 0.1; {FAILS}; }} & wait; echo done", "returned 3"),
