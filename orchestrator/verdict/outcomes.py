@@ -19,7 +19,7 @@ class Malformed(Exception):
 @dataclass
 class Test:
     """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished; idle if it passed and no
-    assertion of it ran.
+    assertion of it ran, or one is missing.
 
     `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
     `checks` counts the assertions and comparisons that ran and could fail, None where that is not known; `vacuous`
@@ -191,8 +191,9 @@ def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
     if test.outcome == "passed" and checks.get("lost"):
         test.outcome, test.reason = "failed", str(checks["lost"][0])
     elif test.outcome == "passed" and checks.get("idle"):
-        why = checks.get("why")
-        test.outcome, test.reason = "idle", f"no assertion of it ran{f': {why}' if why else ''}"
+        why, dropped = checks.get("why"), checks.get("dropped")
+        test.outcome = "idle"
+        test.reason = str(dropped) if dropped else f"no assertion of it ran{f': {why}' if why else ''}"
     elif "ran" in checks:
         test.checks, test.vacuous = int(checks["ran"]), str(checks.get("vacuous") or "")
 

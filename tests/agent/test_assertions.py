@@ -86,6 +86,23 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
 
 
 @pytest.mark.parametrize(
+    ("body", "dropped"),
+    [
+        ("len('ab') == 3", True),
+        ("len('ab') == 2", False),
+        ("import math; math.isclose(1, 2)", True),
+        ("import numpy as np; np.array([1, 2]) == np.array([1, 3])", True),
+        ("import numpy as np; np.array([1, 2]) == np.array([1, 2])", False),
+        ("with pytest.raises(TypeError): 1 < 'a'", False),
+        ("x = len('ab') == 3; assert not x", False),
+    ],
+)
+def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
+    loaded(checks, f"def test():\n    {body}\n    assert len('a')\n")()
+    assert ("dropped" in checks.now.idle([])) is dropped
+
+
+@pytest.mark.parametrize(
     ("body", "lost"),
     [
         ("try: assert 1 == 2\n    except AssertionError as e: print(e)", True),
@@ -108,13 +125,6 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
         ("kept = []\n    try: assert 1 == 2\n    except AssertionError as e: kept.append(e)\n    assert 1 + 1", True),
         ("n = 0\n    try: assert 1 == 2\n    except AssertionError: n += 1\n    assert n == 1", False),
         (f"{_REFUSES}    assert refused()", False),
-        ("len('ab') == 3", True),
-        ("len('ab') == 2", False),
-        ("import math; math.isclose(1, 2)", True),
-        ("import numpy as np; np.array([1, 2]) == np.array([1, 3])", True),
-        ("import numpy as np; np.array([1, 2]) == np.array([1, 2])", False),
-        ("with pytest.raises(TypeError): 1 < 'a'", False),
-        ("x = len('ab') == 3; assert not x", False),
         ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with", True),
         ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with(1)", False),
         (f"{_REFUSES}    refused()", True),

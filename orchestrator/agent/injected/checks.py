@@ -39,10 +39,17 @@ class Record:
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
+        self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
         self.swallowed: dict[str, str] = {}
         self.pending: list[Pending] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
+
+    def idle(self, owed: list[str]) -> dict[str, object]:
+        """Whether none of the assertions ran that are `owed`, or one was forgotten, as it is told of a test."""
+        if owed and self.counts.keys().isdisjoint(owed):
+            return {"idle": True, "why": self.none} if self.none else {"idle": True}
+        return {"idle": True, "dropped": self.dropped[0]} if self.dropped else {}
 
     def failures(self) -> list[str]:
         """Each AssertionError that nobody saw, as a sentence."""
@@ -331,7 +338,7 @@ def _seen_by(checks: Checks) -> type:
                 return
             if is_false:
                 where = place[len(checks.tree) :]
-                checks.now.lost.append(f"a comparison came out false, and nothing asserts it ({where})")
+                checks.now.dropped.append(f"a comparison came out false, and nothing asserts it ({where})")
 
         @staticmethod
         def named(place: str, name: str) -> None:

@@ -55,10 +55,7 @@ class Unittests:
         facts = self._facts_of(function)
         if function is None or facts is None:
             return {}
-        owed, record = facts.owed_by(function.__code__), self._checks.now
-        if not owed or not record.counts.keys().isdisjoint(owed):
-            return {}
-        return {"idle": True, "why": record.none} if record.none else {"idle": True}
+        return self._checks.now.idle(facts.owed_by(function.__code__))
 
     def _facts_of(self, function: Any) -> Facts | None:
         file = function.__code__.co_filename if function is not None else ""
