@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -230,3 +231,10 @@ def test_who_waits_for_a_result_has_asked_for_it(
     exec(asks, {"future": future, "pytest": pytest})
     worker.join()
     assert bool(checks.now.failures()) is lost
+
+
+def test_no_references_to_small_integers_are_kept(checks: Checks) -> None:
+    before = sys.getrefcount(1)
+    loaded(checks, "def test():\n    for i in range(3): assert i + 1\n    assert len('a')\n")()
+    del checks.facts[_FILE]
+    assert sorted(checks.now.counts.values()) == [4.0] and abs(sys.getrefcount(1) - before) < 10

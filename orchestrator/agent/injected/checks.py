@@ -35,7 +35,7 @@ class Record:
 
     def __init__(self, test: str | None) -> None:
         self.test = test
-        self.counts: dict[str, int] = _Counts()
+        self.counts: dict[str, float] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
@@ -67,9 +67,11 @@ class Pending:
         self.retrieved = False
 
 
-class _Counts(dict):  # type: ignore[type-arg]  # of str and int
-    def __missing__(self, key: str) -> int:
-        return 0
+class _Counts(dict):  # type: ignore[type-arg]  # of str and float
+    """In floats: to small integers there would be more references than a test may have counted."""
+
+    def __missing__(self, key: str) -> float:
+        return 0.0
 
 
 class _ToldCounts(_Counts):
@@ -79,9 +81,9 @@ class _ToldCounts(_Counts):
         super().__init__()
         self._tell = tell
 
-    def __missing__(self, key: str) -> int:
+    def __missing__(self, key: str) -> float:
         self._tell(key)
-        return 0
+        return 0.0
 
 
 class Checks:
