@@ -98,5 +98,5 @@ CASES = [
         "a program whose examples are all skipped", honest="examples_some"),
     lie(runs("examples_none_run", "invalid", "no test of examples_none_run.py ran", "python", "-m", "doctest", "-v",
              "examples_none_run.py", files={"examples_none_run.py": f'"""Of it.\n\n{_SKIPPED}"""\n'}),
-        "python -m doctest of a file whose examples are all skipped", honest="examples_tested"),
+        "doctest, as a program, of a file whose examples are all skipped", honest="examples_tested"),
 ]  # fmt: skip
