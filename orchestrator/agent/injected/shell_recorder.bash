@@ -352,7 +352,9 @@ __nsa_fails() {
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
     __nsa_failed_as=untested
-    if (( ! __nsa_codes[${#__nsa_codes[@]} - 1] )); then # what a member returned, under pipefail
+    if [[ $BASH_COMMAND == '[['* || $BASH_COMMAND == '(('* ]]; then # which leave PIPESTATUS as it was
+      __nsa_codes=("$1")
+    elif (( ! __nsa_codes[${#__nsa_codes[@]} - 1] )); then # what a member returned, under pipefail
       if __nsa_only_cut_short; then return "$1"; fi
       __nsa_failed_as=member
     fi
