@@ -134,7 +134,9 @@ class Operation(library.Operator):
             plan = key = None
         if plan is None:
             if torch._C._is_tracing():  # where shapes are tensors, so that no plan is ever found
-                raise RuntimeError(f"{self.title}: torch.jit.trace is not supported; torch.export and torch.compile are")
+                raise RuntimeError(
+                    f"{self.title}: torch.jit.trace is not supported; torch.export and torch.compile are"
+                )
             plan = self.planned(x, keep, key)
             if plan.device.type == "meta":
                 raise Followed

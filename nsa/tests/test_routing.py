@@ -62,6 +62,8 @@ def test_ada_takes_triton_selection_where_it_fits(gpu: SimpleNamespace) -> None:
         assert chosen("selected", facts={"tokens": tokens}).backend == "triton"
         assert chosen("attention", facts={"tokens": tokens}).backend == "triton"
     assert chosen("selected", use_triton_sel=False).backend == "torch"
+    assert "NSA_SEL_TRITON_GROUP=0" in chosen("selected", sel_triton_group=False).reason
+    assert chosen("selected", sel_triton_group=True).backend == chosen("selected").backend == "triton"
     gpu.reason = {"triton": "64 query heads share a KV head, more than a tile's 32"}
     wide = chosen("selected")
     assert (wide.backend, wide.fallback) == ("torch", True) and "a tile's 32" in wide.reason
