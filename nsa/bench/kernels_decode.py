@@ -22,7 +22,7 @@ from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import SHAPES, Case, case_of
 from nsa.bench.kernels_parts import SDPA
-from nsa.bench.options import Where, add_where, parser, where_of
+from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
 from nsa.bench.roofline import CEILINGS, Work
 from nsa.bench.timing import captured, cold
 
@@ -160,11 +160,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The options; lists are written with commas."""
     to = parser("kernels --decode", __doc__)
     to.add_argument("--shapes", default="P128,L128", help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
-    to.add_argument("--tokens", default="8192,65536,131072", help="contexts, the new token included")
-    to.add_argument("--batches", default="1,16", help="sequences")
-    to.add_argument("--page-size", type=int, default=None, help="also with pages of so many tokens")
+    to.add_argument("--tokens", type=integers, default="8192,65536,131072", help="contexts, the new token included")
+    to.add_argument("--batches", type=integers, default="1,16", help="sequences")
+    to.add_argument("--page-size", type=positive, default=None, help="also with pages of so many tokens")
     to.add_argument("--no-peers", action="store_true", help="ours only")
-    to.add_argument("--repeats", type=int, default=30, help="timed replays")
+    to.add_argument("--repeats", type=positive, default=30, help="timed replays")
     to.add_argument("--json", type=Path, default=None, help="write everything there")
     add_where(to)
     return to.parse_args(argv)
@@ -180,8 +180,8 @@ def main(argv: list[str]) -> int:
     torch.manual_seed(where.seed)
     found: list[Row] = []
     for shape in args.shapes.split(","):
-        for batch in map(int, args.batches.split(",")):
-            for tokens in map(int, args.tokens.split(",")):
+        for batch in args.batches:
+            for tokens in args.tokens:
                 found += measure(case_of(shape, tokens, "random"), batch, where, args)
                 torch.cuda.empty_cache()
                 table_rows.write_json(args.json, context=table_rows.context(where.device, where.dtype), rows=found)
