@@ -75,10 +75,24 @@ def _add_up_kernel(counts, edges, rows, K, ROWS: tl.constexpr, COLUMNS: tl.const
     tl.store(edges + 1 + x, total, mask=x < K)
 
 
+@triton.jit
+def key_of_segment(segment_edges, x, live, K, steps):
+    """Binary search: the key of each segment x, the first of K whose segments end beyond it; K where there is none."""
+    key, high = tl.zeros_like(x), tl.zeros_like(x) + K
+    for _ in range(steps):
+        middle = (key + high) // 2
+        below = tl.load(segment_edges + middle + 1, mask=live & (key < high), other=0) <= x
+        below &= key < high
+        key, high = tl.where(below, middle + 1, key), tl.where(below, high, middle)
+    return key
+
+
 @launched
-@triton.jit(do_not_specialize=["P", "K"])
-def _place_kernel(keys, ranks, counts, edges, order, P, K):
-    """The keys of one row, each to its place among all."""
+@triton.jit(do_not_specialize=["P", "K", "R", "steps"])
+def _place_kernel(keys, ranks, counts, edges, order, segment_edges, segment_key, P, K, R, steps):
+    """The keys of one row, each to its place among all; and as many of the R segments, with their keys."""
+    x = tl.program_id(0) * ROW + tl.arange(0, ROW)
+    tl.store(segment_key + x, key_of_segment(segment_edges, x, x < R, K, steps), mask=x < R)
     row = tl.program_id(0).to(tl.int64)
     e = row * ROW + tl.arange(0, ROW)
     key = tl.load(keys + e, mask=e < P, other=K).to(tl.int32)
@@ -89,7 +103,7 @@ def _place_kernel(keys, ranks, counts, edges, order, P, K):
 
 class CountingSort:
     """The stable sort of keys [P] by those below K. At first edges [K+1] hold how many there are of each, from the
-    second place on; when they hold where each key begins, and all end, `order` can follow.
+    second place on; when they hold where each key begins, and all end, `place` can follow.
     """
 
     def __init__(self, keys: Tensor, edges: Tensor) -> None:
@@ -101,8 +115,17 @@ class CountingSort:
         _count_kernel[(rows,)](keys, self._ranks, self._counts, pairs, last_key, num_warps=8)
         _add_up_kernel[(cdiv(last_key, 16),)](self._counts, edges, rows, last_key, ROWS=128, COLUMNS=16)
 
-    def order(self) -> Tensor:
-        """int64 [P], the places in `keys` of those below K, sorted by key, then by place; after them anything."""
-        order = self._edges.new_empty(self._sizes[0], dtype=torch.int64)
-        _place_kernel[self._counts.shape[:1]](self._keys, self._ranks, self._counts, self._edges, order, *self._sizes)
+    def place(self, segment_edges: Tensor, segment_key: Tensor) -> Tensor:
+        """int64 [P], the places in `keys` of those below K, sorted by key, then by place; after them anything.
+
+        Args:
+            segment_edges: int32 [K+1], where each key's segments begin among all, and where all end.
+            segment_key: int32 [R]; the key of each segment is written there, K where there are fewer.
+        """
+        pairs, last_key = self._sizes
+        order = segment_key.new_empty(pairs, dtype=torch.int64)
+        _place_kernel[(cdiv(max(pairs, segment_key.numel()), ROW.value),)](
+            self._keys, self._ranks, self._counts, self._edges, order, segment_edges, segment_key,
+            pairs, last_key, segment_key.numel(), last_key.bit_length(),
+        )  # fmt: skip
         return order

@@ -31,7 +31,7 @@ from torch import Tensor
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.kernels.ranges.key_ranges import Borders, last_at_most, pack
-from nsa.kernels.selected.counting_sort import MOST_KEYS, CountingSort
+from nsa.kernels.selected.counting_sort import MOST_KEYS, CountingSort, key_of_segment
 from nsa.plans import constant
 
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
@@ -364,15 +364,9 @@ def _segment_edges_kernel(edges, segment_edges, K, pairs, COUNTED: tl.constexpr,
 @launched
 @triton.jit(do_not_specialize=["R", "K", "steps"])
 def _segment_keys_kernel(segment_edges, segment_key, R, K, steps, BLOCK: tl.constexpr):
-    """Binary search: the key of each of R segments, K where there are fewer."""
+    """The key of each of R segments, K where there are fewer."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    key, high = tl.zeros_like(x), tl.zeros_like(x) + K  # the first whose segments end beyond x
-    for _ in range(steps):
-        middle = (key + high) // 2
-        below = tl.load(segment_edges + middle + 1, mask=(x < R) & (key < high), other=0) <= x
-        below &= key < high
-        key, high = tl.where(below, middle + 1, key), tl.where(below, high, middle)
-    tl.store(segment_key + x, key, mask=x < R)
+    tl.store(segment_key + x, key_of_segment(segment_edges, x, x < R, K, steps), mask=x < R)
 
 
 def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
@@ -400,9 +394,10 @@ def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
     _segment_edges_kernel[(1,)](
         edges, segment_edges, last_key, pairs, COUNTED=by_count is not None, BLOCK=4096, num_warps=8
     )
-    if by_count is not None:
-        order = by_count.order()
-    _segment_keys_kernel[(cdiv(most, 128),)](
-        segment_edges, segment_key, most, last_key, last_key.bit_length(), BLOCK=128
-    )
+    if by_count is None:
+        _segment_keys_kernel[(cdiv(most, 128),)](
+            segment_edges, segment_key, most, last_key, last_key.bit_length(), BLOCK=128
+        )
+    else:
+        order = by_count.place(segment_edges, segment_key)
     return Segments(order, edges, segment_edges, segment_key, pairs)
