@@ -134,7 +134,9 @@ def test_one_kernel_alone_equals_the_oracle(shape: str, schedule: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["tile", "gather"])
-def test_sums_of_few_runs_at_once_are_those_of_all(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_few_runs_at_once_and_of_sorted_pairs_are_the_same_bits(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (q, k, v), indices, *_ = problem(**SHAPES["plain"])
     q, k, v, idx = low(q, k, v, indices)
     o, lse = selected_forward(q, k, v, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
@@ -145,9 +147,10 @@ def test_sums_of_few_runs_at_once_are_those_of_all(schedule: str, monkeypatch: p
         return selected_backward(do, q, k, v, stats, idx, SMALL, 0.3, schedule=SCHEDULES[schedule])
 
     whole = gradients()
-    monkeypatch.setattr(backward_kv, "SEGMENTS_HELD", 3)
-    for got, want in zip(gradients(), whole, strict=True):
-        assert torch.equal(got, want)
+    for module, name, value in ((backward_kv, "SEGMENTS_HELD", 3), (inverted_index, "MOST_KEYS", 0)):
+        monkeypatch.setattr(module, name, value)
+        for got, want in zip(gradients(), whole, strict=True):
+            assert torch.equal(got, want), name
 
 
 def test_heads_at_once_are_as_one_after_the_other() -> None:
