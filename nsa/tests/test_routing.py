@@ -309,6 +309,15 @@ def test_dense_attention_is_a_choice() -> None:
     assert recording.of("dense") == []
 
 
+@pytest.mark.parametrize("borders", [[0], [0, 0], [0, 3, 3, 40]])
+def test_dense_attention_stays_within_each_sequence(borders: list[int]) -> None:
+    q, k, v, gates = (PROBLEM.tensors()[name][:1, : borders[-1]] for name in ("q", "k_win", "v_win", "gates"))
+    packed = {"cu_seqlens": torch.tensor(borders, dtype=torch.int32)}
+    with flags.using(dense=True, dense_below=100):
+        found = nsa_attention(q, k, v, gates, CONFIG, **packed)
+    torch.testing.assert_close(found, ops.sliding_window_attention(q, k, v, 40, **packed))
+
+
 def test_explain_routing_answers_without_running() -> None:
     with routing.record() as recording:
         found = explain_routing(CONFIG, tokens=100, heads=4, kv_heads=2, dk=16, device="cpu", backend="triton")
