@@ -102,30 +102,32 @@ def _place_kernel(keys, ranks, counts, edges, order, segment_edges, segment_key,
 
 
 class CountingSort:
-    """The stable sort of keys [P] by those below K. At first edges [K+1] hold how many there are of each, from the
-    second place on; when they hold where each key begins, and all end, `place` can follow.
+    """The stable sort of keys [P] by those below `last_key`.
+
+    Attributes:
+        edges: int32 [last_key+1]; at first how many there are of each key, from the second place on. When they hold
+            where each key begins, and all end, `place` can follow.
     """
 
-    def __init__(self, keys: Tensor, edges: Tensor) -> None:
-        self._keys, self._edges = keys, edges
-        self._sizes = pairs, last_key = keys.numel(), edges.numel() - 1
-        self._ranks = torch.empty(pairs, dtype=torch.int16, device=keys.device)
-        self._counts = edges.new_empty(cdiv(pairs, ROW.value), last_key)
-        rows = self._counts.shape[0]
-        _count_kernel[(rows,)](keys, self._ranks, self._counts, pairs, last_key, num_warps=8)
-        _add_up_kernel[(cdiv(last_key, 16),)](self._counts, edges, rows, last_key, ROWS=128, COLUMNS=16)
+    def __init__(self, keys: Tensor, last_key: int) -> None:
+        self._keys, rows = keys, cdiv(keys.numel(), ROW.value)
+        self._ranks = keys.new_empty(keys.shape, dtype=torch.int16)
+        self._counts = keys.new_empty(rows, last_key, dtype=torch.int32)
+        self.edges = keys.new_empty(last_key + 1, dtype=torch.int32)
+        _count_kernel[(rows,)](keys, self._ranks, self._counts, keys.numel(), last_key, num_warps=8)
+        _add_up_kernel[(cdiv(last_key, 16),)](self._counts, self.edges, rows, last_key, ROWS=128, COLUMNS=16)
 
     def place(self, segment_edges: Tensor, segment_key: Tensor) -> Tensor:
-        """int64 [P], the places in `keys` of those below K, sorted by key, then by place; after them anything.
+        """int64 [P], the places in `keys` of those below `last_key`, by key, then by place; after them anything.
 
         Args:
-            segment_edges: int32 [K+1], where each key's segments begin among all, and where all end.
-            segment_key: int32 [R]; the key of each segment is written there, K where there are fewer.
+            segment_edges: int32 [last_key+1], where each key's segments begin among all, and where all end.
+            segment_key: int32 [R]; the key of each segment is written there, `last_key` where there are fewer.
         """
-        pairs, last_key = self._sizes
-        order = segment_key.new_empty(pairs, dtype=torch.int64)
-        _place_kernel[(cdiv(max(pairs, segment_key.numel()), ROW.value),)](
-            self._keys, self._ranks, self._counts, self._edges, order, segment_edges, segment_key,
-            pairs, last_key, segment_key.numel(), last_key.bit_length(),
+        pairs, segments, last_key = self._keys.numel(), segment_key.numel(), self._counts.shape[1]
+        order = self._keys.new_empty(pairs, dtype=torch.int64)
+        _place_kernel[(cdiv(max(pairs, segments), ROW.value),)](
+            self._keys, self._ranks, self._counts, self.edges, order, segment_edges, segment_key,
+            pairs, last_key, segments, last_key.bit_length(),
         )  # fmt: skip
         return order

@@ -324,21 +324,6 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
 
 
 @launched
-@triton.jit(do_not_specialize=["P", "K", "steps"])
-def _edges_kernel(ordered, edges, P, K, steps, BLOCK: tl.constexpr):
-    """Binary search among P sorted keys: where each of K keys begins, and where all end."""
-    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = x <= K
-    first, high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
-    for _ in range(steps):
-        middle = (first + high) // 2
-        below = tl.load(ordered + middle, mask=live & (first < high), other=0).to(tl.int32) < x
-        below &= first < high
-        first, high = tl.where(below, middle + 1, first), tl.where(below, high, middle)
-    tl.store(edges + x, first, mask=live)
-
-
-@launched
 @triton.jit(do_not_specialize=["K", "pairs"])
 def _segment_edges_kernel(edges, segment_edges, K, pairs, COUNTED: tl.constexpr, BLOCK: tl.constexpr):
     """Where the segments of each of K keys begin among all, and where all end: one program adds up. COUNTED, the edges
@@ -385,19 +370,21 @@ def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
     if count >= 1 << 31:
         raise ValueError(f"selected attention: {count} pairs of query and block, more than 2^31 - 1")
     most = count // pairs + min(used, count)
-    edges, segment_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
-    segment_key = torch.empty(most, dtype=torch.int32, device=keys.device)
-    by_count = CountingSort(keys, edges) if last_key <= MOST_KEYS else None
-    if by_count is None:
-        ordered, order = torch.sort(keys, stable=True)
-        _edges_kernel[(cdiv(last_key + 1, 128),)](ordered, edges, count, last_key, count.bit_length(), BLOCK=128)
-    _segment_edges_kernel[(1,)](
-        edges, segment_edges, last_key, pairs, COUNTED=by_count is not None, BLOCK=4096, num_warps=8
+    segment_edges, segment_key = (
+        torch.empty(size, dtype=torch.int32, device=keys.device) for size in (last_key + 1, most)
     )
-    if by_count is None:
+    if by_count := last_key <= MOST_KEYS:
+        sort = CountingSort(keys, last_key)
+        edges = sort.edges
+    else:
+        ordered, order = torch.sort(keys, stable=True)
+        each = torch.arange(last_key + 1, dtype=keys.dtype, device=keys.device)
+        edges = torch.searchsorted(ordered, each, out_int32=True)
+    _segment_edges_kernel[(1,)](edges, segment_edges, last_key, pairs, COUNTED=by_count, BLOCK=4096, num_warps=8)
+    if by_count:
+        order = sort.place(segment_edges, segment_key)
+    else:
         _segment_keys_kernel[(cdiv(most, 128),)](
             segment_edges, segment_key, most, last_key, last_key.bit_length(), BLOCK=128
         )
-    else:
-        order = by_count.place(segment_edges, segment_key)
     return Segments(order, edges, segment_edges, segment_key, pairs)
