@@ -16,7 +16,7 @@ from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv
 
 MOST_KEYS = 2048
-"""So many keys are counted: each row has a count of each. Beyond, the device is sooner done with PyTorch's sort."""
+"""Up to so many keys are counted, as each row has a count of each; beyond, PyTorch sorts (reckoned, not measured)."""
 
 ROW = tl.constexpr(1024)
 """Keys of one row."""
