@@ -174,6 +174,13 @@ HONEST = [
                 "def test_b():\n    assert 0.1 + 0.2 == pytest.approx(0.3, abs=1e-9)\n"
                 "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n", tests={"checked": True}),
           "comparisons that hold, or are to raise, beside assertions; tolerances below the numbers"),
+    truth(tests("compared_for_a_warning", "passed", "",
+                "import warnings, pytest\nclass Old:\n    def __eq__(self, other):\n"
+                "        warnings.warn('by id', DeprecationWarning)\n        return False\n"
+                "def test_a():\n    with pytest.warns(DeprecationWarning): Old() == 3\n"
+                "def test_b():\n    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n"
+                "        Old() == 3\n    assert len('a')\n"),
+          "comparisons that come out false, and are made for their warning"),
     truth(tests("exit_functions", "passed", "",
                 "import atexit, os, weakref\nclass K: pass\nk = K()\n@atexit.register\n"
                 "def tidy():\n    assert len('a')\n    os.rmdir('/none')\n"

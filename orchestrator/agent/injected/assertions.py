@@ -38,6 +38,8 @@ _COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 _CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to")
 _COPY = "something is compared with a copy of itself"
 _TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
+_OBSERVES = ("catch_warnings", "errstate", "suppress")
+"""What is done in a `with` of these is done for more than its result."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
@@ -144,6 +146,7 @@ class _Marker:
         self._outermost: ast.AST | None = None  # function
         self._checked: set[str] | None = None
         self._constants: dict[str, object] | None = None
+        self._is_observed = False  # by a `with` or a `try` around
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
@@ -162,8 +165,10 @@ class _Marker:
             self._facts.add(self._function)
             self._outermost, self._checked, self._constants = node, None, None
             self._callees.begin()
+        was_observed = self._is_observed
+        self._is_observed = was_observed or _observes(node)
         self.statements(node)
-        self._function = outer
+        self._function, self._is_observed = outer, was_observed
         if isinstance(node, _TRIES):
             self._watch_handlers(node)
         before, after = self._beside(node)
@@ -233,7 +238,7 @@ class _Marker:
             place = _constant(f"{self._facts.path}:{node.lineno}")
             if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
                 return [_call(node, "named", place, _constant(node.value.attr))]
-            if _is_comparison(node.value):
+            if _is_comparison(node.value) and not self._is_observed:
                 node.value = _call(node, "dropped", node.value, place).value
                 return []
         if not _checks(node):
@@ -349,6 +354,14 @@ def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[as
     for node in ast.walk(new):
         ast.copy_location(node, at)
     return new
+
+
+def _observes(node: ast.stmt) -> bool:
+    """Whether what is done in it may be done to see that it raises, or warns, or does not."""
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        items = [item.context_expr for item in node.items]
+        return any(_checks(item) or _called(item) in _OBSERVES for item in items)
+    return isinstance(node, _TRIES)
 
 
 def _is_comparison(value: ast.expr) -> bool:
