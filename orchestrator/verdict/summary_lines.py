@@ -38,6 +38,8 @@ _BELOW = re.compile(
     r"[\W\d]*(?:m?s\W*)?|(?:Took|Time|Duration|Finished in|Ran all|Snapshots|Output|Log|Report|Seed|Randomized)\b.*",
     re.IGNORECASE,
 )
+# One of these says that it is about tests: files and downloads are ok, failed and skipped too.
+_ABOUT_TESTS = re.compile(rf"\b(?:{'|'.join(_TESTS)}|passed|passing|assertions?)\b", re.IGNORECASE)
 _LONGEST = 200
 
 
@@ -65,6 +67,8 @@ def _from_the_end(text: str) -> Iterator[Summary]:
 
 
 def _summary(line: str) -> Optional[Summary]:
+    if not _ABOUT_TESTS.search(line):
+        return None
     part = _OF.fullmatch(line)
     if part:
         passed, total = int(part["passed"]), int(part["all"])

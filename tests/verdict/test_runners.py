@@ -103,6 +103,9 @@ def test_what_a_runner_says_at_its_end(text: str, closing: Closing) -> None:
         "3 passed, 1 failed in 0.01s\n",
         "5 retries, 1 failed over\n",
         "tests: 3\n",
+        "3 ok, 12 skipped\n",
+        "97 ok, 3 failed\n",
+        "97/100 ok\n",
         "loss 0.5 passed, 1 failed\n",
     ],
 )
