@@ -103,8 +103,10 @@ class Sshd:
         return self
 
     def stop(self) -> None:
-        """End the server and the sessions that it still has."""
+        """End the server and the sessions that it still has; fail where it has ended by itself, with what it said."""
         if self.process:
+            code = self.process.poll()
+            assert code is None, f"sshd has ended with {code}: {(self.folder / 'log').read_text()[-4000:]}"
             sessions = self.sessions()
             self.process.terminate()
             self.process.wait(10)
