@@ -6,6 +6,7 @@ it leaves the script; or where a variable that was set because of it leads to on
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import (
     Container,
@@ -132,6 +133,15 @@ class Scripts:
         Where it does not fail itself, a ! does that.
         """
         return _Way(self, list(calls), set(), tested=tested, left=left, fails=fails).of(command)
+
+    def is_tested_by_trap(self, text: str, signal: str) -> bool:
+        """Whether something depends on a failure because a trap with this text ran for it."""
+        traps = [c for c in self.called("trap") if any(w.literal.upper() == signal for w in c.words[2:])]
+        nodes: List[Node] = [b for c in traps if _bare(c.words[1].text) == _bare(text) for b in c.given]
+        if not nodes:  # made by an expansion: what it sets is not followed
+            with contextlib.suppress(Unparsable):
+                nodes = [parse(text)]
+        return self.acts(nodes) or self.leads_on(nodes, set())
 
     def acts(self, nodes: Iterable[Node]) -> bool:
         """Whether there is a command in them that does more than to say something, or to set a variable."""
@@ -501,6 +511,11 @@ def _saying(nodes: Sequence[Node]) -> Fate:
     if commands and all(any(set_by(c)) for c in commands):
         return "kept"
     return "said" if any(c.name not in _DROPPING for c in commands) else "ignored"
+
+
+def _bare(text: str) -> str:
+    """Without quotes, of which bash tells in another way than the script has them."""
+    return condensed(re.sub(r"[\\'\"]", "", text))
 
 
 def _prints(node: Node) -> bool:

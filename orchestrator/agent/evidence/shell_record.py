@@ -127,6 +127,8 @@ class ShellRecord:
             self._passed.setdefault(line.parent, []).append(line)
         elif line.how in ("tested", "negated"):
             self._fold_tested(line)
+        elif line.how == "trapped":
+            self._fold_trapped(line)
         elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
             inner = self._claim(line) or self._begins.get(line.job)
             self.failures.append(Failure(line.at(inner) if inner and _is_of_another(line) else line, inner))
@@ -164,6 +166,12 @@ class ShellRecord:
             self._judge(line.at(entered)._replace(place=entered.command), entered, line.calls, tested=True)
         else:
             self._judge(line, line, line.calls, tested=True, inner=inner)
+
+    def _fold_trapped(self, line: Line) -> None:
+        inner = self._claim(line)
+        if not self._scripts_read().is_tested_by_trap(line.more, "ERR"):
+            named = line.at(inner) if inner and _is_of_another(line) else line
+            self.failures.append(Failure(named._replace(how="untested"), inner))
 
     def _judge(
         self, line: Line, runner: Line, calls: Sequence[Call], *, tested: bool, inner: Optional[Line] = None
