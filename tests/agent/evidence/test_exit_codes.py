@@ -143,8 +143,8 @@ HONEST: Mapping[str, str] = {
     f't not {FAILS}; [ "${{bad-0}}" = 0 ]',
     "killed_and_awaited_in_the_trap": "set -e; python -c 'import time; time.sleep(60)' & p=$!; "
     "trap 'kill $p; wait $p 2>/dev/null || true' EXIT; sleep 0.2; python -c 'print(2)'",
-    "killed_in_a_function_of_the_trap": 'end() { local p; p=$(jobs -p); [ -n "$p" ] && kill $p; wait; }; trap end EXIT; '
-    "python -c 'import signal, sys, time; signal.signal(15, lambda *a: sys.exit(143)); time.sleep(60)' & sleep 0.5; "
+    "killed_in_a_function_of_the_trap": 'end() { local p; p=$(jobs -p); [ -n "$p" ] && kill $p; wait; }; trap end EXIT;'
+    " python -c 'import signal, sys, time; signal.signal(15, lambda *a: sys.exit(143)); time.sleep(60)' & sleep 0.5; "
     "echo on",
     "status_kept": "false; rc=$?; if [ $rc -ne 0 ]; then echo it failed; fi",
     "status_in_a_case": "false; case $? in 1) echo one ;; esac",
