@@ -18,6 +18,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
+from . import junit
 from .attempt import Attempt, Stop, noticed_in, quickest
 from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
@@ -74,6 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # By an ini file: the stage owes its results all the same.
     if pipe is not None and config.pluginmanager.is_blocked("junitxml"):
         sys.modules["_pytest.junitxml"].pytest_configure(config)
+    elsewhere = pipe is not None and junit.asked_for(config)
+    if elsewhere:
+        config.add_cleanup(functools.partial(junit.copy, config.option.xmlpath, elsewhere))
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
 
 
