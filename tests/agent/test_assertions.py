@@ -86,6 +86,30 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
 
 
 @pytest.mark.parametrize(
+    ("body", "idle"),
+    [
+        ("if ok: int(x)\n    else:\n        with pytest.raises(ValueError): int(x)", False),
+        ("if not ok:\n        with pytest.raises(ValueError): n = int(x)\n    else: n = int(x)", False),
+        ("if ok: int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok is True and len(x): int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok: str(x)\n    else:\n        with pytest.raises(ValueError): int(x)", True),
+        ("if ok: int(0)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: pass\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: print(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: int(x)\n    else: assert int(x)", True),
+        ("if HAS_GPU: int(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok or HAS_GPU: int(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: return\n    pytest.raises(ValueError, int, x)", True),
+    ],
+)
+def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
+    checks: Checks, body: str, idle: bool
+) -> None:
+    source = f"HAS_GPU = True\ndef test(ok=True, x='1'):\n    {body}\n"
+    assert is_idle(checks, loaded(checks, source)) is idle
+
+
+@pytest.mark.parametrize(
     ("body", "lost"),
     [
         ("try: assert 1 == 2\n    except AssertionError as e: print(e)", True),

@@ -92,8 +92,22 @@ def _collected(name: str, source: str, says: str, **over: Any) -> Case:
     return truth(tests(name, "passed", "", "def test_z(): assert len('a')\n" + textwrap.dedent(source), **over), says)
 
 
+MUST_RAISE = """
+    import os, pytest
+    HAS_GPU = os.path.exists("/no/such/device")
+    @pytest.mark.parametrize(("text", "valid"), [("1", True), ("x", False)][:1 + ("{0}" == "valid")])
+    def test_a(text, valid):
+        if {0}:
+            int(text)
+        else:
+            with pytest.raises(ValueError):
+                int(text)
+"""
+
 HONEST = [
     _ran("check_guarded", "if os.environ.get('HOME'): assert len('a') == 1", "the guard holds"),
+    truth(tests("must_and_must_not_raise", "passed", "", MUST_RAISE.format("valid")),
+          "a call that must raise for some parameters, and must not for others"),
     _ran("check_in_loop", "for x in [1]: assert x == 1", "the loop has something to check"),
     _ran("check_nested", "def inner(): assert len('a')\ninner()", "the inner function is called"),
     _collected(
@@ -195,6 +209,8 @@ HONEST = [
 ]  # fmt: skip
 LIES = [
     _idle("guarded", "if os.environ.get('NO_SUCH'): assert 1 == 2", "the assertion is behind a guard", "check_guarded"),
+    lie(tests("raises_on_another_machine", "skipped", "no assertion of it ran", MUST_RAISE.format("not HAS_GPU")),
+        "a call that must raise where there is a GPU, on a machine without", honest="must_and_must_not_raise"),
     _idle("early_return", "return\nassert 1 == 2", "the test returns before its assertion", "check_guarded"),
     _idle("empty_loop", "for x in []: assert x == 1", "the assertion is in a loop over nothing", "check_in_loop"),
     _idle("never_called", "def inner(): assert 1 == 2", "the assertion is in a function that nobody calls",

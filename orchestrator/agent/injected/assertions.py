@@ -12,6 +12,7 @@ import ast
 import re
 
 from .callees import Callees
+from .counterparts import must_not_raise
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
@@ -184,6 +185,10 @@ class _Marker:
             before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
         elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
             before, after = self._ran(node) if _fails_in(node) else [], []
+            function = self._outermost if self._function else None
+            for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
+                place = block.index(statement) + 1
+                block[place:place] = self._ran(statement)
         elif isinstance(node, _TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
             before, after = [], self._ran(node) if _fails_in(node) else []
         elif isinstance(node, ast.Return):

@@ -188,9 +188,9 @@ def test_a_login_shell_that_runs_nothing_is_said_without_what_was_to_run(tmp_pat
     server = new_sshd(tmp_path / "closed", extra="ForceCommand /bin/false\n").start()
     try:
         with connect(server, Trust(accept_new=True)) as transport:
-            with pytest.raises(NoShell, match="^pod 'loop': the login shell does not run commands"):
+            with pytest.raises(NoShell, match=r"^pod 'loop': the login shell does not run commands"):
                 transport.run(["sh", "-c", "a long script"])
-            with pytest.raises(NoShell, match="^pod 'loop': the login shell does not run commands"):
+            with pytest.raises(NoShell, match=r"^pod 'loop': the login shell does not run commands"):
                 transport.converse(["sh", "-c", "a long script"]).receive(10)
     finally:
         server.stop()
