@@ -77,6 +77,7 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
         ("try: int('x')\n    except ValueError: pass\n    else: pytest.fail('no')", False),
         ("helper(1)", False),
         ("helper", True),
+        ("from typing import assert_never\n    if 1 == 2: assert_never(1)", False),
         ("[helper(x) for x in []]", True),
     ],
 )
@@ -92,6 +93,9 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
         ("if not ok:\n        with pytest.raises(ValueError): n = int(x)\n    else: n = int(x)", False),
         ("if ok: int(x)\n    else: pytest.raises(ValueError, int, x)", False),
         ("if ok is True and len(x): int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok: x + x\n    else:\n        with pytest.raises(TypeError): x + x", False),
+        ("if ok: os.a = 1\n    else:\n        with pytest.raises(TypeError): os.a = 1", False),
+        ("if ok: y = str(x)\n    else:\n        with pytest.raises(ValueError):\n            y = str(x); int(y)", True),
         ("if ok: str(x)\n    else:\n        with pytest.raises(ValueError): int(x)", True),
         ("if ok: int(0)\n    else: pytest.raises(ValueError, int, x)", True),
         ("if ok: pass\n    else: pytest.raises(ValueError, int, x)", True),
@@ -105,7 +109,7 @@ def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: st
 def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
     checks: Checks, body: str, idle: bool
 ) -> None:
-    source = f"HAS_GPU = True\ndef test(ok=True, x='1'):\n    {body}\n"
+    source = f"import os\nHAS_GPU = True\ndef test(ok=True, x='1'):\n    {body}\n"
     assert is_idle(checks, loaded(checks, source)) is idle
 
 

@@ -30,7 +30,7 @@ CALLED, VACUOUS, RETURNED = "called", "vacuous", "returned"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test."""
 
 _CHECK = re.compile(
-    r"_*assert\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
+    r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
     r"|fail(If|Unless)\w*|(no_)?(fnmatch|re_match)_lines?\w*|expect"
 )
 _FAILS = ("fail", "xfail", "skip", "exit", "skipTest")

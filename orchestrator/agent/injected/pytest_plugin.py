@@ -82,8 +82,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_outside(config: pytest.Config) -> bool:
-    """Whether a session has nothing to do with the tree."""
-    return not any(map(_is_in_tree, (config.rootpath, config.invocation_params.dir)))
+    """Whether a session has nothing to do with the tree: begun in it, it may be of what lies elsewhere alone."""
+    begins = config.invocation_params.dir
+    named = [os.path.join(begins, str(argument).partition("::")[0]) for argument in getattr(config, "args", ())]
+    return not any(map(_is_in_tree, (str(config.rootpath), *(named or [str(begins)]))))
 
 
 def _is_in_tree(place: str | os.PathLike[str]) -> bool:
