@@ -77,12 +77,17 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
         ("try: int('x')\n    except ValueError: pass\n    else: pytest.fail('no')", False),
         ("helper(1)", False),
         ("helper", True),
+        ("if 1 == 2: same(1, 2)", True),
+        ("same(1, 1)", False),
+        ("if 1 == 2: also_same(1, 2)", True),
         ("from typing import assert_never\n    if 1 == 2: assert_never(1)", False),
         ("[helper(x) for x in []]", True),
     ],
 )
 def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: str, idle: bool) -> None:
-    source = f"def helper(x):\n    assert x\ndef test():\n    {body}\n"
+    names = "from numpy.testing import assert_equal as same\n"
+    names += "import numpy.testing as nt\nalso_same = nt.assert_equal\n"
+    source = f"{names}def helper(x):\n    assert x\ndef test():\n    {body}\n"
     assert is_idle(checks, loaded(checks, source)) is idle
 
 

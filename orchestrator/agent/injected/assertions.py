@@ -116,11 +116,26 @@ def mark(
     """
     facts = Facts(path)
     if b"numba" not in source:
+        _name_calls(module)
         _Marker(facts, names).statements(module)
         for node in ast.walk(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = _or_fails(node.test)
     return facts
+
+
+def _name_calls(module: ast.Module) -> None:
+    """Note on calls by another name that a check was imported as, or was given in the file, what they call."""
+    names: dict[str, str] = {}
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom):
+            names.update((a.asname, a.name) for a in node.names if a.asname and is_check(a.name))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and is_check(name))
+    for call in ast.walk(module) if names else ():
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
+            call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
 def _or_fails(test: ast.expr) -> ast.expr:
@@ -354,7 +369,7 @@ def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 def _called(node: ast.AST) -> str:
     function = node.func if isinstance(node, ast.Call) else None
-    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+    return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
 
 
 def _checks(node: ast.AST) -> bool:
