@@ -63,7 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(collection, "nsa-pod-collection")
         return
     pipe = os.environ.pop(FD_VARIABLE, None)
-    inside, outside = test_around(), _is_outside(config)
+    inside = test_around()
+    outside = _is_outside(config) if inside is None else _is_of_elsewhere(config)
     if pipe is None and inside is not None and outside:  # a test of a plugin, say: what runs in it proves nothing
         return
     tree = Path(guards.installed().config.one("tree"))
@@ -82,9 +83,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_outside(config: pytest.Config) -> bool:
-    """Whether a session has nothing to do with the tree: begun in it, it may be of what lies elsewhere alone."""
+    """Whether a session has nothing to do with the tree."""
+    return not any(map(_is_in_tree, (config.rootpath, config.invocation_params.dir)))
+
+
+def _is_of_elsewhere(config: pytest.Config) -> bool:
+    """Whether all that a session collects lies elsewhere, wherever it has begun."""
     begins = config.invocation_params.dir
-    named = [os.path.join(begins, str(argument).partition("::")[0]) for argument in getattr(config, "args", ())]
+    named = [os.path.join(begins, str(argument).partition("::")[0]) for argument in config.args]
     return not any(map(_is_in_tree, (str(config.rootpath), *(named or [str(begins)]))))
 
 
