@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from operator import index
+from types import MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -188,6 +190,17 @@ class NSACache:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "plans": {}}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NSACache:
+        """For the same layer, whose weights are not copied: or for its copy, where that was made before."""
+        shared = {"compress": self.compress, "mean": self.mean}
+        owner = getattr(self.compress, "__self__", None)
+        if id(owner) in memo:
+            shared["compress"] = MethodType(self.compress.__func__, memo[id(owner)])  # type: ignore[attr-defined]
+        memo[id(self)] = copied = type(self).__new__(type(self))
+        held = {name: x for name, x in self.__getstate__().items() if name not in shared}
+        copied.__setstate__({**deepcopy(held, memo), **shared})
+        return copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy, which is another cache."""

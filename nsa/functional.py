@@ -59,7 +59,6 @@ def nsa_attention(
         ValueError: arguments that do not go together; the sentence says which.
         TypeError: an argument of another type.
     """
-    ...
 
 
 def plan(*args: object, **kwargs: object) -> AttentionPlan:
@@ -90,7 +89,6 @@ def rotate(
     Returns:
         [B,T,H,D], contiguous.
     """
-    ...
 
 
 @operation("compress", ("x", "x", "x"))
@@ -110,7 +108,6 @@ def compress(
     Returns:
         [B,Tc,Hkv,D]; packed: the segments' compressed tokens in order (borders: `nsa.blocks.cu_seqlens_cmp`).
     """
-    ...
 
 
 @operation("compressed", ("q", "k_cmp", "v_cmp"), judged=True)
@@ -134,7 +131,6 @@ def compressed_attention(
         o [B,T,Hq,Dv], exactly 0 with zero gradient where nothing is visible, and
         lse [B,T,Hq], at least fp32, natural log, -inf there; not differentiable.
     """
-    ...
 
 
 @operation("select", ("q", "k_cmp"), differentiable=False)
@@ -154,7 +150,6 @@ def select_blocks(
         int32 [B,T,Hkv,n_sel], relative to the query's own sequence, ascending, -1 padded at the end. Not
         differentiable.
     """
-    ...
 
 
 @operation("selected", ("q", "k", "v"), judged=True)
@@ -178,7 +173,6 @@ def selected_attention(
         o [B,T,Hq,Dv]; a row of -1 gives exactly 0 with zero gradient. With return_lse also lse [B,T,Hq], at least
         fp32, natural log, -inf for such a row; not differentiable.
     """
-    ...
 
 
 @operation("window", ("q", "k", "v"), judged=True)
@@ -198,7 +192,6 @@ def sliding_window_attention(
     Returns:
         o [B,T,Hq,Dv]; with return_lse also lse [B,T,Hq], at least fp32, natural log; not differentiable.
     """
-    ...
 
 
 @operation("combine", ("o_cmp",))
@@ -216,4 +209,3 @@ def gated_combine(
     Returns:
         o [B,T,Hq,Dv].
     """
-    ...

@@ -125,6 +125,7 @@ class Operation(library.Operator):
         Raises:
             ValueError, TypeError: arguments that do not go together; the sentence says which.
             nsa.routing.RoutingError: as `nsa.routing.decided`.
+            RuntimeError: under `torch.jit.trace`.
             Followed: see there.
         """
         try:
@@ -132,6 +133,10 @@ class Operation(library.Operator):
         except TypeError:  # something has no hash
             plan = key = None
         if plan is None:
+            if torch._C._is_tracing():  # where shapes are tensors, so that no plan is ever found
+                raise RuntimeError(
+                    f"{self.title}: torch.jit.trace is not supported; torch.export and torch.compile are"
+                )
             plan = self.planned(x, keep, key)
             if plan.device.type == "meta":
                 raise Followed

@@ -27,7 +27,7 @@ from nsa.bench.accuracy_cases import ODD, TABLE
 from nsa.bench.accuracy_ops import Row, judged
 from nsa.bench.judge import allowance
 from nsa.bench.kernels_cases import Case
-from nsa.bench.options import parser
+from nsa.bench.options import parser, positive
 from nsa.device import DTYPES, named_device
 
 COLUMNS = ("case", "op", "by", "worst", "error", "plain", "of_bar", "passed")
@@ -37,12 +37,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The options."""
     to = parser("accuracy", __doc__)
     to.add_argument("--cases", default="table,odd", help="`table`, `odd` or patterns of names, with commas")
-    to.add_argument("--rows", type=int, default=256, help="queries judged in each case")
-    to.add_argument("--runs", type=int, default=10, help="runs that must be bitwise equal")
+    to.add_argument("--rows", type=positive, default=256, help="queries judged in each case")
+    to.add_argument("--runs", type=positive, default=10, help="runs that must be bitwise equal")
     to.add_argument("--backend", default="triton", help="the backend under test; no fallback is taken")
     to.add_argument("--device", default=None, help="default: cuda where there is one, else cpu")
     to.add_argument("--seed", type=int, default=None, help="of everything random; default: a fresh one, printed")
-    to.add_argument("--jobs", type=int, default=1, help="processes beside this one, for the odd cases")
+    to.add_argument("--jobs", type=positive, default=1, help="processes beside this one, for the odd cases")
     to.add_argument("--json", type=Path, default=None, help="write everything there")
     to.add_argument("--list", action="store_true", help="print the cases and judge nothing")
     return to.parse_args(argv)

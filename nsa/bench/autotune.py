@@ -29,7 +29,7 @@ from nsa.bench import rows as table_rows
 from nsa.bench.judge import relative_error
 from nsa.bench.kernels import Timer
 from nsa.bench.kernels_cases import Case, case_of, inputs
-from nsa.bench.options import parser
+from nsa.bench.options import parser, positive, some_of
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
 from nsa.device import DTYPES
@@ -227,25 +227,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The options."""
     to = parser("autotune", __doc__)
     to.add_argument("--shapes", default="64/4/128/128,64/4/192/128,32/8/128/128", help="heads/kv_heads/dk/dv")
-    to.add_argument("--dtypes", default="bf16", help=f"of {', '.join(DTYPES)}; half precisions share entries")
-    to.add_argument("--tokens", type=int, default=16384, help="length of the sequence")
-    to.add_argument("--parts", default=",".join(PARTS), help="what is tuned")
-    to.add_argument("--repeats", type=int, default=9, help="timed calls of each tile")
+    to.add_argument(
+        "--dtypes", type=some_of(DTYPES), default="bf16", help=f"of {', '.join(DTYPES)}; half precisions share entries"
+    )
+    to.add_argument("--tokens", type=positive, default=16384, help="length of the sequence")
+    to.add_argument("--parts", type=some_of(PARTS), default=",".join(PARTS), help="what is tuned")
+    to.add_argument("--repeats", type=positive, default=9, help="timed calls of each tile")
     to.add_argument("--seconds", type=float, default=float("inf"), help="time no further tile after so long")
     to.add_argument("--table", type=Path, default=lookup.PATH, help="the table to read and write")
     to.add_argument("--dry-run", action="store_true", help="list the kernels and the first tiles; write nothing")
     to.add_argument("--architecture", choices=lookup.ARCHITECTURES, default=None, help="of a dry run without a GPU")
     to.add_argument("--seed", type=int, default=0, help="of the inputs")
-    args = to.parse_args(argv)
-    unknown = set(args.parts.split(",")) - set(PARTS)
-    if unknown:
-        raise ValueError(f"--parts: {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}")
-    return args
+    return to.parse_args(argv)
 
 
 def cases(args: argparse.Namespace) -> Iterator[tuple[Case, str]]:
     for shape in args.shapes.split(","):
-        for dtype in args.dtypes.split(","):
+        for dtype in args.dtypes:
             yield case_of(shape, args.tokens, "random"), dtype
 
 
@@ -255,7 +253,7 @@ def plan(args: argparse.Namespace) -> Iterator[str]:
     for case, dtype in cases(args):
         with pretending(architecture):
             x = problem(case, DTYPES[dtype], torch.device("meta"), args.seed)
-            for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts.split(",")):
+            for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts):
                 start = lookup.tile_of(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
                 yield (
                     f"{case.shape} {dtype}: {job.kernel} [{architecture}, {job.own_key}] by {job.part}: "
@@ -275,7 +273,7 @@ def tune(args: argparse.Namespace, table: Table, timer: Timer) -> Iterator[str]:
     on = f"{table_rows.device_name(device)}, triton {triton.__version__}"
     for case, dtype in cases(args):
         x = problem(case, DTYPES[dtype], device, args.seed)
-        for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts.split(",")):
+        for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts):
             if time.monotonic() > until:
                 yield f"{case.shape} {dtype}: {job.kernel}: left out, {args.seconds:.0f} s are over"
                 continue

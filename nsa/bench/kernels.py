@@ -28,11 +28,12 @@ from nsa.bench import rows as table_rows
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
-from nsa.bench.options import Where, add_where, parser, where_of
+from nsa.bench.options import Where, add_where, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import CEILINGS, Work
 from nsa.bench.timing import cold, peak_bytes, queued
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
+PARTS = ("whole", "compressed", "select", "selected", "window", "combine")
 PASSES = ("fwd", "bwd", "fwd+bwd")
 AT_LEAST_MS = 100.0
 """That a pass is timed for, whatever the repetitions."""
@@ -123,7 +124,7 @@ def measure(
     base: Row = {"case": case.name, "shape": case.shape, "tokens": case.tokens, "regime": case.regime}
     try:
         for name, call, work in passes(part, x):
-            if name in args.passes.split(","):
+            if name in args.passes:
                 figures = _figures(part, name, timer(call), work, device)
                 alone = _queued(call, figures["ms"], args.repeats, device)
                 yield {**base, **figures, "queued": alone, "peak_gb": peak_bytes(call, device) / 1e9}
@@ -168,15 +169,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The options; lists are written with commas."""
     to = parser("kernels", __doc__)
     to.add_argument("--shapes", default="P128,P192,L128", help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
-    to.add_argument("--tokens", default="8192,16384,65536", help="sequence lengths")
-    to.add_argument("--regimes", default=",".join(REGIMES), help="of neighbouring queries")
-    to.add_argument("--parts", default="whole,compressed,select,selected,window,combine", help="what is timed")
-    to.add_argument("--passes", default=",".join(PASSES), help="which passes; fwd+bwd is of the whole only")
+    to.add_argument("--tokens", type=integers, default="8192,16384,65536", help="sequence lengths")
+    to.add_argument("--regimes", type=some_of(REGIMES), default=",".join(REGIMES), help="of neighbouring queries")
+    to.add_argument("--parts", type=some_of(PARTS), default=",".join(PARTS), help="what is timed")
+    to.add_argument("--passes", type=some_of(PASSES), default=",".join(PASSES), help="fwd+bwd is of the whole only")
     to.add_argument("--backend", default="triton", help="of ours")
     to.add_argument("--deterministic", action="store_true", help="time gradients that are bitwise repeatable")
     to.add_argument("--no-peers", action="store_true", help="ours only")
     to.add_argument("--check-rows", type=int, default=64, help="queries judged by the oracle; 0 times unjudged")
-    to.add_argument("--repeats", type=int, default=7, help="timed calls, at least; short ones take longer together")
+    to.add_argument("--repeats", type=positive, default=7, help="timed calls, at least; more of short ones")
     to.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
     to.add_argument("--json", type=Path, default=None, help="write everything there")
     add_where(to)
@@ -198,7 +199,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     if not args.no_peers and kernels_fla.absent() is None:
         every += kernels_fla.parts(case, x, ours)
     timer = Timer(where.device, args.repeats, AT_LEAST_MS)
-    chosen = [part for part in every if part.part in args.parts.split(",")]
+    chosen = [part for part in every if part.part in args.parts]
     rows = [row for part in chosen for row in measure(case, part, x, timer, where.device, args)]
     return rows, facts
 
@@ -223,10 +224,10 @@ def main(argv: list[str]) -> int:
     where = where_of(args)
     table_rows.say(table_rows.headline(where.device, where.dtype))
     cases = [
-        case_of(shape, int(tokens), regime)
-        for tokens in args.tokens.split(",")
+        case_of(shape, tokens, regime)
+        for tokens in args.tokens
         for shape in args.shapes.split(",")
-        for regime in args.regimes.split(",")
+        for regime in args.regimes
     ]
     context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
     reason = None if args.no_peers else kernels_fla.absent()
@@ -241,7 +242,10 @@ def main(argv: list[str]) -> int:
         table_rows.write_json(args.json, context=context, absent=absent, cases=facts, rows=rows)
         if where.device.type == "cuda":
             torch.cuda.empty_cache()
+    right = all(fact.get("check", {"passed": True})["passed"] for fact in facts)
     timed = [row for row in rows if "ms" in row]
+    if right and not timed:
+        raise ValueError("kernels: nothing was timed: no case was begun in time, or no part of these has such a pass")
     if timed:
         print(table_rows.shown(timed, COLUMNS))
     for row in rows:
@@ -251,4 +255,4 @@ def main(argv: list[str]) -> int:
         print(note)
     for peer, why in absent.items():
         print(f"{peer}: absent: {why}")
-    return 0 if all(fact.get("check", {"passed": True})["passed"] for fact in facts) else 1
+    return 0 if right else 1

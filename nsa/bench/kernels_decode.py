@@ -22,7 +22,7 @@ from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import SHAPES, Case, case_of
 from nsa.bench.kernels_parts import SDPA
-from nsa.bench.options import Where, add_where, parser, where_of
+from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
 from nsa.bench.roofline import CEILINGS, Work
 from nsa.bench.timing import captured, cold
 
@@ -31,7 +31,7 @@ CHUNK = 8192
 """Tokens that the cache takes in at once."""
 ROOM = 1024
 """Tokens that replays may append."""
-BACK_TO_BACK = 20
+BACK_TO_BACK, WARM = 20, 3
 TOLERANCE = 3e-2
 Row = dict[str, Any]
 
@@ -73,33 +73,27 @@ def drawn(case: Case, batch: int, where: Where) -> Step:
     return Step(q, *normal(case, batch, 1, where), torch.rand(batch, 1, case.heads, 3).to(q))
 
 
-class Timer:
-    """Microseconds of a graph's replays."""
+def timed(graph: torch.cuda.CUDAGraph, device: torch.device, repeats: int) -> Row:
+    """Microseconds of `replays(repeats)`: median, least and most with an empty L2 cache, and warm, after each other."""
 
-    def __init__(self, where: Where, repeats: int) -> None:
-        self._device, self._repeats = where.device, repeats
+    def back_to_back() -> None:
+        for _ in range(BACK_TO_BACK):
+            graph.replay()
 
-    def __call__(self, graph: torch.cuda.CUDAGraph) -> Row:
-        """Median, least and most with an empty L2 cache; and the median of replays after each other."""
+    us = [1e3 * cold(graph.replay, device) for _ in range(repeats)]
+    warm = [1e3 * cold(back_to_back, device) / BACK_TO_BACK for _ in range(WARM)]
+    return {"us": statistics.median(us), "min": min(us), "max": max(us), "us_warm": statistics.median(warm)}
 
-        def back_to_back() -> None:
-            for _ in range(BACK_TO_BACK):
-                graph.replay()
 
-        us = [1e3 * cold(graph.replay, self._device) for _ in range(self._repeats)]
-        warm = [1e3 * cold(back_to_back, self._device) / BACK_TO_BACK for _ in range(3)]
-        return {"us": statistics.median(us), "min": min(us), "max": max(us), "us_warm": statistics.median(warm)}
-
-    @property
-    def steps(self) -> int:
-        """Replays of one measurement."""
-        return self._repeats + 3 * BACK_TO_BACK
+def replays(repeats: int) -> int:
+    """Of one measurement."""
+    return repeats + WARM * BACK_TO_BACK
 
 
 # --- what is measured ---
 
 
-def ours(case: Case, batch: int, where: Where, timer: Timer, page_size: int | None) -> Row:
+def ours(case: Case, batch: int, where: Where, repeats: int, page_size: int | None) -> Row:
     """The row of the Triton backend."""
     cache, token = filled(case, batch, where, page_size), drawn(case, batch, where)
 
@@ -116,15 +110,15 @@ def ours(case: Case, batch: int, where: Where, timer: Timer, page_size: int | No
     assert cache.reads is not None
     found: Row = {"error": float((o.float() - expected.float()).abs().max()), "reads": int(cache.reads.sum())}
     found["reads_expected"] = batch * blocks.reads_expected(case.tokens - 1, case.config)
-    found |= timer(graph)
-    cache.advance(timer.steps)
-    found["lengths_right"] = cache.lengths.tolist() == [case.tokens + timer.steps] * batch
+    found |= timed(graph, where.device, repeats)
+    cache.advance(replays(repeats))
+    found["lengths_right"] = cache.lengths.tolist() == [case.tokens + replays(repeats)] * batch
     found["bytes"] = found["reads"] * case.kv_heads * (case.dk + case.dv) * token.q.element_size()
     found["right"] = found["error"] < TOLERANCE and found["reads"] == found["reads_expected"] and found["lengths_right"]
     return {"by": "triton" if page_size is None else f"triton, pages of {page_size}", **found}
 
 
-def dense(case: Case, batch: int, where: Where, timer: Timer, by: str) -> Row:
+def dense(case: Case, batch: int, where: Where, repeats: int, by: str) -> Row:
     """Attention to the whole context by one of PyTorch's backends."""
     k, v = (x.transpose(1, 2) for x in normal(case, batch, case.tokens, where))
     q = drawn(case, batch, where).q.transpose(1, 2)
@@ -139,18 +133,17 @@ def dense(case: Case, batch: int, where: Where, timer: Timer, by: str) -> Row:
     except RuntimeError as error:
         return {"by": by, "failed": table_rows.sentence(error)}
     size = batch * case.tokens * case.kv_heads * (case.dk + case.dv) * q.element_size()
-    return {"by": by, **timer(graph), "bytes": size}
+    return {"by": by, **timed(graph, where.device, repeats), "bytes": size}
 
 
 def measure(case: Case, batch: int, where: Where, args: argparse.Namespace) -> Iterator[Row]:
     """The rows of one shape, batch and context."""
-    timer = Timer(where, args.repeats)
     base: Row = {"shape": case.shape, "B": batch, "context": case.tokens}
     for page_size in (None, *([args.page_size] if args.page_size else [])):
-        yield {**base, **ours(case, batch, where, timer, page_size)}
+        yield {**base, **ours(case, batch, where, args.repeats, page_size)}
     if not args.no_peers:
         for by in SDPA:
-            yield {**base, **dense(case, batch, where, timer, by)}
+            yield {**base, **dense(case, batch, where, args.repeats, by)}
 
 
 # --- the command ---
@@ -160,11 +153,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The options; lists are written with commas."""
     to = parser("kernels --decode", __doc__)
     to.add_argument("--shapes", default="P128,L128", help=f"of {', '.join(SHAPES)} or heads/kv_heads/dk/dv")
-    to.add_argument("--tokens", default="8192,65536,131072", help="contexts, the new token included")
-    to.add_argument("--batches", default="1,16", help="sequences")
-    to.add_argument("--page-size", type=int, default=None, help="also with pages of so many tokens")
+    to.add_argument("--tokens", type=integers, default="8192,65536,131072", help="contexts, the new token included")
+    to.add_argument("--batches", type=integers, default="1,16", help="sequences")
+    to.add_argument("--page-size", type=positive, default=None, help="also with pages of so many tokens")
     to.add_argument("--no-peers", action="store_true", help="ours only")
-    to.add_argument("--repeats", type=int, default=30, help="timed replays")
+    to.add_argument("--repeats", type=positive, default=30, help="timed replays")
     to.add_argument("--json", type=Path, default=None, help="write everything there")
     add_where(to)
     return to.parse_args(argv)
@@ -180,8 +173,8 @@ def main(argv: list[str]) -> int:
     torch.manual_seed(where.seed)
     found: list[Row] = []
     for shape in args.shapes.split(","):
-        for batch in map(int, args.batches.split(",")):
-            for tokens in map(int, args.tokens.split(",")):
+        for batch in args.batches:
+            for tokens in args.tokens:
                 found += measure(case_of(shape, tokens, "random"), batch, where, args)
                 torch.cuda.empty_cache()
                 table_rows.write_json(args.json, context=table_rows.context(where.device, where.dtype), rows=found)

@@ -24,6 +24,7 @@ from nsa import NativeSparseAttention, nsa_attention, ops, routing
 from nsa.bench import layer_peers, options, rows
 from nsa.bench.kernels_parts import SDPA
 from nsa.bench.timing import measure, peak_bytes
+from nsa.layer import COMPRESSIONS
 from nsa.models.dense import DenseAttention
 
 BASE = 1e4
@@ -149,7 +150,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     torch.manual_seed(where.seed)
     x = torch.randn(shape.batch, length, shape.dim, device=where.device, dtype=where.dtype)
     found: list[rows.Row] = []
-    for phi in args.phi.split(","):
+    for phi in args.phi:
         for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(shape, where, phi), x):
             found += _rows(part, shape, where, length, args)
     for by in [*(DENSE if where.device.type == "cuda" else ["dense"]), *args.peer]:
@@ -185,7 +186,9 @@ def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, a
 def main(argv: list[str]) -> int:
     """`python -m nsa.bench layer`."""
     usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 10, "warmup": 3}
-    phi = {"--phi": {"default": "mean", "help": "compressions of ours, of mean, weighted, mlp, with commas"}}
+    phi = {
+        "--phi": {"type": options.some_of(COMPRESSIONS), "default": "mean", "help": "compressions of ours, with commas"}
+    }
     more = {**phi, **layer_peers.OPTION}
     args, found = options.by_length(argv, "layer", __doc__, run, more, "8192,16384,32768,65536", **usual)
     print(rows.shown(found, ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
     }  # fmt: skip
     for name, (usual, meaning) in sizes.items():
         names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
-        to.add_argument(*names, type=_positive, default=defaults.get(name, usual), help=meaning)
+        to.add_argument(*names, type=positive, default=defaults.get(name, usual), help=meaning)
 
 
 def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
@@ -69,7 +69,7 @@ def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
     to.add_argument("--device", default=None, help="default: cuda where there is one, else cpu")
     to.add_argument("--dtype", choices=DTYPES, default=None, help="default: bf16 on cuda, fp32 on a CPU")
     to.add_argument("--seed", type=int, default=0, help="of everything random")
-    to.add_argument("--threads", type=_positive, default=threads, help="CPU threads; default: as PyTorch finds")
+    to.add_argument("--threads", type=positive, default=threads, help="CPU threads; default: as PyTorch finds")
 
 
 def shape_of(args: argparse.Namespace) -> Shape:
@@ -113,8 +113,8 @@ def parsed(
     to = parser(command, description)
     add_shape(to)
     add_where(to)
-    to.add_argument("--S_list", type=_integers, default=_integers(lengths), help="sequence lengths, with commas")
-    to.add_argument("--iters", type=_positive, default=64, help="timed repetitions")
+    to.add_argument("--S_list", type=integers, default=integers(lengths), help="sequence lengths, with commas")
+    to.add_argument("--iters", type=positive, default=64, help="timed repetitions")
     to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
     to.add_argument("--csv", type=Path, default=None, help="write the rows there")
     to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
@@ -139,11 +139,25 @@ def by_length(
     return args, found
 
 
-def _integers(text: str) -> list[int]:
-    return [_positive(part) for part in text.split(",")]
+def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Takes names of `known`, with commas."""
+
+    def names(text: str) -> list[str]:
+        unknown = [name for name in text.split(",") if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: expected some of {', '.join(known)}")
+        return text.split(",")
+
+    return names
 
 
-def _positive(text: str) -> int:
+def integers(text: str) -> list[int]:
+    """Takes whole numbers of at least 1, with commas."""
+    return [positive(part) for part in text.split(",")]
+
+
+def positive(text: str) -> int:
+    """Takes a whole number of at least 1."""
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)

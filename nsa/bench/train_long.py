@@ -23,6 +23,7 @@ import torch
 from nsa import routing
 from nsa.bench import options, rows
 from nsa.bench.train import Plan, Run, models_of
+from nsa.models.lm import ATTENTIONS
 
 PRESETS = {"100m": {"dim": 768, "depth": 12, "hidden": 4096, "heads": 16, "groups": 1, "dk": 64, "dv": 64}}
 """Defaults of the options that say how large the model is."""
@@ -90,12 +91,18 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = options.parser("train", __doc__, parents=[first])
     options.add_shape(parser, **{name: size for name, size in preset.items() if name not in ("depth", "hidden")})
     options.add_where(parser)
-    parser.add_argument("--depth", type=int, default=preset["depth"], help="layers")
-    parser.add_argument("--hidden", type=int, default=preset["hidden"], help="units of a feed-forward layer")
+    parser.add_argument("--depth", type=options.positive, default=preset["depth"], help="layers")
+    parser.add_argument(
+        "--hidden", type=options.positive, default=preset["hidden"], help="units of a feed-forward layer"
+    )
     parser.add_argument("--phi", default="mean", help="compression: mean, weighted or mlp")
-    parser.add_argument("--attention", default="nsa,dense", help="what is trained, with commas")
-    parser.add_argument("--S_list", default="8192,32768,65536", help="bytes of a sequence, with commas")
-    parser.add_argument("--steps", type=int, default=300, help="optimizer steps")
+    parser.add_argument(
+        "--attention", type=options.some_of(ATTENTIONS), default="nsa,dense", help="what is trained, with commas"
+    )
+    parser.add_argument(
+        "--S_list", type=options.integers, default="8192,32768,65536", help="bytes of a sequence, with commas"
+    )
+    parser.add_argument("--steps", type=options.positive, default=300, help="optimizer steps")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end a run after so long")
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate")
     parser.add_argument("--checkpointing", action="store_true", help="compute each layer again for its gradient")
@@ -105,10 +112,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
     shape, where = options.shape_of(args), options.where_of(args)
-    models = models_of(args, shape, args.attention.split(","), hidden=args.hidden, phi=args.phi)
+    models = models_of(args, shape, args.attention, hidden=args.hidden, phi=args.phi)
     return [
-        Plan(model, where, args.steps, shape.batch, int(length), args.rate, float("inf"), args.checkpointing)
-        for length in args.S_list.split(",")
+        Plan(model, where, args.steps, shape.batch, length, args.rate, float("inf"), args.checkpointing)
+        for length in args.S_list
         for model in models
     ]
 

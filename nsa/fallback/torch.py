@@ -36,6 +36,9 @@ __all__ = [
     "window",
 ]  # fmt: skip
 
+IN_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+"""Whether PyTorch's attention takes fewer KV heads than query heads."""
+
 
 def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
     """To turn back is to turn by the negative positions."""
@@ -215,13 +218,15 @@ def block_scores(
 
 def dense(q: Tensor, k: Tensor, v: Tensor, *, scale: float, cu_seqlens: Tensor | None) -> Tensor:
     """Causal attention to all keys, q, k, v of equal length: o [B,T,Hq,Dv]."""
-    if cu_seqlens is None:
+    if cu_seqlens is None or cu_seqlens.numel() == 1:  # no sequence: no token
         return _dense(q, k, v, scale)
     segments = [slice(first, end) for first, end in pairwise(numbers(cu_seqlens))]
     return torch.cat([_dense(q[:, s], k[:, s], v[:, s], scale) for s in segments], dim=1)
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    group_size = q.shape[2] // k.shape[2]
-    k, v = (x.repeat_interleave(group_size, 2).transpose(1, 2) for x in (k, v))
-    return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True, scale=scale).transpose(1, 2)
+    how = {"enable_gqa": True} if IN_GROUPS else {}
+    if not IN_GROUPS:
+        k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, **how).transpose(1, 2)

@@ -65,7 +65,7 @@ class Flags:
     triton_sel_force: bool = _flag("Triton selection whatever the profile says (SM 8.9, min L)", False)
     sel_triton_allow_grad: bool | None = _flag("0 keeps Triton selection out where gradients are needed")
     sel_triton_min_l: int | None = _flag("fewest tokens for Triton selection (profile: sel_triton_min_L)")
-    sel_triton_group: bool | None = _flag("1/0 forces/forbids the group-centric selection schedule")
+    sel_triton_group: bool | None = _flag("0 keeps Triton selection out: each of its schedules is group-centric")
 
     use_fa2: bool | None = _flag("1 requests FlashAttention-2 for window and compressed, 0 forbids it")
     fa2_force: bool = _flag("FlashAttention-2 whatever its thresholds say", False)

@@ -34,28 +34,12 @@ class NSALanguageConfig(PretrainedConfig):
     keys_to_ignore_at_inference = ("past_key_values", "cache")
 
     def __init__(
-        self,
-        vocab_size: int = 256,
-        hidden_size: int = 128,
-        num_hidden_layers: int = 2,
-        num_attention_heads: int = 4,
-        num_key_value_heads: int = 2,
-        head_dim: int = 32,
-        v_head_dim: int = 32,
-        intermediate_size: int = 256,
-        l: int = 16,  # noqa: E741  the paper's symbol
-        d: int = 8,
-        l_sel: int = 32,
-        n_sel: int = 4,
-        w: int = 64,
-        init_blocks: int = 1,
-        local_blocks: int = 2,
-        phi: str = "mlp",
-        gate: str = "sigmoid",
-        shared_kv: bool = False,
-        rope_base: float = 10000.0,
-        **others: Any,
-    ) -> None:
+        self, vocab_size: int = 256, hidden_size: int = 128, num_hidden_layers: int = 2, num_attention_heads: int = 4,
+        num_key_value_heads: int = 2, head_dim: int = 32, v_head_dim: int = 32, intermediate_size: int = 256,
+        l: int = 16, d: int = 8, l_sel: int = 32, n_sel: int = 4, w: int = 64, init_blocks: int = 1,  # noqa: E741
+        local_blocks: int = 2, phi: str = "mlp", gate: str = "sigmoid", shared_kv: bool = False,
+        rope_base: float = 10000.0, **others: Any,
+    ) -> None:  # fmt: skip
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.num_hidden_layers, self.intermediate_size = num_hidden_layers, intermediate_size
         self.num_attention_heads, self.num_key_value_heads = num_attention_heads, num_key_value_heads

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nsa import ops
-
-IN_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
-"""Whether PyTorch's attention takes fewer KV heads than query heads."""
+from nsa.fallback.torch import dense
 
 
 class DenseAttention(nn.Module):
@@ -31,10 +28,4 @@ class DenseAttention(nn.Module):
         q = ops.rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions, self.rope_base)
         k = ops.rotate(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), positions, self.rope_base)
         v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dv))
-        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
-        if IN_GROUPS:
-            o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # as many keys as queries
-        else:
-            k, v = (y.repeat_interleave(self.n_heads // self.n_kv_heads, dim=1) for y in (k, v))
-            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.to_out(o.transpose(1, 2).flatten(2))
+        return self.to_out(dense(q, k, v, scale=self.dk**-0.5, cu_seqlens=None).flatten(2))

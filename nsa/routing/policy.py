@@ -63,6 +63,8 @@ def _triton(request: Request, flags: Flags, profile: Profile) -> Off | None:
         return None
     if flags.use_triton_sel is False:
         return Off("NSA_USE_TRITON_SEL=0")
+    if flags.sel_triton_group is False:
+        return Off("NSA_SEL_TRITON_GROUP=0, and all of its schedules are group-centric")
     if not profile.sel_triton.value:
         return Off(f"profile {profile.name} keeps Triton selection off ({profile.sel_triton.source})", by_profile=True)
     if request.needs_grad and flags.sel_triton_allow_grad is False:

@@ -43,7 +43,7 @@ _LONG = (
     "test_kernels_selected.py::test_loads_by_descriptor[mixed]",
     "test_kernels_selected.py::test_logits_out_of_range[-1-token]",
     "test_kernels_selected.py::test_one_kernel_alone_equals_the_oracle[plain-token]",
-    "test_kernels_selected.py::test_sums_of_few_runs_at_once_are_those_of_all[tile]",
+    "test_kernels_selected.py::test_sums_of_few_runs_at_once_and_of_sorted_pairs_are_the_same_bits[tile]",
     "test_kernels_selected.py::test_runs_of_any_keys[64-40000]",
     "test_recorded.py::test_of_its_own_keys_the_compressed_branch_keeps_the_means",
     "test_recorded.py::test_trials_are_not_replayed",

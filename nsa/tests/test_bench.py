@@ -272,6 +272,13 @@ def test_a_threshold_needs_rows(speedups: dict[int, float], sentence: str) -> No
 # --- the command line ---
 
 
+@pytest.mark.parametrize("more", [["--parts", "select", "--passes", "bwd"], ["--seconds", "-1"]])
+def test_a_kernel_bench_that_times_nothing_is_no_success(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--tokens", "40", "--shapes", "2/1/8/8", "--regimes", "random", "--no-peers", "--check-rows", "4"]
+    assert bench(["kernels", "--device", "cpu", "--backend", "torch", *few, *more]) == 2
+    assert "nothing was timed" in capsys.readouterr().err
+
+
 def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["--help"]) == 0
     said = capsys.readouterr().out
@@ -286,6 +293,15 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit, match="2"):
             bench(["decode", option, "0"])
         assert f"{option}: '0' is no whole number of at least 1" in capsys.readouterr().err
+    for command, option in (
+        ("kernels", "--parts"),
+        ("kernels", "--passes"),
+        ("layer", "--phi"),
+        ("autotune", "--dtypes"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            bench([command, option, "slected"])
+        assert f"{option}: slected: expected some of " in capsys.readouterr().err
     if not torch.cuda.is_available():
         assert bench(["decode", "--device", "cuda"]) == 2
         assert "this machine has no device cuda" in capsys.readouterr().err

@@ -23,6 +23,13 @@ def test_every_variable_of_the_seeds_is_known() -> None:
     assert set(SEEDS) <= set(flags.REGISTRY)
 
 
+def test_every_flag_is_read_somewhere() -> None:
+    room = Path(flags.__file__).parent
+    files = [path for path in room.parent.rglob("*.py") if room not in path.parents and path != Path(__file__)]
+    read = {word for path in files for word in re.findall(r'(?<=[."])[a-z0-9_]+', path.read_text())}
+    assert [field.name for field in flags.REGISTRY.values() if field.name not in read] == []
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("1", True), ("true", True), ("YES", True), ("on", True), ("0", False), ("off", False)]
 )

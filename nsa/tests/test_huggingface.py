@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_a_text_goes_on_with_the_cache_of_an_earlier_output(only_new: bool) -> N
         seen = lm(text[:, :12], attention_mask=mask[:, :12], use_cache=True)[CACHE]
     rest = text[:, 12:] if only_new else text
     assert torch.equal(lm.generate(rest, attention_mask=mask, **{CACHE: seen}, **GREEDY)[:, rest.shape[1] :], expected)
+
+
+@torch.no_grad()
+def test_texts_go_on_from_copies_of_one_prompts_cache() -> None:
+    lm, text = model(), prompt()
+    held = lm(text[:, :20]).past_key_values
+    for _ in range(2):
+        found = lm(text[:, 20:], past_key_values=copy.deepcopy(held)).logits
+        torch.testing.assert_close(found, lm(text).logits[:, 20:], rtol=0, atol=1e-12)
 
 
 def test_padded_prompts_generate_as_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -169,6 +170,22 @@ def test_a_cache_is_the_layers_own() -> None:
                 attention(x, cache)
         with pytest.raises(ValueError, match="counts are of a step with a cache"):
             attention(x, counts=[3, 3])
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda o: f"{o['phi']}-{o['gate']}")
+@pytest.mark.parametrize("page_size", [None, 8])
+def test_a_copied_cache_goes_on_by_itself(options: dict[str, object], page_size: int | None) -> None:
+    """Two ways to go on from one prompt, in one layer; copied together, the copies belong together."""
+    attention, x = layer(**options), tokens(60)
+    other = torch.cat([x[:, :30], x[:, 30:].flip(1)], 1)
+    with torch.no_grad():
+        cache = attention.new_cache(2, page_size=page_size)
+        attention(x[:, :30], cache)
+        branched = copy.deepcopy(cache)
+        both = copy.deepcopy((attention, cache))
+        for way, of, held in ((x, attention, cache), (other, attention, branched), (other, *both)):
+            found = [of(way[:, at : at + 1], held) for at in range(30, 60)]
+            torch.testing.assert_close(torch.cat(found, 1), attention(way)[:, 30:], rtol=0, atol=1e-12)
 
 
 def test_a_cache_excludes_packing() -> None:

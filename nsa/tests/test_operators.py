@@ -248,6 +248,13 @@ def test_lse_of_the_whole_is_that_of_its_operations() -> None:
     torch.testing.assert_close(win, logits.masked_fill(~seen[:, None], -torch.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_of_fixed_sizes_is_refused() -> None:
+    layer = NativeSparseAttention(8, 2, 1)
+    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace is not supported"):
+        torch.jit.trace(layer, (torch.randn(1, 5, 8),))
+
+
 @pytest.mark.parametrize("transform", ["grad", "vmap", "jvp"])
 def test_a_functorch_transform_is_refused(transform: str) -> None:
     """As forward-mode gradients are: no number comes out that misses a part."""

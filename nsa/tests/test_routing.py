@@ -62,6 +62,8 @@ def test_ada_takes_triton_selection_where_it_fits(gpu: SimpleNamespace) -> None:
         assert chosen("selected", facts={"tokens": tokens}).backend == "triton"
         assert chosen("attention", facts={"tokens": tokens}).backend == "triton"
     assert chosen("selected", use_triton_sel=False).backend == "torch"
+    assert "NSA_SEL_TRITON_GROUP=0" in chosen("selected", sel_triton_group=False).reason
+    assert chosen("selected", sel_triton_group=True).backend == chosen("selected").backend == "triton"
     gpu.reason = {"triton": "64 query heads share a KV head, more than a tile's 32"}
     wide = chosen("selected")
     assert (wide.backend, wide.fallback) == ("torch", True) and "a tile's 32" in wide.reason
@@ -305,6 +307,15 @@ def test_dense_attention_is_a_choice() -> None:
     with flags.using(dense=True, dense_below=40), routing.record() as recording:
         nsa_attention(q, k, v, gates, CONFIG)
     assert recording.of("dense") == []
+
+
+@pytest.mark.parametrize("borders", [[0], [0, 0], [0, 3, 3, 40]])
+def test_dense_attention_stays_within_each_sequence(borders: list[int]) -> None:
+    q, k, v, gates = (PROBLEM.tensors()[name][:1, : borders[-1]] for name in ("q", "k_win", "v_win", "gates"))
+    packed = {"cu_seqlens": torch.tensor(borders, dtype=torch.int32)}
+    with flags.using(dense=True, dense_below=100):
+        found = nsa_attention(q, k, v, gates, CONFIG, **packed)
+    torch.testing.assert_close(found, ops.sliding_window_attention(q, k, v, 40, **packed))
 
 
 def test_explain_routing_answers_without_running() -> None:

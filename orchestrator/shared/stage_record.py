@@ -135,6 +135,7 @@ class Evidence(TypedDict):
     lost_exit_codes: List[LostExitCode]
     unseen_exit_codes: Optional[str]  # why those of a shell could not be recorded
     idle_programs: List[str]  # files of the tree that are run for their tests, and ran none
+    inert_programs: List[str]  # files of the tree that are run, and only define what they would do
     artifacts: List[Delivery]
     older: List[str]  # artifacts whose content was written before the stage began
     equal_to_committed: Dict[str, str]  # artifacts, each with a file of the commit that has the same content
@@ -158,7 +159,7 @@ class StageRecord(Evidence):
 # Evidence that the journals of earlier versions do not have.
 _SINCE = (
     *("gpu", "used_cuda", "executed", "elsewhere", "escaped", "unseen_sessions", "lost_exit_codes"),
-    *("unseen_exit_codes", "idle_programs", "older", "equal_to_committed", "borrowed", "sabotage"),
+    *("unseen_exit_codes", "idle_programs", "inert_programs", "older", "equal_to_committed", "borrowed", "sabotage"),
 )
 LATER[TreeState] = frozenset({"rewritten", "set_back"})
 
@@ -187,6 +188,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "lost_exit_codes": [],
         "unseen_exit_codes": None,
         "idle_programs": [],
+        "inert_programs": [],
         "artifacts": [],
         "older": [],
         "equal_to_committed": {},

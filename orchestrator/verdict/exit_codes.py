@@ -23,6 +23,7 @@ _ANSWERS: Mapping[str, FrozenSet[int]] = {
 }
 _HOW = {
     "untested": "and its script did not test it",
+    "unanswered": "which its script asked for and did not look at",
     "member": "in a pipeline, and its script did not test it",
     "ignored": "and its script dropped it",
     "negated": "behind a !, and its script did not test it",
@@ -64,6 +65,8 @@ def _broke_a_pipe(case: Case) -> bool:
 
 
 def _means_nothing(entry: LostExitCode) -> bool:
+    if entry["how"] == "unanswered":
+        return False
     if entry["how"] in _OF_OURS:
         return not entry["ours"]
     program = "((" if entry["program"].startswith("((") else entry["program"]

@@ -19,7 +19,7 @@ class Malformed(Exception):
 @dataclass
 class Test:
     """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished; idle if it passed and no
-    assertion of it ran.
+    assertion of it ran, or one is missing.
 
     `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
     `checks` counts the assertions and comparisons that ran and could fail, None where that is not known; `vacuous`
@@ -112,6 +112,8 @@ def merged(sessions: Iterable[Session]) -> Session:
         for of_id in ("collect_errors", "collect_skips", "causes", "raised", "told", "reruns"):
             getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
         whole.uncalled.update(names[id_] for id_ in session.uncalled)
+    ran = set(whole.collected)  # in another process, where several share the tests
+    whole.not_collected = [id_ for id_ in whole.not_collected if id_ not in ran]
     return whole
 
 
@@ -189,8 +191,9 @@ def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
     if test.outcome == "passed" and checks.get("lost"):
         test.outcome, test.reason = "failed", str(checks["lost"][0])
     elif test.outcome == "passed" and checks.get("idle"):
-        why = checks.get("why")
-        test.outcome, test.reason = "idle", f"no assertion of it ran{f': {why}' if why else ''}"
+        why, dropped = checks.get("why"), checks.get("dropped")
+        test.outcome = "idle"
+        test.reason = str(dropped) if dropped else f"no assertion of it ran{f': {why}' if why else ''}"
     elif "ran" in checks:
         test.checks, test.vacuous = int(checks["ran"]), str(checks.get("vacuous") or "")
 

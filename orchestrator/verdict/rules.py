@@ -230,7 +230,7 @@ RULES: Tuple[Rule, ...] = (
         "failed",
         "behind another program: an exit code other than 0 that it neither tested nor passed on (to print it is no "
         "test), unless `allow_exit_codes` says that it is meant; an error that a shell or make shows; failures in the "
-        "closing lines of unittest, nose, doctest, ctest, go or cargo",
+        "closing lines of a runner of tests, or a last line that counts some (`3 checks, 1 failed`)",
         _failed_behind_a_shell,
     ),
     Rule(

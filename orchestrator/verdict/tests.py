@@ -249,6 +249,8 @@ def too_few(case: Case) -> Optional[str]:
     if not case.stage["pytest"] and not case.session.started and case.expect.get("tests") is None:
         return None
     wanted = asked(case)
+    if not case.session.started and _only_allows_skips(case):
+        return None
     refused = [s for s in _all_shortfalls(case) if not s.allowed]
     if refused:
         first = refused[0]
@@ -274,6 +276,12 @@ def too_few(case: Case) -> Optional[str]:
         if not any(re.search(pattern, test.id) for test in passed):
             return f"no test that matches {pattern!r} passed"
     return None
+
+
+def _only_allows_skips(case: Case) -> bool:
+    """Of a runner whose closing lines are all that is seen of it, where an artifact is what is owed."""
+    wanted = {key for key, value in asked(case).items() if value}
+    return not case.stage["pytest"] and wanted == {"allow_skips"} and bool(case.expect.get("artifacts"))
 
 
 def _named_in_vain(session: outcomes.Session) -> Optional[str]:

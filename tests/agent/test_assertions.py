@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -119,6 +120,23 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
 
 
 @pytest.mark.parametrize(
+    ("body", "dropped"),
+    [
+        ("len('ab') == 3", True),
+        ("len('ab') == 2", False),
+        ("import math; math.isclose(1, 2)", True),
+        ("import numpy as np; np.array([1, 2]) == np.array([1, 3])", True),
+        ("import numpy as np; np.array([1, 2]) == np.array([1, 2])", False),
+        ("with pytest.raises(TypeError): 1 < 'a'", False),
+        ("x = len('ab') == 3; assert not x", False),
+    ],
+)
+def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
+    loaded(checks, f"def test():\n    {body}\n    assert len('a')\n")()
+    assert ("dropped" in checks.now.idle([])) is dropped
+
+
+@pytest.mark.parametrize(
     ("body", "lost"),
     [
         ("try: assert 1 == 2\n    except AssertionError as e: print(e)", True),
@@ -141,6 +159,8 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
         ("kept = []\n    try: assert 1 == 2\n    except AssertionError as e: kept.append(e)\n    assert 1 + 1", True),
         ("n = 0\n    try: assert 1 == 2\n    except AssertionError: n += 1\n    assert n == 1", False),
         (f"{_REFUSES}    assert refused()", False),
+        ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with", True),
+        ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with(1)", False),
         (f"{_REFUSES}    refused()", True),
         ("assert (1 == 2, 'a message')", True),
         ("assert ()  or 1", False),
@@ -244,3 +264,10 @@ def test_who_waits_for_a_result_has_asked_for_it(
     exec(asks, {"future": future, "pytest": pytest})
     worker.join()
     assert bool(checks.now.failures()) is lost
+
+
+def test_no_references_to_small_integers_are_kept(checks: Checks) -> None:
+    before = sys.getrefcount(1)
+    loaded(checks, "def test():\n    for i in range(3): assert i + 1\n    assert len('a')\n")()
+    del checks.facts[_FILE]
+    assert sorted(checks.now.counts.values()) == [4.0] and abs(sys.getrefcount(1) - before) < 10

@@ -14,17 +14,20 @@ from tests.honesty import (
     pytest_cases,
     route_cases,
     run_cases,
+    runner_cases,
     sabotage_cases,
     shell_cases,
     stand_in_cases,
     status_cases,
     tree_cases,
+    unittest_cases,
 )
 from tests.honesty.case import Case
 
 THEMES: Mapping[str, Sequence[Case]] = {
     "Tests": pytest_cases.CASES,
-    "Shells and other runners": shell_cases.CASES,
+    "Shells and other runners": [*shell_cases.CASES, *runner_cases.CASES],
+    "Unittests and doctests": unittest_cases.CASES,
     "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
@@ -43,7 +46,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
-    "Exit codes that nothing depends on": "observation",
+    **dict.fromkeys(("Exit codes that nothing depends on", "Unittests and doctests"), "observation"),
     **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
     "Tests that cannot fail": "sabotage",
 }
@@ -59,7 +62,14 @@ A lie is caught by a rule about what the stage delivers or asks for, by observat
 sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`). Of what
 stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
 function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are
-tolerances that a test writes as a comparison, two sides that are both made zero, and star imports.
+tolerances that a test writes as a comparison, two sides that are both made zero, star imports, and values that the code
+under test itself has made: golden files, snapshots, cases that are chosen by what passes.
+
+What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`,
+`lacks` and `contains` tell that old times were scaled or made up, that times are 0 or below, that a count under
+`failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch. Nor is anybody told of an
+assertion that a program catches in its own file, or by `[ a = b ] || echo differs`, and of what a runbook itself
+names too little of: one test by its id, `make -n`, a list of sessions.
 """
 
 

@@ -188,6 +188,17 @@ HONEST = [
           "a hook that wraps each test"),
     _ran("check_finally", "for x in [1, 2]:\n    try: assert x > 0\n    finally: continue",
          "a `finally` that is left by a jump, and drops nothing"),
+    truth(tests("compared_beside", "passed", "",
+                "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
+                "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
+                "def test_b():\n    assert 0.1 + 0.2 == pytest.approx(0.3, abs=1e-9)\n"
+                "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n", tests={"checked": True}),
+          "comparisons that hold, or are to raise, beside assertions; tolerances below the numbers"),
+    truth(tests("exit_functions", "passed", "",
+                "import atexit, os, weakref\nclass K: pass\nk = K()\n@atexit.register\n"
+                "def tidy():\n    assert len('a')\n    os.rmdir('/none')\n"
+                "weakref.finalize(k, print, 'gone')\ndef test_a(): assert len('a')\n"),
+          "functions that `atexit` calls, one of which cannot tidy up"),
     truth(tests("check_async_helper", "passed", "", _HEAD + _ASYNC.format("asyncio.run(f(2))")),
           "a coroutine of the module runs"),
     truth(tests("check_hooked", "passed", "", _HEAD + _THREAD.format("threading.excepthook = hook")),
@@ -294,6 +305,13 @@ LIES = [
           "it fails in a `__del__`", "check_nested"),
     _lost("finally_returns", "try: assert 1 == 2\nfinally: return", "a `finally` that returns drops it",
           "check_finally"),
+    lie(tests("exit_function", "failed", "pytest .* returned 1, and nobody was told",
+              "import atexit\n@atexit.register\ndef check(): assert 1 == 2\ndef test_a(): assert len('a')\n"),
+        "it fails in a function that `atexit` calls behind pytest", honest="exit_functions"),
+    lie(tests("at_the_end_of_an_object", "failed", "pytest .* returned 1, and nobody was told",
+              "import weakref\nclass K: pass\nk = K()\ndef check(): assert 1 == 2\n"
+              "weakref.finalize(k, check)\ndef test_a(): assert len('a')\n"),
+        "it fails in a `weakref.finalize` behind pytest", honest="exit_functions"),
     lie(tests("finally_in_a_fixture", "failed", "test_a failed: an AssertionError was caught and dropped",
               "import pytest\n@pytest.fixture\ndef f():\n    try: assert 1 == 2\n    finally: return 1\n"
               "def test_a(f): assert f == 1\n"),
@@ -314,6 +332,28 @@ LIES = [
     lie(tests("unchecked", "invalid", "test_a passed and checked nothing",
           "def test_a(): print(1)\n", tests={"checked": True}),
         "a test that only runs, where the runbook wants checks", honest="checked"),
+    lie(tests("taken_out", "skipped", "no assertion of it ran.*test_a",
+              "def test_a(): assert len('a') == 2\ndef test_b(): assert len('b')\n", conftest="""
+        import ast
+        from _pytest.assertion import rewrite
+        class TakeOut(ast.NodeTransformer):
+            def visit_Assert(self, node): return ast.copy_location(ast.Pass(), node)
+        rewrites = rewrite.rewrite_asserts
+        def without(module, *args):
+            rewrites(ast.fix_missing_locations(TakeOut().visit(module)), *args)
+        rewrite.rewrite_asserts = without
+        """),
+        "a conftest takes the assertions out before pytest rewrites them", honest="compared_beside"),
+    lie(tests("compared_only", "skipped", "1 test unasserted: a comparison came out false, and nothing asserts it",
+              "def test_a():\n    len('ab') == 3\n    assert len('a')\n"),
+        "a comparison that is false, and a statement of its own", honest="compared_beside"),
+    lie(tests("named_only", "failed", "assert_called_with is named, and not called",
+              "from unittest.mock import Mock\ndef test_a():\n    m = Mock(); m(1)\n    m.assert_called_with\n"
+              "    assert m.called\n"),
+        "a mock's assertion that is named, and not called", honest="compared_beside"),
+    lie(tests("approximately", "invalid", "the tolerance, 1e.09, is not below the data's own size",
+              "import pytest\ndef test_a(): assert len('ab') == pytest.approx(4, abs=1e9)\n", tests={"checked": True}),
+        "pytest.approx with a tolerance above the number", honest="compared_beside"),
     lie(tests("vacuous", "invalid", "checked nothing: a constant",
           "def test_a(): assert True\n", tests={"checked": True}),
         "an assertion that cannot fail", honest="checked"),

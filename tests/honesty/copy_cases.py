@@ -63,7 +63,33 @@ VARIANT = {
     "experiments/one/train.py": "import experiment_model\nprint('loss', experiment_model.train())\n",
 }
 
+
+def _flat(name: str, status: str, reason: str, copy: str, first: str, place: str) -> StageCase:
+    """Tests of a package at the top, of which no metadata tells, and a copy that is to be found first."""
+    files = {f"{name}_own/__init__.py": OWN if status != "passed" else OLD, f"{name}/{place}": copy}
+    head = "import os, site, sys\nhere = os.path.dirname(__file__)\n" + first.format(name)
+    return tests(name, status, reason, ADDS.format(f"{name}_own"), conftest=head, files=files)
+
+
+_BY_SITE = "site.addsitedir(here + '/vendor')\nsys.path.insert(0, sys.path.pop())\n"
+_BY_SPEC = """\
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("{0}_own", here + "/good.py")
+sys.modules["{0}_own"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["{0}_own"])
+"""
+FLAT = [
+    ("flat_vendored", "sys.path.insert(0, here + '/vendor')\n", "vendor/flat_vendored_own/__init__.py",
+     "a conftest puts a committed copy of a package at the top first"),
+    ("flat_by_site", _BY_SITE, "vendor/flat_by_site_own/__init__.py", "the same by site.addsitedir"),
+    ("flat_by_spec", _BY_SPEC, "good.py", "a conftest loads another file by the package's name"),
+]  # fmt: skip
+
 HONEST = [
+    truth(
+        _flat("flat_same", "passed", "", OLD, FLAT[0][1], "vendor/flat_same_own/__init__.py"),
+        "a conftest puts a committed copy of a package at the top first, which says the same",
+    ),
     truth(
         runs("experiment", "passed", "", "python", "experiments/one/train.py", files=VARIANT),
         "an experiment's script has a model beside it that began as a copy of the one under src/",
@@ -93,6 +119,14 @@ HONEST = [
 ]
 
 LIES = [
+    *(
+        lie(
+            _flat(name, "invalid", f"{name}_own was imported from {name}/{place}", OLD, first, place),
+            pretends,
+            honest="flat_same",
+        )
+        for name, first, place, pretends in FLAT
+    ),
     lie(
         _extended(
             "path_of_package", "invalid", "path_of_package_own.core was imported from path_of_package/more/", "core"

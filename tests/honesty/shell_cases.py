@@ -26,6 +26,7 @@ child = [sys.executable, "-c", "raise SystemExit(3)"]
 print("done")
 """
 FAILING_TEST = "def test_a(): assert 1 == 2\n"
+MAIN = "def check(): assert 1 == 1\ndef main():\n    check()\nif __name__ == '{}':\n    main()\n"
 UNITTEST = """
 import unittest
 class T(unittest.TestCase):
@@ -124,6 +125,14 @@ HONEST = [
           "scripts for /bin/sh, started by their paths, in pipes, conditions and elsewhere"),
     truth(_bash("status_tested", "passed", "", f"{FAILS}; rc=$?; if [ $rc -ne 3 ]; then exit 1; fi; echo as expected"),
           "a status that is looked at"),
+    truth(_bash("questions_asked", "passed", "",
+                "log() { [ -n \"$LOUD\" ] && echo \"$1\"; }; log a; (( n++ )); let n--; echo a | cat\n"
+                "has() { [[ -e $1 ]]; }; has none || echo none; [ -t 0 ]; tty=$?; ! [ -e none ]; [ ! -e none ]\n"
+                "for f in a b; do [ -e $f ] && rm $f; done; test -e none; case $? in 0) exit 1 ;; esac; echo $tty"),
+          "questions whose answers are used, or that end a function by accident; counters"),
+    truth(_bash("guarded_program", "passed", "", "python guarded_program.py; python of_names.py; echo done",
+                files={"guarded_program.py": MAIN.format("__main__"), "of_names.py": "SIZE = 3\ndef f(): pass\n"}),
+          "a program whose guard holds, and a module of names"),
     truth(_bash("job_tested", "passed", "", f"{FAILS} & p=$!; wait $p && exit 1; echo it failed, as it should"),
           "a job in the background whose status is looked at"),
     truth(_bash("server_ended", "passed", "", "sleep 60 & p=$!; echo up; kill $p; wait $p; echo down"),
@@ -177,6 +186,14 @@ LIES = [
              files={"unittest_without_a_main.py": UNITTEST.partition("if __name__")[0].format(
                  "def test_b(self): self.assertTrue(0)") + "print('done')\n"}),
         "a file of unittests is run as a program without a main", honest="unittests"),
+    lie(_bash("guard_mistyped", "invalid", "guard_mistyped.py only defines",
+              "python guard_mistyped.py; echo done",
+              files={"guard_mistyped.py": MAIN.format("__main_")}),
+        "a program whose guard is mistyped: if __name__ == '__main_'", honest="guarded_program"),
+    lie(_bash("main_uncalled", "invalid", "main_uncalled.py only defines",
+              "python -m main_uncalled; echo done",
+              files={"main_uncalled.py": MAIN.partition("if __name__")[0]}),
+        "a program with a main that nothing calls", honest="guarded_program"),
     _made("made_tests", "make runs the tests that are owed"),
     _made("made_none", "make is to run the tests that are owed, and runs none", "skipped", "^0 tests passed",
           recipe="python -c 'print(\"1 passed in 0.01s\")'"),
@@ -243,6 +260,15 @@ LIES = [
     lie(_bash("found_behind_a_not", "failed", "grep .* returned 1, behind a !",
               "set -e; echo '3 FAILED' > $TMPDIR/log; ! grep FAILED $TMPDIR/log; echo done"),
         "! grep FAILED log in the midst of a script: bash drops its status, also under set -e", honest="status_tested"),
+    lie(_bash("asked_alone", "failed", r"\[ .* returned 1, which its script asked for and did not look at",
+              "seq 3 > $TMPDIR/log; [ $(wc -l < $TMPDIR/log) -eq 7 ]; echo done"),
+        "[ a -eq b ] as a statement of its own, without set -e", honest="questions_asked"),
+    lie(_bash("asked_in_brackets", "failed", r"\[\[ .* returned 1, which",
+              "echo a | cat; [[ $(date) == none ]]; echo done"),
+        "[[ a == b ]], likewise", honest="questions_asked"),
+    lie(_bash("asked_in_a_function", "failed", r"x == 4.* returned 1, which",
+              "is_4() { (( x == 4 )); }; x=3; for i in 1 2; do is_4; done; echo done"),
+        "a function that asks, as a statement of its own", honest="questions_asked"),
     lie(_bash("status_only_shown", "failed", "returned 3", f"{FAILS}; rc=$?; echo exit code $rc; exit 0"),
         "the status is printed, and nothing more", honest="status_tested"),
     lie(_bash("command_not_found", "failed", "returned 127", "no_such_bench --all; echo done"),

@@ -252,6 +252,15 @@ HONEST = [
           "statuses that words hand on: in a file that is read, by a function that sets a variable, as an `[ $? ]`"),
     truth(_program("own_runner_asked", OWN_RUNNER.format("sys.exit(bool(failed))").replace("test_it.test_b, ", ""),
                    files=OWN_TESTS), "a program calls the tests of a file, and returns whether one has failed"),
+    truth(_program("own_check_asked", """
+                   import status_helpers
+                   fast = True
+                   try: status_helpers.check(1)
+                   except AssertionError as e: fast = False
+                   assert not fast
+                   print("done")
+                   """, files={"status_helpers.py": "def check(x): assert x == 2\n"}),
+          "a program takes another way where a check fails"),
     truth(_bash("tried_again", TRIED_AGAIN), "commands that are tried until they succeed"),
     truth(_bash("substitutions_asked", SUBSTITUTED), "substitutions that succeed, or whose status is asked for"),
     truth(_bash("handed_on", BELOW), "programs between that hand on what those returned that they ran"),
@@ -499,6 +508,14 @@ CHILDREN_LIES = [
                  """, "nobody was told"),
     _program_lie("own_runner", "a program calls the tests of a file, and prints which have failed",
                  OWN_RUNNER.format(""), "an assertion of test_b.. failed", "own_runner_asked", files=OWN_TESTS),
+    _program_lie("own_check", "a program calls a check of a helper of tests, and prints that it failed",
+                 """
+                 import status_helpers
+                 try: status_helpers.check(1)
+                 except AssertionError as e: print("differs", e)
+                 print("done")
+                 """, "an assertion of check.. failed", "own_check_asked",
+                 files={"status_helpers.py": "def check(x): assert x == 2\n"}),
     _program_lie("below_c", "system() of the C library",
                  "import ctypes\nctypes.CDLL(None).system(b'python status/fails.py')\nprint(1)", "nobody was told"),
 ]  # fmt: skip

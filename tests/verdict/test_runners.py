@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.verdict.runners import Closing, read
+from orchestrator.verdict.closing_lines import Closing, read
 
 RULE = "-" * 70
 
@@ -19,6 +19,10 @@ GO_NONE = "ok  \texample.com/a\t0.002s [no tests to run]\n"
 CARGO = "test result: {}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered out; finished in 0.00s\n"
 CTEST = "\n{}% tests passed, {} tests failed out of {}\n\nTotal Test time (real) =   0.01 sec\n"
 CTEST_SKIPPED = CTEST.format(100, 0, 2) + "\nThe following tests did not run:\n\t  2 - gpu (Skipped)\n"
+
+
+GTEST = "[==========] Running tests.\n{1}[==========] {0} tests from 1 test suite ran. (0 ms total)\n"
+TOX = "{}  a: {} (0.22=setup[0.14]+cmd[0.08] seconds)\n  congratulations :) (0.25 seconds)\n"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,33 @@ CTEST_SKIPPED = CTEST.format(100, 0, 2) + "\nThe following tests did not run:\n\
         (CARGO.format("FAILED", 2, 1, 0), Closing("cargo", 3, CARGO.format("FAILED", 2, 1, 0).strip())),
         ("make: Nothing to be done for 'test'.\n", Closing("make", 0)),
         ("make: 'check' is up to date.\n", Closing("make", 0)),
+        (GTEST.format(2, ""), Closing("gtest", 2)),
+        (GTEST.format(0, ""), Closing("gtest", 0)),
+        (GTEST.format(2, "[  SKIPPED ] A.B (0 ms)\n"), Closing("gtest", 1, None, ("[  SKIPPED ] A.B",))),
+        (GTEST.format(1, "") + "  YOU HAVE 1 DISABLED TEST\n",
+         Closing("gtest", 1, None, ("YOU HAVE 1 DISABLED TEST",))),
+        (GTEST.format(1, "") + "[  FAILED  ] 1 test, listed below:\n",
+         Closing("gtest", 1, "[  FAILED  ] 1 test, listed below:")),
+        ("All tests passed (3 assertions in 2 test cases)\n", Closing("catch2", 3)),
+        ("No tests ran\n", Closing("catch2", 0)),
+        ("1..2\nok 1 a\nok 2 - b\n", Closing("tap", 2)),
+        ("1..2\nok 1 a\nnot ok 2 - b\n", Closing("tap", 2, "not ok 2 - b")),
+        ("1..2\nok 1 a\n", Closing("tap", 1, "1..2, and 1 of them ran")),
+        ("1..2\nok 1 a # skip no GPU\nok 2\n", Closing("tap", 1, None, ("skip no GPU",))),
+        ("1..1\nnot ok 1 a # TODO later\n", Closing("tap", 0, None, ("TODO later",))),
+        ("1..0 # Skipped: no GPU\n", Closing("tap", 0, None, ("Skipped: no GPU",))),
+        (TOX.format("", "OK"), Closing("tox", 1)),
+        (TOX.format("", "SKIP"), Closing("tox", 0, None, ("a: SKIP (0.22=setup[0.14]+cmd[0.08] seconds)",))),
+        (TOX.format("", "IGNORED FAIL code 1"),
+         Closing("tox", 1, "a: IGNORED FAIL code 1 (0.22=setup[0.14]+cmd[0.08] seconds)")),
+        (TOX.format("a: exit 3 (0.08 seconds) /tree> python x.py pid=7\n"
+                    "a: command failed but is marked ignore outcome so handling it as success\n", "OK"),
+         Closing("tox", 1, "python x.py failed")),
+        (TOX.format("a: exit 3 (0.08 seconds) /tree> rm none pid=7\n"
+                    "a: command failed but is marked ignore outcome so handling it as success\n", "OK"),
+         Closing("tox", 1)),
+        ("nox > Session tests was successful.\n", Closing("nox", 1)),
+        ("nox > Session tests skipped: no GPU.\n", Closing("nox", 0, None, ("no GPU",))),
         ("test a ... ignored, slow\n" + CARGO.format("ok", 1, 0, 1), Closing("cargo", 1, None, ("slow",))),
     ],
 )  # fmt: skip
@@ -65,6 +96,14 @@ def test_what_a_runner_says_at_its_end(text: str, closing: Closing) -> None:
         "make: Nothing to be done for 'all'.\nmake[1]: Nothing to be done for 'test'.\n",
         "No tests were found!!!\nmore\n",
         CTEST.format(0, 1, 1) + "retrying\n",
+        "1 passed, 1 failed\nas it should\n",
+        "1..5\n1, 2, 3, 4, 5\n",
+        "100 steps, 2 errors\n",
+        "found 3 errors, 2 warnings\n",
+        "3 passed, 1 failed in 0.01s\n",
+        "5 retries, 1 failed over\n",
+        "tests: 3\n",
+        "loss 0.5 passed, 1 failed\n",
     ],
 )
 def test_what_is_only_quoted_is_none(text: str) -> None:
@@ -75,3 +114,26 @@ def test_the_last_lines_count_whoever_printed_them() -> None:
     text = "begin\n" + unittest_says(0, "OK")
     assert read(text, everywhere=lambda runner: False) == [Closing("unittest", 0)]
     assert read(CTEST_SKIPPED, everywhere=lambda runner: False)[0].skipped == ("Skipped: gpu",)
+
+
+@pytest.mark.parametrize(
+    ("text", "ran", "failed", "skipped"),
+    [
+        ("0 features passed, 0 failed, 1 skipped\nTook 0min 0.000s\n", 0, False, True),
+        ("1 test, 0 passed, 1 failed\n=====\nOutput:  NONE\n", 1, True, False),
+        ("Tests:       1 failed, 1 skipped, 2 passed, 4 total\nSnapshots:   0 total\nTime: 1s\n", 3, True, True),
+        ("2 tests, 0 failures, 1 skipped\n", 1, False, True),
+        ("3 runs, 3 assertions, 0 failures, 0 errors, 0 skips\n", 3, False, False),
+        ("test cases:  1 |  0 passed | 1 skipped\n", 0, False, True),
+        ("[doctest] test cases: 2 | 2 passed | 0 failed | 0 skipped\n", 2, False, False),
+        ("Passed: 3, Failed: 1\n", 4, True, False),
+        ("passed=3 failed=0\n", 3, False, False),
+        ("3 of 4 tests passed.\n", 4, True, False),
+        ("4/4 passed\n", 4, False, False),
+        ("0 tests, 0 failures\n", 0, False, False),
+        ("Ran 12 checks: 11 passed and 1 failed\n\n", 12, True, False),
+    ],
+)
+def test_lines_that_count_tests(text: str, ran: int, failed: bool, skipped: bool) -> None:
+    (closing,) = read(text, everywhere=lambda runner: False)
+    assert (closing.ran, bool(closing.failed), bool(closing.skipped)) == (ran, failed, skipped)

@@ -11,8 +11,8 @@ packed, or chunked with q_start). Three structures come out of the block indices
               each (a bit for each query). Example, 2 queries with the blocks {0,3} and {3,5}:
               starts = [0*l', 3*l', 5*l'], members = [0b01, 0b11, 0b10], count = 3.
     Segments  for each block the queries that chose it, in order, cut into segments of at most `pairs` entries: the
-              hot block that every query selects becomes many segments. A stable sort of (block, pair) does the count,
-              the prefix sum and the fill, so the order never varies.
+              hot block that every query selects becomes many segments. The sort of (block, pair) is stable, so the
+              order never varies: by counting where there are few blocks, else PyTorch's.
 
 A pair is one (query, KV head, slot), numbered (n * Hkv + h) * slots + slot. A bin is a block's number over all
 sequences: first_key // l_sel + sequence + block; unique, and dense up to one gap for each sequence.
@@ -31,6 +31,7 @@ from torch import Tensor
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.kernels.ranges.key_ranges import Borders, last_at_most, pack
+from nsa.kernels.selected.counting_sort import MOST_KEYS, CountingSort, key_of_segment
 from nsa.plans import constant
 
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
@@ -272,7 +273,8 @@ class Segments:
     """The pairs sorted by bin key, cut into segments of at most `pairs` pairs of one bin.
 
     Attributes:
-        order: int64 [pairs in all], pair numbers, below 2^31, sorted by key, then by query.
+        order: int64 [pairs in all], pair numbers, below 2^31, sorted by key, then by query; after the last of a segment
+            it holds anything.
         edges: int32 [K+1], where each key's pairs begin in `order`.
         segment_edges: int32 [K+1], where each key's segments begin among all segments.
         segment_key: int32 [R], the key of each segment, >= K where there is none; R bounds the number of segments.
@@ -322,29 +324,23 @@ def pair_keys(indices: Tensor, where: Places) -> Tensor:
 
 
 @launched
-@triton.jit(do_not_specialize=["P", "K", "steps"])
-def _edges_kernel(ordered, edges, P, K, steps, BLOCK: tl.constexpr):
-    """Binary search among P sorted keys: where each of K keys begins, and where all end."""
-    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = x <= K
-    first, high = tl.zeros_like(x), tl.zeros_like(x) + P  # the first pair whose key is at least x
-    for _ in range(steps):
-        middle = (first + high) // 2
-        below = tl.load(ordered + middle, mask=live & (first < high), other=0).to(tl.int32) < x
-        below &= first < high
-        first, high = tl.where(below, middle + 1, first), tl.where(below, high, middle)
-    tl.store(edges + x, first, mask=live)
-
-
-@launched
 @triton.jit(do_not_specialize=["K", "pairs"])
-def _segment_edges_kernel(edges, segment_edges, K, pairs, BLOCK: tl.constexpr):
-    """Where the segments of each of K keys begin among all, and where all end: one program adds up."""
-    before = 0
+def _segment_edges_kernel(edges, segment_edges, K, pairs, COUNTED: tl.constexpr, BLOCK: tl.constexpr):
+    """Where the segments of each of K keys begin among all, and where all end: one program adds up. COUNTED, the edges
+    too, where counts stand in their places.
+    """
+    pairs_before, before = 0, 0
     tl.store(segment_edges, before)
+    if COUNTED:
+        tl.store(edges, pairs_before)
     for i in range(tl.cdiv(K, BLOCK)):
         x = i * BLOCK + tl.arange(0, BLOCK)
-        count = tl.load(edges + x + 1, mask=x < K, other=0) - tl.load(edges + x, mask=x < K, other=0)
+        count = tl.load(edges + x + 1, mask=x < K, other=0)
+        if COUNTED:
+            tl.store(edges + x + 1, pairs_before + tl.cumsum(count, 0), mask=x < K)
+            pairs_before += tl.sum(count, 0)
+        else:
+            count -= tl.load(edges + x, mask=x < K, other=0)
         count = (count + pairs - 1) // pairs
         tl.store(segment_edges + x + 1, before + tl.cumsum(count, 0), mask=x < K)
         before += tl.sum(count, 0)
@@ -353,15 +349,9 @@ def _segment_edges_kernel(edges, segment_edges, K, pairs, BLOCK: tl.constexpr):
 @launched
 @triton.jit(do_not_specialize=["R", "K", "steps"])
 def _segment_keys_kernel(segment_edges, segment_key, R, K, steps, BLOCK: tl.constexpr):
-    """Binary search: the key of each of R segments, K where there are fewer."""
+    """The key of each of R segments, K where there are fewer."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    key, high = tl.zeros_like(x), tl.zeros_like(x) + K  # the first whose segments end beyond x
-    for _ in range(steps):
-        middle = (key + high) // 2
-        below = tl.load(segment_edges + middle + 1, mask=(x < R) & (key < high), other=0) <= x
-        below &= key < high
-        key, high = tl.where(below, middle + 1, key), tl.where(below, high, middle)
-    tl.store(segment_key + x, key, mask=x < R)
+    tl.store(segment_key + x, key_of_segment(segment_edges, x, x < R, K, steps), mask=x < R)
 
 
 def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
@@ -380,12 +370,21 @@ def segments(keys: Tensor, last_key: int, pairs: int, used: int) -> Segments:
     if count >= 1 << 31:
         raise ValueError(f"selected attention: {count} pairs of query and block, more than 2^31 - 1")
     most = count // pairs + min(used, count)
-    edges, segment_edges = (torch.empty(last_key + 1, dtype=torch.int32, device=keys.device) for _ in range(2))
-    segment_key = torch.empty(most, dtype=torch.int32, device=keys.device)
-    ordered, order = torch.sort(keys, stable=True)
-    _edges_kernel[(cdiv(last_key + 1, 128),)](ordered, edges, count, last_key, count.bit_length(), BLOCK=128)
-    _segment_edges_kernel[(1,)](edges, segment_edges, last_key, pairs, BLOCK=4096, num_warps=8)
-    _segment_keys_kernel[(cdiv(most, 128),)](
-        segment_edges, segment_key, most, last_key, last_key.bit_length(), BLOCK=128
+    segment_edges, segment_key = (
+        torch.empty(size, dtype=torch.int32, device=keys.device) for size in (last_key + 1, most)
     )
+    if by_count := last_key <= MOST_KEYS:
+        sort = CountingSort(keys, last_key)
+        edges = sort.edges
+    else:
+        ordered, order = torch.sort(keys, stable=True)
+        each = torch.arange(last_key + 1, dtype=keys.dtype, device=keys.device)
+        edges = torch.searchsorted(ordered, each, out_int32=True)
+    _segment_edges_kernel[(1,)](edges, segment_edges, last_key, pairs, COUNTED=by_count, BLOCK=4096, num_warps=8)
+    if by_count:
+        order = sort.place(segment_edges, segment_key)
+    else:
+        _segment_keys_kernel[(cdiv(most, 128),)](
+            segment_edges, segment_key, most, last_key, last_key.bit_length(), BLOCK=128
+        )
     return Segments(order, edges, segment_edges, segment_key, pairs)

@@ -22,7 +22,7 @@ class Observed:
 
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
-    the programs in `idle` hold tests and called none of them.
+    the programs in `idle` hold tests and called none of them, those in `inert` only define.
     """
 
     guarded: Optional[bool] = None
@@ -32,6 +32,7 @@ class Observed:
     children: List[Child] = field(default_factory=list)
     processes: Processes = field(default_factory=Processes)
     idle: Dict[str, None] = field(default_factory=dict)
+    inert: Dict[str, None] = field(default_factory=dict)
 
 
 def read_observed(folder: Path) -> Observed:
@@ -55,6 +56,8 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.unseen_sessions[line["session"]] = plain(line["wrong"])
     if "idle" in line:
         seen.idle[plain(line["idle"])] = None
+    if "inert" in line:
+        seen.inert[plain(line["inert"])] = None
     if "child" in line:
         place = str(line["file"]), int(line["line"])
         seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))

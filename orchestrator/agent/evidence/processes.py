@@ -45,6 +45,11 @@ class Processes:
     handling: Set[int] = field(default_factory=set)
     under: "dict[int, str]" = field(default_factory=dict)
 
+    def first(self, agent: int, command: str) -> Processes:
+        """Of a pytest, whose tests judge what they start: its own end, where it has hidden that."""
+        hidden = (end for end in self.ended if end.hidden and any(p.pid == agent for p in end.above[:1]))
+        return Processes(ended=[end._replace(command=command) for end in hidden])
+
 
 class Untold(NamedTuple):
     """An end of which nobody was told, and the program that kept it to itself; blank where there is none."""

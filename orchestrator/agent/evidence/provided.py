@@ -116,10 +116,15 @@ class Provided:
         return self._in(self._own.get(module.partition(".")[0], (0, ()))[1], module)
 
     def usual_places_of(self, module: str) -> FrozenSet[str]:
-        """The same by where packages usually are, the top aside, and by the stage's path: of others of that name nobody
-        has said that they are it, nor that they are not.
+        """The same by where packages usually are, and by the stage's path, else at the top, if it is a package there:
+        of others of that name nobody has said that they are it, nor that they are not.
         """
-        return self._in(self._usual, module) if module.partition(".")[0] not in self._own else frozenset()
+        top = module.partition(".")[0]
+        if top in self._own:
+            return frozenset()
+        lies_at_top = f"{top}/__init__.py" in self._files and top not in _BESIDE | _OTHERS
+        roots = self._usual if self._in(self._usual, top) or not lies_at_top else ("",)
+        return self._in(roots, module)
 
     def _in(self, roots: Iterable[str], module: str) -> FrozenSet[str]:
         inner = module.replace(".", "/")

@@ -9,7 +9,16 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
 
-from orchestrator.agent.evidence.shell_reactions import Call, Fate, Scripts, ends_its_loop, only_says, reads_status
+from orchestrator.agent.evidence.shell_commands import QUESTIONS, set_by
+from orchestrator.agent.evidence.shell_reactions import (
+    Fate,
+    ends_its_loop,
+    fate,
+    only_says,
+    reads_status,
+    tested_by_trap,
+)
+from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
 
 _MAX_SCRIPT_BYTES = 1 << 20
@@ -130,6 +139,8 @@ class ShellRecord:
         elif line.how == "trapped":
             self._fold_trapped(line)
         elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
+            if self._is_asked_alone(line):
+                line = line._replace(how="unanswered")
             inner = self._claim(line) or self._begins.get(line.job)
             self.failures.append(Failure(line.at(inner) if inner and _is_of_another(line) else line, inner))
 
@@ -147,7 +158,20 @@ class ShellRecord:
             return False
         nodes = self._find(line, line.place)
         scripts, calls = self._scripts_read(), self._named(line.calls, line.shell)
-        return bool(nodes) and all(scripts.fate(n, calls, tested=True, left=False) == "tested" for n in nodes)
+        return bool(nodes) and all(fate(scripts, n, calls, tested=True, left=False) == "tested" for n in nodes)
+
+    def _is_asked_alone(self, line: Line) -> bool:
+        """Whether it is a question that is a statement of its own, as if that ended the script.
+
+        One that ends a function, behind an `&&` say, gives that its status by accident.
+        """
+        if line.how != "untested" or line.code != 1:
+            return False
+        nodes, scripts = self._find(line, line.command), self._scripts_read()
+        if not nodes or any(node.name not in QUESTIONS or any(set_by(node)) for node in nodes):
+            return False
+        calls = self._named(line.calls, line.shell)
+        return all(fate(scripts, node, calls, tested=False, left=False) == "left" for node in nodes)
 
     def _is_no_job(self, line: Line) -> bool:
         """Whether it is of a process of `<(...)` or `>(...)`, or of one that the script has ended."""
@@ -169,7 +193,7 @@ class ShellRecord:
 
     def _fold_trapped(self, line: Line) -> None:
         inner = self._claim(line)
-        if not self._scripts_read().is_tested_by_trap(line.more, "ERR"):
+        if not tested_by_trap(self._scripts_read(), line.more, "ERR"):
             named = line.at(inner) if inner and _is_of_another(line) else line
             self.failures.append(Failure(named._replace(how="untested"), inner))
 
@@ -183,8 +207,8 @@ class ShellRecord:
         key = (runner.file or self._main(runner.shell), runner.line, line.place, tuple(calls), tested, left, fails)
         if key not in self._fates:
             named, scripts = self._named(calls, line.shell), self._scripts_read()
-            fates = (scripts.fate(node, named, tested=tested, left=left, fails=fails) for node in nodes)
-            self._fates[key] = next((fate for fate in fates if fate not in ("tested", "left")), None)
+            fates = (fate(scripts, node, named, tested=tested, left=left, fails=fails) for node in nodes)
+            self._fates[key] = next((found for found in fates if found not in ("tested", "left")), None)
         lost = self._fates[key]
         if (
             not nodes and tested and fails

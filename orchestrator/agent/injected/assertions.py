@@ -138,6 +138,11 @@ def _name_calls(module: ast.Module) -> None:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
+def count(module: ast.Module) -> int:
+    """How many `assert` statements it holds."""
+    return sum(isinstance(node, ast.Assert) for node in ast.walk(module))
+
+
 def _or_fails(test: ast.expr) -> ast.expr:
     """`test or SEEN.failing()`, which is false."""
     told = ast.Call(ast.Attribute(ast.Name(SEEN, ast.Load()), "failing", ast.Load()), [], [])
@@ -244,6 +249,13 @@ class _Marker:
         if isinstance(node, ast.Expr) and _called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
+        if isinstance(node, ast.Expr) and self._function is not None:
+            place = _constant(f"{self._facts.path}:{node.lineno}")
+            if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
+                return [_call(node, "named", place, _constant(node.value.attr))]
+            if _is_comparison(node.value):
+                node.value = _call(node, "dropped", node.value, place).value
+                return []
         if not _checks(node):
             return marks
         call = node.value
@@ -351,12 +363,17 @@ def _seen(at: ast.stmt, key: object) -> ast.stmt:
     return ast.Expr(ast.Call(names[0], [key_node, names[1]], [], **place), **place)
 
 
-def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.stmt:
+def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:
     function = ast.Attribute(ast.Name(SEEN, ast.Load()), method, ast.Load())
     new = ast.Expr(ast.Call(function, list(arguments), list(keywords)))
     for node in ast.walk(new):
         ast.copy_location(node, at)
     return new
+
+
+def _is_comparison(value: ast.expr) -> bool:
+    """Whether it says by its result, and in no other way, that something is not as it should be."""
+    return isinstance(value, ast.Compare) or _called(value) in _COMPARES
 
 
 def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:

@@ -18,7 +18,7 @@ from .stand_ins import StandIns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import CodeType, FrameType, ModuleType
     from typing import Any, Callable
 
     from .assertions import Facts
@@ -35,14 +35,21 @@ class Record:
 
     def __init__(self, test: str | None) -> None:
         self.test = test
-        self.counts: dict[str, int] = _Counts()
+        self.counts: dict[str, float] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
+        self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
         self.swallowed: dict[str, str] = {}
         self.pending: list[Pending] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
+
+    def idle(self, owed: list[str]) -> dict[str, object]:
+        """Whether none of the assertions ran that are `owed`, or one was forgotten, as it is told of a test."""
+        if owed and self.counts.keys().isdisjoint(owed):
+            return {"idle": True, "why": self.none} if self.none else {"idle": True}
+        return {"idle": True, "dropped": self.dropped[0]} if self.dropped else {}
 
     def failures(self) -> list[str]:
         """Each AssertionError that nobody saw, as a sentence."""
@@ -60,9 +67,11 @@ class Pending:
         self.retrieved = False
 
 
-class _Counts(dict):  # type: ignore[type-arg]  # of str and int
-    def __missing__(self, key: str) -> int:
-        return 0
+class _Counts(dict):  # type: ignore[type-arg]  # of str and float
+    """In floats: to small integers there would be more references than a test may have counted."""
+
+    def __missing__(self, key: str) -> float:
+        return 0.0
 
 
 class _ToldCounts(_Counts):
@@ -72,9 +81,9 @@ class _ToldCounts(_Counts):
         super().__init__()
         self._tell = tell
 
-    def __missing__(self, key: str) -> int:
+    def __missing__(self, key: str) -> float:
         self._tell(key)
-        return 0
+        return 0.0
 
 
 class Checks:
@@ -86,6 +95,9 @@ class Checks:
         self.facts: dict[str, Facts] = {}
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
+        self.comparing: Callable[[str, FrameType], None] = lambda name, frame: (
+            None
+        )  # the same of a library's comparison
         self._records: list[Record] = []
         self._names = config.all("name")
         self._stand_ins = StandIns(self, self._names)
@@ -155,9 +167,14 @@ class Checks:
         return path.startswith(self.tree)
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
-        from .assertions import mark
+        from .assertions import count, mark
 
+        asserts = count(module)
         self.facts[path] = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
+        if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
+            written = _parsed(source, path)
+            if written is not None and count(written) > asserts:
+                self.facts[path] = mark(written, source, path, self._names)
 
     def _mark_rewritten(self, rewrite: Any) -> None:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
@@ -192,14 +209,19 @@ class Checks:
 
         def marked(loader: Any, name: str) -> Any:
             path = loader.path
-            if self._is_ours(path) and self._helps(path):
-                module = _parsed(_read(path), path)
-                if module is not None:
-                    self._mark(module, _read(path), path)
-                    return compile(module, path, "exec", dont_inherit=True)
-            return get_code(loader, name)
+            code = self.marked(path) if self._is_ours(path) and self._helps(path) else None
+            return get_code(loader, name) if code is None else code
 
         SourceFileLoader.get_code = marked  # type: ignore[assignment, method-assign, unused-ignore]
+
+    def marked(self, path: str) -> CodeType | None:
+        """The code of a file with marks; None if it does not compile."""
+        source = _read(path)
+        module = _parsed(source, path)
+        if module is None:
+            return None
+        self._mark(module, source, path)
+        return compile(module, path, "exec", dont_inherit=True)
 
     def _helps(self, path: str) -> bool:
         import re
@@ -308,6 +330,22 @@ def _seen_by(checks: Checks) -> type:
         def compared_slices(left: Any, right: Any) -> None:
             if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
                 checks.now.vacuous.append("empty slices are compared")
+
+        @staticmethod
+        def dropped(value: Any, place: str) -> None:
+            """A comparison that is a statement of its own; one that has held could as well have been asserted."""
+            try:
+                is_false = not (value.all() if hasattr(value, "all") else value) and value is not None
+            except Exception:  # it may be anything
+                return
+            if is_false:
+                where = place[len(checks.tree) :]
+                checks.now.dropped.append(f"a comparison came out false, and nothing asserts it ({where})")
+
+        @staticmethod
+        def named(place: str, name: str) -> None:
+            where = place[len(checks.tree) :]
+            checks.now.lost.append(f"{name} is named, and not called ({where})")
 
         @staticmethod
         def asserted_tuple(place: str) -> None:

@@ -1,6 +1,10 @@
-"""Comparisons that cannot fail: of nothing, of a thing with itself, of NaN with NaN, with too much tolerance."""
+"""Comparisons that cannot fail: of nothing, of a thing with itself, of NaN with NaN, with too much tolerance; and those
+that fail in a program.
+"""
 
 from __future__ import annotations
+
+from sys import _getframe  # bound here: a test may replace it while this is called
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +17,9 @@ _WATCHED = {
     "torch.testing": ("assert_close", "assert_allclose"),
     "numpy.testing": ("assert_allclose", "assert_array_equal", "assert_equal"),
 }
+_APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
+_OTHERS = {"numpy.testing": ("assert_almost_equal", "assert_array_almost_equal", "assert_array_less")}
+"""Whose arguments are not looked at."""
 
 
 class Comparisons:
@@ -21,25 +28,48 @@ class Comparisons:
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
         self.after_import: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(_WATCHED, self._watch)
+        self.after_import.update(dict.fromkeys(_APPROX, self._watch_approx))
 
     def _watch(self, module: Any) -> None:
-        for name in _WATCHED[module.__name__]:
+        looked_at = _WATCHED[module.__name__]
+        for name in (*looked_at, *_OTHERS.get(module.__name__, ())):
             if hasattr(module, name):
-                setattr(module, name, self._looking(getattr(module, name)))
+                setattr(module, name, self._looking(getattr(module, name), is_vacuous=name in looked_at))
 
-    def _looking(self, compare: Callable[..., Any]) -> Callable[..., Any]:
+    def _looking(self, compare: Callable[..., Any], *, is_vacuous: bool) -> Callable[..., Any]:
         import functools
 
         @functools.wraps(compare)
         def look(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            result = compare(*args, **kwargs)
-            why = why_vacuous(*args, **kwargs)
+            try:
+                result = compare(*args, **kwargs)
+            except AssertionError:
+                self._checks.comparing(compare.__name__, _getframe(1))
+                raise
+            why = why_vacuous(*args, **kwargs) if is_vacuous else None
             if why:
                 self._checks.now.vacuous.append(why)
             return result
 
         return look
+
+    def _watch_approx(self, module: Any) -> None:
+        """Of numbers: what of a sequence is compared, its elements, is compared within pytest."""
+        scalars = getattr(module, "ApproxScalar", None)
+        if scalars is None:
+            return
+        equals = scalars.__eq__
+
+        def __eq__(expected: Any, actual: Any) -> Any:
+            result = equals(expected, actual)
+            if result is True and _getframe(1).f_globals.get("__name__") != module.__name__:
+                why = why_vacuous(actual, expected.expected, atol=expected.tolerance)
+                if why:
+                    self._checks.now.vacuous.append(why)
+            return result
+
+        scalars.__eq__ = __eq__
 
 
 def why_vacuous(*operands: Any, **options: Any) -> str | None:

@@ -58,14 +58,18 @@ class End:
         hook = sys.excepthook
 
         def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-            self._dies(error)
+            if traceback is not None and is_of(traceback.tb_frame, "weakref"):  # of a finalizer, at the end
+                self._drops(error)
+            else:
+                self._dies(error)
             hook(kind, error, traceback)
 
         sys.excepthook = excepthook
         drop = sys.unraisablehook
 
         def unraisablehook(unraisable: Any) -> None:
-            self._drops(unraisable)
+            if "atexit" in str(unraisable.err_msg or ""):
+                self._drops(unraisable.exc_value)
             drop(unraisable)
 
         sys.unraisablehook = unraisablehook
@@ -124,11 +128,9 @@ class End:
             if error.__dict__.get(_CUTS_OFF) or unwinds(_raised_in(error)):
                 self._inside = 1
 
-    def _drops(self, unraisable: Any) -> None:
+    def _drops(self, error: BaseException | None) -> None:
         """What Python only prints of an exit function."""
-        said = str(unraisable.err_msg or "")
-        failed = isinstance(unraisable.exc_value, AssertionError) and "atexit" in said
-        frame = _raised_in(unraisable.exc_value) if failed else None
+        frame = _raised_in(error) if isinstance(error, AssertionError) else None
         if frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(self._folders[0]):
             self._inside = 1
 

@@ -20,6 +20,7 @@ from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
 from .lost import Lost
+from .notebooks import Notebooks
 from .other_runners import OtherRunners
 from .stage import Config, Notes, moved_up, read_config, stack_signal, test_around
 
@@ -55,7 +56,8 @@ class Guard:
             "coverage.inorout": _leave_out_of_coverage,
         }
         made = MadeEnvironments(config)  # before what asks who has started a process
-        for watch in (made, self._launches, self.checks, Comparisons(self.checks), self._lost, self._runners):
+        others = (Comparisons(self.checks), Notebooks(self.notes))
+        for watch in (made, self._launches, self.checks, *others, self._lost, self._runners):
             for name, hook in watch.after_import.items():
                 self._after_import[name] = _both(self._after_import.get(name), hook)
         for target in config.all("kill"):

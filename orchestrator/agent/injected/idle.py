@@ -1,5 +1,5 @@
 """A program of the tree that holds tests and calls none of them: `python tests/test_x.py`, where nothing runs them; and
-`python -m doctest` of files without an example.
+`python -m doctest` of files without an example that ran.
 
 Said only where nothing that runs in the file could have called one: neither by its name, nor as those do that look for
 tests (`unittest.main()`, `globals()`).
@@ -28,7 +28,7 @@ _LEAVE_IT = ("pytest", "mark", "unittest", "mock", "patch", "hypothesis", "given
 
 
 class IdleTests:
-    """Tells at the end of a process, as `{"idle": FILE}`, of its program's tests."""
+    """Tells at the end of a process, as `{"idle": FILE}`, of its program's tests; as `inert`, that it only defines."""
 
     def __init__(self, tree: str, notes: Notes) -> None:
         self._tree = tree
@@ -40,16 +40,23 @@ class IdleTests:
         """Look at the program, which has ended."""
         main = sys.modules.get("__main__")
         if getattr(getattr(main, "__spec__", None), "name", "") == "doctest":
-            self._tell_of_doctest([word for word in sys.argv[1:] if os.path.isfile(word)])
+            runner = getattr(main, "master", None)  # of all files
+            ran = getattr(runner, "tries", 1) - getattr(runner, "skips", 0)
+            self._tell_of_doctest([word for word in sys.argv[1:] if os.path.isfile(word)], ran)
             return
         file = os.path.abspath(getattr(main, "__file__", None) or self._program)
-        if test_around() is not None or not file.startswith(self._tree) or not _may_hold_tests(vars(main)):
+        if test_around() is not None or not file.startswith(self._tree):
             return
-        if holds_idle_tests(file):
+        if _may_hold_tests(vars(main)) and holds_idle_tests(file):
             self._notes.add(idle=file[len(self._tree) :])
+        elif _may_be_inert(vars(main)):
+            from .inert import is_inert
 
-    def _tell_of_doctest(self, files: list[str]) -> None:
-        if test_around() is None and files and not any(map(_holds_examples, files)):
+            if is_inert(file):
+                self._notes.add(inert=file[len(self._tree) :])
+
+    def _tell_of_doctest(self, files: list[str], ran: int) -> None:
+        if test_around() is None and files and (ran == 0 or not any(map(_holds_examples, files))):
             self._notes.add(idle=os.path.relpath(os.path.realpath(files[0]), self._tree))
 
 
@@ -62,6 +69,11 @@ def _may_hold_tests(names: dict[str, Any]) -> bool:
     own = [v for v in names.values() if isinstance(v, (type, type(_may_hold_tests))) and v.__module__ == "__main__"]
     inside = [name for value in own if isinstance(value, type) for name in vars(value)]
     return any(name.startswith("test") for name in [*(value.__name__ for value in own), *inside])
+
+
+def _may_be_inert(names: dict[str, Any]) -> bool:
+    """Whether it has functions of its own to call; most programs say something, and are read no further."""
+    return any(isinstance(v, type(_may_be_inert)) and v.__module__ == "__main__" for v in names.values())
 
 
 def holds_idle_tests(file: str) -> bool:

@@ -96,7 +96,7 @@ class Imports:
             if self._is_of_tree(path):
                 self._note_imported(path)
                 if called_as_ours and not self._is_in_package(name, named):  # there may be several of its name
-                    self._note(module=name, file=path, beside=self._is_beside_its_program(path))
+                    self._note(module=name, file=path, beside=self._is_beside_its_program(name, path))
             else:  # a link that leads out
                 self._note(module=name, file=path, link=named)
             return
@@ -134,10 +134,15 @@ class Imports:
         place = os.path.normpath(os.path.join(self._folder, package)) if isinstance(package, str) else None
         return "." in name and (place is None or file.startswith(os.path.dirname(place) + os.sep))
 
-    def _is_beside_its_program(self, file: str) -> bool:
-        """Whether the program, or a test, lies in the folder in which the module, or package, was found."""
-        folder, name = os.path.split(file)
-        folder = os.path.dirname(folder) if name.startswith("__init__.") else folder
+    def _is_beside_its_program(self, name: str, file: str) -> bool:
+        """Whether the program, or a test, lies in the folder in which the module, or package, was found: by its name,
+        and not by a loader that gives it another's.
+        """
+        folder, called = os.path.split(file)
+        if called.startswith("__init__."):
+            folder, called = os.path.split(folder)
+        if called.partition(".")[0] != name.rpartition(".")[2]:
+            return False
         tests = (getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if _is_tests(name))
         users = (os.path.join(self._folder, file) for file in (self._program, *tests) if isinstance(file, str))
         return any(os.path.dirname(self._resolved(os.path.normpath(user))) == folder for user in users)

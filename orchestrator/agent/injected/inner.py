@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CALL = "_nsa_pod_call"
 _RUNNING = ("runpy", *IMPORTING)
+_CHECKING = ("test", "check", "verify", "validate", "assert")
+"""How functions are called whose assertions are checks, and not what they demand of their arguments."""
 
 
 class Call:
@@ -126,10 +128,15 @@ class Inner:
             self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
 
     def check_fails(self, frame: FrameType) -> None:
-        """An assertion of a test fails at `frame`, in a program that calls the test itself."""
-        if _is_below_a_test(frame) and not is_in_test(frame) and self._children.drops(frame, AssertionError):
+        """An assertion of a test, or of a helper that checks, fails at `frame`, in a program that calls it itself."""
+        if _is_below_a_check(frame) and not is_in_test(frame) and self._children.drops(frame, AssertionError):
             name = f"an assertion of {frame.f_code.co_name}()"
             self._note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
+
+    def comparison_fails(self, name: str, frame: FrameType) -> None:
+        """A comparison of a library, which `frame` has called, raises an AssertionError in a program."""
+        if not _runs_tests() and not is_in_test(frame) and self._children.drops(frame, AssertionError):
+            self._note(f"{name}()", 1, frame.f_code.co_filename, frame.f_lineno, call=True)
 
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
         return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
@@ -203,9 +210,9 @@ def _runs_tests() -> bool:
     return "_pytest.config" in sys.modules
 
 
-def _is_below_a_test(frame: FrameType | None) -> bool:
+def _is_below_a_check(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name.startswith("test"):
+        if frame.f_code.co_name.lstrip("_").startswith(_CHECKING):
             return True
         frame = frame.f_back
     return False

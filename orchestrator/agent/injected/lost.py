@@ -40,7 +40,7 @@ class Lost:
         self._children = Children(checks)
         self._inner = Inner(checks.tree, checks.notes, self._children, end)
         checks.imported.append(self._inner.watch_import)
-        checks.failing = self._inner.check_fails
+        checks.failing, checks.comparing = self._inner.check_fails, self._inner.comparison_fails
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "threading": self._watch_threads,
             "concurrent.futures._base": self._watch_futures,

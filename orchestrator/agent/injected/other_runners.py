@@ -15,6 +15,7 @@ from .checks import Pending
 from .events import Events, file_of_its_own
 from .frames import drops_result, is_of
 from .stage import moved_up
+from .unittests import Unittests, returned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Running:
         self.skipped: str | None = None
         self.is_trials = False  # and not unittest's, whose tests trial runs too
         self.pending: list[Pending] = []
+        self.checks: dict[str, object] = {}
 
     def raised(self, error: BaseException, *, expected: bool = False) -> None:
         if type(error).__name__ == "SkipTest":  # unittest's, and trial's own
@@ -57,6 +59,7 @@ class OtherRunners:
         self._test_around = test_around
         self._session: Events | None = None
         self._known: set[str] = set()
+        self._unittests = Unittests(checks)
         self._lock = allocate_lock()  # tests may run in several threads
         self._main = get_ident()
         self._stacks: dict[int, list[_Running]] = {}  # of each thread, the innermost test last
@@ -70,7 +73,10 @@ class OtherRunners:
 
     def tell_end(self) -> None:
         """The process ends, and its session with it."""
-        if self._session is not None:
+        if self._session is not None and self._session.is_own:
+            missing = list(self._unittests.not_run())
+            if missing:
+                self._session.hold("not_collected", ids=missing)
             self._session.send("end", status=0)
 
     # --- what is told ---
@@ -96,6 +102,7 @@ class OtherRunners:
         if not self._is_inside(stack):
             if get_ident() == self._main:
                 running.errors += self._checks.now.failures()
+                running.checks = self._unittests.checked(running.test)
                 self._checks.end()
             if told:
                 self._tell_end_of(running)
@@ -135,7 +142,7 @@ class OtherRunners:
             details = {"outcome": outcome, "xfail": "expected to fail"}
         with self._lock:
             self._session.hold("phase", id=running.id, when="call", **details)
-            self._session.send("phase", id=running.id, when="teardown", outcome="passed")
+            self._session.send("phase", id=running.id, when="teardown", outcome="passed", checks=running.checks)
 
     def _why(self, error: BaseException | str) -> dict[str, object]:
         from .why import of_error
@@ -146,10 +153,11 @@ class OtherRunners:
     # --- unittest ---
 
     def _watch_cases(self, case: Any) -> None:
-        run, execute = case.TestCase.run, case._Outcome.testPartExecutor
+        run, execute, call = case.TestCase.run, case._Outcome.testPartExecutor, case.TestCase._callTestMethod
 
         @wraps(run)
         def watched(test: Any, result: Any = None) -> Any:
+            self._unittests.begin(test, is_inside=self._is_inside(self._stacks.get(get_ident(), [])))
             running = self._begin(test.id(), test)
             method = getattr(test, getattr(test, "_testMethodName", ""), None)
             for of in (method, type(test)):
@@ -167,13 +175,26 @@ class OtherRunners:
             inner = execute(outcome, *args, **kwargs)
             return _Part(inner, stack[-1], outcome) if stack else inner
 
-        case.TestCase.run, case._Outcome.testPartExecutor = watched, executor
+        def called(test: Any, method: Any) -> Any:
+            @wraps(method)
+            def looked_at(*args: Any, **kwargs: Any) -> Any:
+                value = method(*args, **kwargs)
+                why = returned(value)
+                stack = self._stacks.get(get_ident())
+                if why and stack:
+                    stack[-1].errors.append(why)
+                return value
+
+            return call(test, looked_at)
+
+        case.TestCase.run, case._Outcome.testPartExecutor, case.TestCase._callTestMethod = watched, executor, called
 
     def _watch_suites(self, suite: Any) -> None:
         """What fails before the tests of a class or a module is told as a test of its name."""
         add = suite.TestSuite._addClassOrModuleLevelException
 
         def watched(own: Any, result: Any, error: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            self._unittests.cannot_begin(name)
             running = self._begin(name, None)
             running.raised(error)
             try:
@@ -207,7 +228,9 @@ class OtherRunners:
             attempted = 1
             try:
                 found = run(runner, test, *args, **kwargs)
-                attempted = found.attempted
+                attempted = found.attempted - getattr(found, "skipped", 0)  # which some versions count
+                if not attempted and test.examples:
+                    running.skipped, attempted = f"all examples of {test.name} are skipped", 1
                 if found.failed:
                     running.errors.append(f"{found.failed} of {found.attempted} examples of {test.name} failed")
                 return found

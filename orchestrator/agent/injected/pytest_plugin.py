@@ -145,10 +145,8 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     code = item.__dict__.get(_WRITTEN) or code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
-        owed = facts.owed_by(code)
-        if owed and record.counts.keys().isdisjoint(owed):
-            found.update({"idle": True, "why": record.none} if record.none else {"idle": True})
-        found["ran"] = max(sum(record.counts.values()) - len(record.vacuous), 0)
+        found.update(record.idle(facts.owed_by(code)))
+        found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
         if not found["ran"] and (record.vacuous or record.none):
             found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found

@@ -40,6 +40,11 @@ if [[ -z ${BASH_EXECUTION_STRING+set} && -f $0 && $0 != "$BASH" ]]; then
   [[ -n $__nsa_rest ]] || return 0
 fi
 
+if (( BASH_VERSINFO[0] == 4 )); then # where set -u also ends what asks for ${!-} before there was a job
+  { : & } 2>/dev/null
+  builtin wait $!
+fi
+
 __nsa_file=$NSA_POD_SHELL_RECORD __nsa_sh=${BASH_SOURCE[0]%/*}/bin/sh
 __nsa_shell=$BASHPID __nsa_parent=$PPID
 __nsa_unit=() __nsa_unit_line=0 __nsa_unit_file= # the commands of the pipeline that was begun last
@@ -72,16 +77,19 @@ __nsa_look_at_descriptors() {
 }
 __nsa_look_at_descriptors
 
+# Before 5.1 the first of the lines that bash was given is line 0.
+__nsa_before_first=$(( ${BASH_EXECUTION_STRING+1}0 && BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501 ))
+
 # __nsa_write KIND CODE LINE COMMAND FIRST [MORE]
 __nsa_write() {
-  local file=$__nsa_unit_file place=${__nsa_unit[*]-} more=${6-}
+  local file=$__nsa_unit_file line=$3 place=${__nsa_unit[*]-} more=${6-}
   case $file in
-    '' | environment | "${BASH_SOURCE[0]}") file= ;; # lines that were given to bash
+    '' | environment | "${BASH_SOURCE[0]}") file= line=$((line + __nsa_before_first)) ;; # lines that were given to bash
     "$0") file=${__nsa_script-$file} ;;
     /*) ;;
     *) file=$PWD/${file#./} ;;
   esac
-  __nsa_put "$1" "$__nsa_shell" "$__nsa_parent" "$2" "$3" "$file" "${4:0:400}" "${5:0:200}" \
+  __nsa_put "$1" "$__nsa_shell" "$__nsa_parent" "$2" "$line" "$file" "${4:0:400}" "${5:0:200}" \
     "${place:0:400}" "$__nsa_way" "$__nsa_count" "${more:0:1000}"
 }
 
@@ -349,7 +357,9 @@ __nsa_fails() {
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
     __nsa_failed_as=untested
-    if (( ! __nsa_codes[${#__nsa_codes[@]} - 1] )); then # what a member returned, under pipefail
+    if [[ $BASH_COMMAND == '[['* || $BASH_COMMAND == '(('* ]]; then # which leave PIPESTATUS as it was
+      __nsa_codes=("$1")
+    elif (( ! __nsa_codes[${#__nsa_codes[@]} - 1] )); then # what a member returned, under pipefail
       if __nsa_only_cut_short; then return "$1"; fi
       __nsa_failed_as=member
     fi
@@ -377,15 +387,21 @@ __nsa_has_trapped() {
   __nsa_trapping=0 __nsa_settled=$__nsa_count
 }
 
+# What has ended: its name, where it was called (file, line), and how deep that is.
+__nsa_add_to_way() {
+  case $2 in '' | environment) set -- "$1" "$2" $(($3 + __nsa_before_first)) "$4" ;; esac
+  __nsa_way+=$1$'\x1f'$2$'\x1f'$3$'\x1e' __nsa_depth=$4
+}
+
 # RETURN: "$?" "$1", of a function or a sourced file. A pipeline that ends it: its caller no longer sees PIPESTATUS.
 __nsa_returns() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   case ${FUNCNAME[1]-} in __nsa_* | trap | wait | */*) return 0 ;; esac
   __nsa_status=$1
   if (( __nsa_depth > ${#FUNCNAME[@]} )); then # a sourced file, which is forgotten before
-    __nsa_way+=source$'\x1f'${BASH_SOURCE[1]-}$'\x1f'${BASH_LINENO[0]}$'\x1e' __nsa_depth=${#FUNCNAME[@]}
+    __nsa_add_to_way source "${BASH_SOURCE[1]-}" "${BASH_LINENO[0]}" "${#FUNCNAME[@]}"
   else
-    __nsa_way+=${FUNCNAME[1]-}$'\x1f'${BASH_SOURCE[2]-}$'\x1f'${BASH_LINENO[1]-}$'\x1e' __nsa_depth=$((${#FUNCNAME[@]} - 1))
+    __nsa_add_to_way "${FUNCNAME[1]-}" "${BASH_SOURCE[2]-}" "${BASH_LINENO[1]-}" $((${#FUNCNAME[@]} - 1))
   fi
   if (( ${#__nsa_codes[@]} > 1 )) && [[ $BASHPID == "$__nsa_shell" ]]; then
     local IFS=' '

@@ -232,7 +232,7 @@ class Program:
         value = getattr(statement.value, "value", 1) if statement.value is not None else None
         if value not in (None, 0):
             return bool(getattr(function, "decorator_list", ())) or self._is_returned(statement, seen)
-        if function is None or value == 0:
+        if function is None or (value == 0 and value is not False):
             return False
         others = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node is not statement)
         if not any(node.value is not None for node in others):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Mapping, Optional, Sequence
@@ -13,7 +14,6 @@ from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.observed import read_observed
-from orchestrator.agent.evidence.processes import Processes
 from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
@@ -238,10 +238,12 @@ class Executor:
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
         where = exit_codes.Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
-        processes = Processes() if stage["pytest"] else seen.processes
+        processes = seen.processes
+        if stage["pytest"]:
+            processes = processes.first(os.getpid(), " ".join(stage["argv"]))
         ran = exit_codes.Command(stage["argv"], record["exit_code"])
         lost = exit_codes.read(folder, ran, where, seen.children, processes)
-        record["idle_programs"] = list(seen.idle)
+        record["idle_programs"], record["inert_programs"] = list(seen.idle), list(seen.inert)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()

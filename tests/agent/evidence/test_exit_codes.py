@@ -59,6 +59,9 @@ LIES: Mapping[str, tuple[str, str]] = {
     "one_of_two_in_the_background": (f"true & {FAILS} & sleep 0.3; wait; echo done", "returned 3"),
     "background_not_awaited": (f"{FAILS} & sleep 0.5; echo done", "returned 3, in the background"),
     "awaited_together": (f"{FAILS} & a=$!; true & b=$!; wait $a $b; echo done", "returned 3"),
+    "asked": ("i=0; [ $i = 1 ]; echo done", "asked for and did not look at"),
+    "asked_by_path": ("/usr/bin/test 1 = 2; command [ 1 = 1 ]; echo done", "asked for and did not look at"),
+    "asked_behind_a_pipe": ("set -o pipefail; echo a | cat; [[ a == b ]]; echo done", "asked for and did not look at"),
     "awaited_untested": (f"{FAILS} & a=$!; wait $a; echo done", "returned 3"),
     "group_in_the_background": (f"{{ sleep 0.1; {FAILS}; }} & wait; echo done", "returned 3"),
     "substitution": (f"echo \"it is $({FAILS})\"", "returned 3"),
@@ -129,7 +132,7 @@ HONEST: Mapping[str, str] = {
     "python_head_under_pipefail": "set -o pipefail; python -c 'for i in range(99999): print(i)' 2>log "
     "| head -1; cat log >&2",
     "python_head": "python -c 'for i in range(99999): print(i)' 2>log | head -1; cat log >&2",
-    "counter": "i=0; ((i++)); let i=0; [ $i = 1 ]; [[ a == b ]]; echo $i",
+    "counter": "i=0; ((i++)); let i=0; f() { [ $i = 1 ] && echo; }; f; echo $i",
     "read_to_the_end": "read -r -d '' text <<X\nhere\nX\necho \"$text\"",
     "acted_on": f"{FAILS} || ./odd.sh 2; if {FAILS}; then exit 1; fi; rc=0; {FAILS} || rc=$?; [ $rc = 3 ] || exit 1",
     "must_fail": f'set -e; ! {FAILS}; {FAILS} && exit 1; must() {{ ! "$@"; }}; must {FAILS}',

@@ -149,5 +149,8 @@ def test_without_metadata_the_usual_folders_and_the_stages_path_are_where_it_is(
     assert found.usual_places_of("widget") == {"src/widget/__init__.py"}
     assert found.usual_places_of("widget.core") == {"src/widget/core.py"}
     assert found.and_below(["old"]).usual_places_of("widget") == {"src/widget/__init__.py", "old/widget/__init__.py"}
+    flat = provided({"widget/__init__.py": "", "old/widget/__init__.py": "", "tests/__init__.py": "", "gadget.py": ""})
+    assert flat.usual_places_of("widget") == {"widget/__init__.py"}
+    assert not flat.usual_places_of("tests") and not flat.usual_places_of("gadget")
     told = provided({**files, "pyproject.toml": "[project]\nname = 'widget'\n"})
     assert not told.usual_places_of("widget") and not told.usual_places_of("widget.core")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent.evidence.shell_reactions import Call, Scripts, ends_its_loop
+from orchestrator.agent.evidence.shell_reactions import ends_its_loop, fate
 from orchestrator.agent.evidence.shell_record import ShellRecord
+from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell_tree import Simple, condensed
 
@@ -136,26 +137,26 @@ def the(command: str, scripts: Scripts, text: str) -> Simple:
     return next(found for line in range(1, lines) for found in scripts.find("s", line, command))
 
 
-@pytest.mark.parametrize(("fate", "text"), [(fate, text) for fate, texts in FATES.items() for text in texts])
-def test_what_becomes_of_a_status(fate: str, text: str) -> None:
+@pytest.mark.parametrize(("expected", "text"), [(fate, text) for fate, texts in FATES.items() for text in texts])
+def test_what_becomes_of_a_status(expected: str, text: str) -> None:
     scripts = Scripts({"s": text})
     calls = [Call("f", "s", text.count("\n") + 1)] if "f" in text.split() or "f()" in text else []
-    assert scripts.fate(the("X", scripts, text), calls, tested=True, left=False) == fate
+    assert fate(scripts, the("X", scripts, text), calls, tested=True, left=False) == expected
 
 
 def test_a_status_that_leaves_its_script_is_tested_by_who_runs_that() -> None:
     scripts = Scripts({"s": "for i in 1 2; do X && echo a; done"})
     command = the("X", scripts, "")
-    assert scripts.fate(command, [], tested=True, left=True) == "tested"
-    assert scripts.fate(command, [], tested=True, left=False) == "ignored"
+    assert fate(scripts, command, [], tested=True, left=True) == "tested"
+    assert fate(scripts, command, [], tested=True, left=False) == "ignored"
 
 
 def test_a_function_is_followed_to_its_call() -> None:
     scripts = Scripts({"s": ". lib\nf || echo no\nf || exit 1\necho", "lib": "f() {\n  g\n}\ng() { X; }\n"})
     command = scripts.find("lib", 4, "X")[0]
     calls = [Call("g", "lib", 2), Call("f", "s", 2)]
-    assert scripts.fate(command, calls, tested=True, left=False) == "said"
-    assert scripts.fate(command, [*calls[:1], Call("f", "s", 3)], tested=True, left=False) == "tested"
+    assert fate(scripts, command, calls, tested=True, left=False) == "said"
+    assert fate(scripts, command, [*calls[:1], Call("f", "s", 3)], tested=True, left=False) == "tested"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_any_text_is_read_or_not_understood(text: str) -> None:
     scripts = Scripts({"s": text})
     for line in range(1, text.count("\n") + 2):
         for command in scripts.find("s", line, "X"):
-            scripts.fate(command, [Call("f", "s", 1)], tested=True, left=False)
+            fate(scripts, command, [Call("f", "s", 1)], tested=True, left=False)
 
 
 RECORD = [

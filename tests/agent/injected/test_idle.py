@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.injected.idle import holds_idle_tests
+from orchestrator.agent.injected.inert import is_inert
 
 TEST = "def test_a(): assert len('a')\n"
 METHOD = "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertTrue(1)\n"
@@ -38,3 +39,33 @@ def test_a_program_whose_tests_nothing_calls(tmp_path: Path, source: str, idle: 
     file = tmp_path / "program.py"
     file.write_text(source)
     assert holds_idle_tests(str(file)) is idle
+
+
+WORK = "import os\ndef work(): print(1)\ndef main(): work()\n"
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("source", "inert"),
+    [
+        (WORK + "if __name__ == '__main_':\n    main()\n", True),
+        (WORK + "if 'main' == __name__:\n    main()\n", True),
+        (WORK + "log = os.getenv('LOG')\nif __name__ == '__main_':\n    main()\n", True),
+        (WORK, True),
+        (WORK + "if os.name == 'posix':\n    SIZE = 3\n", True),
+        (WORK + "if __name__ == '__main__':\n    main()\n", False),
+        (WORK + "if __name__ == '__mp_main__':\n    work()\nelif __name__ == '__main__':\n    main()\n", False),
+        (WORK + "if __name__ == '__mp_main__':\n    work()\nmain()\n", False),
+        (WORK + "main()\n", False),
+        (WORK + "result = main()\n", False),
+        (WORK + "if __name__ == 'builtins':\n    main()\nprint(3)\n", False),
+        (WORK + "raise SystemExit(main())\n", False),
+        (WORK + "try:\n    main()\nexcept OSError:\n    pass\n", False),
+        ("SIZE = 3\ndef twice(x): return 2 * x\n", False),
+        ("def main(:", False),
+    ],
+)
+def test_a_program_that_only_defines(tmp_path: Path, source: str, inert: bool) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(source)
+    assert is_inert(str(file)) is inert

@@ -86,6 +86,8 @@ DROPPED = [
     "def f():\n    try: fail()\n    except ValueError as e: return len(str(e))\n    return 0\nf()",
     "try: fail()\nexcept ValueError as e: exit(print(e))",
     "def f():\n    try: fail()\n    except ValueError: return 'none'\nf()",
+    "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nprint(f())",
+    "def f():\n    try: fail()\n    except ValueError: return 0\n    return 1\nexit(f())",
     "how = {}\ntry: fail()\nexcept Exception as e: how['a'] = type(e).__name__\nprint(how)",
 ]
 NOT_DROPPED = [
@@ -95,6 +97,7 @@ NOT_DROPPED = [
     "try:\n    try: fail()\n    finally: print('on')\nexcept ValueError: act()",
     "try:\n    try: fail()\n    except KeyError: pass\nexcept ValueError: act()",
     "def f():\n    try: fail()\n    except ValueError: return 'none'\nact(f())",
+    "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nif not f(): act()",
     "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
 ]
 

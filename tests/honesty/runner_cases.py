@@ -1,0 +1,54 @@
+"""Runners of tests in any language: what their closing lines tell, whatever their exit codes."""
+
+from __future__ import annotations
+
+from tests.honesty.case import Case, lie, truth
+from tests.support.stage_cases import Case as StageCase
+from tests.support.stage_cases import artifact, runs
+
+
+def _shows(name: str, status: str, reason: str, *lines: str, **expect: object) -> StageCase:
+    owed = {"artifacts": [artifact(f"{name}.txt", from_="stdout")], **expect}
+    return runs(name, status, reason, "python", "-c", f"print({chr(10).join(lines)!r})", expect=owed)
+
+
+def _lie(name: str, status: str, reason: str, *lines: str, pretends: str, honest: str = "runners_pass") -> Case:
+    return lie(_shows(name, status, reason, *lines), pretends, honest=honest, caught="rule")
+
+
+CASES = [
+    truth(_shows("runners_pass", "passed", "", "1..2", "ok 1 - a", "ok 2 - b", "[==========] Running 1 test.",
+                  "[==========] 1 test from 1 test suite ran. (0 ms total)", "[  PASSED  ] 1 test.",
+                  "  py: OK (0.2=setup[0.1]+cmd[0.1] seconds)", "nox > Session tests was successful.",
+                  "the run that is to fail: 1 passed, 1 failed", "as it should",
+                  "3 examples, 0 failures", "4/4 passed"),
+          "closing lines of runners whose tests all pass, and one that is quoted"),
+    truth(_shows("runners_skip", "passed", "", "2 scenarios passed, 0 failed, 1 skipped", "Took 0min 0.002s",
+                  tests={"allow_skips": ["1 skipped"]}),
+          "a runner skips one, which is allowed by its line"),
+    _lie("count_of_failures", "failed", "the runner says: 3 checks, 2 passed, 1 failed",
+         "begin", "3 checks, 2 passed, 1 failed", pretends="a runner of its own counts a failure, and exits 0"),
+    _lie("parts_passed", "failed", "says: 3 of 4 tests passed", "3 of 4 tests passed",
+         pretends="the last line says that 3 of 4 passed"),
+    _lie("scenarios_skipped", "skipped", "1 skipped", "2 scenarios passed, 0 failed, 1 skipped", "Took 0min 0.002s",
+         pretends="behave skips a scenario", honest="runners_skip"),
+    _lie("scenarios_none", "invalid", "ran no test", "0 tests, 0 failures", pretends="bats finds no test"),
+    _lie("tap_not_ok", "failed", "tap says: not ok 2 - b", "1..2", "ok 1 - a", "not ok 2 - b",
+         pretends="a line of TAP says not ok"),
+    _lie("tap_cut", "failed", "1..3, and 2 of them ran", "1..3", "ok 1 - a", "ok 2 - b",
+         pretends="TAP of which the plan names more tests than ran"),
+    _lie("gtest_none", "invalid", "gtest ran no test", "[==========] Running 0 tests from 0 test suites.",
+         "[==========] 0 tests from 0 test suites ran. (0 ms total)", "[  PASSED  ] 0 tests.",
+         pretends="a filter of GoogleTest matches no test"),
+    _lie("gtest_disabled", "skipped", "gtest skipped 1 test: YOU HAVE 1 DISABLED TEST",
+         "[==========] Running 1 test from 1 test suite.", "[==========] 1 test from 1 test suite ran. (0 ms total)",
+         "[  PASSED  ] 1 test.", "", "  YOU HAVE 1 DISABLED TEST", pretends="a test of GoogleTest is called DISABLED_"),
+    _lie("tox_ignores", "failed", "tox says: python test.py failed",
+         "py: exit 3 (0.08 seconds) /tree> python test.py pid=7",
+         "py: command failed but is marked ignore outcome so handling it as success",
+         "  py: OK (0.2=setup[0.1]+cmd[0.1] seconds)", pretends="tox is told by a - to ignore what a Python returns"),
+    _lie("tox_skips", "skipped", "tox skipped 1 test: py: SKIP", "  py: SKIP (0.00 seconds)",
+         "  lint: OK (0.2=setup[0.1]+cmd[0.1] seconds)", pretends="tox skips an environment", honest="runners_skip"),
+    _lie("nox_skips", "skipped", "nox skipped 1 test: no GPU", "nox > Session tests skipped: no GPU.",
+         pretends="a session of nox skips itself", honest="runners_skip"),
+]  # fmt: skip
