@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(e.format_message(), err=True)
         code = e.exit_code
     except click.ClickException as e:
-        code = _fail([e.format_message()], e.exit_code, as_json)
+        code = _fail([e.format_message() + _meant(e)], e.exit_code, as_json)
     except NsaPodError as e:
         code = _fail(e.sentences, e.exit_code, as_json)
     except BrokenPipeError:  # whoever read stdout has seen enough
@@ -65,6 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _is_interrupt(e: BaseException | None) -> bool:
     """Whether it came of an interrupt: one in the middle of a `with` can come out as what its end made of it."""
     return e is not None and (isinstance(e, (KeyboardInterrupt, click.Abort)) or _is_interrupt(e.__context__))
+
+
+def _meant(e: click.ClickException) -> str:
+    """What to write instead of a pod's name alone, where a verb takes it as an option."""
+    found = re.search(r"unexpected extra argument \((\S+)\)", e.format_message())
+    command = e.ctx.command if isinstance(e, click.UsageError) and e.ctx else None
+    takes_pod = command is not None and any("--pod" in parameter.opts for parameter in command.params)
+    return f": did you mean --pod {found[1]}?" if found and takes_pod else ""
 
 
 def _fail(sentences: Sequence[str], code: int, as_json: bool) -> int:

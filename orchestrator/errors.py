@@ -104,6 +104,10 @@ class PodError(NsaPodError):
     """The pod cannot do what is needed: no Python, no disk, another GPU than promised, a step failed there."""
 
 
+class NoShell(PodError):
+    """What logs in is no shell that runs commands, whatever the command was."""
+
+
 class PodFull(PodError):
     """The pod's disk takes nothing more."""
 

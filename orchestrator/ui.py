@@ -142,6 +142,7 @@ class Progress:
         self._verbosity = verbosity
         self._live: Status | None = None
         self._now = _Now()
+        self._judged = True
         self._first_word = Timer(_FIRST_WORD_S, self._say_now)
         self._shown_at = time.monotonic()
 
@@ -197,9 +198,14 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def expect_stages(self, names: Sequence[str], earlier: Mapping[str, float] | None = None) -> None:
-        """The stages of the run, and what those took in earlier runs that are known from there."""
+    def expect_stages(
+        self, names: Sequence[str], earlier: Mapping[str, float] | None = None, *, judged: bool = True
+    ) -> None:
+        """The stages of the run, and what those took in earlier runs that are known from there; of a run that nobody
+        judges no status is shown.
+        """
         self._now.course = Course(names, earlier)
+        self._judged = judged
 
     def catch_up(self, events: Iterable[Event]) -> None:
         """Take in what was shown before."""
@@ -220,7 +226,8 @@ class Progress:
             self.detail(f"{stage}: {event.get('name')} {event.get('outcome')}, {took}")
         elif kind == "stage_ended":
             self._now.does(f"{course.counter(stage)} {stage} ended")
-            self._say_ended(event, f"{course.counter(stage)}")
+            if self._judged:
+                self._say_ended(event, f"{course.counter(stage)}")
         elif kind == "cancelled":
             self.say(f"{'the pod was taken' if event.get('stolen') else 'cancelled'} by {event.get('by', 'someone')}")
         elif kind == "limit_reached":

@@ -45,6 +45,7 @@ LONERS = {"agent/env/verify.py", "agent/env/triton_kernel.py"}
 FOREIGN = {
     "agent/injected/pytest_plugin.py": {"pytest"},
     "agent/injected/attempt.py": {"pytest"},
+    "agent/injected/junit.py": {"pytest"},
     "agent/injected/written.py": {"pytest"},
     "agent/injected/spoil.py": {"numpy", "torch"},  # where a process has them
     "agent/env/triton_kernel.py": {"triton"},

@@ -67,6 +67,13 @@ def test_a_misspelt_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
     assert "No such command 'valdate': did you mean validate?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["validate", "doctor"])
+def test_a_pod_without_its_option_is_answered_with_it(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([verb, "pi-4090"])
+    assert "unexpected extra argument (pi-4090): did you mean --pod pi-4090?" in capsys.readouterr().err
+
+
 @pytest.mark.process
 def test_the_module_of_the_command_line_is_the_command_line() -> None:
     """`python -m orchestrator.cli` that did nothing would end with 0, which is passed."""

@@ -96,13 +96,16 @@ def of_runbook(runbook: object) -> Iterator[Error]:
     """One stage of each name, stages after those that they need, and one owner of each artifact."""
     seen: set[str] = set()
     owners: dict[str, str] = {}
-    for number, stage in enumerate(_list(_mapping(runbook).get("stages"))):
+    stages = _list(_mapping(runbook).get("stages"))
+    names = [_mapping(stage).get("name") for stage in stages]
+    for number, stage in enumerate(stages):
         given = _mapping(stage)
         name = given.get("name")
         at = ("stages", number)
         for position, need in enumerate(_texts(given.get("needs"))):
             if need not in seen:
-                said = f"stage {name!r} needs {need!r}: expected an earlier stage{nearest(need, seen)}"
+                hint = ", and that one comes later" if need in names[number + 1 :] else nearest(need, seen)
+                said = f"stage {name!r} needs {need!r}: expected an earlier stage{hint}"
                 yield Error((*at, "needs", position), said)
         if not isinstance(name, str):
             continue

@@ -54,6 +54,15 @@ def address(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    """An address without what is written before and behind it elsewhere: `user@host:port`."""
+    for pattern, key in ((r"(.+)@.*", "user"), (r"[^:]+:(\d+)", "port")):
+        found = re.fullmatch(pattern, value)
+        if found:
+            raise ValueError(f"expected a name or address alone, got {value!r}: {found[1]} belongs under '{key}'")
+    return value
+
+
 def _odd(value: str) -> str | None:
     """What is wrong with a value that could end a line or a word of whatever it is written into."""
     if value and value.isprintable() and not set(value) & {'"', "'"}:
@@ -88,7 +97,7 @@ class Pod(BaseModel):
     name: SkipJsonSchema[str] = ""
     inventory: SkipJsonSchema[str] = Field(default="", exclude=True)
     transport: Literal["ssh", "local"] = "ssh"
-    host: Address | None = None
+    host: Annotated[Address, AfterValidator(_host)] | None = None
     ssh_config: Value | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: Address | None = None

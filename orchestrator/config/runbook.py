@@ -241,7 +241,9 @@ def find_runbook(name: str, repo: Path) -> RunbookFile:
 def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
     """`name` under the repository's runbooks/, then the packaged ones; or a file. InputError if there is none."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        return named_file(name, "runbook", "a name under runbooks/ or a YAML file"), "file"
+        meant = Path(name).stem
+        near = f", such as {meant}" if meant in own_runbooks(repo) else ""
+        return named_file(name, "runbook", f"a name under {FOLDER}/{near}, or a YAML file"), "file"
     folders: list[tuple[Path, Source]] = [(repo / FOLDER, "repository"), (examples() / FOLDER, "packaged")]
     for folder, source in folders:
         if os.path.isfile(folder / f"{name}.yaml"):

@@ -49,6 +49,7 @@ _IN_YAML = {
     "mapping values are not allowed here": "a colon in text without quotes, or it is not indented as it should be",
     "could not find expected ':'": "a key without its colon",
     "found unexpected end of stream": "a quote that does not end",
+    "but found another document": "a line of --- begins a second document, and one is expected",
 }
 
 
@@ -104,7 +105,7 @@ def document(text: str, source: str, model: type[M]) -> Document[M]:
             raise InputErrors(index.wrong)
         data = loader.construct_document(node) if node else None
     except yaml.YAMLError as e:
-        raise InputError(_yaml_sentence(source, e)) from e
+        raise InputError(_yaml_sentence(source, e, text)) from e
     except RecursionError as e:
         raise InputError(f"{source}: not valid YAML: it is nested too deeply") from e
     except (ValueError, LookupError, TypeError, AttributeError) as e:  # values that their tags do not fit, dates
@@ -173,7 +174,10 @@ class _Index:
                 self.wrong.append(f"{where}: expected text without NUL and lone surrogates")
 
 
-def _yaml_sentence(source: str, error: yaml.YAMLError) -> str:
+def _yaml_sentence(source: str, error: yaml.YAMLError, text: str) -> str:
+    conflict = next((n for n, line in enumerate(text.splitlines(), 1) if line.startswith("<<<<<<< ")), 0)
+    if conflict:
+        return f"{source}:{conflict}: not valid YAML: git left a merge conflict in it"
     begin = getattr(error, "context_mark", None) if isinstance(error, yaml.scanner.ScannerError) else None
     mark = begin or getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark else ""

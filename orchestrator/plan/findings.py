@@ -14,6 +14,7 @@ from orchestrator.shared.text import alternatives, with_commit
 from orchestrator.text import close_to
 
 _FROM_TREE = "tree:"
+_OF_A_SHELL = ("|", "||", "&&", "|&", "2>&1", "&>")
 
 
 def findings(file: RunbookFile, tree: Tree, mutants: Mapping[str, Mutation]) -> list[str]:
@@ -28,7 +29,14 @@ def findings(file: RunbookFile, tree: Tree, mutants: Mapping[str, Mutation]) -> 
 def _of_stage(
     stage: Stage, file: RunbookFile, tree: Tree, mutants: Mapping[str, Mutation]
 ) -> Iterator[tuple[Location, str]]:
+    words = stage.run or []
+    shells = next((number for number, word in enumerate(words) if word in _OF_A_SHELL), len(words))
+    if shells < len(words):
+        said = f"{words[shells]} is a shell's, and `run` has none: expected the line under `shell`"
+        yield ("run", shells), said
     for path in absent_paths(stage, file.runbook, tree):
+        if path in words[shells:]:
+            continue
         yield _place_of(path, stage, tree.commit), f"{path} is not in commit {tree.commit[:7]}{_near(path, tree)}"
     if not _asks_for_evidence(stage):
         said = "expected artifacts, or the tests of a pytest that it runs"

@@ -95,7 +95,7 @@ def main() -> None:
         said = f"refused: {wrong}, so what lies in {workdir} could be theirs" if wrong else "there" if there else ""
     except OSError as e:
         full = e.errno in (errno.ENOSPC, errno.EDQUOT)  # then bringing the agent says so
-        said = "" if full else f"refused: {e.filename or workdir}: {e.strerror}"
+        said = "" if full else f"unusable: {e.filename or workdir}: {e.strerror}"
     sys.stdout.write(f"{python}\n{workdir}\n{said}\n")
     sys.stdout.flush()
     if said == "there":

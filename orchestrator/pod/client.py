@@ -45,7 +45,7 @@ done
 case $python:$workdir in /*:/*) exec "$python" -I -c "$boot" "$python" "$workdir" "$agent" "$digest";; esac
 printf '%s\\n' "$python" "$workdir" ''
 """
-_REFUSED = "refused: "
+_REFUSED, _UNUSABLE = "refused: ", "unusable: "
 # Becomes the agent, if that is the one that was meant: the file, the SHA-256 of its content, what it is to do.
 _CHECKED = """\
 import hashlib, os, sys
@@ -298,6 +298,9 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
                 f"pod {pod.name!r}: {plain(there[len(_REFUSED) :], 500)}: give that folder to this user alone (chown, "
                 "chmod go-w), or set another `workdir`"
             )
+        if there.startswith(_UNUSABLE):
+            why = plain(there[len(_UNUSABLE) :], 500)
+            raise PodError(f"pod {pod.name!r}: its `workdir` cannot be used: {why}: set another one")
         if there:
             dialogue = Dialogue(channel, begun)
         else:

@@ -98,7 +98,7 @@ def facts(found: Mapping[str, Any]) -> RenderableType:
     if "packages" in found:
         return _environment(found)
     lines = [
-        (key if first else "", str(item))
+        (key if first else "", "-" if item is None else str(item))
         for key, value in found.items()
         for first, item in ((n == 0, x) for n, x in enumerate(value if isinstance(value, list) else [value]))
     ]

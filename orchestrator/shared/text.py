@@ -10,7 +10,7 @@ _TRACEBACK = b"Traceback (most recent call last):"
 # What Python says, without a traceback, of a program that did not even begin, or that broke the interpreter.
 _NO_START = re.compile(
     rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: |"
-    rb"\S*python\S*: (?:can't open file |can't find '__main__' |No module named |Error while finding module )"
+    rb"\S*python\S*: (?:can't open file |can't find '__main__' |No module named (?!pip$)|Error while finding module )"
 )
 # A line of a log: who writes a traceback there has seen it, and goes on by choice.
 _LOG_LINE = re.compile(rb".*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -170,8 +171,11 @@ def require_room(artifacts: Path) -> None:
     there = next(place for place in (runner, *runner.parents) if os.path.lexists(place))
     if not there.is_dir():
         raise InputError(f"{artifacts}: expected a folder for results, and {there} is none")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{artifacts}: expected a folder for results, and {there} cannot be written to")
+    try:
+        tempfile.TemporaryDirectory(dir=there).cleanup()  # what a mode says is not all: file systems can be read-only
+    except OSError as e:
+        said = f"{artifacts}: expected a folder for results, and {there} cannot be written to: {e.strerror}"
+        raise InputError(said) from e
 
 
 def ignore_results(artifacts: Path) -> None:
@@ -205,6 +209,8 @@ def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
         found = [newest] if newest else []
     else:
         found = [run for run in known if run.path.name.startswith(name)]
+    if not known:
+        raise InputError(f"no run is kept in {artifacts}: expected one by `nsa-pod validate` or `nsa-pod fetch`")
     if len(found) != 1:
         raise InputError(
             f"{count(len(found), 'run')} called {name or 'latest'!r} in {artifacts}: "

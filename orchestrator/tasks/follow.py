@@ -17,7 +17,7 @@ from orchestrator.pod.follower import Follower
 from orchestrator.pod.session import PodSession
 from orchestrator.results import Result
 from orchestrator.shared.answers import RunSummary
-from orchestrator.shared.plan import Plan
+from orchestrator.shared.plan import Plan, is_command
 from orchestrator.shared.run_ids import is_ahead, order
 from orchestrator.store import launches
 from orchestrator.store.run_directory import RunDirectory, create, open_directory
@@ -55,7 +55,8 @@ def bring_home(session: PodSession, agent: Agent, run: RunDirectory, *, wait: bo
     """Follow the run over `agent`, and over new connections should that one break, and judge it."""
     plan = run.plan()
     earlier = plan["estimate"].get("stages") if plan["estimate"] else None
-    session.progress.expect_stages([stage["name"] for stage in plan["stages"]], earlier)
+    names = [stage["name"] for stage in plan["stages"]]
+    session.progress.expect_stages(names, earlier, judged=not is_command(plan))
     follower = Follower(
         session.open,
         run,

@@ -78,11 +78,44 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
         ("try: int('x')\n    except ValueError: pass\n    else: pytest.fail('no')", False),
         ("helper(1)", False),
         ("helper", True),
+        ("if 1 == 2: same(1, 2)", True),
+        ("same(1, 1)", False),
+        ("if 1 == 2: also_same(1, 2)", True),
+        ("from typing import assert_never\n    if 1 == 2: assert_never(1)", False),
         ("[helper(x) for x in []]", True),
     ],
 )
 def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: str, idle: bool) -> None:
-    source = f"def helper(x):\n    assert x\ndef test():\n    {body}\n"
+    names = "from numpy.testing import assert_equal as same\n"
+    names += "import numpy.testing as nt\nalso_same = nt.assert_equal\n"
+    source = f"{names}def helper(x):\n    assert x\ndef test():\n    {body}\n"
+    assert is_idle(checks, loaded(checks, source)) is idle
+
+
+@pytest.mark.parametrize(
+    ("body", "idle"),
+    [
+        ("if ok: int(x)\n    else:\n        with pytest.raises(ValueError): int(x)", False),
+        ("if not ok:\n        with pytest.raises(ValueError): n = int(x)\n    else: n = int(x)", False),
+        ("if ok: int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok is True and len(x): int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok: x + x\n    else:\n        with pytest.raises(TypeError): x + x", False),
+        ("if ok: os.a = 1\n    else:\n        with pytest.raises(TypeError): os.a = 1", False),
+        ("if ok: y = str(x)\n    else:\n        with pytest.raises(ValueError):\n            y = str(x); int(y)", True),
+        ("if ok: str(x)\n    else:\n        with pytest.raises(ValueError): int(x)", True),
+        ("if ok: int(0)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: pass\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: print(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: int(x)\n    else: assert int(x)", True),
+        ("if HAS_GPU: int(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok or HAS_GPU: int(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: return\n    pytest.raises(ValueError, int, x)", True),
+    ],
+)
+def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
+    checks: Checks, body: str, idle: bool
+) -> None:
+    source = f"import os\nHAS_GPU = True\ndef test(ok=True, x='1'):\n    {body}\n"
     assert is_idle(checks, loaded(checks, source)) is idle
 
 

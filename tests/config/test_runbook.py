@@ -35,6 +35,11 @@ def test_every_key_of_the_contract_is_read() -> None:
             "needs: [sanitty]",
             "stage 'triton_fwd' needs 'sanitty': expected an earlier stage: did you",
         ),
+        (
+            "stages:\n",
+            "stages:\n  - {name: a, run: [a], needs: [sanity]}\n",
+            "stage 'a' needs 'sanity': expected an earlier stage, and that one comes later",
+        ),
         ("name: sanity", "name: triton_fwd", "expected one stage of each name"),
         ("name: sanity", "name: ../sanity", "key 'stages.0.name'"),
         ("path: routing.json", "path: ../routing.json", "expected a relative path without '..'"),

@@ -92,8 +92,28 @@ def _collected(name: str, source: str, says: str, **over: Any) -> Case:
     return truth(tests(name, "passed", "", "def test_z(): assert len('a')\n" + textwrap.dedent(source), **over), says)
 
 
+MUST_RAISE = """
+    import os, pytest
+    HAS_GPU = os.path.exists("/no/such/device")
+    @pytest.mark.parametrize(("text", "valid"), [("1", True), ("x", False)][:1 + ("{0}" == "valid")])
+    def test_a(text, valid):
+        if {0}:
+            int(text)
+        else:
+            with pytest.raises(ValueError):
+                int(text)
+"""
+
 HONEST = [
     _ran("check_guarded", "if os.environ.get('HOME'): assert len('a') == 1", "the guard holds"),
+    truth(tests("must_and_must_not_raise", "passed", "", MUST_RAISE.format("valid")),
+          "a call that must raise for some parameters, and must not for others"),
+    truth(tests("check_by_another_name", "passed", "", """
+        from tests_checks import assert_equal as same
+        def test_a(): same(len("a"), 1)
+    """, files={"tests_checks.py": "def assert_equal(a, b):\n    assert a == b\ndef assert_nothing(a, b): pass\n"},
+                env={"PYTHONPATH": "."}, expect={"tests": {"checked": True}}),
+          "a check that is imported under another name"),
     _ran("check_in_loop", "for x in [1]: assert x == 1", "the loop has something to check"),
     _ran("check_nested", "def inner(): assert len('a')\ninner()", "the inner function is called"),
     _collected(
@@ -213,6 +233,14 @@ HONEST = [
 ]  # fmt: skip
 LIES = [
     _idle("guarded", "if os.environ.get('NO_SUCH'): assert 1 == 2", "the assertion is behind a guard", "check_guarded"),
+    lie(tests("raises_on_another_machine", "skipped", "no assertion of it ran", MUST_RAISE.format("not HAS_GPU")),
+        "a call that must raise where there is a GPU, on a machine without", honest="must_and_must_not_raise"),
+    lie(tests("nothing_by_another_name", "skipped", "same .tests_checks.py. checks nothing", """
+        from tests_checks import assert_nothing as same
+        def test_a(): same(len("a"), 2)
+    """, files={"tests_checks.py": "def assert_equal(a, b):\n    assert a == b\ndef assert_nothing(a, b): pass\n"},
+              env={"PYTHONPATH": "."}),
+        "a check that checks nothing is imported under another name", honest="check_by_another_name"),
     _idle("early_return", "return\nassert 1 == 2", "the test returns before its assertion", "check_guarded"),
     _idle("empty_loop", "for x in []: assert x == 1", "the assertion is in a loop over nothing", "check_in_loop"),
     _idle("never_called", "def inner(): assert 1 == 2", "the assertion is in a function that nobody calls",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.honesty.case import Case, truth
-from tests.support.agent_pod import pytest_stage
+from tests.support.agent_pod import artifact, pytest_stage
 from tests.support.stage_cases import TWO, runs, tests
 from tests.support.stage_cases import Case as StageCase
 
@@ -618,6 +618,11 @@ CONFIGURATIONS = [
     _ini("odd_setup_cfg", "setup.cfg", "[tool:pytest]\naddopts = -v\njunit_family = xunit1\njunit_suite_name = odd\n"),
     _ini("odd_pyproject", "pyproject.toml", '[tool.pytest.ini_options]\naddopts = ["-v", "--import-mode=importlib"]\n'
          'log_cli = true\nlog_cli_level = "INFO"\njunit_logging = "all"\n'),
+    truth(tests("odd_own_junit", "passed", "", TWO, "--junitxml={artifacts}/odd_own.xml",
+                expect={"artifacts": [artifact("odd_own.xml", contains=['tests="2"'])]}),
+          "a JUnit file of the command's own, which is an artifact"),
+    _ini("odd_junit_in_ini", "pytest.ini", "[pytest]\naddopts = --junit-xml=made/odd_ini.xml\n",
+         expect={"artifacts": [artifact("odd_ini.xml", from_="tree:made/odd_ini.xml")]}),
     _ini("odd_no_junit", "pytest.ini", "[pytest]\naddopts = -p no:junitxml\n"),
     _ini("odd_python_functions", "pytest.ini",
          "[pytest]\npython_functions = test_* check_*\npython_classes = Test* *Spec\n",

@@ -34,6 +34,21 @@ RUNS_PYTEST = """
     def test_a(): subprocess.run([sys.executable, "-m", "pytest", "-q", "{0}/inner.py"])
     def test_b(): pass
 """
+RUNS_FROM_ELSEWHERE = """
+    import os, subprocess, sys
+    def test_a(tmp_path):
+        file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inner.py")
+        subprocess.run([sys.executable, "-m", "pytest", "-q", str(tmp_path), file], cwd=tmp_path)
+    def test_b(): pass
+"""
+# Of what makes projects: the tests of one fail, as they should.
+TESTS_A_GENERATOR = """
+    import subprocess, sys
+    def test_a(tmp_path):
+        (tmp_path / "test_made.py").write_text("def test_made(): assert 1 == 2\\n")
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", str(tmp_path)], capture_output=True, text=True)
+        assert done.returncode == 1 and "1 failed" in done.stdout
+"""
 # A plugin's own test, of what happens when a test fails.
 TESTS_A_PLUGIN = """
     pytest_plugins = ["pytester"]
@@ -225,6 +240,10 @@ HONEST = [
             files={"inner_passes/inner.py": TWO},
         ),
         "a test runs a pytest that passes",
+    ),
+    truth(
+        tests("tests_a_generator", "passed", "", TESTS_A_GENERATOR),
+        "a test runs a pytest on a project that it has made elsewhere, whose test fails as it should",
     ),
     truth(
         tests("tests_a_plugin", "passed", "", TESTS_A_PLUGIN), "a plugin's test runs a pytest that fails as it should"
@@ -625,6 +644,17 @@ LIES = [
         ),
         "behind a shell, -p no: removes the agent's plugin",
         honest="pipeline",
+    ),
+    lie(
+        tests(
+            "inner_failure_from_elsewhere",
+            "skipped",
+            "inner.py::test_a failed: assert 1 == 2",
+            RUNS_FROM_ELSEWHERE,
+            files={"inner_failure_from_elsewhere/inner.py": FAILS},
+        ),
+        "a test runs a pytest on a file of the tree from another folder, and does not look at it",
+        honest="tests_a_generator",
     ),
     lie(
         tests(

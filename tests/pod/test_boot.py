@@ -134,6 +134,12 @@ def test_a_workdir_that_others_can_write_is_one_sentence(pod_of: Callable[..., P
     assert list((tmp_path / "w").iterdir()) == []
 
 
+def test_a_workdir_that_cannot_be_made_is_one_sentence(pod_of: Callable[..., Pod], tmp_path: Path) -> None:
+    (tmp_path / "w").write_text("a file")
+    with pytest.raises(PodError, match=r"its `workdir` cannot be used: .*/w: File exists: set another one$"):
+        opened(pod_of(), tmp_path / "w")
+
+
 FILES = {
     "runbooks/r.yaml": """\
         name: r

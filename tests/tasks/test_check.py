@@ -51,11 +51,14 @@ stages:
     run: [python, -c, print(1)]
   - name: good
     run: [python, -m, pytest, -q, tests/test_a.py]
+  - name: piped
+    run: [pytest, tests/test_a.py, "|", tee, log]
 """
 FINDINGS = [
     "absent.yaml:5: key 'stages.0.run.4': tests/test_b.py is not in commit {}: did you mean tests/test_a.py?",
     "absent.yaml:7: key 'stages.1.run.1': go.sh is not in commit {}",
     "absent.yaml:9: key 'stages.2': stage 'silent' asks for no evidence: expected artifacts, or the tests",
+    "absent.yaml:14: key 'stages.4.run.2': | is a shell's, and `run` has none: expected the line under `shell`",
 ]
 GOOD = "name: good\nenvironment: {python: system}\nstages: [{name: a, run: [pytest, tests]}]\n"
 FILES = {"tests/test_a.py": "def test_a(): assert True\n"}
@@ -107,9 +110,9 @@ def test_a_missing_path_and_a_stage_without_evidence_are_found_by_all(project: P
     assert (checked.exit_code, dry.exit_code, ran.exit_code) == (2, 3, 1)
     for outcome in (checked, dry, ran):
         assert [finding for finding in findings if finding not in outcome.stderr] == [], outcome.stderr
-    assert [s["status"] for s in ran.json["stages"]] == ["blocked", "blocked", "invalid", "passed"]
+    assert [s["status"] for s in ran.json["stages"]] == ["blocked", "blocked", "invalid", "passed", "blocked"]
     assert ran.stage("silent")["reason"] == "no evidence asked"
-    assert "2 blocked" in dry.stdout and "go.sh is not in the commit" in dry.stdout
+    assert "3 blocked" in dry.stdout and "go.sh is not in the commit" in dry.stdout
 
 
 def test_nothing_wrong_is_said_too(project: Project) -> None:
@@ -174,6 +177,8 @@ def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Pr
     outcome = project.validate("--runbook", "good", "--artifacts", "kept/here")
     assert outcome.exit_code == 2, outcome.stderr
     assert "kept/here: expected a folder for results, and " in outcome.json["error"]
+    outcome = project.validate("--runbook", "good", "--artifacts", "/proc/kept")
+    assert outcome.exit_code == 2 and "and /proc cannot be written to" in outcome.json["error"]
     assert not (project.root.parent / "workdir").exists()
 
 

@@ -75,3 +75,4 @@ def test_no_command_stands_in_for_a_run(committed: Project) -> None:
 def test_how_it_ends(committed: Project, arguments: list[str], code: int, sentence: str) -> None:
     done = committed.run("run", "--runbook", "r", *arguments)
     assert done.exit_code == code and sentence in done.stderr, done.stderr
+    assert "no evidence asked" not in done.stderr

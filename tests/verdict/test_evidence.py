@@ -297,6 +297,8 @@ def test_a_route_names_a_device_of_the_pod(
             "Python's 'SyntaxError: invalid syntax'",
         ),
         (b"/env/bin/python3.11: No module named gone\n", "Python's 'python3.11: No module named gone'"),
+        (b"/env/bin/python: No module named pip\n", None),
+        (b"/env/bin/python: No module named pipes_of_ours\n", "Python's 'python: No module named pipes_of_ours'"),
         (b"Fatal Python error: Segmentation fault\n", "Python's 'Fatal Python error: Segmentation fault'"),
         (b"test.py: a SyntaxError: expected\n", None),
     ],

@@ -6,6 +6,7 @@ it leaves the script; or where a variable that was set because of it leads to on
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Iterable, Iterator, List, Literal, Optional, Sequence, Set
 
@@ -23,6 +24,7 @@ from orchestrator.agent.evidence.shell_commands import (
     written_by,
 )
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts, root
+from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell_tree import (
     Block,
     Chain,
@@ -33,6 +35,7 @@ from orchestrator.agent.evidence.shell_tree import (
     Pipeline,
     Simple,
     Substitution,
+    condensed,
 )
 
 Fate = Literal["tested", "said", "ignored", "negated", "kept", "substituted", "untested", "left"]
@@ -55,6 +58,16 @@ def fate(
     Where it does not fail itself, a ! does that.
     """
     return _Way(_Dependents(scripts), list(calls), tested=tested, left=left, fails=fails).of(command)
+
+
+def tested_by_trap(scripts: Scripts, text: str, signal: str) -> bool:
+    """Whether something depends on a failure because a trap with this text ran for it."""
+    traps = [c for c in scripts.called("trap") if any(w.literal.upper() == signal for w in c.words[2:])]
+    nodes: List[Node] = [b for c in traps if _bare(c.words[1].text) == _bare(text) for b in c.given]
+    if not nodes:  # made by an expansion: what it sets is not followed
+        with contextlib.suppress(Unparsable):
+            nodes = [parse(text)]
+    return _Dependents(scripts).on(nodes)
 
 
 class _Dependents:
@@ -340,6 +353,11 @@ def _saying(nodes: Sequence[Node]) -> Fate:
     if commands and all(any(set_by(c)) for c in commands):
         return "kept"
     return "said" if any(c.name not in _DROPPING for c in commands) else "ignored"
+
+
+def _bare(text: str) -> str:
+    """Without quotes, of which bash tells in another way than the script has them."""
+    return condensed(re.sub(r"[\\'\"]", "", text))
 
 
 def _prints(node: Node) -> bool:

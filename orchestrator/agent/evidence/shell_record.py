@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
 
 from orchestrator.agent.evidence.shell_commands import QUESTIONS, set_by
-from orchestrator.agent.evidence.shell_reactions import Fate, ends_its_loop, fate, only_says, reads_status
+from orchestrator.agent.evidence.shell_reactions import (
+    Fate,
+    ends_its_loop,
+    fate,
+    only_says,
+    reads_status,
+    tested_by_trap,
+)
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
 
@@ -129,6 +136,8 @@ class ShellRecord:
             self._passed.setdefault(line.parent, []).append(line)
         elif line.how in ("tested", "negated"):
             self._fold_tested(line)
+        elif line.how == "trapped":
+            self._fold_trapped(line)
         elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
             if self._is_asked_alone(line):
                 line = line._replace(how="unanswered")
@@ -181,6 +190,12 @@ class ShellRecord:
             self._judge(line.at(entered)._replace(place=entered.command), entered, line.calls, tested=True)
         else:
             self._judge(line, line, line.calls, tested=True, inner=inner)
+
+    def _fold_trapped(self, line: Line) -> None:
+        inner = self._claim(line)
+        if not tested_by_trap(self._scripts_read(), line.more, "ERR"):
+            named = line.at(inner) if inner and _is_of_another(line) else line
+            self.failures.append(Failure(named._replace(how="untested"), inner))
 
     def _judge(
         self, line: Line, runner: Line, calls: Sequence[Call], *, tested: bool, inner: Optional[Line] = None

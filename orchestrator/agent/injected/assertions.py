@@ -12,6 +12,7 @@ import ast
 import re
 
 from .callees import Callees
+from .counterparts import must_not_raise
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ CALLED, VACUOUS, RETURNED = "called", "vacuous", "returned"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test."""
 
 _CHECK = re.compile(
-    r"_*assert\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
+    r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
     r"|fail(If|Unless)\w*|(no_)?(fnmatch|re_match)_lines?\w*|expect"
 )
 _FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
@@ -117,11 +118,26 @@ def mark(
     """
     facts = Facts(path)
     if b"numba" not in source:
+        _name_calls(module)
         _Marker(facts, names).statements(module)
         for node in ast.walk(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = _or_fails(node.test)
     return facts
+
+
+def _name_calls(module: ast.Module) -> None:
+    """Note on calls by another name that a check was imported as, or was given in the file, what they call."""
+    names: dict[str, str] = {}
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom):
+            names.update((a.asname, a.name) for a in node.names if a.asname and is_check(a.name))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and is_check(name))
+    for call in ast.walk(module) if names else ():
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
+            call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
 def count(module: ast.Module) -> int:
@@ -194,6 +210,10 @@ class _Marker:
             before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
         elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
             before, after = self._ran(node) if _fails_in(node) else [], []
+            function = self._outermost if self._function else None
+            for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
+                place = block.index(statement) + 1
+                block[place:place] = self._ran(statement)
         elif isinstance(node, _TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
             before, after = [], self._ran(node) if _fails_in(node) else []
         elif isinstance(node, ast.Return):
@@ -379,7 +399,7 @@ def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 def _called(node: ast.AST) -> str:
     function = node.func if isinstance(node, ast.Call) else None
-    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+    return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
 
 
 def _checks(node: ast.AST) -> bool:

@@ -18,6 +18,7 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
+from . import junit
 from .attempt import Attempt, Stop, noticed_in, quickest
 from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
@@ -62,7 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(collection, "nsa-pod-collection")
         return
     pipe = os.environ.pop(FD_VARIABLE, None)
-    inside, outside = test_around(), _is_outside(config)
+    inside = test_around()
+    outside = _is_outside(config) if inside is None else _is_of_elsewhere(config)
     if pipe is None and inside is not None and outside:  # a test of a plugin, say: what runs in it proves nothing
         return
     tree = Path(guards.installed().config.one("tree"))
@@ -74,12 +76,22 @@ def pytest_configure(config: pytest.Config) -> None:
     # By an ini file: the stage owes its results all the same.
     if pipe is not None and config.pluginmanager.is_blocked("junitxml"):
         sys.modules["_pytest.junitxml"].pytest_configure(config)
+    elsewhere = pipe is not None and junit.asked_for(config)
+    if elsewhere:
+        config.add_cleanup(functools.partial(junit.copy, config.option.xmlpath, elsewhere))
     config.add_cleanup(reporter.send_lost)  # after that of pytest's own plugins, which were configured before
 
 
 def _is_outside(config: pytest.Config) -> bool:
     """Whether a session has nothing to do with the tree."""
     return not any(map(_is_in_tree, (config.rootpath, config.invocation_params.dir)))
+
+
+def _is_of_elsewhere(config: pytest.Config) -> bool:
+    """Whether all that a session collects lies elsewhere, wherever it has begun."""
+    begins = config.invocation_params.dir
+    named = [os.path.join(begins, str(argument).partition("::")[0]) for argument in config.args]
+    return not any(map(_is_in_tree, (str(config.rootpath), *(named or [str(begins)]))))
 
 
 def _is_in_tree(place: str | os.PathLike[str]) -> bool:

@@ -14,6 +14,7 @@
 #            line. What becomes of it stands in the script, at `place`, and behind the calls of the functions that ended
 #            with it, and of sourced files, which are the `way`
 #   negated  the same where the command has succeeded, and a ! has made a failure of that
+#   trapped  a failure for which the script's own ERR trap ran, which is `more`
 #   again    a command succeeds that has failed before
 #   begins   a program that may not say what those returned that it runs
 #   eval     a member of a pipeline that ended an `eval`
@@ -59,6 +60,7 @@ __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0
 __nsa_in_eval=0
 __nsa_readers=()                       # processes of `>(...)`
 __nsa_leaving=0 __nsa_status=0 __nsa_given_back=0 __nsa_code=0
+__nsa_trapped= __nsa_trapping=0        # the ERR trap that ran for what has failed; whether it does now
 __nsa_on_EXIT= __nsa_on_ERR= __nsa_on_DEBUG= __nsa_on_RETURN= __nsa_traced=
 __nsa_free=3 __nsa_next=4 __nsa_inherited=
 
@@ -239,13 +241,15 @@ __nsa_settle() {
     if (( __nsa_leaving )); then # where bash does not say which command runs
       kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
     fi
+    if [[ $kind == trapped ]]; then set -- "$1" "$__nsa_trapped" "$3"; fi
     __nsa_write "$kind" "$__nsa_failed" "$__nsa_failed_line" "$__nsa_failed_by" "$__nsa_failed_first" "$2"
     __nsa_bad=$__nsa_failed __nsa_bad_by=$__nsa_failed_by __nsa_bad_first=$__nsa_failed_first __nsa_failed=0
-    if [[ $kind == tested ]]; then __nsa_may_come_again; fi
+    if [[ $kind == t* ]]; then __nsa_may_come_again; fi
+  elif (( __nsa_wanted || __nsa_trapping )); then : # a job that the script has ended; in a trap nobody says which it is
   elif [[ $__nsa_settled != "$__nsa_count" && "$1 ${__nsa_codes[*]}" == *[1-9]* ]] && __nsa_has_failed "$1"; then
     # Not the end of this shell, which is told for itself, and not what a subshell has of a command before it.
     [[ $1 != 0 && -z $2 || -z ${__nsa_unit[*]-} ]] || __nsa_tested "$__nsa_code" "$2" "$3"
-  elif [[ $__nsa_settled != "$__nsa_count" && $__nsa_again == *$'\n'"${__nsa_unit[*]-}"$'\n'* ]]; then
+  elif (( ! __nsa_leaving )) && [[ $__nsa_settled != "$__nsa_count" && $__nsa_again == *$'\n'"${__nsa_unit[*]-}"$'\n'* ]]; then
     __nsa_write again 0 "$__nsa_unit_line" "${__nsa_unit[*]-}" ''
     __nsa_again=${__nsa_again//$'\n'"${__nsa_unit[*]-}"$'\n'/}
   fi
@@ -342,13 +346,14 @@ __nsa_members() {
 # ERR: "$?" "$LINENO" "$1". What failed in a function has a better name than its call.
 __nsa_fails() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap | */*) return "$1" ;; esac
   __nsa_status=$1
   if (( __nsa_wanted )); then return "$1"; fi
-  case ${FUNCNAME[1]-} in __nsa_* | wait | trap | */*) return "$1" ;; esac
   if (( __nsa_given_back )); then # `$?` was only given back to a trap of the script's
-    __nsa_given_back=0
+    __nsa_given_back=0 __nsa_trapped=none
     return "$1"
   fi
+  __nsa_trapped=
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
     __nsa_failed_as=untested
@@ -370,6 +375,18 @@ __nsa_fails() {
   return "$1"
 }
 
+# The script's own ERR trap begins, with `$?` as it was.
+__nsa_traps() {
+  if (( __nsa_failed )); then __nsa_failed_as=trapped __nsa_trapped=$__nsa_on_ERR; fi
+  __nsa_trapping=1
+  return "$__nsa_status"
+}
+
+# Its end: the status that comes back to the script is the one that was trapped.
+__nsa_has_trapped() {
+  __nsa_trapping=0 __nsa_settled=$__nsa_count
+}
+
 # What has ended: its name, where it was called (file, line), and how deep that is.
 __nsa_add_to_way() {
   case $2 in '' | environment) set -- "$1" "$2" $(($3 + __nsa_before_first)) "$4" ;; esac
@@ -379,8 +396,8 @@ __nsa_add_to_way() {
 # RETURN: "$?" "$1", of a function or a sourced file. A pipeline that ends it: its caller no longer sees PIPESTATUS.
 __nsa_returns() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
-  __nsa_status=$1
   case ${FUNCNAME[1]-} in __nsa_* | trap | wait | */*) return 0 ;; esac
+  __nsa_status=$1
   if (( __nsa_depth > ${#FUNCNAME[@]} )); then # a sourced file, which is forgotten before
     __nsa_add_to_way source "${BASH_SOURCE[1]-}" "${BASH_LINENO[0]}" "${#FUNCNAME[@]}"
   else
@@ -390,6 +407,10 @@ __nsa_returns() {
     local IFS=' '
     if (( __nsa_begun )) || [[ ${__nsa_codes[*]} != "$__nsa_seen" ]]; then __nsa_members "$2" member; fi
     __nsa_begun=0 __nsa_seen=${__nsa_codes[*]} __nsa_in_eval=0
+  elif (( ! $1 && __nsa_codes[0] )) && [[ $__nsa_settled != "$__nsa_count" && $BASHPID == "$__nsa_shell" ]]; then
+    # It was negated, or a condition without a branch for it: the caller sees 0.
+    __nsa_tested "${__nsa_codes[0]}" '' "$2"
+    __nsa_settled=$__nsa_count
   fi
 }
 
@@ -410,8 +431,22 @@ __nsa_leaves() {
   fi
   for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
   for i in "${__nsa_readers[@]}"; do __nsa_soon_ends "$i" || :; done # each writes down what it returns
+  if [[ -n $__nsa_on_EXIT ]] && __nsa_kills "$__nsa_on_EXIT" 0; then __nsa_killed=1; fi
   __nsa_leaving=1 __nsa_failed=0 __nsa_status=$1
   __nsa_give_back
+}
+
+# Whether a trap ends processes, itself or in a function of the script: $1 its text, $2 how deep in functions. While a
+# trap runs, bash does not say which command does.
+__nsa_kills() {
+  local - word text=$1 IFS=$' \t\n'
+  [[ ! $text =~ (^|[^[:alnum:]_-])(kill|pkill|killall)([[:space:]]|$) ]] || return 0
+  (( $2 < 5 )) || return 1
+  set -f
+  for word in ${text//[;&|(){\}\"]/ }; do
+    if builtin declare -F -- "$word" >/dev/null && __nsa_kills "$(builtin declare -f -- "$word")" $(($2 + 1)); then return 0; fi
+  done
+  return 1
 }
 
 # The end of this shell or subshell: its status, the command that it comes from, and that one's first word.
@@ -424,14 +459,11 @@ __nsa_ends_badly() {
 # The end of the script's own EXIT trap: "$?" "$1". A job that still ran before it, and soon does not, was ended by it.
 __nsa_left() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
-  local IFS=' ' i name
+  local IFS=' ' i
   __nsa_settle "$1" '' "$2"
   __nsa_killed=1
   for i in "${!__nsa_jobs[@]}"; do
     __nsa_soon_ends "${__nsa_jobs[i]}" || continue
-    name=${__nsa_job_names[i]}
-    __nsa_resolve "${name#*$'\t'}" ''
-    __nsa_write ended 0 "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first" "${__nsa_jobs[i]}"
     __nsa_end_job "$i"
   done
 }
@@ -491,13 +523,20 @@ __nsa_end_job() {
 # Forgets job number $1, which returned $2.
 __nsa_job_ended() {
   local name=${__nsa_job_names[$1]} pid=${__nsa_jobs[$1]}
-  unset -v "__nsa_jobs[$1]" "__nsa_job_names[$1]"
+  __nsa_forget_job "$1"
   case $2 in
     0 | 127) return 0 ;; # 127: bash does not know it any more
     129 | 130 | 137 | 143) (( ! __nsa_killed )) || return 0 ;; # as the script wanted
   esac
   __nsa_resolve "${name#*$'\t'}" ''
   __nsa_write background "$2" "${name%%$'\t'*}" "${name#*$'\t'}" "$__nsa_first" "$pid"
+}
+
+# Job number $1 has ended; where the script's EXIT trap has waited for it, it was told of as running.
+__nsa_forget_job() {
+  local name=${__nsa_job_names[$1]} pid=${__nsa_jobs[$1]}
+  unset -v "__nsa_jobs[$1]" "__nsa_job_names[$1]"
+  (( ! __nsa_leaving )) || __nsa_write ended 0 "${name%%$'\t'*}" "${name#*$'\t'}" '' "$pid"
 }
 
 # `wait` without names returns 0, and with several the status of the last: the others' are asked for first.
@@ -534,11 +573,11 @@ __nsa_wait() {
       if (( $# > 1 )); then
         __nsa_job_ended "$i" "$code"
       elif (( __nsa_killed )) && [[ $code == 129 || $code == 130 || $code == 137 || $code == 143 ]]; then
-        unset -v "__nsa_jobs[i]" "__nsa_job_names[i]"
+        __nsa_forget_job "$i"
         __nsa_wanted=1
       else
         __nsa_awaited=${__nsa_job_names[i]#*$'\t'}
-        unset -v "__nsa_jobs[i]" "__nsa_job_names[i]"
+        __nsa_forget_job "$i"
       fi
     done
     shift
@@ -603,7 +642,7 @@ __nsa_remember() {
   __nsa_install "$1"
 }
 
-# Sets the trap $1: what is recorded, then what the script has set. fd 199 tells __nsa_before that this is none of it.
+# Sets the trap $1: what is recorded, then what the script has set, in the same line, for LINENO counts from it. fd 199 tells __nsa_before that this is none of it.
 __nsa_install() {
   local own=__nsa_on_$1 text
   case $1 in
@@ -613,9 +652,11 @@ __nsa_install() {
     DEBUG) text='{ __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null' ;;
   esac
   if [[ -n ${!own} && $1 == EXIT ]]; then
-    text+=$'\n'"${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
+    text+="; ${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
   elif [[ -n ${!own} ]]; then
-    text+=$'\n'"if __nsa_is_own $1; then { __nsa_give_back; } 199</dev/null; ${!own}"$'\n'fi
+    local begin=__nsa_give_back end=
+    if [[ $1 == ERR ]]; then begin=__nsa_traps end='{ __nsa_has_trapped; } 199</dev/null'; fi
+    text+="; if { __nsa_is_own $1; } 199</dev/null; then { $begin; } 199</dev/null; ${!own}"$'\n'"$end"$'\nfi'
   fi
   builtin trap -- "$text" "$1"
 }
@@ -624,6 +665,7 @@ __nsa_install() {
 __nsa_is_own() {
   local owner=__nsa_owner_$1 level=__nsa_level_$1
   case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return 1 ;; esac
+  [[ $1 != ERR || -z $__nsa_trapped ]] || return 1
   [[ " $__nsa_traced " == *" $1 "* ]] || (( ${#FUNCNAME[@]} - 1 <= ${!level} )) && [[ ${!owner} == "$BASHPID" ]]
 }
 

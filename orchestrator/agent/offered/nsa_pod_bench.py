@@ -78,7 +78,7 @@ class Bench:
         *inputs)` raises for a wrong result; it sees the last timed one of each set, whose memory held NaN before.
         A median below `floor_ms`, what the roofline allows, is flagged `impossible`.
         """
-        sets = [tuple(make()) for _ in range(_INPUT_SETS)]
+        sets = [_arguments(make()) for _ in range(_INPUT_SETS)]
         for inputs in sets:
             self._checked(call(*inputs), inputs, check)
         self._warm_up(call, sets)
@@ -126,6 +126,12 @@ class Bench:
             check(result, *inputs)
         elif any(_is_poisoned(tensor) for tensor in _tensors(result)):
             raise WrongResult("a result holds NaN: the call did not write it, or `check` has to say that this is right")
+
+
+def _arguments(made: object) -> Tuple[Any, ...]:
+    if isinstance(made, (tuple, list)):  # a tensor would be taken apart
+        return tuple(made)
+    raise TypeError(f"make gives a {type(made).__name__}: expected a tuple of what call takes, such as (x,)")
 
 
 class _WallClock:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 
 import paramiko
 
-from orchestrator.errors import ContactLost, PodError
+from orchestrator.errors import ContactLost, NoShell
 from orchestrator.transports.base import Channel, Completed
 from orchestrator.transports.limits import GREETING_LIMIT, STDERR_KEPT
 from orchestrator.transports.ssh.bounds import open_session
@@ -76,7 +76,7 @@ class SshChannel(Channel):
         if self._channel.exit_status < 0:
             raise ContactLost("the connection broke")
         if self._greeting is not None:
-            raise PodError(f"the login shell does not run commands ({self.complaint()})")
+            raise NoShell(f"the login shell does not run commands ({self.complaint()})")
 
     def _drain_stderr(self) -> None:
         """What is there now; it may come as fast as it is taken."""
@@ -93,5 +93,5 @@ class SshChannel(Channel):
             self._greeting = None
             return rest
         if len(self._greeting) > GREETING_LIMIT:
-            raise PodError("the login shell does not run commands")
+            raise NoShell("the login shell does not run commands")
         return b""

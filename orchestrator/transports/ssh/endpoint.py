@@ -83,7 +83,8 @@ def _identity(pod: Pod) -> tuple[str, ...]:
         return ()
     path = Path(os.path.expanduser(pod.identity_file))
     if not os.path.isfile(path):  # False also for what cannot be a path
-        raise InputError(f"pod {pod.name!r}: identity_file {pod.identity_file} does not exist: expected a private key")
+        wrong = "is no file" if os.path.exists(path) else "does not exist"
+        raise InputError(f"pod {pod.name!r}: identity_file {pod.identity_file} {wrong}: expected a private key")
     return (str(path.absolute()),)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import paramiko
 
-from orchestrator.errors import CommandTimeout, ContactLost, PodError
+from orchestrator.errors import CommandTimeout, ContactLost, NoShell, PodError
 from orchestrator.text import size
 from orchestrator.transports.base import Completed
 from orchestrator.transports.limits import OUTPUT_LIMIT
@@ -111,5 +111,5 @@ class Execution:
         out, err = bytes(self._out), bytes(self._err)
         if self.group is None:
             said = Completed(self._channel.exit_status, out, err).complaint()
-            raise PodError(f"the login shell does not run commands ({said})")
+            raise NoShell(f"the login shell does not run commands ({said})")
         return Completed(self._channel.exit_status, self._command.clean(out), self._command.clean(err))

@@ -66,7 +66,9 @@ class Identities(AuthStrategy):
             else:
                 self.offered.append(f"{path.name}: locked by a passphrase and not in the agent, see ssh-add")
         except (paramiko.SSHException, UnknownKeyType, OSError, ValueError):
-            self.offered.append(f"{path.name}: not a key that can be used here")
+            public = path.suffix == ".pub"
+            said = "a public key, expected the private one" if public else "not a key that can be used here"
+            self.offered.append(f"{path.name}: {said}")
         else:
             agent.pop(key.asbytes(), None)
             yield self._source(key, path.name)

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import paramiko
 
 from orchestrator.config.inventory import Pod
-from orchestrator.errors import CommandTimeout, ContactLost, HostKeyError, NsaPodError, PodError
+from orchestrator.errors import CommandTimeout, ContactLost, HostKeyError, NoShell, NsaPodError, PodError
 from orchestrator.store import hostkeys
 from orchestrator.store.names import alias
 from orchestrator.transports.base import Channel, Completed, Supplier, Transport
@@ -140,6 +140,8 @@ class SshTransport(Transport):
             stalled = self._heartbeat is not None and self._heartbeat.stalled
             how = f"there was no answer for {STALL_LIMIT_S:g} s" if stalled else "the connection broke"
             raise ContactLost(f"{what}: {how}") from None
+        except NoShell as error:
+            raise NoShell(f"pod {self.pod.name!r}: {error}") from None
         except NsaPodError as error:
             raise type(error)(f"{what} {error}") from None
 

@@ -74,6 +74,12 @@ LIES: Mapping[str, tuple[str, str]] = {
     "own_traps_reset": (f"trap - EXIT ERR DEBUG; {FAILS} | cat; false; echo on", "returned 3"),
     "in_the_exit_trap": ("trap 'python fails.py' EXIT; echo on", "returned 5, in the script's EXIT trap"),
     "own_err_trap": ("trap 'echo oops' ERR; false; echo on", "^false returned 1"),
+    "err_trap_sets_for_nobody": (f"trap 'rc=1' ERR; {FAILS}; echo on", "returned 3, and its script did not test it"),
+    "err_trap_says": (f"end() {{ echo line $1; }}; trap 'end $LINENO' ERR; {FAILS}; echo on", "did not test it"),
+    "err_trap_not_in_a_function": (f"trap 'rc=1' ERR; f() {{ {FAILS}; echo on; }}; f; exit ${{rc-0}}", "did not test"),
+    "after_an_err_trap": (f"trap 'rc=1' ERR; false; trap - ERR; {FAILS}; echo on; [ $rc = 1 ] || exit 1", "returned 3"),
+    "in_a_condition_at_the_end_of_a_function": (f"f() {{ if {FAILS}; then echo a; fi; }}; f; echo on", "than words"),
+    "job_that_failed_before_the_trap": (f"{FAILS} & trap 'kill %1; wait' EXIT; sleep 0.3; echo on", "returned 3"),
     "not_to_the_end": ("set +e; false; true", "^false returned 1"),
     "eval": (f"eval '{FAILS}; echo on'", "returned 3"),
     "sourced": (". ./lib.sh; pipes", "returned 4"),
@@ -132,6 +138,17 @@ HONEST: Mapping[str, str] = {
     "must_fail": f'set -e; ! {FAILS}; {FAILS} && exit 1; must() {{ ! "$@"; }}; must {FAILS}',
     "tried_again": "for i in 1 2; do ./odd.sh $i && break; done; until ./odd.sh $((i - 1)); do i=$((i + 1)); done",
     "processes": "diff <(echo a) <(echo a); while read -r x; do echo $x; done < <(grep x /dev/null); echo on",
+    "err_trap": f"rc=0; trap 'rc=$?' ERR; {FAILS}; trap - ERR; echo $rc; [ $rc = 3 ] || exit 1; ./odd.sh 2",
+    "err_trap_collects": f"f=(); trap 'f+=(\"$BASH_COMMAND\")' ERR; {FAILS}; ((${{#f[@]}} == 1)) || exit 1",
+    "err_trap_of_a_function": "n=0; on_err() { s=$?; echo line $1 $s; n=$((n + 1)); }\nset -E\n"
+    f"trap 'on_err $LINENO' ERR\nf() {{\n  {FAILS}\n  echo in f\n}}\nf\nfalse\n[ $n = 2 ] || exit 1",
+    "negated_at_the_end_of_a_function": 't() { if "$@"; then echo ok; else bad=1; fi; }; not() { ! "$@"; }; '
+    f't not {FAILS}; [ "${{bad-0}}" = 0 ]',
+    "killed_and_awaited_in_the_trap": "set -e; python -c 'import time; time.sleep(60)' & p=$!; "
+    "trap 'kill $p; wait $p 2>/dev/null || true' EXIT; sleep 0.2; python -c 'print(2)'",
+    "killed_in_a_function_of_the_trap": 'end() { local p; p=$(jobs -p); [ -n "$p" ] && kill $p; wait; }; trap end EXIT;'
+    " python -c 'import signal, sys, time; signal.signal(15, lambda *a: sys.exit(143)); time.sleep(60)' & sleep 0.5; "
+    "echo on",
     "status_kept": "false; rc=$?; if [ $rc -ne 0 ]; then echo it failed; fi",
     "status_in_a_case": "false; case $? in 1) echo one ;; esac",
     "status_printed": f"case $({FAILS}; echo $?) in *3) ./odd.sh 2 ;; *) exit 1 ;; esac; echo on",

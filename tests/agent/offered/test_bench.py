@@ -182,3 +182,9 @@ def test_launches_are_queued_behind_work_that_takes_longer(tmp_path: Path, monke
     assert not any(timed[0::2]), "alone, by the wall clock"
     assert min(timed[1::2]) * device.FILL_S > launch_s
     assert set(row["ms"]) == {0.5} and min(row["wall_ms"]) >= launch_s * 1e3 and row["flags"] == ["host_bound"]
+
+
+def test_inputs_that_are_no_tuple_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    bench = Bench(str(tmp_path / "b.jsonl"))
+    with pytest.raises(TypeError, match=r"make gives a Tensor: expected a tuple of what call takes, such as \(x,\)"):
+        bench.time({"n": 1}, make=lambda: Tensor(1.0), call=lambda x: x)  # type: ignore[arg-type, return-value]

@@ -14,7 +14,7 @@ from subprocess import DEVNULL, CompletedProcess, Popen, run
 import pytest
 
 from orchestrator.config.inventory import Pod
-from orchestrator.errors import HostKeyError, InputError, Unreachable
+from orchestrator.errors import HostKeyError, InputError, NoShell, Unreachable
 from orchestrator.store import hostkeys
 from orchestrator.store.hostkeys import Trust
 from orchestrator.transports.ssh.transport import SshTransport
@@ -179,6 +179,26 @@ def test_a_key_that_the_server_does_not_know_is_named(sshd: Sshd, own_sshd: Sshd
 def test_a_missing_key_file_is_bad_input(sshd: Sshd) -> None:
     with pytest.raises(InputError, match="identity_file /no/such/key does not exist"):
         connect(sshd, identity_file="/no/such/key")
+    with pytest.raises(InputError, match=r"identity_file .* is no file: expected a private key"):
+        connect(sshd, identity_file=str(sshd.folder))
+
+
+@pytest.mark.ssh
+def test_a_login_shell_that_runs_nothing_is_said_without_what_was_to_run(tmp_path: Path) -> None:
+    server = new_sshd(tmp_path / "closed", extra="ForceCommand /bin/false\n").start()
+    try:
+        with connect(server, Trust(accept_new=True)) as transport:
+            with pytest.raises(NoShell, match=r"^pod 'loop': the login shell does not run commands"):
+                transport.run(["sh", "-c", "a long script"])
+            with pytest.raises(NoShell, match=r"^pod 'loop': the login shell does not run commands"):
+                transport.converse(["sh", "-c", "a long script"]).receive(10)
+    finally:
+        server.stop()
+
+
+def test_a_public_key_in_the_place_of_the_private_one_is_called_so(sshd: Sshd) -> None:
+    with pytest.raises(Unreachable, match=r"user\.pub: a public key, expected the private one"):
+        connect(sshd, Trust(accept_new=True), identity_file=f"{sshd.key}.pub")
 
 
 @pytest.fixture
