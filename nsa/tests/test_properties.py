@@ -35,7 +35,7 @@ if DEVICE == "cuda":
         "fp16": Problem(CONFIGS[3], kv_heads=2, group_size=6, dk=80, dv=96, dtype=torch.float16),
         "fp32": Problem(CONFIGS[4], kv_heads=3, group_size=2, dk=16, dv=40, dtype=torch.float32),
     }
-    EXAMPLES, STEPS, LONGEST, MOST = 26, 10, 150, 3
+    EXAMPLES, STEPS, LONGEST, MOST = 18, 10, 150, 3
 else:
     KINDS = {
         "fp32": Problem(CONFIGS[0], kv_heads=1, group_size=3, dk=16, dv=24, dtype=torch.float32),
@@ -48,7 +48,7 @@ ROWS = 16
 BEFORE = REHEARSALS if DEVICE == "cuda" else 0
 """Calls before the one that is judged: nothing interpreted is replayed."""
 
-RUNS = [(kind, part) for kind in KINDS for part in range(2)] if DEVICE == "cuda" else [(kind, 0) for kind in KINDS]
+RUNS = [(kind, part) for kind in KINDS for part in range(3)] if DEVICE == "cuda" else [(kind, 0) for kind in KINDS]
 """Each a test of its own, for a process of its own."""
 
 PROPERTY = settings(
