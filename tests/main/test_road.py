@@ -190,7 +190,7 @@ BAD_INPUT = [
     (["prune", "--pod", "local", "--older-than", "a week"], "expected a duration such as"),
     (["prune", "--pod", "local"], "expected --keep or --older-than"),
     (["validate", "--pod", "local", "--repo", "/"], "git repository"),
-    (["report"], "expected a run id"),
+    (["report"], "no run is kept in"),
     (["fetch", "--pod", "local", "--commit", "no-such-revision"], "no-such-revision"),
     (["no-such-command"], "no-such-command"),
     (["cancel", "--pod", "local", ""], "expected a name, got an empty text"),
