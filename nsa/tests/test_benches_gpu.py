@@ -1,5 +1,5 @@
-"""The benches of nsa-validate run on a GPU, a few calls each: by the runbook's arguments, whose shapes are compiled here,
-in several processes, and not while one process is timed.
+"""The benches of nsa-validate run on a GPU, a few calls each: by the runbook's arguments, so that their shapes are
+compiled here, in several processes, and not while one process is timed.
 """
 
 from __future__ import annotations
