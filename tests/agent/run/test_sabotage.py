@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ PATCH = (
 
 def made(folder: Path, expect: dict[str, Any], *arguments: str) -> Project:
     """A project of one pytest stage that asks for this."""
-    project = new_project(folder, {"local": local_pod(folder)})
+    pod = {**local_pod(folder), "python": sys.executable} if "-n" in arguments else local_pod(folder)  # it has xdist
+    project = new_project(folder, {"local": pod})
     run = ["python", "-m", "pytest", "-q", *arguments, "test_it.py"]
     stage = {"name": "unit", "run": run, "expect": expect}
     runbook = {"name": "r", "environment": {"python": "system"}, "stages": [stage]}
