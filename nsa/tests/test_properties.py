@@ -112,13 +112,13 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, kind: str, packed: bool | None, deterministic: bool | None) -> Case:
-    """Any length from 0 on, alone, in a batch or in a pack with empty and one-token sequences."""
+    """Any length from 1 on, alone, in a batch or in a pack with empty and one-token sequences."""
     base = replace(KINDS[kind], device=DEVICE, seed=draw(st.integers(0, 99)))
-    length = st.one_of(st.sampled_from(edge_lengths(base.config)), st.integers(0, LONGEST))
+    length = st.one_of(st.sampled_from(edge_lengths(base.config)[1:]), st.integers(2, LONGEST))
     either = st.booleans()
     if draw(either if packed is None else st.just(packed)):
-        lengths = draw(st.lists(length, min_size=1, max_size=MOST))
-        problem = replace(base, lengths=tuple(lengths))
+        others = draw(st.lists(st.one_of(st.just(0), length), max_size=MOST - 1))
+        problem = replace(base, lengths=tuple(draw(st.permutations([draw(length), *others]))))
     else:
         problem = replace(base, tokens=draw(length), batch=draw(st.integers(1, MOST)))
     q, k, v = (draw(st.sampled_from(LAYOUTS)) for _ in range(3))
@@ -169,6 +169,12 @@ def _parity(case: Case) -> None:
     rounding = torch.finfo(problem.dtype).eps
     for name, error in found.errors.items():
         assert error <= allowance(found.plain[name]) + rounding, f"{name}: {error:.1e}, formula {found.plain[name]:.1e}"
+
+
+@pytest.mark.parametrize("lengths", [None, (0, 0)], ids=["dense", "packed"])
+def test_without_tokens(lengths: tuple[int, ...] | None) -> None:
+    problem = replace(KINDS["fp32"], device=DEVICE, tokens=0, lengths=lengths)
+    _parity(Case(problem, _plain, _plain, _plain, shared=False, deterministic=False, rope=None))
 
 
 @pytest.mark.parametrize(
