@@ -33,11 +33,29 @@ if [[ -n ${NSA_POD_SH-} ]]; then # as /bin/sh on most pods, dash, has it
 fi
 
 # A script of the system is its own: only lines that were given and scripts below NSA_POD_SHELL_ROOTS are the stage's.
-if [[ -z ${BASH_EXECUTION_STRING+set} && -f $0 && $0 != "$BASH" ]]; then
-  __nsa_script=$0 __nsa_rest=${NSA_POD_SHELL_ROOTS-}:
-  [[ $0 == /* ]] || __nsa_script=$PWD/${0#./}
-  while [[ -n $__nsa_rest && $__nsa_script != "${__nsa_rest%%:*}"/* ]]; do __nsa_rest=${__nsa_rest#*:}; done
-  [[ -n $__nsa_rest ]] || return 0
+if [[ -z ${BASH_EXECUTION_STRING+set} ]]; then
+  __nsa_script=$0
+  if [[ ( ! -f $0 || $0 == "$BASH" ) && -r /proc/$$/cmdline ]]; then # before 5.2 $0 is not yet the script's name
+    mapfile -t -d '' __nsa_rest <"/proc/$$/cmdline"
+    for ((__nsa_count = 1; __nsa_count < ${#__nsa_rest[@]}; __nsa_count++)); do
+      case ${__nsa_rest[__nsa_count]} in
+        [-+][oO] | --rcfile | --init-file) __nsa_count=$((__nsa_count + 1)) ;; # each has an argument
+        - | --) __nsa_count=$((__nsa_count + 1)); break ;;
+        [-+]*) ;;
+        *) break ;;
+      esac
+    done
+    __nsa_script=${__nsa_rest[__nsa_count]-$0}
+    unset -v __nsa_rest
+  fi
+  if [[ -f $__nsa_script && $__nsa_script != "$BASH" ]]; then
+    [[ $__nsa_script == /* ]] || __nsa_script=$PWD/${__nsa_script#./}
+    __nsa_rest=${NSA_POD_SHELL_ROOTS-}:
+    while [[ -n $__nsa_rest && $__nsa_script != "${__nsa_rest%%:*}"/* ]]; do __nsa_rest=${__nsa_rest#*:}; done
+    [[ -n $__nsa_rest ]] || return 0
+  else
+    unset -v __nsa_script
+  fi
 fi
 
 if (( BASH_VERSINFO[0] == 4 )); then # where set -u also ends what asks for ${!-} before there was a job
@@ -237,7 +255,7 @@ __nsa_settle() {
   __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
   if (( __nsa_failed )); then
     local kind=$__nsa_failed_as
-    if [[ -n $reads ]]; then kind=tested; fi
+    if [[ -n $reads && $kind != trapped ]]; then kind=tested; fi # before 5.1 bash names what the trap does
     if (( __nsa_leaving )); then # where bash does not say which command runs
       kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
     fi
@@ -343,7 +361,8 @@ __nsa_members() {
   done
 }
 
-# ERR: "$?" "$LINENO" "$1". What failed in a function has a better name than its call.
+# ERR: "$?" "$LINENO" "$1" "$BASH_COMMAND", which before 5.1 is another one in here. What failed in a function has a
+# better name than its call.
 __nsa_fails() {
   local -a __nsa_codes=("${PIPESTATUS[@]}")
   case ${FUNCNAME[1]-} in __nsa_* | wait | trap | */*) return "$1" ;; esac
@@ -357,14 +376,14 @@ __nsa_fails() {
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
     __nsa_failed_as=untested
-    if [[ $BASH_COMMAND == '[['* || $BASH_COMMAND == '(('* ]]; then # which leave PIPESTATUS as it was
+    if [[ $4 == '[['* || $4 == '(('* ]]; then # which leave PIPESTATUS as it was
       __nsa_codes=("$1")
     elif (( ! __nsa_codes[${#__nsa_codes[@]} - 1] )); then # what a member returned, under pipefail
       if __nsa_only_cut_short; then return "$1"; fi
       __nsa_failed_as=member
     fi
     __nsa_name "$1" "$3"
-    if [[ $BASH_COMMAND == '('* && $BASH_COMMAND != '(('* ]]; then __nsa_by=; fi
+    if [[ $4 == '('* && $4 != '(('* ]]; then __nsa_by=; fi
     __nsa_failed=$1 __nsa_failed_line=$__nsa_unit_line __nsa_failed_by=$__nsa_by __nsa_failed_first=$__nsa_first
     if [[ $__nsa_by == return* && $__nsa_bad == "$1" ]]; then
       __nsa_failed_by=$__nsa_bad_by __nsa_failed_first=$__nsa_bad_first
@@ -647,7 +666,7 @@ __nsa_install() {
   local own=__nsa_on_$1 text
   case $1 in
     EXIT) text='{ __nsa_leaves "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
-    ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}"; } 199</dev/null 2>/dev/null' ;;
+    ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}" "$BASH_COMMAND"; } 199</dev/null 2>/dev/null' ;;
     RETURN) text='{ __nsa_returns "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
     DEBUG) text='{ __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null' ;;
   esac
