@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -18,16 +19,18 @@ from orchestrator.ui import Progress
 
 @dataclass(frozen=True)
 class Cancel(Reaching):
+    repo: Path
     run: str | None
 
 
-@click.command(epilog=examples("nsa-pod cancel --pod pi-4090"))
+@click.command(epilog=examples("nsa-pod cancel --pod pi-4090", "nsa-pod cancel --pod pi-4090 20261121-101500-4106f1b-0a1b2c3d"))
 @options.reaching
+@options.repo
 @options.run
 @takes(Cancel)
 def cancel(o: Cancel) -> int:
-    """Stop a run; what has run until then is kept. Without RUN: the one that holds the pod."""
+    """Stop a run; what has run until then is kept. Without RUN: the one of the repository that holds the pod."""
     with Progress(o.verbosity) as progress:
-        stopped = cancel_task.cancel(reach(o, progress), o.run)
+        stopped = cancel_task.cancel(reach(o, progress), o.run, o.repo)
     show({"cancelled": stopped}, o.as_json, terminal.facts)
     return 0

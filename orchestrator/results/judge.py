@@ -158,8 +158,10 @@ def _judge_stages(
     statuses: dict[str, Status] = {}
     blockers: dict[str, str | None] = {}
     results = []
-    for stage in plan["stages"]:
-        result = _judge_stage(stage, records.get(stage["name"]), run, statuses, left)
+    names = [stage["name"] for stage in plan["stages"]]
+    for position, stage in enumerate(plan["stages"], 1):
+        changed = {path for name in names[position:] for path in _overwritten(records.get(name))}
+        result = _judge_stage(stage, records.get(stage["name"]), run, statuses, left, changed)
         if result.status == "blocked":
             blockers[stage["name"]] = causes.blocked_by(stage, statuses, blockers)
             result = result.model_copy(update={"blocked_by": blockers[stage["name"]]})
@@ -168,15 +170,23 @@ def _judge_stages(
     return results
 
 
+def _overwritten(told: Mapping[str, Any] | None) -> list[str]:
+    """Files of earlier stages that this one has changed or removed."""
+    names = (told or {}).get("overwritten")
+    return [f"artifacts/{name}" for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
 def _judge_stage(
     stage: Stage,
     told: Mapping[str, Any] | None,
     run: Run,
     statuses: Mapping[str, Status],
     left: frozenset[str],
+    changed: Set[str],
 ) -> StageResult:
+    """`left` are files that are too much for the laptop, `changed` those that a later stage has changed."""
     owed = {f"artifacts/{artifact['path']}" for artifact in stage["expect"].get("artifacts") or ()}
-    spare = left - owed
+    spare = (left | changed) - owed
     at_home = replace(run, not_as_recorded=lambda evidence: _not_as_recorded(evidence, run.directory, spare))
     judgement = judge_stage(at_home, stage, told, statuses)
     facts = told or {}
@@ -232,7 +242,8 @@ def _never_ended(ended_early: str | None) -> str:
 def _not_as_recorded(evidence: Evidence, directory: Path, spare: Set[str]) -> str | None:
     """The first file that is not here as the journal recorded it on the pod, as a sentence.
 
-    Those of `spare`, artifacts that nothing asks for and that are too much for the laptop, need not be here.
+    Those of `spare`, artifacts that nothing asks for and that are too much for the laptop, or that a later stage
+    has changed, need not be here.
     """
     for file in evidence["files"]:
         path = os.path.join(directory, file["path"])

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from orchestrator.errors import PodError
+from pathlib import Path
+
+from orchestrator.errors import InputError, PodError
+from orchestrator.git.repository import Repository
 from orchestrator.home import who
 from orchestrator.launchers import launcher_of
 from orchestrator.launchers.claim import ends
 from orchestrator.pod.session import PodSession
+from orchestrator.shared.answers import RunSummary
+from orchestrator.store import launches
 
 
-def cancel(session: PodSession, run: str | None) -> str:
-    """Have `run` (or the run that holds the pod) stopped; its run id, once it has."""
+def cancel(session: PodSession, run: str | None, folder: Path) -> str:
+    """Have `run` stopped, or the run of the repository at `folder` that holds the pod; its run id, once it has."""
     with session.open() as agent:
         name = session.pod.name
-        running = [found["run_id"] for found in agent.runs() if found["state"] == "running"]
+        running = {found["run_id"]: found for found in agent.runs() if found["state"] == "running"}
         wanted = [run_id for run_id in running if run is None or run_id.startswith(run)]
         if len(wanted) != 1:
-            raise PodError(f"pod {name!r}: {_why_not(run, running)}")
+            raise PodError(f"pod {name!r}: {_why_not(run, list(running))}")
+        if run is None and not _is_own(running[wanted[0]], folder):
+            by = running[wanted[0]].get("who") or "somebody"
+            raise PodError(
+                f"pod {name!r}: run {wanted[0]}, which {by} launched, is none of {_whose(folder)}: name it to end it all "
+                f"the same (nsa-pod cancel --pod {name} {wanted[0]})"
+            )
         launcher = launcher_of(agent)
         within = launcher.cancel(wanted[0], by=who())
         if within is None:
@@ -24,6 +35,28 @@ def cancel(session: PodSession, run: str | None) -> str:
         if not ends(launcher, wanted[0], within, session.progress):
             raise PodError(f"pod {name!r}: run {wanted[0]} was cancelled and killed, and still holds the pod")
         return wanted[0]
+
+
+def _is_own(run: RunSummary, folder: Path) -> bool:
+    """Whether who names no run can mean this one: of a commit of the repository there, or launched from it; where there
+    is no repository, launched from this laptop. A pod is often shared, and `local` by all repositories.
+    """
+    repo, launch = _repository(folder), launches.launch_of(run["run_id"])
+    if repo is None:
+        return launch is not None
+    return (launch is not None and launch.repo == str(repo.root)) or repo.has_commit(str(run["commit"]))
+
+
+def _whose(folder: Path) -> str:
+    repo = _repository(folder)
+    return f"the repository {repo.root}" if repo else "this laptop's"
+
+
+def _repository(folder: Path) -> Repository | None:
+    try:
+        return Repository.open(folder)
+    except InputError:
+        return None
 
 
 def _why_not(run: str | None, running: list[str]) -> str:

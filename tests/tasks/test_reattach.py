@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -82,7 +83,7 @@ def test_a_run_that_ends_before_it_can_be_cancelled_is_not_called_cancelled() ->
     )
     session = cast(PodSession, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
     with pytest.raises(PodError, match="run r ended before it could be cancelled"):
-        cancel(session, "r")
+        cancel(session, "r", Path())
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_it_is_said_which_runs_could_be_cancelled(running: list[str], run: str |
     agent = SimpleNamespace(runs=lambda: [{"run_id": run_id, "state": "running"} for run_id in running])
     session = cast(PodSession, SimpleNamespace(open=lambda: nullcontext(agent), pod=SimpleNamespace(name="p")))
     with pytest.raises(PodError) as caught:
-        cancel(session, run)
+        cancel(session, run, Path())
     assert str(caught.value) == sentence
 
 
