@@ -23,7 +23,9 @@ class Cancel(Reaching):
     run: str | None
 
 
-@click.command(epilog=examples("nsa-pod cancel --pod pi-4090", "nsa-pod cancel --pod pi-4090 20261121-101500-4106f1b-0a1b2c3d"))
+@click.command(
+    epilog=examples("nsa-pod cancel --pod pi-4090", "nsa-pod cancel --pod pi-4090 20261121-101500-4106f1b-0a1b2c3d")
+)
 @options.reaching
 @options.repo
 @options.run

@@ -125,10 +125,10 @@ def make_plan(work: Work, place: Place, after: str | None = None) -> Plan:
     """The plan of one run; its id is later than `after`, the id of the newest run that is known."""
     runbook, pod, tree, have = work.runbook, work.pod, work.tree, place.have
     variables = variables_of(runbook, pod)
-    left_out = [] if _broken_promise(pod, have) else _left_out(runbook, have)  # all are blocked
-    gone = {stage["name"] for stage in left_out}
     broken, unsupported = _broken_promise(pod, have), unmet(runbook.requires, have)
     missing = broken or (unsupported and f"requires {unsupported}")
+    left_out = [] if missing else _left_out(runbook, have)  # with something missing all are blocked, and none left out
+    gone = {stage["name"] for stage in left_out}
     stages = [_planned(s, work, variables[s.name], missing) for s in runbook.stages if s.name not in gone]
     parts = tree.parts
     plan = Plan(

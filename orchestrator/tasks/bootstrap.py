@@ -80,7 +80,7 @@ def bootstrap(
     Raises EnvironmentFailed when none fits or it cannot be built, InputError for a pin or requirement that cannot be.
     """
     if is_system(agent.pod, spec):
-        return _system(agent, spec, asked)
+        return {**_system(agent, spec, asked), "notes": [*filter(None, [overruled_pin(agent.pod, spec)])]}
     options = options or Options()
     tell_what_leaves(agent.pod, [agent.pod.env], progress.warn)
     chosen = explain(agent, facts, spec, options)
@@ -148,6 +148,16 @@ def _lacking(chosen: Environment, environment: PlannedEnvironment) -> list[str]:
 def is_system(pod: Pod, spec: EnvironmentSpec) -> bool:
     """Whether the pod's own Python is used as it is."""
     return SYSTEM in (spec.python, pod.environment)
+
+
+def overruled_pin(pod: Pod, spec: EnvironmentSpec) -> str | None:
+    """What is to be said where the inventory pins an environment, and the runbook asks for the pod's own Python."""
+    if pod.environment in (None, SYSTEM) or spec.python != SYSTEM:
+        return None
+    return (
+        f"pod {pod.name!r} pins the environment {pod.environment}, but the runbook asks for `python: system`: "
+        "the pod's own Python is used"
+    )
 
 
 def facts_for_pairing(raw: answers.Facts, pod: Pod, agent_python: str) -> Facts:
@@ -275,6 +285,12 @@ def _system(agent: Agent, spec: EnvironmentSpec, asked: Iterable[str]) -> Planne
         for texts in ((*spec.requires, *spec.extra), spec.optional)
     )
     found = system_packages(agent, [*(r.name for r in (*wanted, *optional)), *asked])
+    if spec.python != SYSTEM and not is_python(found["python_version"], spec.python):
+        raise EnvironmentFailed(
+            f"pod {agent.pod.name!r}: its own Python {found['python']} is {found['python_version']}, and the "
+            f"runbook asks for {spec.python}: name one under `python` of the pod, or have an environment built (with `environment` "
+            "other than system)"
+        )
     lacking = [str(r) for r in wanted if not meets(found, r)]
     if lacking:
         raise EnvironmentFailed(

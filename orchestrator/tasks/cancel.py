@@ -12,6 +12,7 @@ from orchestrator.launchers.claim import ends
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import RunSummary
 from orchestrator.store import launches
+from orchestrator.text import plain
 
 
 def cancel(session: PodSession, run: str | None, folder: Path) -> str:
@@ -23,10 +24,10 @@ def cancel(session: PodSession, run: str | None, folder: Path) -> str:
         if len(wanted) != 1:
             raise PodError(f"pod {name!r}: {_why_not(run, list(running))}")
         if run is None and not _is_own(running[wanted[0]], folder):
-            by = running[wanted[0]].get("who") or "somebody"
+            by = plain(running[wanted[0]].get("who") or "somebody")
             raise PodError(
-                f"pod {name!r}: run {wanted[0]}, which {by} launched, is none of {_whose(folder)}: name it to end it all "
-                f"the same (nsa-pod cancel --pod {name} {wanted[0]})"
+                f"pod {name!r}: run {wanted[0]}, which {by} launched, is none of {_whose(folder)}: name it to end it "
+                f"all the same (nsa-pod cancel --pod {name} {wanted[0]})"
             )
         launcher = launcher_of(agent)
         within = launcher.cancel(wanted[0], by=who())

@@ -11,7 +11,7 @@ from orchestrator.pod.retry import before_launch
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import Environments, EnvironmentSummary
 from orchestrator.shared.plan import Environment
-from orchestrator.tasks.bootstrap import Options, bootstrap, explain, is_system
+from orchestrator.tasks.bootstrap import Options, bootstrap, explain, is_system, overruled_pin
 from orchestrator.tasks.layers import asked_of_system, tools_of
 from orchestrator.tasks.needs import Needs
 
@@ -61,7 +61,8 @@ def _set_up(session: PodSession, needs: Needs, options: Options, agent: Agent) -
 def reasons(session: PodSession, spec: EnvironmentSpec, options: Options) -> Reasons:
     """Which environment fits the pod, why, and why the preferred and newer ones do not. Nothing is installed."""
     if is_system(session.pod, spec):
-        return {"profile": "system", "reasons": ["the pod's own Python is asked for"], "rejected": []}
+        rejected = [*filter(None, [overruled_pin(session.pod, spec)])]
+        return {"profile": "system", "reasons": ["the pod's own Python is asked for"], "rejected": rejected}
     with session.open() as agent:
         chosen = explain(agent, session.facts(agent), spec, options)
     return {

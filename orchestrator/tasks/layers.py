@@ -168,8 +168,9 @@ def _of_plan(layer: BuiltLayer) -> Layer:
 
 
 def asked_of_system(needs: Needs) -> list[str]:
-    """Packages whose version in the pod's own Python matters to the builds."""
-    return [canonicalize_name(Requirement(text).name) for each in needs.installations for text in each.project.requires]
+    """Packages whose version in the pod's own Python matters to the builds, or to conditions."""
+    built_with = (text for each in needs.installations for text in each.project.requires)
+    return [*(canonicalize_name(Requirement(text).name) for text in built_with), *needs.asked_about]
 
 
 def _unmet(layer: BuiltLayer, needs: Needs, environment: Environment, agent: Agent) -> list[Requirement]:

@@ -43,11 +43,12 @@ class Installation:
 @dataclass(frozen=True)
 class Needs:
     """`spec` names every package by itself, and its Python may be a range; `installations` are built over that
-    environment.
+    environment; of the packages `asked_about` conditions ask (`has:PACKAGE`) whether they are there.
     """
 
     spec: EnvironmentSpec
     installations: tuple[Installation, ...] = ()
+    asked_about: tuple[str, ...] = ()
 
     def adding(self, requirements: Iterable[Requirement]) -> Needs:
         """With further packages in the environment."""
@@ -57,6 +58,12 @@ class Needs:
 
 def find_needs(runbook: Runbook, read: Read, commit: str = "") -> Needs:
     """What `runbook` needs for the commit whose files `read` gives. InputError for what these do not say."""
+    conditions = [*runbook.requires, *(condition for stage in runbook.stages for condition in stage.when)]
+    asked = tuple(condition[4:] for condition in conditions if condition.startswith("has:"))
+    return dataclasses.replace(_of_packages(runbook, read, commit), asked_about=asked)
+
+
+def _of_packages(runbook: Runbook, read: Read, commit: str) -> Needs:
     spec = runbook.environment
     named = [text for path in spec.requirements for text in read_requirements(path, read)]
     if spec.pyproject:

@@ -24,6 +24,7 @@ from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_c
 from orchestrator.shared.tree import without_files
 from orchestrator.store.history import history
 from orchestrator.store.run_directory import require_room
+from orchestrator.tasks.bootstrap import overruled_pin
 from orchestrator.tasks.mutants import find_mutants
 from orchestrator.tasks.needs import Needs, find_needs
 from orchestrator.text import listing
@@ -142,7 +143,7 @@ class Request:
         InputError where its results could not be kept.
         """
         require_room(self.artifacts)
-        for finding in self.findings:
+        for finding in filter(None, [overruled_pin(self.pod, self.needs.spec), *self.findings]):
             progress.warn(finding)
         if self.dirty:
             progress.warn(f"uncommitted changes are not part of this run: {listing(self.dirty)}")

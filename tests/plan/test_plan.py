@@ -28,6 +28,7 @@ def test_stages_that_do_not_apply_are_left_out_with_what_needs_them() -> None:
 def test_an_unmet_requirement_of_the_runbook_blocks_every_stage() -> None:
     plan = plan_of(RUNBOOK.replace("name: r\n", "name: r\nrequires: [cuda]\n"))
     assert {s["blocked"] for s in plan["stages"]} == {"requires cuda: the pod has no CUDA GPU"}
+    assert (len(plan["stages"]), plan["left_out"]) == (6, [])  # also those that `when` would leave out
 
 
 def test_a_path_that_the_commit_lacks_blocks_its_stage() -> None:

@@ -31,6 +31,7 @@ from orchestrator.tasks.bootstrap import Options, bootstrap, facts_for_pairing
 from orchestrator.tasks.wheelhouse import download
 from tests.support import proc
 from tests.support.local_agent import Told, agent_on
+from tests.support.project import Project, with_pod
 from tests.support.source_package import make_source
 from tests.support.sshd import Sshd, new_sshd
 from tests.support.wheels import make_wheel
@@ -276,7 +277,22 @@ def test_the_pods_own_python_is_used_as_it_is_or_refused(here: Pod) -> None:
         assert (found["kind"], found["packages"]["pytest"]) == ("system", pytest.__version__)
         with pytest.raises(EnvironmentFailed, match=r"does not have pytest<1, no-such-thing"):
             bootstrap(agent, PodFacts(raw_facts()), EnvironmentSpec(extra=["pytest<1", "no-such-thing"]), Told())
+        with pytest.raises(EnvironmentFailed, match=r"the runbook asks for 3\.5"):
+            bootstrap(agent, PodFacts(raw_facts()), EnvironmentSpec(python="3.5"), Told())
     assert not Path(here.workdir, "envs").exists()
+
+
+def test_a_pin_that_the_runbook_overrules_is_said(project: Project) -> None:
+    stage = "{name: a, run: [echo, '1'], when: ['has:pluggy'], expect: {artifacts: [{path: a.txt, from: stdout}]}}"
+    project.commit({"runbooks/r.yaml": f"name: r\nenvironment: {{python: system}}\nstages: [{stage}]\n"})
+    said = "pins the environment torch28, but the runbook asks for `python: system`"
+    assert said not in project.validate("--runbook", "r").stderr
+    with_pod(project, environment="torch28")
+    outcome = project.validate("--runbook", "r")
+    # The condition is about the Python's own package, which nothing else names.
+    assert (outcome.exit_code, [stage["name"] for stage in outcome.json["stages"]]) == (0, ["a"])
+    assert said in outcome.stderr and said in project.run("bootstrap", "--pod", "local", "--explain").stdout
+    assert "pins the environment torch28" in (project.root / outcome.json["path"] / "report.md").read_text()
 
 
 def slow_uv(folder: Path, uv: Path, seconds: float) -> str:

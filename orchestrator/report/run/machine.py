@@ -27,7 +27,10 @@ def where(result: Result, environment: EnvironmentRecord, directory: Path) -> Fa
         ("Commit", (Code(result.commit), " (tree ", Code(result.tree), ")")),
         ("Torch/Triton/CUDA", _versions(environment)),
         ("Installed from this tree", _installed(environment)),
-        ("Python", str(environment.get("python_version", "-"))),
+        (
+            "Python",
+            "; ".join([str(environment.get("python_version", "-")), *map(plain, environment.get("notes") or ())]),
+        ),
         ("Runbook", _runbook(result)),
         ("Run", Code(result.run_id)),
         ("Time", _times(result)),
