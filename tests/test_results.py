@@ -11,6 +11,7 @@ import pytest
 from orchestrator.errors import IntegrityError
 from orchestrator.results import Seen
 from orchestrator.shared.answers import RunState
+from orchestrator.shared.files import describe
 from orchestrator.verdict.status import OUTCOMES
 from tests.support.run_files import make_run, record, write_journal
 
@@ -53,6 +54,19 @@ def test_the_verdict_follows_from_the_required_stages(
     assert (result.verdict, result.exit_code) == (verdict, OUTCOMES[result.verdict].exit_code)
     if optional != "passed":
         assert "optional and not passed: b" in result.summary
+
+
+@pytest.mark.parametrize(("more", "status"), [("notes.txt", "passed"), ("a.txt", "invalid")])
+def test_a_file_that_a_later_stage_has_changed_is_missed_only_where_it_is_owed(
+    tmp_path: Path, more: str, status: str
+) -> None:
+    run, plan = make_run(tmp_path, {"a": True, "b": False})
+    first = record(run, "a")
+    (run.path / "artifacts" / more).write_text("first\n")
+    first["files"] = [describe(run.path, path) for path in dict.fromkeys(["artifacts/a.txt", f"artifacts/{more}"])]
+    write_journal(run, plan, [first, record(run, "b", overwritten=[more])])
+    (run.path / "artifacts" / more).unlink()  # the pod no longer has it
+    assert [stage.status for stage in run.settle(Seen("ended")).stages] == [status, "invalid"]
 
 
 def test_without_a_required_stage_nothing_is_green(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from orchestrator.config.commands import needed_by_lines, programs_of_lines, pro
 from orchestrator.config.consistency import all_at_once, as_pydantic
 from orchestrator.config.install import Installs
 from orchestrator.config.variables import EnvMap
-from orchestrator.config.words import Condition, Folder, Keeps, Lines, Name, Pattern, Seconds
-from orchestrator.config.yamlfile import Document, document, named_file, read
+from orchestrator.config.words import Condition, Folder, Keeps, Lines, Name, Pattern, Seconds, Text
+from orchestrator.config.yamlfile import Document, document, named_file, read, read_numbers
 from orchestrator.errors import InputError
 from orchestrator.shared.schema import RULES
 from orchestrator.text import nearest
@@ -68,7 +68,12 @@ def _kept_expectations(value: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "artifacts": [*map(normal, plain["artifacts"])]} if "artifacts" in plain else plain
 
 
-Expectations = Annotated[dict[str, Any], AfterValidator(_kept_expectations), WithJsonSchema(shapes.of_expectations())]
+Expectations = Annotated[
+    dict[str, Any],
+    BeforeValidator(read_numbers),
+    AfterValidator(_kept_expectations),
+    WithJsonSchema(shapes.of_expectations()),
+]
 
 
 class Stage(_Model):
@@ -79,7 +84,7 @@ class Stage(_Model):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["run"]}, {"required": ["shell"]}]})
 
     name: Name
-    run: Annotated[list[str], Field(min_length=1)] | None = None
+    run: Annotated[list[Text], Field(min_length=1)] | None = None
     shell: Lines | None = None
     env: EnvMap = {}
     cwd: Folder = "."

@@ -8,25 +8,15 @@ from typing import Annotated
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Tag,
-    WithJsonSchema,
     model_validator,
 )
 
-from orchestrator.config.words import matching
+from orchestrator.config.words import Text, matching
 from orchestrator.errors import InputError
 from orchestrator.shared.redaction import MIN_LENGTH, looks_secret
-
-
-def _as_text(value: object) -> object:
-    # YAML reads `A: 1` as a number, which is what was meant; `A: yes` as a boolean, which is not.
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})]
 
 
 class Described(BaseModel):

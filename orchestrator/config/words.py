@@ -63,6 +63,8 @@ def seconds_of(text: str) -> float:
 
 
 def _seconds(value: object) -> float:
+    if ":" in getattr(value, "written", ""):  # YAML reads 1:30 as 90, which is not what everybody means
+        raise ValueError(f"{_A_DURATION}, got {plain(getattr(value, 'written', ''), 60)!r}")
     if isinstance(value, str):
         return seconds_of(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
@@ -75,6 +77,16 @@ def _wrong_folder(text: str) -> str | None:
     outside = path.startswith("/") or path.split("/")[0] == ".." or "{" in path or "\\" in path
     return f"expected a folder of the tree, as a relative path without '..', got {text!r}" if outside else None
 
+
+def _as_text(value: object) -> object:
+    # YAML reads `A: 1` as a number, which is what was meant; `A: yes` as a boolean, which is not.
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return getattr(value, "written", str(value))
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})]
+"""Text, or a number as it is written."""
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 Name = Annotated[

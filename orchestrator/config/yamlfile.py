@@ -53,6 +53,47 @@ _IN_YAML = {
 }
 
 
+class WrittenInt(int):
+    """A whole number, and how it is `written` in the file: 010 and 12:30 are others when they are read."""
+
+    written: str
+
+
+class WrittenFloat(float):
+    """A number, and how it is `written` in the file: 1.10 is 1.1 when it is read."""
+
+    written: str
+
+
+class _Loader(yaml.SafeLoader):
+    """Its numbers know how they are written."""
+
+    def _int(self, node: yaml.ScalarNode) -> WrittenInt:
+        made = WrittenInt(self.construct_yaml_int(node))
+        made.written = node.value
+        return made
+
+    def _float(self, node: yaml.ScalarNode) -> WrittenFloat:
+        made = WrittenFloat(self.construct_yaml_float(node))
+        made.written = node.value
+        return made
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader._int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader._float)
+
+
+def read_numbers(value: Any) -> Any:
+    """The same with numbers that no longer know how they were written."""
+    if isinstance(value, dict):
+        return {key: read_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [read_numbers(part) for part in value]
+    if isinstance(value, WrittenFloat):
+        return float(value)
+    return int(value) if isinstance(value, WrittenInt) else value
+
+
 @dataclass(frozen=True)
 class Document(Generic[M]):
     """What was read from the file `source`, and on which line each of its parts stands."""
@@ -98,7 +139,7 @@ def document(text: str, source: str, model: type[M]) -> Document[M]:
         raise InputError(f"{source}: expected at most {size(_MOST_CHARACTERS)}")
     index = _Index(source)
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         index.add(node, ())
         if index.unusable:
@@ -243,7 +284,8 @@ def _expectation(details: Mapping[str, Any], at: Location, model: type[BaseModel
 
 def _short(value: object, secret: bool) -> str:
     """How an error shows a value; one that may be a secret only as its type."""
-    text = repr(value) if isinstance(value, (bool, type(None))) or not secret else f"a {type(value).__name__}"
+    kind = next(base for base in type(value).__mro__ if base.__module__ == "builtins")
+    text = repr(value) if isinstance(value, (bool, type(None))) or not secret else f"a {kind.__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -288,8 +288,8 @@ def _system(agent: Agent, spec: EnvironmentSpec, asked: Iterable[str]) -> Planne
     if spec.python != SYSTEM and not is_python(found["python_version"], spec.python):
         raise EnvironmentFailed(
             f"pod {agent.pod.name!r}: its own Python {found['python']} is {found['python_version']}, and the "
-            f"runbook asks for {spec.python}: name one under `python` of the pod, or have an environment built (with `environment` "
-            "other than system)"
+            f"runbook asks for {spec.python}: name such a one under the pod's `python`, or have an environment built "
+            "(with `environment` other than system)"
         )
     lacking = [str(r) for r in wanted if not meets(found, r)]
     if lacking:

@@ -25,9 +25,24 @@ def test_every_key_of_the_contract_is_read() -> None:
     assert runbook.environment.extra == ["pytest", "numpy<2.3"]
 
 
+def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
+    """YAML reads 1.10 as 1.1, 010 as 8 and 12:30 as 750."""
+    stage = "{name: a, run: [tool, 4096, 1.50, 010, -1], env: {A: 1.10, B: 12:30, C: {value: 0x1F, secret: false}}}"
+    (found,) = loads(f"name: r\nstages: [{stage}]\n", "r.yaml", Runbook).stages
+    assert found.run == ["tool", "4096", "1.50", "010", "-1"]
+    assert (found.env["A"], found.env["B"]) == ("1.10", "12:30")
+    assert getattr(found.env["C"], "value", None) == "0x1F"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
+        (
+            "limits: {wall: 300}",
+            "limits: {wall: 1:30}",
+            "expected a duration such as 90m, 1h30m, 45s or 2700 (seconds)",
+        ),
+        ("run: [python, -m, nsa.sanity]", "run: [python, yes]", "expected text, got True, which is text in quotes"),
         ("min_passed: 1", "min_pass: 1", "unknown key: did you mean min_passed"),
         ("min_passed: 1", "min_passed: 0", "key 'stages.1.expect.tests.min_passed': expected"),
         (

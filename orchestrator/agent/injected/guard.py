@@ -166,6 +166,8 @@ class Guard:
 
             config = make(*args, **kwargs)
             if not self._sessions:  # what it starts from now on is the tests'
+                self.notes.keep_open()
+                _allow_stack_dumps(kept=True)  # pytest is about to redirect stderr
                 self.notes.write(f'{{"handled_by": {os.getpid()}}}')
             self._sessions.append(config)
             config.pluginmanager.register(pytest_plugin, PLUGIN)
@@ -258,12 +260,12 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[
     loader.exec_module = exec_module
 
 
-def _allow_stack_dumps() -> None:
-    """At the agent's signal all threads' stacks go to what is stderr now, also if a test runner redirects it later."""
+def _allow_stack_dumps(*, kept: bool = False) -> None:
+    """At the agent's signal all threads' stacks go to stderr; if `kept`, to what that is now, whatever redirects it."""
     import faulthandler
 
     try:
-        fd = moved_up(os.dup(2))
-    except OSError:  # no stderr, so nowhere to write to
+        fd = moved_up(os.dup(2)) if kept else 2
+        faulthandler.register(stack_signal(), file=fd, all_threads=True)
+    except (OSError, ValueError, RuntimeError):  # no stderr, so nowhere to write to
         return
-    faulthandler.register(stack_signal(), file=fd, all_threads=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from os import fstat, write  # bound here: a test may replace them while it runs
+from os import close, fstat, stat, write  # bound here: a test may replace them while it runs
+from os import open as open_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
@@ -79,17 +80,33 @@ def read_config() -> Config | None:
 class Notes:
     """Lines for the agent, in one file for all processes of the stage.
 
-    A process that may not write it any more (another user by now, a limit of its own) goes on without.
+    It is open only while a line is written, for programs count what they have open; but in a pytest, which has files of
+    its own, and writes many lines. A process that may not write it any more (another user by now, a limit of its own)
+    goes on without.
     """
 
     def __init__(self, path: str) -> None:
+        """OSError where it cannot be written."""
         self._path = path
-        self._open()
+        self._kept: int | None = None
+        self._file = 0
+        close(self._open())
 
-    def _open(self) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._fd = moved_up(fd)
-        self._file = fstat(self._fd).st_ino
+    def keep_open(self) -> None:
+        """From now on, also after this process has become one that could not open it."""
+        try:
+            if self._kept is None:
+                self._keep()
+        except OSError:
+            return
+
+    def _keep(self) -> int:
+        self._kept = moved_up(self._open())
+        self._file = fstat(self._kept).st_ino
+        return self._kept
+
+    def _open(self) -> int:
+        return open_number(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def add(self, **fields: object) -> None:
         """Write one line, at once: the process may end in any way."""
@@ -98,22 +115,27 @@ class Notes:
     def write(self, line: str) -> None:
         """Write a line that is JSON already."""
         try:
-            if not self._is_open():  # a daemon closes all that it has open, and the number may be another file's by now
-                self._open()
-            write(self._fd, line.encode("ascii") + b"\n")
-        except OSError:
+            if self._kept is not None:  # a daemon closes all it has open, and the number may be another file's by now
+                write(self._kept if self._is_open(self._kept) else self._keep(), line.encode("ascii") + b"\n")
+                return
+            fd = self._open()
+            try:
+                write(fd, line.encode("ascii") + b"\n")
+            finally:
+                close(fd)
+        except Exception:  # an audit hook of the program's may raise anything
             return
 
-    def _is_open(self) -> bool:
+    def _is_open(self, fd: int) -> bool:
         try:
-            return fstat(self._fd).st_ino == self._file
+            return fstat(fd).st_ino == self._file
         except OSError:
             return False
 
     def size(self) -> int:
         """How much all processes have written by now."""
         try:
-            return fstat(self._fd).st_size
+            return stat(self._path).st_size
         except OSError:
             return 0
 

@@ -265,6 +265,17 @@ def test_stages_do_not_hold_the_lock_or_the_journal(pod: Pod) -> None:
     assert "journal" not in listed and "lock" not in listed and listed.count("->") <= 4
 
 
+def test_a_python_has_no_more_open_than_without_the_agent(pod: Pod) -> None:
+    """What the agent has in it opens a file only while it writes; programs, and tests of them, count what is open."""
+    count = "import os; print(len(os.listdir('/proc/self/fd')))"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {count!r}], check=True)"
+    asked = f"subprocess.check_output([sys.executable, '-c', {count!r}])"
+    files = {"test_it.py": f"import subprocess, sys\ndef test_it():\n    assert {asked}.strip() == b'4'\n"}
+    run = pod.run(files, said("own", ["python", "-c", f"{count}; {child}"]), pytest_stage("test", "test_it.py"))
+    assert run.text("stages/own/stdout").split() == ["4", "4"]
+    assert [judgement.status for judgement in run.judge().values()] == ["passed", "passed"]
+
+
 def test_the_plan_works_under_another_python(pod: Pod) -> None:
     """The agent and the stages may run under different Pythons; the oldest here is tried."""
     old = next((p for p in _pythons() if p != os.path.realpath(sys.executable)), None)
