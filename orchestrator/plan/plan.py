@@ -319,7 +319,8 @@ def _expect(stage: RunbookStage, runbook: Runbook, commit: str) -> dict[str, Any
 
 def _named_for(artifact: Mapping[str, Any], commit: str) -> dict[str, Any]:
     names = {key: with_commit(artifact[key], commit) for key in ("path", "from") if artifact.get(key)}
-    return {**artifact, **names}
+    phrases = {key: [with_commit(x, commit) for x in artifact[key]] for key in ("contains", "lacks") if key in artifact}
+    return {**artifact, **names, **phrases}
 
 
 def _is_cuda(stage: RunbookStage, runbook: Runbook) -> bool:

@@ -31,6 +31,22 @@ def test_an_unmet_requirement_of_the_runbook_blocks_every_stage() -> None:
     assert (len(plan["stages"]), plan["left_out"]) == (6, [])  # also those that `when` would leave out
 
 
+def test_an_artifact_is_asked_for_by_the_commits_name() -> None:
+    asked = (
+        "{path: 'a_{commit7}.txt', from: 'tree:{commit}.txt', contains: ['at {commit7}'], lacks: ['{commit}-dirty']}"
+    )
+    plan = plan_of(f"name: r\nstages: [{{name: a, run: [a], expect: {{artifacts: [{asked}]}}}}]\n")
+    commit = plan["commit"]
+    assert plan["stages"][0]["expect"]["artifacts"] == [
+        {
+            "path": f"a_{commit[:7]}.txt",
+            "from": f"tree:{commit}.txt",
+            "contains": [f"at {commit[:7]}"],
+            "lacks": [f"{commit}-dirty"],
+        }
+    ]
+
+
 def test_a_path_that_the_commit_lacks_blocks_its_stage() -> None:
     blocked = {s["name"]: s["blocked"] for s in plan_of()["stages"]}
     assert blocked == {"cpu": None, "absent": "missing.py is not in the commit"}

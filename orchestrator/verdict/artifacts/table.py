@@ -17,6 +17,7 @@ from typing import (
     Sequence,
     Tuple,
     TypedDict,
+    TypeVar,
     Union,
 )
 
@@ -38,6 +39,7 @@ from orchestrator.verdict.artifacts.columns import Allowed, Words
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
 from orchestrator.verdict.artifacts.reading import Beside, Reading
 
+T = TypeVar("T")
 Count = NewType("Count", int)
 RULES[Count] = lambda number: None if number >= 1 else "expected a whole number of at least 1"
 
@@ -88,8 +90,20 @@ def _csv_lines(reader: Any) -> Iterator[Sequence[str]]:
         raise Bad(f"is not CSV: line {reader.line_num}: {e}") from e
 
 
+def _to_the_last(lines: Iterable[T]) -> Iterator[Tuple[int, T]]:
+    """The lines with their numbers, up to the last that is not blank; of blank ones in between the first is refused."""
+    blank: Optional[Tuple[int, T]] = None
+    for number, line in enumerate(lines, start=1):
+        if not line or (isinstance(line, bytes) and line.isspace()):
+            blank = blank or (number, line)
+            continue
+        if blank is not None:
+            yield blank
+        yield number, line
+
+
 def _csv_rows(lines: Iterator[Sequence[str]], header: Sequence[str]) -> Iterator[Row]:
-    for number, fields in enumerate(lines, start=1):
+    for number, fields in _to_the_last(lines):
         if len(fields) != len(header):
             raise Bad(f"has {len(fields)} fields in row {number}, expected {len(header)}")
         cells = [field.strip() for field in fields]
@@ -103,7 +117,7 @@ def _jsonl(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
 
 
 def _read_jsonl(f: BinaryIO) -> Iterator[Any]:
-    return (_parse(line, f"line {n}: ") for n, line in enumerate(f, start=1))
+    return (_parse(line, f"line {n}: ") for n, line in _to_the_last(f))
 
 
 def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
