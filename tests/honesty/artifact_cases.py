@@ -77,6 +77,7 @@ def sweep(name: str, status: str, reason: str, *lines: str, **asked: Any) -> Sta
 HONEST = [
     truth(runs("says_something", "passed", "", "echo", "done"), "its stdout, which says something"),
     truth(text("text_file", "passed", "", "put(it, '1 of 1')"), "a text file that it writes itself"),
+    truth(rows("printed_table", "passed", "", "1,2,3,cpu", "2,3,4,cpu", ""), "a table with a blank line at its end"),
     truth(runs("colours", "passed", "", "printf", r"\033[32mok\033[0m\n"), "a word, in green"),
     truth(bench("bench_table", "passed", "", *ROWS), "a bench table that holds what it must"),
     truth(jsons("json_file", "passed", "", '{"selected": 1.5}'), "a JSON object with its key, once"),
@@ -755,6 +756,28 @@ LIES = [
         "an earlier stage has left the artifact; this one only makes it look new",
         honest="text_file",
         before=first("made_earlier", "open(here + '/made_earlier.txt', 'w').write('1')"),
+    ),
+    lie(
+        rows("row_without_cells", "invalid", "has 0 fields in row 2", "1,2,3,cpu", "", "2,3,4,cpu"),
+        "a row of a table is blank",
+        honest="printed_table",
+    ),
+    lie(
+        makes(
+            "changes_beside",
+            "invalid",
+            "earlier stages had delivered: beside.txt",
+            "put('beside.txt', '2')",
+            artifact("beside.txt"),
+            needs=["changes_beside.first"],
+        ),
+        "it changes what an earlier stage has left beside its artifacts, which stays passed, and owes it",
+        honest="text_file",
+        before=first(
+            "changes_beside",
+            "open(here + '/beside.txt', 'w').write('1')\nopen(here + '/owed.txt', 'w').write('1')",
+            "owed.txt",
+        ),
     ),
     lie(
         text("found_there", "invalid", "found_there.txt was there before the stage", "print('nothing to do')"),
