@@ -244,10 +244,14 @@ def find_runbook(name: str, repo: Path) -> RunbookFile:
 
 
 def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
-    """`name` under the repository's runbooks/, then the packaged ones; or a file. InputError if there is none."""
+    """`name` under the repository's runbooks/, then the packaged ones; or a file, seen from here, else from the
+    repository's top. InputError if there is none.
+    """
     if "/" in name or name.endswith((".yaml", ".yml")):
         meant = Path(name).stem
         near = f", such as {meant}" if meant in own_runbooks(repo) else ""
+        if not os.path.isfile(os.path.expanduser(name)) and os.path.isfile(repo / name):
+            return repo / name, "file"  # a pod's `runbook`, say, wherever the command is given
         return named_file(name, "runbook", f"a name under {FOLDER}/{near}, or a YAML file"), "file"
     folders: list[tuple[Path, Source]] = [(repo / FOLDER, "repository"), (examples() / FOLDER, "packaged")]
     for folder, source in folders:

@@ -203,6 +203,8 @@ def find(artifacts: Path, repo: Path, name: str | None) -> RunDirectory:
     name = None if name == LATEST else name
     if name and os.path.isfile(Path(name) / "plan.json"):  # False also for what cannot be a path
         return open_directory(Path(name), repo)
+    if name and "/" in name and os.path.exists(name):
+        raise InputError(f"{name} is no run's directory: expected one with a plan.json")
     known = kept(artifacts, repo)
     if not name:
         newest = next((run for run in known if not run.has_no_verdict), None)

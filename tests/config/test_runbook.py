@@ -170,6 +170,10 @@ def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -
     own.write_text("name: cpu-smoke\nstages: [{name: a, run: [pytest]}]\n")
     assert find_runbook("cpu-smoke", tmp_path).source == "repository"
     assert find_runbook(str(own), tmp_path).source == "file"
+    (own.parent / "other.yaml").write_text(own.read_text())
+    found = find_runbook("runbooks/other.yaml", tmp_path)  # whatever the current directory
+    assert (found.source, found.path) == ("file", own.parent / "other.yaml")
+    (own.parent / "other.yaml").unlink()
     with pytest.raises(InputError, match=r"unknown runbook 'nsa': known are cpu-smoke$"):
         find_runbook("nsa", tmp_path)
     with pytest.raises(InputError, match="unknown runbook 'cpu-smok': did you mean cpu-smoke"):
