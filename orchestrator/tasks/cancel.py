@@ -17,16 +17,18 @@ from orchestrator.text import plain
 
 def cancel(session: PodSession, run: str | None, folder: Path) -> str:
     """Have `run` stopped, or the run of the repository at `folder` that holds the pod; its run id, once it has."""
+    elsewhere = Repository.open(folder) if run is None and folder != Path() else None  # what is wrong is said at once
     with session.open() as agent:
         name = session.pod.name
         running = {found["run_id"]: found for found in agent.runs() if found["state"] == "running"}
         wanted = [run_id for run_id in running if run is None or run_id.startswith(run)]
         if len(wanted) != 1:
             raise PodError(f"pod {name!r}: {_why_not(run, list(running))}")
-        if run is None and not _is_own(running[wanted[0]], folder):
+        repo = elsewhere or _repository(folder) if run is None else None
+        if run is None and not _is_own(running[wanted[0]], repo):
             by = plain(running[wanted[0]].get("who") or "somebody")
             raise PodError(
-                f"pod {name!r}: run {wanted[0]}, which {by} launched, is none of {_whose(folder)}: name it to end it "
+                f"pod {name!r}: run {wanted[0]}, which {by} launched, is none of {_whose(repo)}: name it to end it "
                 f"all the same (nsa-pod cancel --pod {name} {wanted[0]})"
             )
         launcher = launcher_of(agent)
@@ -38,18 +40,17 @@ def cancel(session: PodSession, run: str | None, folder: Path) -> str:
         return wanted[0]
 
 
-def _is_own(run: RunSummary, folder: Path) -> bool:
-    """Whether who names no run can mean this one: of a commit of the repository there, or launched from it; where there
-    is no repository, launched from this laptop. A pod is often shared, and `local` by all repositories.
+def _is_own(run: RunSummary, repo: Repository | None) -> bool:
+    """Whether who names no run can mean this one: of a commit of the repository, or launched from it; where there is no
+    repository, launched from this laptop. A pod is often shared, and `local` by all repositories.
     """
-    repo, launch = _repository(folder), launches.launch_of(run["run_id"])
+    launch = launches.launch_of(run["run_id"])
     if repo is None:
         return launch is not None
     return (launch is not None and launch.repo == str(repo.root)) or repo.has_commit(str(run["commit"]))
 
 
-def _whose(folder: Path) -> str:
-    repo = _repository(folder)
+def _whose(repo: Repository | None) -> str:
     return f"the repository {repo.root}" if repo else "this laptop's"
 
 

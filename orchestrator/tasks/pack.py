@@ -71,7 +71,8 @@ def open_(file: Path, artifacts: Path, repo: Path) -> Result:
             ignore_results(artifacts)
             _place(packed, run)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as e:
-        raise InputError(f"{file} cannot be opened: {plain(e)}") from e
+        why = e.strerror if isinstance(e, OSError) and e.strerror else e
+        raise InputError(f"{file} cannot be opened: {plain(why)}") from e
     return run.settle(run.last_seen())
 
 

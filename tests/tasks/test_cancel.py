@@ -20,6 +20,7 @@ def test_without_a_run_one_of_another_repository_is_left_alone(project: Project)
     assert refused.exit_code == 4
     assert f"none of the repository {others.root}" in refused.json["error"]
     assert f"nsa-pod cancel --pod local {run_id}" in refused.json["error"]
+    assert others.run("cancel", "--pod", "local", "--json", "--repo", "none").exit_code == 2
     named = others.run("cancel", "--pod", "local", "--json", "--repo", str(project.root))
     assert named.json == {"cancelled": run_id}
     assert finish(running).json["verdict"] == "incomplete"
