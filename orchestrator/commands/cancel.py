@@ -31,7 +31,7 @@ class Cancel(Reaching):
 @options.run
 @takes(Cancel)
 def cancel(o: Cancel) -> int:
-    """Stop a run; what has run until then is kept. Without RUN: the one of the repository that holds the pod."""
+    """Stop a run; what has run until then is kept. Without RUN: the one that holds the pod, if it is yours."""
     with Progress(o.verbosity) as progress:
         stopped = cancel_task.cancel(reach(o, progress), o.run, o.repo)
     show({"cancelled": stopped}, o.as_json, terminal.facts)

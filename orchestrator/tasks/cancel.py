@@ -41,17 +41,15 @@ def cancel(session: PodSession, run: str | None, folder: Path) -> str:
 
 
 def _is_own(run: RunSummary, repo: Repository | None) -> bool:
-    """Whether who names no run can mean this one: of a commit of the repository, or launched from it; where there is no
-    repository, launched from this laptop. A pod is often shared, and `local` by all repositories.
+    """Whether who names no run can mean this one, as pods are often shared: launched from this laptop, or of a commit of
+    the repository.
     """
-    launch = launches.launch_of(run["run_id"])
-    if repo is None:
-        return launch is not None
-    return (launch is not None and launch.repo == str(repo.root)) or repo.has_commit(str(run["commit"]))
+    launched_here = launches.launch_of(run["run_id"]) is not None
+    return launched_here or (repo is not None and repo.has_commit(str(run["commit"])))
 
 
 def _whose(repo: Repository | None) -> str:
-    return f"the repository {repo.root}" if repo else "this laptop's"
+    return f"this laptop's, nor of the repository {repo.root}" if repo else "this laptop's"
 
 
 def _repository(folder: Path) -> Repository | None:

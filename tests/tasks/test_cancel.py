@@ -1,4 +1,4 @@
-"""`cancel` without a run ends one of the repository it is called in, not whatever holds a pod that others use too."""
+"""`cancel` without a run ends one of one's own, not whatever holds a pod that others use too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tests.support.gated_run import commit, finish, validate, wait_until_waiting
 from tests.support.project import Project
 
 
-def test_without_a_run_one_of_another_repository_is_left_alone(project: Project) -> None:
+def test_without_a_run_one_of_a_stranger_is_left_alone(project: Project) -> None:
     commit(project)
-    others = replace(project, root=project.root.parent / "others")
+    others = replace(project, root=project.root.parent / "others", home=project.root.parent / "stranger")
     others.root.mkdir()
     others.git("init", "-q", "-b", "main")
     others.commit({"a.txt": "a\n"})
@@ -18,7 +18,7 @@ def test_without_a_run_one_of_another_repository_is_left_alone(project: Project)
     run_id = wait_until_waiting(project)
     refused = others.run("cancel", "--pod", "local", "--json")
     assert refused.exit_code == 4
-    assert f"none of the repository {others.root}" in refused.json["error"]
+    assert f"none of this laptop's, nor of the repository {others.root}" in refused.json["error"]
     assert f"nsa-pod cancel --pod local {run_id}" in refused.json["error"]
     assert others.run("cancel", "--pod", "local", "--json", "--repo", "none").exit_code == 2
     named = others.run("cancel", "--pod", "local", "--json", "--repo", str(project.root))
@@ -26,7 +26,7 @@ def test_without_a_run_one_of_another_repository_is_left_alone(project: Project)
     assert finish(running).json["verdict"] == "incomplete"
 
 
-def test_outside_of_repositories_only_a_run_of_this_laptop_needs_no_name(project: Project) -> None:
+def test_a_run_of_this_laptop_needs_no_name_anywhere(project: Project) -> None:
     commit(project)
     running = validate(project)
     run_id = wait_until_waiting(project)
