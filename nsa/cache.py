@@ -156,6 +156,10 @@ class NSACache:
             compress: makes compressed tokens; the mean without it.
             page_size: tokens of a page, a multiple of l_sel and of d: sequences then take pages from a common pool as
                 they grow. None keeps one contiguous buffer.
+
+        Raises:
+            ValueError: sizes, a dtype or a device that have no meaning here; the sentence says which.
+            TypeError: an argument of another type.
         """
         checks.sizes(NAME, config)
         checks.counts(NAME, batch=batch, n_kv_heads=n_kv_heads, dk=dk, dv=dv, capacity=capacity)

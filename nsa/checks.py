@@ -199,7 +199,7 @@ def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> 
         )
     if indices.dtype not in (torch.int32, torch.int64) or indices.device != q.device:
         raise ValueError(
-            f"{operation}: block_indices must be int32 on {q.device}, got {indices.dtype} on {indices.device}"
+            f"{operation}: block_indices must be int32 or int64 on {q.device}, got {indices.dtype} on {indices.device}"
         )
 
 
