@@ -18,7 +18,9 @@ from torch import Tensor
 from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
+from nsa.device import named_device
 from nsa.host import numbers, to_device, told
+from nsa.library import modes
 from nsa.serving.page_table import PagedRows, PageTable, grown
 from nsa.serving.slot_mapping import SlotMapping
 
@@ -36,6 +38,15 @@ def _integers(wanted: str, given: Any) -> list[int]:
         return [index(x) for x in (numbers(given) if isinstance(given, Tensor) else given)]
     except TypeError:
         raise TypeError(f"{NAME}: {wanted}, got {given!r}") from None
+
+
+def _placed(device: torch.device | str | None, dtype: torch.dtype | None) -> torch.device | None:
+    """The device, if it and the dtype can be a cache's."""
+    if dtype is not None:
+        checks.dtype(NAME, "dtype", dtype)
+    if device is None or modes() > 0:  # fake tensors are on devices that nobody has
+        return device if device is None else torch.device(device)
+    return named_device(device)
 
 
 @dataclass
@@ -145,6 +156,10 @@ class NSACache:
             compress: makes compressed tokens; the mean without it.
             page_size: tokens of a page, a multiple of l_sel and of d: sequences then take pages from a common pool as
                 they grow. None keeps one contiguous buffer.
+
+        Raises:
+            ValueError: sizes, a dtype or a device that have no meaning here; the sentence says which.
+            TypeError: an argument of another type.
         """
         checks.sizes(NAME, config)
         checks.counts(NAME, batch=batch, n_kv_heads=n_kv_heads, dk=dk, dv=dv, capacity=capacity)
@@ -154,8 +169,7 @@ class NSACache:
                 raise ValueError(
                     f"{NAME}: page_size must be a multiple of l_sel={config.l_sel} and of d={config.d}, got {page_size}"
                 )
-        if dtype not in checks.DTYPES:
-            raise ValueError(f"{NAME}: dtype must be fp16, bf16, fp32 or fp64, got {dtype}")
+        device = _placed(device, dtype)
         if compress is not None and not callable(compress):
             raise TypeError(f"{NAME}: compress must be a function or None, got {type(compress).__name__}")
         self.config = config
@@ -469,8 +483,15 @@ class NSACache:
         self._set_lengths([self._lengths[entry] for entry in chosen], rewound=rewound)
 
     @torch.inference_mode(False)  # as `_grow`
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> NSACache:
-        """Move it in place, as a module moves; gives itself."""
+    def to(self, device: torch.device | str | torch.dtype | None = None, dtype: torch.dtype | None = None) -> NSACache:
+        """Move it in place, as a module moves: `to("cuda")`, `to(torch.float16)` or both; gives itself.
+
+        Raises:
+            ValueError: a dtype that no keys have, or a device that this machine does not have.
+        """
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
+        device = _placed(device, dtype)
         for rows in self._all_rows:
             rows.map(lambda x: x.to(device=device, dtype=dtype))
         if self.pages is not None:

@@ -59,6 +59,12 @@ def scale(operation: str, q: Tensor, given: object) -> float:
     return float(given)
 
 
+def dtype(operation: str, name: str, given: object) -> None:
+    """Refuse what nothing here computes in."""
+    if given not in DTYPES:
+        raise ValueError(f"{operation}: {name} must be fp16, bf16, fp32 or fp64, got {given}")
+
+
 def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
     """Refuse what is no tensor, or one whose number of axes is not that of `expected`, such as [B,T,Hq,Dk]."""
     tensor(operation, name, x)
@@ -70,8 +76,7 @@ def alike(operation: str, **tensors: Tensor) -> None:
     """Refuse tensors of different or unsupported dtypes, on different devices, or not laid out by strides."""
     (first, x), *others = tensors.items()
     tensor(operation, first, x)
-    if x.dtype not in DTYPES:
-        raise ValueError(f"{operation}: {first} must be fp16, bf16, fp32 or fp64, got {x.dtype}")
+    dtype(operation, first, x.dtype)
     for name, y in tensors.items():
         if isinstance(y, Tensor) and y.layout != torch.strided:
             raise ValueError(f"{operation}: {name} must be a dense tensor, got {y.layout}")
@@ -99,31 +104,44 @@ def triple(operation: str, name: str, x: Tensor | Triple) -> Triple:
     return tuple(x)  # type: ignore[return-value]
 
 
-def attention(operation: str, q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuse q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] that do not go together."""
-    for name, x, expected in (("q", q, "[B,T,Hq,Dk]"), ("k", k, "[B,Tk,Hkv,Dk]"), ("v", v, "[B,Tk,Hkv,Dv]")):
-        shape(operation, name, x, expected)
-    alike(operation, q=q, k=k, v=v)
+def attention(operation: str, q: Tensor, k: Tensor, v: Tensor, named: tuple[str, str] = ("k", "v")) -> None:
+    """Refuse q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] that do not go together; `named`: what k and v are
+    called there.
+    """
+    shape(operation, "q", q, "[B,T,Hq,Dk]")
+    for name, x, dim in zip(named, (k, v), ("Dk", "Dv"), strict=True):
+        shape(operation, name, x, f"[B,Tk,Hkv,{dim}]")
+    alike(operation, q=q, **dict(zip(named, (k, v), strict=True)))
     if k.shape[:3] != v.shape[:3]:
         raise ValueError(
-            f"{operation}: k and v must agree in [B,Tk,Hkv], got {list(k.shape[:3])} and {list(v.shape[:3])}"
+            f"{operation}: {' and '.join(named)} must agree in [B,Tk,Hkv], got {list(k.shape[:3])} and "
+            f"{list(v.shape[:3])}"
         )
-    heads(operation, q, k)
+    heads(operation, q, k, named[0])
+    if v.shape[3] == 0:
+        raise ValueError(f"{operation}: Dv must be at least 1, got 0")
 
 
-def heads(operation: str, q: Tensor, k: Tensor) -> None:
+def heads(operation: str, q: Tensor, k: Tensor, named: str = "k") -> None:
     """Refuse q [B,T,Hq,Dk] and k [B,Tk,Hkv,Dk] with other batches, head dimensions, or Hq not a multiple of Hkv."""
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(f"{operation}: q and k must agree in B and Dk, got {list(q.shape)} and {list(k.shape)}")
+        raise ValueError(f"{operation}: q and {named} must agree in B and Dk, got {list(q.shape)} and {list(k.shape)}")
     if q.shape[2] == 0 or k.shape[2] == 0 or q.shape[2] % k.shape[2]:
         raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}, and both at least 1")
     if q.shape[3] == 0:
         raise ValueError(f"{operation}: Dk must be at least 1, got 0")
 
 
-def borders(operation: str, cu_seqlens: Tensor) -> None:
-    """Refuse borders of packed sequences that are no whole numbers [N+1]."""
-    tensor(operation, "cu_seqlens", cu_seqlens)
+def holding(operation: str, name: str, x: Tensor, beside: Tensor) -> None:
+    """Refuse what is no tensor, or one without memory beside one with."""
+    tensor(operation, name, x)
+    if x.is_meta and not beside.is_meta:
+        raise ValueError(f"{operation}: {name} must hold numbers, got a tensor on {x.device}")
+
+
+def borders(operation: str, cu_seqlens: Tensor, beside: Tensor) -> None:
+    """Refuse borders of packed sequences, of tokens on the device of `beside`, that are no whole numbers [N+1]."""
+    holding(operation, "cu_seqlens", cu_seqlens, beside)
     if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.numel() == 0:
         raise ValueError(
             f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
@@ -144,13 +162,13 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
     """
     cu_seqlens, q_start = x["cu_seqlens"], x.get("q_start")
     if cu_seqlens is not None:
-        borders(operation, cu_seqlens)
+        borders(operation, cu_seqlens, q)
         if q_start is not None:
             raise ValueError(f"{operation}: give cu_seqlens or q_start, not both")
         if q.shape[0] != 1:
             raise ValueError(f"{operation}: packed sequences need B=1, got B={q.shape[0]}")
     if q_start is not None:
-        tensor(operation, "q_start", q_start)
+        holding(operation, "q_start", q_start, q)
         if q_start.shape != (q.shape[0],) or q_start.dtype not in INTEGERS:
             raise ValueError(
                 f"{operation}: q_start must be integers [B={q.shape[0]}], got {q_start.dtype} {list(q_start.shape)}"
@@ -181,7 +199,7 @@ def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> 
         )
     if indices.dtype not in (torch.int32, torch.int64) or indices.device != q.device:
         raise ValueError(
-            f"{operation}: block_indices must be int32 on {q.device}, got {indices.dtype} on {indices.device}"
+            f"{operation}: block_indices must be int32 or int64 on {q.device}, got {indices.dtype} on {indices.device}"
         )
 
 
@@ -273,7 +291,7 @@ def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
 
 def compressed_attention(x: Arguments) -> None:
     name = "compressed_attention"
-    attention(name, x["q"], x["k_cmp"], x["v_cmp"])
+    attention(name, x["q"], x["k_cmp"], x["v_cmp"], ("k_cmp", "v_cmp"))
     sizes(name, x["config"])
     where(name, x["q"], None, x)
     compressed_count(name, x["q"], x["k_cmp"].shape[1], x)
@@ -284,7 +302,7 @@ def select_blocks(x: Arguments) -> None:
     shape(name, "q", q, "[B,T,Hq,Dk]")
     shape(name, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
     alike(name, q=q, k_cmp=k_cmp)
-    heads(name, q, k_cmp)
+    heads(name, q, k_cmp, "k_cmp")
     sizes(name, x["config"])
     where(name, q, None, x)
     compressed_count(name, q, k_cmp.shape[1], x)

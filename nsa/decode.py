@@ -183,7 +183,7 @@ def _step(
         (q, *keys, *values, gates, *(() if known else (counts,))),
         cache,
         lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
-        lambda _: _judge(q, gates, cache, None, scale),
+        lambda _: _judged(q, gates, cache, None, scale),
         ("step", scale, known and all(counts)),
         how,
     )
@@ -265,26 +265,14 @@ def cached_attention(
             (q, gates) if block_indices is None else (q, gates, block_indices),
             cache,
             lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
-            None if len(branches) < 3 else lambda _: _judge(q, gates, cache, block_indices, scale),
+            None if len(branches) < 3 else lambda _: _judged(q, gates, cache, block_indices, scale),
             ("cached", scale, frozenset(branches)),
             {"backend": backend, "strict": strict},
         )
     return library.refusing(SENTENCE, o, (q, gates)), block_indices
 
 
-def _judge(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
-    """The oracle's output for the last token of each sequence, 0 for one without any."""
-    config, t = cache.config, (cache.lengths - 1).clamp(min=0)
-    count = max(1, num_compressed(cache.longest, config))
-    read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
-    compressed, selected, window = ((widened(k), widened(v)) for k, v in read)
-    query = widened(q)
-    where = {"scale": scale, "cu_seqlens": None, "q_start": t}
-    if block_indices is None:
-        block_indices = reference.select_blocks(query, compressed[0], config, **where)
-    o_cmp, _ = reference.compressed_attention(query, *compressed, config, **where)
-    o_sel = reference.selected_attention(query, *selected, block_indices, config, **where)
-    where["q_start"] = t.clamp(max=config.w - 1)  # the ring, from its first row: softmax does not mind the order
-    o_win = reference.sliding_window_attention(query, *window, config.w, **where)
-    o = reference.gated_combine(o_cmp, o_sel, o_win, widened(gates))
-    return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0)
+def _judged(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:
+    """The oracle's output for the last token of each sequence."""
+    q, gates = widened((q, gates))
+    return reference.cached_attention(q, gates, cache, block_indices=block_indices, scale=scale)[0]

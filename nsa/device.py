@@ -30,7 +30,7 @@ def named_device(name: torch.device | str | None) -> torch.device:
         ValueError: no device's name, or a GPU that this machine does not have.
     """
     try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
     except RuntimeError as error:
         raise ValueError(f"{name!r} is no device: {str(error).splitlines()[0]}") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

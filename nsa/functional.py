@@ -32,7 +32,7 @@ def nsa_attention(
     """Compressed, selected and window attention, summed under the gates (Eq. 5).
 
     Args:
-        q: [B,T,Hq,Dk].
+        q: [B,T,Hq,Dk], fp16, bf16, fp32 or fp64, as are all tensors here but borders, positions and blocks.
         k, v: one tensor [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         config: the sizes.
@@ -43,7 +43,7 @@ def nsa_attention(
         cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1. Padded batches: pack them.
         q_start: integers [B], the position of each entry's first query when k and v hold earlier tokens too
             (chunked prefill); default 0, and then T = Tk.
-        block_indices: int32 [B,T,Hkv,n] instead of the selection; checked.
+        block_indices: int32 or int64 [B,T,Hkv,n] instead of the selection; checked.
         backend: a backend for every operation that it has, or a mapping from operation to backend; one that cannot
             run is a `nsa.routing.RoutingError`.
         strict: so is what cannot run of a flag's request, or of the device's own order.
@@ -58,6 +58,7 @@ def nsa_attention(
     Raises:
         ValueError: arguments that do not go together; the sentence says which.
         TypeError: an argument of another type.
+        nsa.routing.RoutingError: a backend that was named, or with `strict` the first choice, cannot run.
     """
 
 
@@ -88,6 +89,9 @@ def rotate(
 
     Returns:
         [B,T,H,D], contiguous.
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -96,7 +100,7 @@ def compress(
     x: Tensor, config: NSAConfig = NSAConfig(), *, phi: Phi | None = None, cu_seqlens: Tensor | None = None,
     backend: routing.BackendChoice = None, strict: bool = False,
 ) -> Tensor:  # fmt: skip
-    """One compressed token for each complete span [i*d, i*d+l).
+    """One compressed token for each complete span [i*d, i*d+l) (Eq. 7).
 
     Args:
         x: keys or values [B,T,Hkv,D], not rotated.
@@ -107,6 +111,9 @@ def compress(
 
     Returns:
         [B,Tc,Hkv,D]; packed: the segments' compressed tokens in order (borders: `nsa.blocks.cu_seqlens_cmp`).
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -130,6 +137,9 @@ def compressed_attention(
     Returns:
         o [B,T,Hq,Dv], exactly 0 with zero gradient where nothing is visible, and
         lse [B,T,Hq], at least fp32, natural log, -inf there; not differentiable.
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -139,7 +149,7 @@ def select_blocks(
     cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, lse: Tensor | None = None,
     backend: routing.BackendChoice = None, strict: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The blocks that each query and KV head reads: forced ones first, then by score, ties to the lower index.
+    """The blocks that each query and KV head reads (Eq. 8 to 11): forced ones, then by score, ties to the lower index.
 
     Args:
         q, k_cmp, config, scale, cu_seqlens, q_start: as in `compressed_attention`.
@@ -149,6 +159,9 @@ def select_blocks(
     Returns:
         int32 [B,T,Hkv,n_sel], relative to the query's own sequence, ascending, -1 padded at the end. Not
         differentiable.
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -158,11 +171,11 @@ def selected_attention(
     scale: float | None = None, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, validate: bool = True,
     backend: routing.BackendChoice = None, strict: bool = False, deterministic: bool = False, return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Attention of each query to the positions <= t of its blocks.
+    """Attention of each query to the positions <= t of its blocks (Eq. 12).
 
     Args:
         q, k, v: [B,T,Hq,Dk], [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv].
-        block_indices: int32 [B,T,Hkv,n], relative to the query's own sequence; -1 anywhere is padding.
+        block_indices: int32 or int64 [B,T,Hkv,n], relative to the query's own sequence; -1 anywhere is padding.
         config: the sizes.
         scale, cu_seqlens, q_start: as in `compressed_attention`.
         validate: refuse duplicate, future or out-of-range blocks; this waits for the device. False only for
@@ -172,6 +185,9 @@ def selected_attention(
     Returns:
         o [B,T,Hq,Dv]; a row of -1 gives exactly 0 with zero gradient. With return_lse also lse [B,T,Hq], at least
         fp32, natural log, -inf for such a row; not differentiable.
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -191,6 +207,9 @@ def sliding_window_attention(
 
     Returns:
         o [B,T,Hq,Dv]; with return_lse also lse [B,T,Hq], at least fp32, natural log; not differentiable.
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -199,7 +218,7 @@ def gated_combine(
     o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, *, backend: routing.BackendChoice = None,
     strict: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Each branch's output times its gate, summed.
+    """Each branch's output times its gate, summed (Eq. 5).
 
     Args:
         o_cmp, o_sel, o_win: [B,T,Hq,Dv].
@@ -208,4 +227,7 @@ def gated_combine(
 
     Returns:
         o [B,T,Hq,Dv].
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -18,7 +19,10 @@ _KNOWN = WeakTensorKeyDictionary()
 """By tensor: its version and its numbers."""
 
 _BESIDE = WeakTensorKeyDictionary()
-"""By tensor: its version and what it is elsewhere."""
+"""By tensor on the host: its numbers, and what it is elsewhere."""
+
+_ORIGIN = WeakTensorKeyDictionary()
+"""By copy: what it was made of, and the version of that."""
 
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 """torch 2.2 has it in another place only."""
@@ -29,19 +33,23 @@ USED: ContextVar[Callable[[], None] | None] = ContextVar("nsa_host_used", defaul
 
 
 def numbers(x: Tensor) -> list[int]:
-    """The integers [N] of x, which waits for the device when x is new or was written to since.
+    """The integers [N] of x. Where that waits for a device it is asked when x is new or was written to since.
 
-    Every layer of a model asks the same of the same tensor. What is written by other means than PyTorch's is not seen.
+    Every layer of a model asks the same of the same tensor. Of such a tensor, what is written by other means than
+    PyTorch's, and by collectives, is not seen.
     """
     tell = USED.get()
     if tell is not None:
         tell()
-    version = _version(x)
+    version = _version(x) if waits_for(x) else None
     known = _KNOWN.get(x) if version is not None else None
     if known is None or known[0] != version:
         known = version, _asked(x)
         if version is not None and all(type(number) is int for number in known[1]):  # not where the program is traced
             _KNOWN[x] = known
+            of, then = _ORIGIN.get(x, (lambda: None, None))
+            if (origin := of()) is not None and _version(origin) == then:
+                _KNOWN[origin] = then, known[1]
     return list(known[1])
 
 
@@ -54,24 +62,27 @@ def told(x: Tensor, known: list[int]) -> Tensor:
 
 
 def beside(x: Tensor, device: torch.device) -> Tensor:
-    """x as int32 on this device, the same tensor each time; what begins on the host is known there."""
-    if x.dtype == torch.int32 and x.device == device:
-        return x
+    """x as int32 on this device. What begins on the host is known there, and is the same tensor while its numbers are.
+
+    What begins on a device is converted each time: not every write to it is counted, and a CUDA graph that is captured
+    now reads what x holds when it is replayed.
+    """
     version = _version(x)
-    known = _BESIDE.get(x) if version is not None else None
-    if known is not None and known[0] == version and known[1].device == device:
-        return known[1]  # type: ignore[no-any-return]
-    found = x.to(device, torch.int32)
-    if version is not None and _version(found) is not None:
-        _BESIDE[x] = version, found
-        if x.device.type == "cpu":
-            _KNOWN[found] = _version(found), numbers(x)
-    return found
+    if (x.dtype == torch.int32 and x.device == device) or version is None:
+        return x.to(device, torch.int32)
+    if waits_for(x):
+        found, known = x.to(device, torch.int32), _KNOWN.get(x)
+        _ORIGIN[found] = ref(x), version
+        return told(found, known[1]) if known is not None and known[0] == version else found
+    held, known = _asked(x), _BESIDE.get(x)
+    if known is None or known[0] != held or known[1].device != device:
+        known = _BESIDE[x] = held, told(x.to(device, torch.int32), held)
+    return known[1]  # type: ignore[no-any-return]
 
 
 def waits_for(x: Tensor) -> bool:
     """Whether the host would wait for a device to know what x holds."""
-    return x.is_cuda
+    return x.device.type != "cpu"
 
 
 @lru_cache

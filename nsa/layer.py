@@ -134,7 +134,7 @@ class NativeSparseAttention(nn.Module):
         """
         self._check_call(x, cache, cu_seqlens, counts)
         if cu_seqlens is not None:
-            checks.borders(NAME, cu_seqlens)
+            checks.borders(NAME, cu_seqlens, x)
             cu_seqlens = beside(cu_seqlens, x.device)
         q, k, v, gates = self.project(x, _positions(x, cache, cu_seqlens))
         if cache is not None:

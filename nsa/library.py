@@ -301,12 +301,13 @@ class Operator:
             return self.forward(*(y if dtype is None or name in WIDE else cast(y, dtype) for name, y in named))  # type: ignore[no-any-return]
 
     def _forward(self, *arguments: Any) -> list[Tensor]:
-        return _owned(self.results(self._named(arguments[:-1]), arguments[-1]), arguments)
+        return _owned(self.results(self._named(plainly(arguments[:-1])), arguments[-1]), arguments)
 
     def _forward_shapes(self, *arguments: Any) -> list[Tensor]:
         return self.shapes(self._named(arguments[:-1]), arguments[-1])
 
     def _backward(self, grad: Tensor, results: list[Tensor], *arguments: Any) -> list[Tensor]:
+        grad, results, *arguments = plainly((grad, results, *arguments))  # type: ignore[assignment]
         found = self.gradient(grad, results, self._named(arguments))
         return _owned(self._by_autograd(grad, arguments) if found is None else found, [grad, results, *arguments])
 
@@ -357,6 +358,16 @@ def define(schema: str, run: Callable[..., Any], shapes: Callable[..., Any], tag
     LIBRARY.define(schema, tags=tuple(tags))
     LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     register_fake(f"nsa::{name}", shapes, lib=LIBRARY)
+
+
+def plainly(arguments: Iterable[Any]) -> list[Any]:
+    """The arguments with plain tensors in the places of those of a subclass that follows functions only: what follows
+    operators too is none of these any more where one is run.
+    """
+    arguments = list(arguments)
+    if not _follow(arguments):
+        return arguments
+    return _filled(arguments, iter([x.as_subclass(Tensor) for x in flat(arguments)]))
 
 
 def _owned(results: Iterable[Tensor], arguments: Iterable[Any]) -> list[Tensor]:

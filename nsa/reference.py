@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,9 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+
+if TYPE_CHECKING:
+    from nsa.cache import NSACache
 
 Branches = Tensor | tuple[Tensor, Tensor, Tensor]
 Rows = Sequence[int] | Tensor | None
@@ -365,6 +368,48 @@ def _first_positions(tokens: int, config: NSAConfig, cu_seqlens: Tensor | None) 
     borders = [0, tokens] if cu_seqlens is None else [int(c) for c in cu_seqlens]
     counts = [compressed_count(end - first, config) for first, end in pairwise(borders)]
     return torch.tensor([[i * config.d for count in counts for i in range(count)]], dtype=torch.int64)
+
+
+# --- through a cache ---
+
+
+@torch.no_grad()
+def nsa_decode(
+    q: Tensor, k: Branches, v: Branches, gates: Tensor, cache: NSACache, *,
+    counts: Sequence[int] | Tensor | None = None, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Append a token to the cache, then attend, one token after the other; as `nsa.nsa_decode`, reads not counted."""
+    keys, values = ((x, x, x) if isinstance(x, Tensor) else x for x in (k, v))
+    real = [q.shape[1]] * q.shape[0] if counts is None else [int(count) for count in counts]
+    o = q.new_zeros(*q.shape[:3], values[0].shape[-1])
+    for t in range(max(real)):
+        there = [t < count for count in real]
+        cache.append(*(tuple(x[:, t : t + 1] for x in each) for each in (keys, values)), counts=there)
+        found, _ = cached_attention(q[:, t : t + 1], gates[:, t : t + 1], cache, scale=scale)
+        o[there, t] = found[there, 0]
+    return o
+
+
+def cached_attention(
+    q: Tensor, gates: Tensor, cache: NSACache, *, block_indices: Tensor | None = None, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention of the last token of each sequence to what the cache holds, 0 for one without any; then the blocks.
+
+    Returns:
+        o [B,1,Hq,Dv] in q's dtype, and int32 [B,1,Hkv,n_sel], or the blocks that were given.
+    """
+    config, t = cache.config, (cache.lengths - 1).clamp(min=0)
+    count = max(1, compressed_count(cache.longest, config))
+    read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
+    compressed, selected, window = ((k.to(q.dtype), v.to(q.dtype)) for k, v in read)
+    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": t, "rows": None}
+    chosen = select_blocks(q, compressed[0], config, **where) if block_indices is None else block_indices
+    o_cmp, _ = compressed_attention(q, *compressed, config, **where)
+    o_sel = selected_attention(q, *selected, chosen, config, **where)
+    where["q_start"] = t.clamp(max=config.w - 1)  # the ring, from its first row: softmax does not mind the order
+    o_win = sliding_window_attention(q, *window, config.w, **where)
+    o = gated_combine(o_cmp, o_sel, o_win, gates)
+    return o.masked_fill((cache.lengths == 0)[:, None, None, None], 0.0), chosen
 
 
 # --- judging another selection ---

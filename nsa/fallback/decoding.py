@@ -74,7 +74,7 @@ class _Step:
         """The positions <= t of the blocks."""
         slots = min(block_indices.shape[-1], blocks.candidates(self.cache.longest - 1, self.config))
         chosen = block_indices.to(torch.int64).sort(dim=-1, descending=True).values[..., :slots]
-        offsets = torch.arange(self.config.l_sel, device=chosen.device)
+        offsets = torch.arange(min(self.config.l_sel, self.cache.longest), device=chosen.device)
         position = (chosen[..., None] * self.config.l_sel + offsets).flatten(3)  # [B,1,Hkv,K]
         visible = (position >= 0) & (position <= self.t[:, None, None, None])
         here = Chunk(slice(0, len(self.t)), slice(0, 1), 0, 0, 0)

@@ -24,7 +24,11 @@ def sum_over_heads(p: Tensor, dim: int) -> Tensor:
 
 
 def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:
-    """Scores [...,count] of the first `count` blocks: the overlap-weighted sums of p [...,Tc] (Eq. 9)."""
+    """Scores [...,count] of the first `count` blocks: the overlap-weighted sums of p [...,Tc] (Eq. 9).
+
+    In fp64 where there is any: the sums of the first and the last block are then not rounded in another order, and tie.
+    """
+    p = p if p.device.type == "mps" else p.double()
     first, weights, end = _band(count, config, p.device, p.dtype)
     p = F.pad(p, (0, max(0, end - p.shape[-1])))
     scores = torch.zeros_like(p[..., first])

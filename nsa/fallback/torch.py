@@ -105,9 +105,9 @@ def _window_tiles(window: int, group_size: int, device: torch.device) -> TileOf:
 def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
     """The positions <= t of each query's blocks."""
     device = block_indices.device
-    offsets = torch.arange(config.l_sel, device=device)
 
     def tile(chunk: Chunk) -> Gather:
+        offsets = torch.arange(min(config.l_sel, chunk.end), device=device)  # beyond lies no position <= t
         slots = min(block_indices.shape[-1], blocks.candidates(chunk.end - 1, config))
         chosen = block_indices[chunk.batch, chunk.rows].to(torch.int64)
         chosen = chosen.sort(dim=-1, descending=True).values[..., :slots]  # padding last, and cut where it can be
@@ -154,7 +154,7 @@ def selected(
     cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    keys = block_indices.shape[-1] * config.l_sel
+    keys = min(block_indices.shape[-1] * config.l_sel, k.shape[1])
     row = q.shape[0] * keys * (k.shape[2] * (k.shape[3] + v.shape[3]) + q.shape[2])
     found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
     return TiledAttention.apply(q, k, v, _chunks(found, row * _item(q)), _selected_tiles(block_indices, config), scale)

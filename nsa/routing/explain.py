@@ -60,8 +60,7 @@ def explain_routing(
     checks.counts(name, batch=batch, tokens=tokens, heads=heads, kv_heads=kv_heads, dk=dk, dv=dv)
     if heads % kv_heads:
         raise ValueError(f"{name}: heads={heads} must be a multiple of kv_heads={kv_heads}")
-    if dtype not in checks.DTYPES:
-        raise ValueError(f"{name}: dtype must be fp16, bf16, fp32 or fp64, got {dtype}")
+    checks.dtype(name, "dtype", dtype)
 
     def request(operation: str) -> Request:
         shape = (batch, tokens, tokens, heads, kv_heads, dk, dv)

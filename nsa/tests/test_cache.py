@@ -116,6 +116,7 @@ def test_to_changes_the_dtype_in_place() -> None:
         fed(single, cache, [40, 41, 50]), inputs.whole(SMALL)[:, 40:].float(), rtol=1e-5, atol=1e-5
     )
     assert cache.to("cpu").lengths.tolist() == [50, 50]
+    assert cache.to(torch.float16).selected.k.dtype == torch.float16  # as a module is told
 
 
 def test_appending_keeps_no_graph() -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsa import NSACache, NSAConfig, blocks, flags, ops, routing, testing
+from nsa import NSACache, NSAConfig, blocks, flags, ops, reference, routing, testing
 from nsa.tests.decoding import ODD, SMALL, Inputs, fed
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -36,6 +36,23 @@ def test_any_chunks_equal_the_whole(sizes: list[int], config: NSAConfig) -> None
     borders = [0, *torch.tensor(sizes).cumsum(0).tolist()]
     inputs = Inputs.random(borders[-1])
     torch.testing.assert_close(fed(inputs, inputs.cache(config), borders), inputs.whole(config), **EXACT)
+
+
+@pytest.mark.parametrize("page_size", [None, 120])
+@pytest.mark.parametrize("config", [SMALL, ODD], ids=["small", "odd"])
+def test_the_oracle_decodes_too(config: NSAConfig, page_size: int | None) -> None:
+    """Chunks, steps and padding through a cache of its own, which it fills as decode fills another."""
+    inputs = Inputs.random(60)
+    caches = [inputs.cache(config, page_size=page_size) for _ in range(2)]
+    lengths, parts = [0, 0], []
+    for counts in ([0, 3], [14, 14], [1, 1], [0, 1], [20, 1], [25, 1]):
+        x = inputs.rows(lengths, counts)
+        o = reference.nsa_decode(x.q, x.k, x.v, x.gates, caches[0], counts=counts)
+        torch.testing.assert_close(o, x.decode(caches[1], counts), **EXACT)
+        parts.append(o[0, : counts[0]])
+        lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
+        assert caches[0].lengths.tolist() == caches[1].lengths.tolist() == lengths
+    torch.testing.assert_close(torch.cat(parts), inputs.whole(config)[0], **EXACT)
 
 
 @pytest.mark.parametrize("page_size", [None, 16])
@@ -113,7 +130,7 @@ def test_an_undone_step_repeats_exactly() -> None:
 
 
 @pytest.mark.parametrize("config", [SMALL, ODD, NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=1)])
-@pytest.mark.parametrize("page_size", [None, 40])
+@pytest.mark.parametrize("page_size", [None, 120])
 def test_an_undone_step_leaves_later_tokens_right(config: NSAConfig, page_size: int | None) -> None:
     """Whatever the undone token was, for chunks of any length, of sequences that stand anywhere."""
     inputs, size = Inputs.random(90), None if page_size is None else page_size * config.d

@@ -46,6 +46,10 @@ def test_the_top_has_what_a_user_needs() -> None:
     assert f'__version__ = "{nsa.__version__}"' in (ROOT / "orchestrator/__init__.py").read_text()
 
 
+def test_the_oracle_has_every_operation() -> None:
+    assert all(callable(getattr(reference, name)) for name in ops.__all__)
+
+
 def test_borders_may_be_int64() -> None:
     x = torch.randn(1, 60, 32)
     q, k, v, gates = (

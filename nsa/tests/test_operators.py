@@ -164,6 +164,20 @@ def test_export_of_packed_sequences() -> None:
     torch.testing.assert_close(program.module()(*others), Packed()(*others))
 
 
+class Named(Tensor):
+    """Follows functions, as any subclass of tensors does, and no operators."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_subclass_of_tensors(name: str) -> None:
+    torch.manual_seed(0)
+    tensors = inputs()
+    named = [x.detach().as_subclass(Named).requires_grad_() for x in tensors]
+    found = gradients(single(name), named)
+    assert all(isinstance(x, Named) for x in flat(single(name)(*named)))
+    same([x.as_subclass(Tensor) for x in found], gradients(single(name), tensors))
+
+
 def test_a_layer_of_fakes_then_a_real_one() -> None:
     def called() -> Tensor:
         with torch.device(DEVICE):

@@ -32,6 +32,13 @@ def test_equal_logits_tie_and_the_lower_blocks_win(dtype: torch.dtype) -> None:
     assert torch.equal(found, reference.select_blocks(q.double(), k_cmp.double(), config))
 
 
+def test_the_first_block_ties_with_the_last_seen() -> None:
+    """Equal sums of tokens in another order: 32, 32, 32, 16 and 16, 32, 32, 32 times 1/11."""
+    config = NSAConfig(n_sel=3, init_blocks=0, local_blocks=1)
+    found = ops.select_blocks(torch.zeros(1, 208, 1, 8), torch.randn(1, 12, 1, 8), config)
+    assert found[0, 192:207, 0].unique(dim=0).tolist() == [[0, 1, 3]]
+
+
 @pytest.mark.parametrize("group", [5, 8, 16])
 def test_blocks_alike_tie_for_the_oracle_too(group: int) -> None:
     """With l = d = 3 l_sel, three blocks after one another share one compressed token: the lower of them go first."""

@@ -41,8 +41,9 @@ def cancel(session: PodSession, run: str | None, folder: Path) -> str:
 
 
 def _is_own(run: RunSummary, repo: Repository | None) -> bool:
-    """Whether who names no run can mean this one, as pods are often shared: launched from this laptop, or of a commit of
-    the repository.
+    """Whether who names no run can mean this one: launched from this laptop, or of a commit of the repository.
+
+    A pod is often shared.
     """
     launched_here = launches.launch_of(run["run_id"]) is not None
     return launched_here or (repo is not None and repo.has_commit(str(run["commit"])))
