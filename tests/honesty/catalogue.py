@@ -11,6 +11,7 @@ from tests.honesty import (
     cuda_cases,
     environment_cases,
     oddity_cases,
+    practice_cases,
     pytest_cases,
     route_cases,
     run_cases,
@@ -31,6 +32,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
+    "Everyday repositories": practice_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
@@ -48,6 +50,7 @@ CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
     **dict.fromkeys(("Exit codes that nothing depends on", "Unittests and doctests"), "observation"),
     **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
+    "Everyday repositories": "observation",
     "Tests that cannot fail": "sabotage",
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]

@@ -13,11 +13,13 @@ from typing import Iterable, Iterator, List, Literal, Optional, Sequence, Set
 from orchestrator.agent.evidence.shell_commands import (
     QUESTIONS,
     SAYING,
+    is_comparison,
     is_overwritten,
     is_question,
     names_variable,
     reach,
     reads_file,
+    says_failure,
     set_by,
     simple,
     text_of,
@@ -301,6 +303,32 @@ class _Way:
         if isinstance(holder, Simple) and holder.name in QUESTIONS:
             return "tested" if self._dependents.is_asked(holder) else "said"
         return "tested" if isinstance(holder, Simple) and self._dependents.on([holder]) else "said"
+
+
+def only_worded(scripts: Scripts, command: Simple) -> str:
+    """The comparison of which a script makes no more than to print, by this command, that it failed; blank if none."""
+    if not says_failure(command):
+        return ""
+    question = next((c for c in _conditions_of(command) if is_comparison(c)), None)
+    if question is None or _Dependents(scripts).is_asked(question):
+        return ""
+    return " ".join(word.text for word in question.words)
+
+
+def _conditions_of(command: Simple) -> Iterator[Simple]:
+    """What decides whether a command runs: before it in its list, or in the `if` around that."""
+    pipeline = command.parent
+    chain = pipeline.parent if isinstance(pipeline, Pipeline) else None
+    if not isinstance(chain, Chain):
+        return
+    before = chain.pipelines[: chain.pipelines.index(pipeline)]  # type: ignore[arg-type]
+    yield from simple(before[-1:])
+    block = chain.parent
+    holder = block.parent if isinstance(block, Block) else None
+    if not before and isinstance(holder, Compound) and holder.kind == "if":
+        index = next((i for i, body in enumerate(holder.bodies) if body is block), None)
+        if index is not None:
+            yield from simple(holder.conditions[index : index + 1] or holder.conditions[-1:])
 
 
 def ends_its_loop(command: Node) -> bool:

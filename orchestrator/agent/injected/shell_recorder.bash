@@ -192,6 +192,12 @@ __nsa_before() {
   esac
   __nsa_unit=("$BASH_COMMAND") __nsa_unit_line=$2 __nsa_unit_file=${BASH_SOURCE[1]-} __nsa_depth=${#FUNCNAME[@]} __nsa_way=
   __nsa_count=$((__nsa_count + 1))
+  case $BASH_COMMAND in
+    echo\ *[Ee][Rr][Rr][Oo][Rr]* | echo\ *[Ff][Aa][Ii][Ll]* | echo\ *[Dd][Ii][Ff][Ff][Ee][Rr]* | echo\ *[Mm][Aa][Tt][Cc][Hh]* | echo\ *[Ww][Rr][Oo][Nn][Gg]* | \
+      echo\ *[Cc][Oo][Rr][Rr][Ee][Cc][Tt]* | echo\ *[Nn][Oo][Tt]\ * | printf\ *[Ff][Aa][Ii][Ll]* | \
+      printf\ *[Dd][Ii][Ff][Ff][Ee][Rr]* | printf\ *[Mm][Aa][Tt][Cc][Hh]* | printf\ *[Ww][Rr][Oo][Nn][Gg]*)
+      __nsa_write says 0 "$2" "$BASH_COMMAND" '' ;; # maybe what a comparison came to
+  esac
   __nsa_open=0 __nsa_whole=1
   if (( __nsa_held_ends )); then
     __nsa_begun=1
