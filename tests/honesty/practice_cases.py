@@ -1,4 +1,4 @@
-"""What people's repositories really hold: commands, pools, mocks and comparisons whose failure is only printed, or kept;
+"""What people's repositories hold: commands, pools, mocks and comparisons whose failure is only printed, or kept;
 functions whose names are nearly right, and guards that do not hold.
 """
 
@@ -237,7 +237,7 @@ LIES = [
             pool.imap_unordered(work, [2]); pool.close(); pool.join()
         assert work
         """), "raised in a pool", "tasks_asked"),
-    _test_lie("child_hands_it_on", "a process makes an exit code of its failed check, as launchers do, and nobody asks for it",
+    _test_lie("child_hands_it_on", "a process makes an exit code of its failed check, for which nobody asks",
               _body(_TASKS, """
         p = get_context("fork").Process(target=launched, args=(2,)); p.start(); p.join()
         assert not p.is_alive()
@@ -246,6 +246,12 @@ LIES = [
               _MOCK + "    m.called_once_with(7)\n", "called_once_with is no assertion", "mocks_asked"),
     _test_lie("mock_makes_it_up_asserted", "the same, asserted", _MOCK + "    assert m.has_calls([7])\n",
               "has_calls is no assertion", "mocks_asked"),
+    _test_lie("compared_with_a_message", "an assertion without the word, but with its message", """
+        def test_a():
+            a = 1
+            a == 2, "a is another one"
+            assert a
+        """, "a comparison came out false", "compares_kinds", "skipped"),
     _test_lie("same_kind_compared", "a comparison of two of a kind that is false, and a statement of its own", """
         from versions_of_its_own import Version
         def test_a():
@@ -265,7 +271,8 @@ LIES = [
     _hook_lie("hook_misspelt", "teardown_methods",
               "    def teardown_methods(self): assert 1 == 2\n", "teardown_methods"),
     _hook_lie("hook_of_module", "setup_modul", "def setup_modul(): assert 1 == 2\n", "setup_modul"),
-    _lost_unittest("hook_in_unittest", "teardown, in a TestCase", "def teardown(self): self.assertEqual(1, 2)", "T.teardown"),
+    _lost_unittest("hook_in_unittest", "teardown, in a TestCase",
+                   "def teardown(self): self.assertEqual(1, 2)", "T.teardown"),
     _lost_unittest("misspelt_unittest", "tset_, in a TestCase", "def tset_x(self): self.assertEqual(1, 2)", "T.tset_x"),
     _lost_unittest("free_unittest", "a test in no class, beside unittests", "", "test_free",
                    "def test_free(): assert 1 == 2\n"),

@@ -31,8 +31,8 @@ _COMPARED_NUMBERS = re.compile(r"[=!]=|[<>]")
 _COMPARES = ("cmp", "diff")
 # What a script says of a comparison that failed, first or last; not of what it only warns of.
 _FAILURE = re.compile(
-    r"(?i)\W*(error|fail(ed|ure)?|mismatch|differ(s|ent)?|wrong|incorrect|not (ok|equal|the same))\b(?! to ).*"
-    r"|.*\b(mismatch(es)?|differs?|failed|fail|wrong|incorrect|do(es)? not match|not equal)\W*"
+    r"(?i)\W*(error|fail(ed|ure)?|different|wrong|incorrect|not (ok|equal|the same))\b(?! to ).*"
+    r"|.*\b(mismatch(es)?|differs?|do(es)? not match|not equal)\b.*|.*\b(failed|fail|wrong|incorrect)\W*"
 )
 _NO_FAILURE = re.compile(
     r"(?i)\b(warn\w*|note|info|hint|version\w*|skip\w*|expected to|known|no|not fail\w*|using|default\w*)\b"

@@ -273,6 +273,8 @@ class _Marker:
             place = _constant(f"{self._facts.path}:{node.lineno}")
             if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
                 return [_call(node, "named", place, _constant(node.value.attr))]
+            if _is_with_message(node.value):  # as an assertion has it, without the word
+                node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if _is_comparison(node.value) and not self._is_observed:
                 node.value = _dropped(node, place)
                 return []
@@ -407,6 +409,13 @@ def _observes(node: ast.stmt) -> bool:
         items = [item.context_expr for item in node.items]
         return any(_checks(item) or _called(item) in _OBSERVES for item in items)
     return isinstance(node, _TRIES)
+
+
+def _is_with_message(value: ast.expr) -> bool:
+    """Whether it is a comparison and a text: `a == b, "differs"`."""
+    pair = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == 2 else []
+    is_text = bool(pair) and isinstance(getattr(pair[1], "value", pair[1]), (str, ast.JoinedStr))
+    return is_text and _is_comparison(pair[0])
 
 
 def _is_comparison(value: ast.expr) -> bool:

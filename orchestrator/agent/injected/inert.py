@@ -34,12 +34,14 @@ def is_inert(file: str) -> bool:
     guards = [node for node in ast.walk(module) if isinstance(node, ast.If) and _calls(node.body)]
     names = {guard for guard in map(_guards, guards) if guard not in (None, _ITSELF, _OF_CHILDREN)}
     live = list(_live(module.body))
-    if any(map(_is_mistyped, names)) or any(_leaves_main(node, module) for node in live):
+    stem = file.rpartition("/")[2].partition(".")[0]
+    if any(_is_mistyped(guard) for guard in names - {stem}) or any(_leaves_main(node, module) for node in live):
         return True
-    if any(not isinstance(node, _defining()) and not _says(node) for node in live):
+    acting = [node for node in live if not isinstance(node, _defining())]
+    if not all(map(_says, acting)):
         return False
     assigned = [n for n in live if isinstance(n, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
-    return bool(names) or (_may_call_main(live, module) and not _calls(assigned))
+    return bool(names and not acting) or (_may_call_main(live, module) and not _calls(assigned))
 
 
 def _may_call_main(live: Sequence[ast.stmt], module: ast.Module) -> bool:
@@ -56,7 +58,7 @@ def _is_mistyped(guard: str | None) -> bool:
     if guard is None or guard == _NAME:
         return guard is not None
     letters = guard.lower().strip("_ .")
-    return "_" in guard and (sorted(letters) == sorted("main") or letters in _NEARLY_MAIN)
+    return guard == "main" or ("_" in guard and (sorted(letters) == sorted("main") or letters in _NEARLY_MAIN))
 
 
 def _leaves_main(node: ast.stmt, module: ast.Module) -> bool:
