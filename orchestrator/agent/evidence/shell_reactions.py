@@ -310,12 +310,21 @@ def only_worded(scripts: Scripts, command: Simple) -> str:
     if not says_failure(command):
         return ""
     question = next((c for c in _conditions_of(command) if is_comparison(c)), None)
-    if question is None or _Dependents(scripts).is_asked(question):
+    if question is None or _jumps_beside(command) or _Dependents(scripts).is_asked(question):
         return ""
     return " ".join(word.text for word in question.words)
 
 
-def _conditions_of(command: Simple) -> Iterator[Simple]:
+def _jumps_beside(command: Simple) -> bool:
+    """Whether the statements that run with it leave a turn, a function or the script: what they leave out may act."""
+    node: Optional[Node] = command
+    while node is not None and not isinstance(node, Block):
+        node = node.parent
+    held = simple([node]) if node is not None and isinstance(node.parent, Compound) else ()
+    return any(c.name in ("continue", *_LEAVING) for c in held)
+
+
+def _conditions_of(command: Command) -> Iterator[Simple]:
     """What decides whether a command runs: before it in its list, or in the `if` around that."""
     pipeline = command.parent
     chain = pipeline.parent if isinstance(pipeline, Pipeline) else None
@@ -325,7 +334,11 @@ def _conditions_of(command: Simple) -> Iterator[Simple]:
     yield from simple(before[-1:])
     block = chain.parent
     holder = block.parent if isinstance(block, Block) else None
-    if not before and isinstance(holder, Compound) and holder.kind == "if":
+    if before or not isinstance(holder, Compound):
+        return
+    if holder.kind == "{":
+        yield from _conditions_of(holder)
+    elif holder.kind == "if":
         index = next((i for i, body in enumerate(holder.bodies) if body is block), None)
         if index is not None:
             yield from simple(holder.conditions[index : index + 1] or holder.conditions[-1:])

@@ -48,7 +48,8 @@ def _may_call_main(live: Sequence[ast.stmt], module: ast.Module) -> bool:
     """Whether a `main` of the program is there that nothing in its file names."""
     import ast
 
-    if not any(isinstance(n, ast.FunctionDef) and n.name in _MAINS for n in live):
+    mains = [n for n in live if isinstance(n, ast.FunctionDef) and n.name in _MAINS]
+    if not mains or any(n.decorator_list for n in mains):  # which may call it
         return False
     return not any(isinstance(n, ast.Name) and n.id in _MAINS for n in ast.walk(module))
 

@@ -66,6 +66,7 @@ WORK = "import os\ndef work(): print(1)\ndef main(): work()\n"
         (WORK + "print('begin')\nif __name__ == '__main__':\n    main\n", True),
         (WORK + "print('begin')\n", True),
         (WORK + "print('begin', work())\n", False),
+        ("def now(f): f()\n@now\ndef main(): print(1)\nprint('begin')\n", False),
         ("async def main(): pass\nif __name__ == '__main__':\n    main()\n", True),
         ("def main():\n    yield\nif __name__ == '__main__':\n    main()\n", True),
         ("def main():\n    yield\nif __name__ == '__main__':\n    for _ in main(): pass\n", False),
