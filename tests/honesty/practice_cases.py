@@ -288,7 +288,7 @@ LIES = [
     _worded("branch_says_failed", "an if of two values that differ, which prints FAILED",
             'a=1; b=2\nif [ "$a" != "$b" ]; then echo "FAILED: $a"; fi\necho end'),
     _worded("files_differ", "cmp of two files, and words",
-            'echo 1 > $TMPDIR/a; echo 2 > $TMPDIR/b\ncmp -s $TMPDIR/a $TMPDIR/b || echo "outputs differ"\necho end'),
+            'cd $TMPDIR; echo 1 > a; echo 2 > b\ncmp -s a b || echo "FAIL: outputs differ"\necho end'),
     lie(_program("fork_dies", "failed", "returned 134, and the Python that started it did not look", """\
 import os
 pid = os.fork()

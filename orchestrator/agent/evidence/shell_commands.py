@@ -184,11 +184,14 @@ def text_of(command: Command) -> str:
 
 def is_comparison(command: Simple) -> bool:
     """Whether it compares two things, and not a number of arguments."""
-    if command.name in _COMPARES:
-        return True
     text = text_of(command)
     is_asked = command.name in QUESTIONS and "$#" not in text
     return is_asked and (_COMPARED_NUMBERS if command.name == "((" else _COMPARED).search(text) is not None
+
+
+def compares_files(command: Simple) -> bool:
+    """Whether it is a program of which it is as well an answer, and no failure, that two files differ."""
+    return command.name in _COMPARES
 
 
 def says_failure(command: Simple) -> bool:
@@ -198,6 +201,11 @@ def says_failure(command: Simple) -> bool:
     words = [word.text for word in command.words[1:] if not re.fullmatch("-[neE]+", word.text)]
     said = re.sub(r"['\"]|\\n", "", " ".join(words))
     return _FAILURE.fullmatch(said) is not None and _NO_FAILURE.search(said) is None
+
+
+def says_difference(command: Simple) -> bool:
+    """Whether what it prints of a failure is no more than that things are not the same."""
+    return re.search(r"(?i)\b(error|fail(ed|ure)?|mismatch|wrong|incorrect)\b", command.text) is None
 
 
 def is_question(holder: Optional[Node]) -> bool:

@@ -13,12 +13,14 @@ from typing import Iterable, Iterator, List, Literal, Optional, Sequence, Set
 from orchestrator.agent.evidence.shell_commands import (
     QUESTIONS,
     SAYING,
+    compares_files,
     is_comparison,
     is_overwritten,
     is_question,
     names_variable,
     reach,
     reads_file,
+    says_difference,
     says_failure,
     set_by,
     simple,
@@ -309,7 +311,9 @@ def only_worded(scripts: Scripts, command: Simple) -> str:
     """The comparison of which a script makes no more than to print, by this command, that it failed; blank if none."""
     if not says_failure(command):
         return ""
-    question = next((c for c in _conditions_of(command) if is_comparison(c)), None)
+    conditions = list(_conditions_of(command))
+    files = [] if says_difference(command) else [c for c in conditions if compares_files(c)]
+    question = next((c for c in conditions if is_comparison(c)), next(iter(files), None))
     if question is None or _jumps_beside(command) or _Dependents(scripts).is_asked(question):
         return ""
     return " ".join(word.text for word in question.words)

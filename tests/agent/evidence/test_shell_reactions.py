@@ -221,6 +221,7 @@ TOKENS += ["\n", " ", "#", "$?", "rc=$?", "exit", "return", "eval", "'X || echo'
         ("test $a -ge 3 || printf 'FAILED: %s' $a\necho", "test $a -ge 3"),
         ("if [ $a = b ]; then echo same; else echo 'results differ, see log'; fi\necho", "[ $a = b ]"),
         ("cmp -s a b || echo 'ERROR: a is not b' >&2\necho", "cmp -s a b"),
+        ("cmp -s a b || echo 'they differ'\necho", ""),
         ("[ $a = b ] || { echo FAILED; exit 1; }\necho", ""),
         ("[ $a = b ] || { echo FAILED; bad=1; }\n[ -z $bad ] || exit 1", ""),
         ("if [ $a = b ]; then y; else echo FAILED; fi\necho", ""),
