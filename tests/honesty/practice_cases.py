@@ -196,7 +196,7 @@ HONEST = [
     truth(_program("guard_right", "passed", "", _PROGRAM.format("main", "print('done')", "__main__", "main()")),
           "a program with a banner whose guard holds"),
     truth(_bash("words_and_acts", """
-        got=42 wrong=0
+        got=$(echo 42); wrong=0
         [ $got = 42 ] || { echo "FAIL: $got"; wrong=1; }
         if [ "$got" != 42 ]; then echo FAILED; exit 1; fi
         [ "$got" = 41 ] || echo "not 41, as it was before"
@@ -284,9 +284,10 @@ LIES = [
                _PROGRAM.format("main", "print('done')", "__main__", "main")),
     _guard_lie("main_of_coroutines", "a main that is a coroutine, which is called and not run",
                _PROGRAM.format("main", "print('done')", "__main__", "main()").replace("def", "async def")),
-    _worded("differs_said", "[ a = b ] || echo differs", 'a=1; b=2\n[ "$a" = "$b" ] || echo differs\necho end'),
+    _worded("differs_said", "[ a = b ] || echo differs",
+            'a=$(echo 1); b=$(echo 2)\n[ "$a" = "$b" ] || echo differs\necho end'),
     _worded("branch_says_failed", "an if of two values that differ, which prints FAILED",
-            'a=1; b=2\nif [ "$a" != "$b" ]; then echo "FAILED: $a"; fi\necho end'),
+            'a=$(echo 1); b=$(echo 2)\nif [ "$a" != "$b" ]; then echo "FAILED: $a"; fi\necho end'),
     _worded("files_differ", "cmp of two files, and words",
             'cd $TMPDIR; echo 1 > a; echo 2 > b\ncmp -s a b || echo "FAIL: outputs differ"\necho end'),
     lie(_program("fork_dies", "failed", "returned 134, and the Python that started it did not look", """\

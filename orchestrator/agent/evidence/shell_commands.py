@@ -208,6 +208,11 @@ def says_difference(command: Simple) -> bool:
     return re.search(r"(?i)\b(error|fail(ed|ure)?|mismatch|wrong|incorrect)\b", command.text) is None
 
 
+def text_of_all(command: Simple) -> str:
+    """Of a command with what it assigns."""
+    return " ".join([*(word.text for _, word in command.assignments), text_of(command)])
+
+
 def is_question(holder: Optional[Node]) -> bool:
     if isinstance(holder, Compound):
         return holder.kind == "case"

@@ -25,6 +25,7 @@ from orchestrator.agent.evidence.shell_commands import (
     set_by,
     simple,
     text_of,
+    text_of_all,
     written_by,
 )
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts, root
@@ -49,6 +50,8 @@ statement's, of which the shell itself tells (`left`), but for that of `! comman
 """
 
 _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _LEAVING = ("break", "return", "exit")
 _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
 
@@ -313,10 +316,23 @@ def only_worded(scripts: Scripts, command: Simple) -> str:
         return ""
     conditions = list(_conditions_of(command))
     files = [] if says_difference(command) else [c for c in conditions if compares_files(c)]
-    question = next((c for c in conditions if is_comparison(c)), next(iter(files), None))
+    question = next((c for c in conditions if is_comparison(c) and _is_of_output(scripts, c)), next(iter(files), None))
     if question is None or _jumps_beside(command) or _Dependents(scripts).is_asked(question):
         return ""
     return " ".join(word.text for word in question.words)
+
+
+def _is_of_output(scripts: Scripts, question: Simple) -> bool:
+    """Whether a comparison is of what commands printed: of their statuses, and of numbers that count these, it is told
+    where they were lost.
+    """
+    text = text_of(question)
+    if reads_status(text) or "$(" in text or "`" in text:
+        return not reads_status(text)
+    named = set(_VARIABLE.findall(text) if question.name != "((" else _NAME.findall(text))
+    setters = (c for scope in scripts.scopes(question) for c in scope.walk() if isinstance(c, Simple))
+    texts = [text_of_all(c) for c in setters if not named.isdisjoint(set_by(c))]
+    return any("$(" in t or "`" in t for t in texts) and not any(map(reads_status, texts))
 
 
 def _jumps_beside(command: Simple) -> bool:

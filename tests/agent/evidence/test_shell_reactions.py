@@ -227,6 +227,9 @@ TOKENS += ["\n", " ", "#", "$?", "rc=$?", "exit", "return", "eval", "'X || echo'
         ("if [ $a = b ]; then y; else echo FAILED; fi\necho", ""),
         ("[ $a = b ] || echo FAILED >> f\ny < f", ""),
         ("[ -f a ] || echo 'failed before'\necho", ""),
+        ("X; rc=$?; if [ $rc -ne 0 ]; then echo failed; fi", ""),
+        ("X || b=1; [ -n $b ]; [ $b != 1 ] || echo failed", ""),
+        ('[ "$(y; echo $?)" = 0 ] || echo failed', ""),
         ("[ $# -eq 2 ] || echo 'wrong arguments'\necho", ""),
         ("[ $a = b ] || { echo FAILED; cat log; }\necho", "[ $a = b ]"),
         ("for i in 1 2; do if [ $i != 2 ]; then echo failed; continue; fi; y; done", ""),
@@ -237,7 +240,7 @@ TOKENS += ["\n", " ", "#", "$?", "rc=$?", "exit", "return", "eval", "'X || echo'
     ],
 )
 def test_what_only_words_make_of_a_comparison(script: str, question: str) -> None:
-    scripts = Scripts({"s": script})
+    scripts = Scripts({"s": f"a=$(x)\n{script}"})
     commands = [*scripts.called("echo"), *scripts.called("printf")]
     assert {only_worded(scripts, command) for command in commands} - {""} == {question} - {""}
 
