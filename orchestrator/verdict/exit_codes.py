@@ -29,6 +29,7 @@ _HOW = {
     "negated": "behind a !, and its script did not test it",
     "said": "and its script made no more of it than words",
     "kept": "and nothing depends on the variable that its script has kept it in",
+    "worded": "and its script only prints what that means",
     "substituted": "in a substitution that forgets it",
     "background": "in the background, and its script did not ask",
     "cleanup": "in the script's EXIT trap",
@@ -65,7 +66,7 @@ def _broke_a_pipe(case: Case) -> bool:
 
 
 def _means_nothing(entry: LostExitCode) -> bool:
-    if entry["how"] == "unanswered":
+    if entry["how"] in ("unanswered", "worded"):
         return False
     if entry["how"] in _OF_OURS:
         return not entry["ours"]

@@ -247,6 +247,8 @@ def test_vacuous_arrays() -> None:
     assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))
     assert why_vacuous(ones, ones.copy(), rtol=1e-3, atol=1e-3) is None
     assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None
+    assert why_vacuous(ones * 0, ones * 1e-9, atol=1e-6) is None
+    assert "tolerance" in str(why_vacuous(ones * 0, ones, atol=10, rtol=0))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.honesty import (
     cuda_cases,
     environment_cases,
     oddity_cases,
+    practice_cases,
     pytest_cases,
     route_cases,
     run_cases,
@@ -31,6 +32,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Exit codes that nothing depends on": status_cases.CASES,
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
+    "Everyday repositories": practice_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
@@ -48,6 +50,7 @@ CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
     **dict.fromkeys(("Exit codes that nothing depends on", "Unittests and doctests"), "observation"),
     **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
+    "Everyday repositories": "observation",
     "Tests that cannot fail": "sabotage",
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
@@ -63,13 +66,20 @@ sabotage: there no rule can tell it from the truth, but its tests pass with wron
 stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
 function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are
 tolerances that a test writes as a comparison, two sides that are both made zero, star imports, and values that the code
-under test itself has made: golden files, snapshots, cases that are chosen by what passes.
+under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are chosen by what passes; a
+check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing asks
+for, and steps of a feature that check nothing.
 
 What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`,
 `lacks` and `contains` tell that old times were scaled or made up, that times are 0 or below, that a count under
 `failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch. Nor is anybody told of an
-assertion that a program catches in its own file, or by `[ a = b ] || echo differs`, and of what a runbook itself
-names too little of: one test by its id, `make -n`, a list of sessions.
+exception, an assertion's too, that a program catches in its own file and only prints (but for the comparisons of
+numpy's and torch's `testing`, and what a Python or a shell returned), of one that a pool, a task or a library keeps
+where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
+exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
+failures that a project itself declares to be none (`WILL_FAIL`, `success_codes`, a cell's tags under pytest, an
+optional extension); nor of what a runbook itself names too little of: one test by its id, `make -n`, a list of
+sessions, `builds` that match nothing.
 """
 
 

@@ -41,7 +41,7 @@ def environment(root: Path) -> dict[str, Any]:
     (site,) = root.glob("lib/python*/site-packages")
     own = Path(pytest.__file__).parent.parent
     shutil.copytree(own / "hypothesis", site / "hypothesis")  # it has an extension, whose place is judged
-    for name in ("xdist", "execnet", "_hypothesis_globals.py", "sortedcontainers"):
+    for name in ("xdist", "execnet", "_hypothesis_globals.py", "sortedcontainers", "click"):
         (site / name).symlink_to(own / name)
     (site / "library.py").write_text("VALUE = 1\n")
     (site / "installed.py").write_text("VALUE = 'installed'\n")

@@ -18,6 +18,8 @@ from orchestrator.agent.env.installed import is_as_recorded
 from orchestrator.shared.files import walk
 
 _HALF = 32
+_WRITTEN_BY_USE = "dropin.cache"
+"""What Twisted writes beside its plugins when it first looks for them: their names."""
 _CODE = (".py", ".so", ".pyd", ".abi3.so")
 
 
@@ -99,7 +101,9 @@ def _digest(
     for top, base in tops:
         name = os.path.relpath(top, base)
         found = (
-            (f"{name}/{inner}", e.path, e.stat(follow_symlinks=False)) for inner, e in walk(top, skip) if only(inner)
+            (f"{name}/{inner}", e.path, e.stat(follow_symlinks=False))
+            for inner, e in walk(top, skip)
+            if only(inner) and e.name != _WRITTEN_BY_USE
         )
         lines = sorted(_line(*file) for file in found)
         if top.is_file():

@@ -13,14 +13,19 @@ from typing import Iterable, Iterator, List, Literal, Optional, Sequence, Set
 from orchestrator.agent.evidence.shell_commands import (
     QUESTIONS,
     SAYING,
+    compares_files,
+    is_comparison,
     is_overwritten,
     is_question,
     names_variable,
     reach,
     reads_file,
+    says_difference,
+    says_failure,
     set_by,
     simple,
     text_of,
+    text_of_all,
     written_by,
 )
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts, root
@@ -45,6 +50,8 @@ statement's, of which the shell itself tells (`left`), but for that of `! comman
 """
 
 _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _LEAVING = ("break", "return", "exit")
 _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
 
@@ -301,6 +308,60 @@ class _Way:
         if isinstance(holder, Simple) and holder.name in QUESTIONS:
             return "tested" if self._dependents.is_asked(holder) else "said"
         return "tested" if isinstance(holder, Simple) and self._dependents.on([holder]) else "said"
+
+
+def only_worded(scripts: Scripts, command: Simple) -> str:
+    """The comparison of which a script makes no more than to print, by this command, that it failed; blank if none."""
+    if not says_failure(command):
+        return ""
+    conditions = list(_conditions_of(command))
+    files = [] if says_difference(command) else [c for c in conditions if compares_files(c)]
+    question = next((c for c in conditions if is_comparison(c) and _is_of_output(scripts, c)), next(iter(files), None))
+    if question is None or _jumps_beside(command) or _Dependents(scripts).is_asked(question):
+        return ""
+    return " ".join(word.text for word in question.words)
+
+
+def _is_of_output(scripts: Scripts, question: Simple) -> bool:
+    """Whether a comparison is of what commands printed: of their statuses, and of numbers that count these, it is told
+    where they were lost.
+    """
+    text = text_of(question)
+    if reads_status(text) or "$(" in text or "`" in text:
+        return not reads_status(text)
+    named = set(_VARIABLE.findall(text) if question.name != "((" else _NAME.findall(text))
+    setters = (c for scope in scripts.scopes(question) for c in scope.walk() if isinstance(c, Simple))
+    texts = [text_of_all(c) for c in setters if not named.isdisjoint(set_by(c))]
+    return any("$(" in t or "`" in t for t in texts) and not any(map(reads_status, texts))
+
+
+def _jumps_beside(command: Simple) -> bool:
+    """Whether the statements that run with it leave a turn, a function or the script: what they leave out may act."""
+    node: Optional[Node] = command
+    while node is not None and not isinstance(node, Block):
+        node = node.parent
+    held = simple([node]) if node is not None and isinstance(node.parent, Compound) else ()
+    return any(c.name in ("continue", *_LEAVING) for c in held)
+
+
+def _conditions_of(command: Command) -> Iterator[Simple]:
+    """What decides whether a command runs: before it in its list, or in the `if` around that."""
+    pipeline = command.parent
+    chain = pipeline.parent if isinstance(pipeline, Pipeline) else None
+    if not isinstance(chain, Chain):
+        return
+    before = chain.pipelines[: chain.pipelines.index(pipeline)]  # type: ignore[arg-type]
+    yield from simple(before[-1:])
+    block = chain.parent
+    holder = block.parent if isinstance(block, Block) else None
+    if before or not isinstance(holder, Compound):
+        return
+    if holder.kind == "{":
+        yield from _conditions_of(holder)
+    elif holder.kind == "if":
+        index = next((i for i, body in enumerate(holder.bodies) if body is block), None)
+        if index is not None:
+            yield from simple(holder.conditions[index : index + 1] or holder.conditions[-1:])
 
 
 def ends_its_loop(command: Node) -> bool:

@@ -15,6 +15,7 @@ from orchestrator.agent.evidence.shell_reactions import (
     ends_its_loop,
     fate,
     only_says,
+    only_worded,
     reads_status,
     tested_by_trap,
 )
@@ -138,6 +139,8 @@ class ShellRecord:
             self._fold_tested(line)
         elif line.how == "trapped":
             self._fold_trapped(line)
+        elif line.how == "says":
+            self._fold_said(line)
         elif line.how in _TOLD and not (self._is_printed_and_tested(line) or self._is_no_job(line)):
             if self._is_asked_alone(line):
                 line = line._replace(how="unanswered")
@@ -190,6 +193,13 @@ class ShellRecord:
             self._judge(line.at(entered)._replace(place=entered.command), entered, line.calls, tested=True)
         else:
             self._judge(line, line, line.calls, tested=True, inner=inner)
+
+    def _fold_said(self, line: Line) -> None:
+        """Words of a failure, if they are all that a script makes of a comparison."""
+        for node in self._find(line, line.command):
+            question = only_worded(self._scripts_read(), node)
+            if question:
+                self.failures.append(Failure(line._replace(how="worded", command=question, first="", code=1)))
 
     def _fold_trapped(self, line: Line) -> None:
         inner = self._claim(line)

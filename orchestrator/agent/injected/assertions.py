@@ -38,6 +38,12 @@ _COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 # They convert what they are called on, and change nothing.
 _CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to")
 _COPY = "something is compared with a copy of itself"
+# Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
+_MADE_UP = frozenset((
+    "called_once", "called_once_with", "called_with", "called_any", "any_call", "has_calls", "not_called", "has_awaits",
+    "awaited_once", "awaited_once_with", "awaited_with", "any_await", "not_awaited",
+))  # fmt: skip
+_OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
@@ -236,6 +242,7 @@ class _Marker:
             why = _COPY
         if why is not None:
             return [], self._vacuous(node, why)
+        made_up = self._made_up(node, test)
         called = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
         after = self._ran(node, called, self._callees.about([test]), self._callees.equal_by_class(test))
         if isinstance(test, ast.Call):
@@ -243,7 +250,15 @@ class _Marker:
             after += self._went_through(node, test)
         elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
-        return [], after
+        return [], [*made_up, *after]
+
+    def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
+        """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
+        named = value.func if isinstance(value, ast.Call) else value
+        if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not _is_plain(named.value):
+            return []
+        place = _constant(f"{self._facts.path}:{node.lineno}")
+        return [_call(node, "made_up", named.value, place, _constant(named.attr))]
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []
@@ -258,9 +273,12 @@ class _Marker:
             place = _constant(f"{self._facts.path}:{node.lineno}")
             if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
                 return [_call(node, "named", place, _constant(node.value.attr))]
+            if _is_with_message(node.value):  # as an assertion has it, without the word
+                node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if _is_comparison(node.value) and not self._is_observed:
-                node.value = _call(node, "dropped", node.value, place).value
+                node.value = _dropped(node, place)
                 return []
+            marks += self._made_up(node, node.value)
         if not _checks(node):
             return marks
         call = node.value
@@ -376,12 +394,28 @@ def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[as
     return new
 
 
+def _dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
+    """A comparison that is a statement of its own, with one that looks at what came out of it, and of what."""
+    value = node.value
+    operator = _OPERATORS.get(type(value.ops[0])) if isinstance(value, ast.Compare) and len(value.ops) == 1 else None
+    if operator is None or not isinstance(value, ast.Compare):
+        return _call(node, "dropped", value, place).value
+    return _call(node, "dropped_of", value.left, value.comparators[0], _constant(operator), place).value
+
+
 def _observes(node: ast.stmt) -> bool:
     """Whether what is done in it may be done to see that it raises, or warns, or does not."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
         items = [item.context_expr for item in node.items]
         return any(_checks(item) or _called(item) in _OBSERVES for item in items)
     return isinstance(node, _TRIES)
+
+
+def _is_with_message(value: ast.expr) -> bool:
+    """Whether it is a comparison and a text: `a == b, "differs"`."""
+    pair = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == 2 else []
+    is_text = bool(pair) and isinstance(getattr(pair[1], "value", pair[1]), (str, ast.JoinedStr))
+    return is_text and _is_comparison(pair[0])
 
 
 def _is_comparison(value: ast.expr) -> bool:

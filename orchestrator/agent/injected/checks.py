@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .callees import Spec
     from .stage import Config, Notes
 
+_OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 # Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
 _HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
@@ -269,6 +270,13 @@ class Checks:
         found = [(spec, known[spec] if spec in known else self._stand_ins.replaced(spec, frame)) for spec in about]
         return self._stand_ins.why_of_stand_ins(found, frame)
 
+    def compares_kinds(self, left: Any, right: Any, operator: str) -> bool:
+        """Whether two things are of different kinds, of which one is the tree's, which says how they compare."""
+        methods = (vars(kind).get(f"__{operator}__") for side in (left, right) for kind in type(side).__mro__)
+        codes = (getattr(method, "__code__", None) for method in methods)
+        ours = any(code is not None and self._is_ours(code.co_filename) for code in codes)
+        return ours and type(left) is not type(right)
+
     def raised_in_a_check(self, error: BaseException, *, keeps_it: bool) -> bool:
         """Whether an AssertionError comes from a check of the tests, not from a program that refuses its arguments.
 
@@ -343,6 +351,21 @@ def _seen_by(checks: Checks) -> type:
                 checks.now.dropped.append(f"a comparison came out false, and nothing asserts it ({where})")
 
         @staticmethod
+        def dropped_of(left: Any, right: Any, operator: str, place: str) -> None:
+            """Of two: if the tree itself compares things of two kinds, that it can may be all that is asked."""
+            import operator as operators
+
+            value = getattr(operators, operator)(left, right)
+            if left is not right and not checks.compares_kinds(left, right, operator):
+                Seen.dropped(value, place)
+
+        @staticmethod
+        def made_up(mock: Any, place: str, name: str) -> None:
+            if any(kind.__name__ == "NonCallableMock" for kind in type(mock).__mro__) and not _is_of_spec(mock, name):
+                where = place[len(checks.tree) :]
+                checks.now.lost.append(f"{name} is no assertion, and a mock has made it up ({where})")
+
+        @staticmethod
         def named(place: str, name: str) -> None:
             where = place[len(checks.tree) :]
             checks.now.lost.append(f"{name} is named, and not called ({where})")
@@ -357,12 +380,19 @@ def _seen_by(checks: Checks) -> type:
             error = exc_info()[1]
             if answers and not drops_result(_getframe(2)):
                 return
+            where = key[len(checks.tree) :]
             if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
                 text = str(error).partition("\n")[0][:200]
-                where = key[len(checks.tree) :]
                 checks.now.swallowed[key] = f"an AssertionError was caught and dropped ({where}): {text}".rstrip(": ")
+            elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):
+                checks.now.swallowed[key] = f"an AssertionError of a process was caught and dropped ({where})"
 
     return Seen("Seen", (), {})
+
+
+def _is_of_spec(mock: Any, name: str) -> bool:
+    """Whether what a mock stands for has a method of that name."""
+    return name in (vars(mock).get("_mock_methods") or ())
 
 
 def _read(path: str) -> bytes:

@@ -73,6 +73,7 @@ class Children:
         # Those that failed, by their arguments, which is how a CompletedProcess knows them: ids, and what is told.
         self._failed: dict[int, tuple[object, list[tuple[int, _Child | None]]]] = {}
         self._children: dict[int, _Child] = {}
+        self._by_library: dict[str, list[int]] = {}  # processes of multiprocessing that a library has started
         self._kills = False  # whether this process itself ends others
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "subprocess": self._watch_subprocess,
@@ -136,8 +137,12 @@ class Children:
         return getstatusoutput
 
     def uses_result(self, frame: FrameType) -> bool:
-        """Whether something depends on what the call returns that `frame` is in the midst of, once it is awaited."""
-        return self._is_used(frame)
+        """Whether something depends on what the call returns that `frame` is in the midst of, once it is awaited; also
+        in a test.
+        """
+        from .uses import is_used
+
+        return _if_possible(lambda: is_used(frame), otherwise=True)
 
     def _is_used(self, frame: FrameType, **how: Any) -> bool:
         if not self.is_ours(frame):
@@ -261,17 +266,21 @@ class Children:
                 return found
             pid, status = (found[0], found[part]) if part else (found.si_pid, found.si_status)
             if status:
-                self._note_waited(pid, _getframe(1), part)
+                self._note_waited(pid, _getframe(1), part, status if part else 0)
             return found
 
         return ask
 
-    def _note_waited(self, pid: int, frame: FrameType, part: int | None) -> None:
+    def _note_waited(self, pid: int, frame: FrameType, part: int | None, status: int) -> None:
         if is_of(frame, "subprocess", "multiprocessing", "asyncio"):
             return
         called = outside(frame, "os", "pty")  # whose `spawn` returns the status alone
         if called is not None and self._is_used(called, called=True, part=part if called is frame else None):
             self._note_look(pid, None)
+        elif called is not None and self.is_ours(called) and os.WIFSIGNALED(status):  # it cannot tell of itself
+            child = _Child([sys.executable, *sys.argv[:1]], called)  # as it was forked
+            child.code = -os.WTERMSIG(status)
+            self._children[id(child)] = child
 
     def _watch_asyncio(self, asyncio: Any) -> None:
         process, children = asyncio.Process, self
@@ -307,12 +316,14 @@ class Children:
             frame = _getframe(1)
             if not children.is_ours(frame):
                 children._handle(self.pid)
+                children._by_library.setdefault(_package(frame), []).append(self.pid)
 
         def asked(self: Any) -> Any:
             code = exitcode.fget(self)
             frame = _getframe(1)
             if code and not is_of(frame, "multiprocessing") and children._is_used(frame):
-                children._note_look(self.pid, None)
+                for pid in (self.pid, *children._by_library.get(_package(frame), ())):  # who asks one answers for all
+                    children._note_look(pid, None)
             return code
 
         process.BaseProcess.start = watched
@@ -391,6 +402,10 @@ class _Told:
         holder.__dict__[self._name] = value
         if self._note is not None:
             self._note(holder, value)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _if_possible(question: Callable[[], bool], *, otherwise: bool) -> bool:

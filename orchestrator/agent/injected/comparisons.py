@@ -112,7 +112,10 @@ def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
     """Only where a tolerance is given: to look at all data costs about as much as to compare them."""
     if not atol and not (rtol and rtol >= 1):
         return None
-    return _too_loose(min(_greatest(left), _greatest(right)), rtol, atol)
+    smaller, larger = sorted((_greatest(left), _greatest(right)))
+    if not smaller and atol and atol >= 1 and atol >= 2 * larger:  # no rounding of what is not zero is as large
+        smaller = larger
+    return _too_loose(smaller, rtol, atol)
 
 
 def _too_loose(size: float, rtol: Any, atol: Any) -> str | None:

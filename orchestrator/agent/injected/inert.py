@@ -1,4 +1,7 @@
-"""A program that defines what it would do and does none of it: `if __name__ == "__main_":`, or no guard at all."""
+"""A program that defines what it would do and does none of it: `if __name__ == "__main_":`, or no guard at all.
+
+What it prints beside that, a banner say, is not what it would do.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ if TYPE_CHECKING:
     import ast
     from typing import Iterator, Sequence
 
-_ITSELF = "__main__"
+_NAME, _ITSELF = "__name__", "__main__"
 _OF_CHILDREN = "__mp_main__"  # of multiprocessing, whose body is not meant for the program
 _MAINS = ("main", "_main", "cli")
+_NEARLY_MAIN = ("ain", "man", "min", "mai", "mainn", "maiin", "maain", "mmain")
 
 
 def is_inert(file: str) -> bool:
-    """Whether nothing runs in a file but definitions, although a guard that never holds, or a `main` that nobody calls,
-    says that something is meant to.
+    """Whether nothing runs in a file but definitions and words, although a guard that never holds, or a `main` that
+    nobody calls, says that something is meant to. A guard that is mistyped beyond doubt says so of any file, and so
+    does a `main` that its guard only names, or calls and does not run.
     """
     try:
         with open(file, "rb") as f:
@@ -26,22 +31,85 @@ def is_inert(file: str) -> bool:
         module = ast.parse(source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return False
-    live, mistyped = list(_live(module.body)), False
-    for node in ast.walk(module):
-        mistyped |= (
-            isinstance(node, ast.If) and _guards(node) not in (None, _ITSELF, _OF_CHILDREN) and _calls(node.body)
-        )
-    if any(not isinstance(node, _defining()) for node in live):
+    guards = [node for node in ast.walk(module) if isinstance(node, ast.If) and _calls(node.body)]
+    names = {guard for guard in map(_guards, guards) if guard not in (None, _ITSELF, _OF_CHILDREN)}
+    live = list(_live(module.body))
+    stem = file.rpartition("/")[2].partition(".")[0]
+    if any(_is_mistyped(guard) for guard in names - {stem}) or any(_leaves_main(node, module) for node in live):
+        return True
+    acting = [node for node in live if not isinstance(node, _defining())]
+    if not all(map(_says, acting)):
         return False
     assigned = [n for n in live if isinstance(n, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
-    has_main = any(isinstance(n, ast.FunctionDef) and n.name in _MAINS for n in live)
-    return mistyped or (has_main and not _calls(assigned))
+    return bool(names and not acting) or (_may_call_main(live, module) and not _calls(assigned))
+
+
+def _may_call_main(live: Sequence[ast.stmt], module: ast.Module) -> bool:
+    """Whether a `main` of the program is there that nothing in its file names."""
+    import ast
+
+    mains = [n for n in live if isinstance(n, ast.FunctionDef) and n.name in _MAINS]
+    if not mains or any(n.decorator_list for n in mains):  # which may call it
+        return False
+    return not any(isinstance(n, ast.Name) and n.id in _MAINS for n in ast.walk(module))
+
+
+def _is_mistyped(guard: str | None) -> bool:
+    """Whether a module is never called so, and `__main__` was meant: all of its letters, or all but one."""
+    if guard is None or guard == _NAME:
+        return guard is not None
+    letters = guard.lower().strip("_ .")
+    return guard == "main" or ("_" in guard and (sorted(letters) == sorted("main") or letters in _NEARLY_MAIN))
+
+
+def _leaves_main(node: ast.stmt, module: ast.Module) -> bool:
+    """Whether a statement names a `main` of the file and does not call it, or makes a coroutine or a generator of it
+    that nobody runs.
+    """
+    import ast
+
+    if not isinstance(node, ast.Expr):
+        return False
+    name = node.value.func if isinstance(node.value, ast.Call) else node.value
+    if not isinstance(name, ast.Name) or name.id not in _MAINS:
+        return False
+    own = [n for n in module.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.name == name.id]
+    if not own or own[-1].decorator_list:
+        return False
+    return name is node.value or isinstance(own[-1], ast.AsyncFunctionDef) or any(map(_yields, own[-1].body))
+
+
+def _yields(node: ast.AST) -> bool:
+    """Whether a `yield` stands in it, and in no function inside."""
+    import ast
+
+    if isinstance(node, (ast.Yield, ast.YieldFrom)):
+        return True
+    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+    return not isinstance(node, inner) and any(map(_yields, ast.iter_child_nodes(node)))
+
+
+def _says(node: ast.stmt) -> bool:
+    """Whether a statement is a `print` of what nothing has to be called for."""
+    import ast
+
+    call = node.value if isinstance(node, ast.Expr) else None
+    is_print = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
+    inside = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
+    return is_print and not any(isinstance(n, ast.Call) for part in inside for n in ast.walk(part))
 
 
 def _may_be(source: bytes) -> bool:
-    """Whether it is worth to read, which takes longer than many a program."""
-    has_guard = any(quote + b"__main__" + quote in source for quote in (b"'", b'"'))
-    return not has_guard and (b"__name__" in source or any(f"def {name}(".encode() in source for name in _MAINS))
+    """Whether it is worth to read, which takes longer than many a program: its guard is another one, or holds no call
+    of a `main` that is no generator or coroutine.
+    """
+    guards = (f"__name__ == {quote}__main__{quote}".encode() for quote in ("'", '"'))
+    held = next((after for guard in guards for _, found, after in [source.partition(guard)] if found), None)
+    if held is None:
+        return b"__name__" in source or any(f"def {name}(".encode() in source for name in _MAINS)
+    if any(line.strip().decode("latin-1") in _MAINS for line in held.splitlines()):
+        return True
+    return b"async def main" in source or (b"yield" in source and b"def main" in source)
 
 
 def _live(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -68,7 +136,9 @@ def _guards(node: ast.If) -> str | None:
         return None
     sides = [test.left, *test.comparators]
     names = [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
-    is_of_name = any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)
+    if sorted(names) == [_ITSELF, _NAME]:  # in quotes, which are never equal
+        return _NAME
+    is_of_name = any(isinstance(side, ast.Name) and side.id == _NAME for side in sides)
     return names[0] if is_of_name and names else None
 
 

@@ -46,6 +46,7 @@ class Inner:
         self._tree, self._notes, self._children, self._end = tree, notes, children, end
         self._told: set[tuple[str, int]] = set()
         self._failed: list[Call] = []
+        self.lose: Callable[[str, BaseException], None] = lambda where, error: None  # of a test
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "runpy": self._watch_runpy,
             "concurrent.futures.thread": lambda module: self._watch_executor(module, "ThreadPoolExecutor"),
@@ -164,13 +165,21 @@ class Inner:
         def watched(*coroutines: Any, **options: Any) -> Any:
             future = gather(*coroutines, **options)
             frame = _getframe(1)
-            drops = options.get("return_exceptions") and self._children.is_ours(frame)
-            if drops and not self._children.uses_result(frame):
+            is_ours = self._children.is_ours(frame)
+            of_test = not is_ours and is_in_test(frame) and frame.f_code.co_filename.startswith(self._tree)
+            if options.get("return_exceptions") and (is_ours or of_test) and not self._children.uses_result(frame):
                 call = Call(gather, frame, "of coroutines")
-                future.add_done_callback(lambda done: self._done(call, failed=_holds_error(done)))
+                told = self._losing if of_test else lambda done: self._done(call, failed=_holds_error(done))
+                future.add_done_callback(told)
             return future
 
         tasks.gather = watched
+
+    def _losing(self, future: Any) -> None:
+        """Of what a test has gathered, and dropped: its checks that failed."""
+        for result in () if future.cancelled() else future.result():
+            if isinstance(result, AssertionError):
+                self.lose("in a coroutine that was gathered", result)
 
     def watch_pools(self, pool: Any) -> None:
         for name in ("apply_async", "map_async", "starmap_async"):

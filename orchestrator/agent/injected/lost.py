@@ -13,14 +13,15 @@ from sys import _getframe  # bound here: a test may take it, or replace it, whil
 
 from .checks import Pending
 from .children import Children
+from .commands import Commands
 from .ends import above
-from .frames import local
+from .frames import OWN, is_of, local
 from .inner import CALL, Inner
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, ModuleType
+    from types import CodeType, FrameType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -41,6 +42,7 @@ class Lost:
         self._inner = Inner(checks.tree, checks.notes, self._children, end)
         checks.imported.append(self._inner.watch_import)
         checks.failing, checks.comparing = self._inner.check_fails, self._inner.comparison_fails
+        self._inner.lose = lambda where, error: checks.now.lost.append(_sentence(where, error))
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "threading": self._watch_threads,
             "concurrent.futures._base": self._watch_futures,
@@ -48,6 +50,7 @@ class Lost:
             "multiprocessing.process": self._watch_processes,
             **self._children.after_import,
             **self._inner.after_import,
+            **Commands(checks).after_import,
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
             "warnings": self._watch_coroutines,
@@ -110,6 +113,23 @@ class Lost:
         for results in (pool.ApplyResult, pool.MapResult):
             self._watch_results(results)
         _tell_when_asked(pool.ApplyResult, "get", "successful")
+        for results in (pool.IMapIterator, pool.IMapUnorderedIterator):
+            results._set = self._holding(results._set)
+        pool.IMapIterator.next = pool.IMapIterator.__next__ = _handing_out(pool.IMapIterator.next)
+
+    def _holding(self, set_result: Callable[..., Any]) -> Callable[..., Any]:
+        """Of what a pool computes for an iteration: each has to be asked for."""
+
+        @wraps(set_result)
+        def watched(results: Any, i: Any, outcome: Any) -> Any:
+            success, error = outcome
+            if not success and isinstance(error, AssertionError):
+                pending = Pending(_sentence("in a pool", error))
+                self._checks.now.pending.append(pending)
+                results.__dict__.setdefault(_PENDING, []).append((error, pending))
+            return set_result(results, i, outcome)
+
+        return watched
 
     def _watch_results(self, results: Any) -> None:
         set_result = results._set
@@ -181,7 +201,7 @@ class Lost:
             __tracebackhide__ = True
             met = leave(context, kind, error, traceback)
             if met and isinstance(error, AssertionError) and not _expects_assertion(context):
-                while traceback.tb_next is not None:
+                while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
                     traceback = traceback.tb_next
                 if traceback.tb_frame is _getframe(1):
                     self._checks.now.lost.append(_sentence("and taken for the exception that was expected", error))
@@ -230,6 +250,10 @@ class Lost:
                 except AssertionError as error:
                     self._died(error)
                     raise
+                except SystemExit as error:  # of what has caught it and handed it on, as that of torch does
+                    if error.code and error.__context__ is not None:
+                        self._died(error.__context__)
+                    raise
 
             child.run = watched
             return bootstrap(child, *args, **kwargs)
@@ -261,6 +285,26 @@ def _tell_when_asked(kind: Any, *methods: str) -> None:
 
     for name in methods:
         setattr(kind, name, asked(getattr(kind, name)))
+
+
+def _handing_out(next_of: Callable[..., Any]) -> Callable[..., Any]:
+    """Of an iteration over what a pool computes: what it raises is seen."""
+
+    @wraps(next_of)
+    def watched(results: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return next_of(results, *args, **kwargs)
+        except AssertionError as error:
+            for held, pending in results.__dict__.get(_PENDING, ()):
+                pending.retrieved |= held is error
+            raise
+
+    return watched
+
+
+def _is_of_check(frame: FrameType) -> bool:
+    """Whether it is of a library's comparison, which only fails by an AssertionError of its own."""
+    return is_of(frame, OWN, "unittest", "numpy", "torch", "pandas")
 
 
 def _expects_assertion(context: Any) -> bool:

@@ -67,6 +67,7 @@ __nsa_file=$NSA_POD_SHELL_RECORD __nsa_sh=${BASH_SOURCE[0]%/*}/bin/sh
 __nsa_shell=$BASHPID __nsa_parent=$PPID
 __nsa_unit=() __nsa_unit_line=0 __nsa_unit_file= # the commands of the pipeline that was begun last
 __nsa_way= __nsa_again=                # the functions that ended with it; commands that have failed
+__nsa_said=                            # where words of a failure were printed
 __nsa_count=0 __nsa_settled=0          # how many there have been, and of which the status was looked at
 __nsa_open=0 __nsa_whole=1             # whether more of its members are to come; whether it began with the first
 __nsa_begun=0 __nsa_seen=              # a pipeline was begun since PIPESTATUS, with this text, was looked at
@@ -192,6 +193,15 @@ __nsa_before() {
   esac
   __nsa_unit=("$BASH_COMMAND") __nsa_unit_line=$2 __nsa_unit_file=${BASH_SOURCE[1]-} __nsa_depth=${#FUNCNAME[@]} __nsa_way=
   __nsa_count=$((__nsa_count + 1))
+  case $BASH_COMMAND in
+    echo\ *[Ee][Rr][Rr][Oo][Rr]* | echo\ *[Ff][Aa][Ii][Ll]* | echo\ *[Dd][Ii][Ff][Ff][Ee][Rr]* | echo\ *[Mm][Aa][Tt][Cc][Hh]* | echo\ *[Ww][Rr][Oo][Nn][Gg]* | \
+      echo\ *[Cc][Oo][Rr][Rr][Ee][Cc][Tt]* | echo\ *[Nn][Oo][Tt]\ * | printf\ *[Ff][Aa][Ii][Ll]* | \
+      printf\ *[Dd][Ii][Ff][Ff][Ee][Rr]* | printf\ *[Mm][Aa][Tt][Cc][Hh]* | printf\ *[Ww][Rr][Oo][Nn][Gg]*)
+      if [[ $__nsa_said != *" $__nsa_unit_file:$2 "* ]]; then # maybe all that is made of a comparison
+        __nsa_said+=" $__nsa_unit_file:$2 "
+        __nsa_write says 0 "$2" "$BASH_COMMAND" ''
+      fi ;;
+  esac
   __nsa_open=0 __nsa_whole=1
   if (( __nsa_held_ends )); then
     __nsa_begun=1

@@ -80,17 +80,31 @@ class Unittests:
         """
         asked = {part for word in sys.argv[1:] for part in word.split(".")}
         for file, names in self._own.items():
-            if any(_is_case(names.get(name)) for name in asked):
+            if not any(_is_case(names.get(name)) for name in asked):
+                yield from self._not_run_of(file, names)
+
+    def _not_run_of(self, file: str, names: dict[str, Any]) -> Iterator[str]:
+        from . import misnamed  # which takes `ast`
+
+        module = _read(file)
+        if module is None:
+            return
+        named = misnamed.names_in(module)
+        for owner, node in _functions_written(module):
+            cls = names.get(owner.name) if owner is not None else None
+            if node.decorator_list or (file, node.lineno) in self._ran or (_is_case(cls) and self._is_unable(cls)):
                 continue
-            for around, methods in _written(file):
-                cls = names.get(around)
-                if not _is_case(cls) or self._is_unable(cls):
-                    continue
-                for method in methods:
-                    if not method.decorator_list and (file, method.lineno) not in self._ran:
-                        again = sum(other.name == method.name for other in methods) > 1
-                        line = f" (line {method.lineno})" if again else ""
-                        yield f"{cls.__module__}.{around}.{method.name}{line}"
+            is_test = _is_case(cls) and node.name.startswith("test")
+            if not is_test and not (self._holds_check(file, node) and _is_lost(node, owner, cls, named)):
+                continue
+            around = f"{owner.name}." if owner is not None else ""
+            again = is_test and sum(n.name == node.name for o, n in _functions_written(module) if o is owner) > 1
+            line = f" (line {node.lineno})" if again else ""
+            yield f"{names.get('__name__')}.{around}{node.name}{line}"
+
+    def _holds_check(self, file: str, node: Any) -> bool:
+        facts = self._checks.facts.get(file)
+        return facts is not None and facts.holds(node.lineno)
 
     def _is_unable(self, cls: Any) -> bool:
         return not self._unable.isdisjoint({cls.__module__, f"{cls.__module__}.{cls.__qualname__}"})
@@ -148,19 +162,44 @@ def _functions_of(names: dict[str, Any], file: str) -> Iterator[FunctionType]:
                 yield found
 
 
-def _written(file: str) -> Iterator[tuple[str, list[Any]]]:
-    """The classes of a file, each with the tests that stand in it; not those of which it has a choice."""
+def _read(file: str) -> Any:
     import ast
 
     try:
         with open(file, "rb") as f:
-            module = ast.parse(f.read(), file)
+            return ast.parse(f.read(), file)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return
+        return None
+
+
+def _functions_written(module: Any) -> Iterator[tuple[Any, Any]]:
+    """The functions of a module and of its classes, each with its class; not those of which it has a choice."""
+    import ast
+
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in module.body:
-        if isinstance(node, ast.ClassDef):
-            functions = (n for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
-            yield node.name, [n for n in functions if n.name.startswith("test")]
+        if isinstance(node, functions):
+            yield None, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((node, inner) for inner in node.body if isinstance(inner, functions))
+
+
+def _is_lost(node: Any, owner: Any, cls: Any, named: set[str]) -> bool:
+    """Whether a function with a check in it is meant for a runner, by its name, and nobody calls it: `setup` for
+    `setUp`, `tset_x`, a test in no class, or in one that is no TestCase.
+    """
+    from . import misnamed
+
+    if misnamed.is_named(node.name, named):
+        return False
+    if owner is None:
+        return misnamed.is_nearly_hook(node.name, None, by_pytest=False) or (
+            node.name.startswith("test") and not (node.args.args or node.args.posonlyargs)
+        )
+    if _is_case(cls):
+        return misnamed.is_nearly_hook(node.name, owner, by_pytest=False) or misnamed.is_nearly_test(node.name)
+    is_alone = isinstance(cls, type) and cls.__bases__ == (object,) and not cls.__subclasses__()
+    return is_alone and node.name.startswith("test") and not misnamed.is_named(owner.name, named)
 
 
 def _is_case(cls: Any) -> bool:

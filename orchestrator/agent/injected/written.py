@@ -20,6 +20,7 @@ from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, Nam
 import pytest
 
 from .assertions import first_line, mark
+from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 from .reached import reached
 
 NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
@@ -31,20 +32,20 @@ _NO_TESTS = ("conftest.py", "setup.py")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _DEFINED = re.compile(r"\bdef[\s\\]+(\w+)")
-# `tset_x`, `Test_x`, `x_test`: a test by what stands in it, if nothing else names it.
-_MISSPELT = re.compile(
-    r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
-)
+_AROUND = re.compile("(?i)set_?up|tear_?down|tear_?up|set_?down")
 # What a function inside another is decorated with and still waits to be called; anything else has registered it.
 _MARKS = ("pytest", "mark", "unittest", "mock", "patch", "hypothesis", "given", "settings")
 _NO_TEST_BY = ("overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
 
 
 class _Fixtures(NamedTuple):
-    """The names of `all` fixtures, and of those that a collected test asks for, or one of its fixtures."""
+    """The names of `all` fixtures, and of those that a collected test asks for, or one of its fixtures; `nose`, where
+    pytest calls what nose called.
+    """
 
     all: Set[str]
     used: Set[str]
+    nose: bool
 
 
 class _Collected(NamedTuple):
@@ -84,7 +85,8 @@ def not_collected(
     """
     items = list(items)
     found = _collected(items)
-    fixtures = _Fixtures(_fixtures(session), {name for item in items for name in getattr(item, "fixturenames", ())})
+    used = {name for item in items for name in getattr(item, "fixturenames", ())}
+    fixtures = _Fixtures(_fixtures(session), used, session.config.pluginmanager.has_plugin("nose"))
     yield from _left_out(items)
     functions = ["test*", *(p if set(p) & set("*?[") else p + "*" for p in session.config.getini("python_functions"))]
     for file in map(str, _files(session, {item.path for item in items})):
@@ -203,7 +205,7 @@ def _may_miss(source: bytes, collected: Mapping[str, int], names: Sequence[str])
     """Whether more functions of a test's name are defined than were collected: few files need be parsed for it."""
     defined = Counter(_DEFINED.findall(source.decode("utf-8", errors="replace")))
     missed = (name for name, n in defined.items() if n > collected.get(name, 0))
-    return any(_is_named(name, names) or _MISSPELT.fullmatch(name) for name in missed)
+    return any(_is_named(name, names) or is_nearly_test(name) or _AROUND.search(name) for name in missed)
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
@@ -212,7 +214,8 @@ def _is_named(name: str, patterns: Sequence[str]) -> bool:
 
 def _is_among(test: _Written, file: str, found: _Collected) -> bool:
     """Whether tests of its class, or of its file, were collected."""
-    return any(other == file and names[:-1] == test.path[:-1] for other, names in found.tests)
+    around = test.path[:-1]
+    return any(other == file and names[: len(around)] == around for other, names in found.tests)
 
 
 def _is_named_as_test(around: Names) -> bool:
@@ -244,17 +247,27 @@ class _Reader:
         self._own_fixtures: Optional[Set[str]] = None
         self._named: Optional[Set[str]] = None
 
-    def read(self, node: Any, path: Names = (), arms: Tuple[Tuple[int, str], ...] = ()) -> Iterator[_Written]:
-        """The tests in the blocks of a module, a class, or a statement in one of them."""
+    def read(
+        self, node: Any, path: Names = (), arms: Tuple[Tuple[int, str], ...] = (), around: Optional[ast.ClassDef] = None
+    ) -> Iterator[_Written]:
+        """The tests in the blocks of a module, a class (the innermost `around`), or a statement in one of them."""
         for block in _BLOCKS:
             for child in getattr(node, block, ()):
                 begins = getattr(node, "pattern", node)  # a case of `match` has no line of its own
                 inside = arms if isinstance(node, (ast.Module, ast.ClassDef)) else (*arms, (begins.lineno, block))
-                if isinstance(child, _FUNCTIONS):
+                if isinstance(child, _FUNCTIONS) and self._is_around(child, around):
+                    yield _Written((*path, child.name), first_line(child), inside, doubtful=True)
+                elif isinstance(child, _FUNCTIONS):
                     yield from self._of_function(child, path, inside)
                 else:
-                    below = (*path, child.name) if isinstance(child, ast.ClassDef) else path
-                    yield from self.read(child, below, inside)
+                    is_class = isinstance(child, ast.ClassDef)
+                    below = (*path, child.name) if is_class else path
+                    yield from self.read(child, below, inside, child if is_class else around)
+
+    def _is_around(self, node: Any, around: Optional[ast.ClassDef]) -> bool:
+        """Whether it is meant to be called before or after tests, and is not, for its name is nearly right."""
+        others = ("setup", "teardown") if self._fixtures.nose else ()
+        return is_nearly_hook(node.name, around, by_pytest=True, others=others) and self._is_bare(node)
 
     def _of_function(self, node: Any, path: Names, arms: Tuple[Tuple[int, str], ...]) -> Iterator[_Written]:
         """The function itself, and those in it that nothing there uses."""
@@ -272,7 +285,7 @@ class _Reader:
                 yield _Written((*path, node.name, inner.name), first_line(inner), arms)
 
     def _is_misspelt(self, node: Any) -> bool:
-        return _MISSPELT.fullmatch(node.name) is not None and self._is_bare(node)
+        return is_nearly_test(node.name) and self._is_bare(node)
 
     def _is_bare(self, node: Any) -> bool:
         """Whether nothing decorates it, and nothing in the file names it, or all names at once."""
@@ -280,11 +293,8 @@ class _Reader:
 
     def _is_named(self, name: str) -> bool:
         if self._named is None:
-            nodes = list(ast.walk(self._module))
-            self._named = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-            self._named |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
-            self._named |= {str(n.value) for n in nodes if isinstance(n, ast.Constant)}
-        return not self._named.isdisjoint({name, "globals", "vars", "locals", "__dict__"})
+            self._named = names_in(self._module)
+        return is_named(name, self._named)
 
     def _is_test(self, node: Any, *, is_method: bool) -> bool:
         """Whether pytest could call it: a decorator may give it what it asks for, or make something else of it."""

@@ -92,6 +92,13 @@ def test_a_link_that_comes_or_goes_is_no_change(
     assert is_same(recorded, of(root), [(root / MODULE).parent]) is same
 
 
+@pytest.mark.parametrize("of", [whole, of_a_python_that_others_use_too])
+def test_what_twisted_writes_when_it_looks_for_plugins_is_none_of_it(root: Path, of: Callable[[Path], str]) -> None:
+    before = of(root)
+    (root / MODULE).with_name("dropin.cache").write_bytes(b"names")
+    assert of(root) == before
+
+
 def test_what_an_older_agent_recorded_is_the_same_only_to_the_letter(root: Path) -> None:
     sites, now = [(root / MODULE).parent], fingerprint(root)
     assert is_same(now[:32] + "0" * 32, now, sites)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent.evidence.shell_reactions import ends_its_loop, fate
+from orchestrator.agent.evidence.shell_reactions import ends_its_loop, fate, only_worded
 from orchestrator.agent.evidence.shell_record import ShellRecord
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts
 from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
@@ -212,6 +212,37 @@ def test_what_is_no_script_is_not_understood(text: str) -> None:
 TOKENS = ["if", "then", "fi", "for", "in", "do", "done", "case", "esac", "{", "}", "(", ")", "[[", "]]", "((", "))"]
 TOKENS += ["X", "f()", "a=1", "$(", "`", '"', "'", "\\", "${a", "|", "||", "&&", "&", ";", ";;", "!", "<(", "<<E", "E"]
 TOKENS += ["\n", " ", "#", "$?", "rc=$?", "exit", "return", "eval", "'X || echo'", ">", "2>&1", "echo"]
+
+
+@pytest.mark.parametrize(
+    ("script", "question"),
+    [
+        ('[ "$a" = "$b" ] || echo differs\necho', '[ "$a" = "$b" ]'),
+        ("test $a -ge 3 || printf 'FAILED: %s' $a\necho", "test $a -ge 3"),
+        ("if [ $a = b ]; then echo same; else echo 'results differ, see log'; fi\necho", "[ $a = b ]"),
+        ("cmp -s a b || echo 'ERROR: a is not b' >&2\necho", "cmp -s a b"),
+        ("cmp -s a b || echo 'they differ'\necho", ""),
+        ("[ $a = b ] || { echo FAILED; exit 1; }\necho", ""),
+        ("[ $a = b ] || { echo FAILED; bad=1; }\n[ -z $bad ] || exit 1", ""),
+        ("if [ $a = b ]; then y; else echo FAILED; fi\necho", ""),
+        ("[ $a = b ] || echo FAILED >> f\ny < f", ""),
+        ("[ -f a ] || echo 'failed before'\necho", ""),
+        ("X; rc=$?; if [ $rc -ne 0 ]; then echo failed; fi", ""),
+        ("X || b=1; [ -n $b ]; [ $b != 1 ] || echo failed", ""),
+        ('[ "$(y; echo $?)" = 0 ] || echo failed', ""),
+        ("[ $# -eq 2 ] || echo 'wrong arguments'\necho", ""),
+        ("[ $a = b ] || { echo FAILED; cat log; }\necho", "[ $a = b ]"),
+        ("for i in 1 2; do if [ $i != 2 ]; then echo failed; continue; fi; y; done", ""),
+        ("f() { if [ $1 != 2 ]; then echo failed; return 0; fi; y; }; f 1", ""),
+        ("[ $a = b ] || echo 'warning: versions differ'\necho", ""),
+        ("[ $a = b ] || echo 'failed to find a, which is fine'\necho", ""),
+        ("[ $a = b ] || echo 'nothing to do'\necho", ""),
+    ],
+)
+def test_what_only_words_make_of_a_comparison(script: str, question: str) -> None:
+    scripts = Scripts({"s": f"a=$(x)\n{script}"})
+    commands = [*scripts.called("echo"), *scripts.called("printf")]
+    assert {only_worded(scripts, command) for command in commands} - {""} == {question} - {""}
 
 
 @settings(max_examples=150, deadline=None)
