@@ -79,7 +79,7 @@ def layers(project: Project) -> list[str]:
 def test_a_comparison_times_each_commit_as_it_is_built(project: Project) -> None:
     first = project.commit({**toy(1), "runbooks/own.yaml": TIMED})
     project.commit(toy(2))
-    done = project.run("compare", first, "HEAD", "--pod", "local", "--blocks", "6", "--json")
+    done = project.run("compare", first, "HEAD", "--pod", "local", "--blocks", "6", "--harness", "own", "--json")
     assert done.exit_code == 0, done.stderr
     (row,) = done.json["rows"]
     assert (row["answer"], row["a"], row["b"], row["control"]["ratio"]) == ("slower", 1.0, 2.0, 1.0)

@@ -129,11 +129,11 @@ def test_after_fifty_commits_the_pod_takes_as_much_as_after_one(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_launch_says_what_its_limit_removed(project: Project) -> None:
-    with_pod(project, max_disk="8M")
+    with_pod(project, max_disk="11M")
     for n, _ in enumerate(commits(project, 3, 1 << 20)):
         outcome = project.validate("--runbook", "bare")
         assert outcome.exit_code == 0, outcome.stderr
-        assert ("max_disk is 8.0 MiB" in outcome.stderr) == (n == 2), outcome.stderr
+        assert ("max_disk is 11.0 MiB" in outcome.stderr) == (n == 2), outcome.stderr
     nothing = project.run("prune", "--pod", "local")
     assert nothing.exit_code == 0 and "the workdir took " in nothing.stdout, "without limits, max_disk is kept"
 
@@ -149,7 +149,7 @@ def test_a_full_pod_that_cannot_take_the_agent_is_looked_at_fetched_from_and_pru
     try:
         workdir = small / "workdir"
         project = new_project(tmp_path, {"local": {**local_pod(tmp_path), "workdir": str(workdir)}})
-        for _ in commits(project, 2, 1 << 20):
+        for _ in commits(project, 3, 1 << 20):  # two of them are more than the agent and a run
             assert project.validate("--runbook", "bare").exit_code == 0
         for path in (*workdir.glob("agent-*"), workdir / "gate"):
             path.unlink()

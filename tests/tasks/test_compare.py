@@ -34,6 +34,7 @@ stages:
       artifacts:
         - path: bench.jsonl
           kind: jsonl
+          reproducible: true
           figures: {keys: [built], measures: {ms: {unit: ms, better: lower}}}
 """
 # What it measures is what the commit says: a machine that others use has no say in this test.
