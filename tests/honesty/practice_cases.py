@@ -242,10 +242,11 @@ LIES = [
         p = get_context("fork").Process(target=launched, args=(2,)); p.start(); p.join()
         assert not p.is_alive()
         """), "raised in a child process", "tasks_asked"),
+    # From Python 3.12 on mocks say it themselves.
     _test_lie("mock_makes_it_up", "called_once_with of a mock, without the word assert",
-              _MOCK + "    m.called_once_with(7)\n", "called_once_with is no assertion", "mocks_asked"),
+              _MOCK + "    m.called_once_with(7)\n", "called_once_with.? is (no|not a valid) assertion", "mocks_asked"),
     _test_lie("mock_makes_it_up_asserted", "the same, asserted", _MOCK + "    assert m.has_calls([7])\n",
-              "has_calls is no assertion", "mocks_asked"),
+              "has_calls.? is (no|not a valid) assertion", "mocks_asked"),
     _test_lie("compared_with_a_message", "an assertion without the word, but with its message", """
         def test_a():
             a = 1

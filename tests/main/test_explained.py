@@ -117,7 +117,8 @@ def test_every_cause_is_seen_wherever_one_looks(project: Project, outcome: Outco
     for text in (outcome.stdout, outcome.stderr, report, project.run("report", "--json").stdout):
         assert "tok-secret-1" not in text
     assert "API_TOKEN='***API_TOKEN***'" in report and "| 1024 | 106.3 |" in report
-    assert "In all rows: device = H200" in report and "[extra.log](artifacts/extra.log) | table | **failed** | no" in report
+    assert "In all rows: device = H200" in report
+    assert "[extra.log](artifacts/extra.log) | table | **failed** | no" in report
     assert re.search(r"- Hardware: \d+ x .* of memory", report)
     assert re.search(r"- Time: \S+ to \S+: .* in all, .* in stages, before it .* for the environment", report)
     assert "[stderr](stages/bench/stderr)" in report
