@@ -39,8 +39,11 @@ if [[ -z ${BASH_EXECUTION_STRING+set} ]]; then
     mapfile -t -d '' __nsa_rest <"/proc/$$/cmdline"
     for ((__nsa_count = 1; __nsa_count < ${#__nsa_rest[@]}; __nsa_count++)); do
       case ${__nsa_rest[__nsa_count]} in
-        [-+][oO] | --rcfile | --init-file) __nsa_count=$((__nsa_count + 1)) ;; # each has an argument
         - | --) __nsa_count=$((__nsa_count + 1)); break ;;
+        --rcfile | --init-file) __nsa_count=$((__nsa_count + 1)) ;; # each has an argument
+        --*) ;;
+        -*s*) __nsa_count=${#__nsa_rest[@]} ;; # what follows are its lines' arguments
+        [-+]*[oO]*) __nsa_count=$((__nsa_count + 1)) ;;
         [-+]*) ;;
         *) break ;;
       esac

@@ -47,6 +47,7 @@ LIES: Mapping[str, tuple[str, str]] = {
     "seeds_command": (f"PYTHONPATH=. {FAILS} 2>&1 | tee log || true", "returned 3"),
     "pipefail_or_true": (f"set -o pipefail; PYTHONPATH=. {FAILS} 2>&1 | tee log || true", "returned 3"),
     "pipefail_untested": (f"set -o pipefail; {FAILS} | tee log; echo on", "returned 3, in a pipeline"),
+    "lines_for_a_shell_with_arguments": ("printf 'false\\necho on\\n' | bash -s /etc/hostname", "false returned 1"),
     "pipefail_beside_sigpipe": ("set -o pipefail; yes | head -1 | false; yes | head -1; echo on", "returned 1"),
     "script_or_true": ("./fails.sh || true", "fails.sh returned 4"),
     "function_or_true": (f"f() {{ {FAILS}; r=$?; echo x; return $r; }}; f || true", "SystemExit.* returned 3"),
@@ -139,6 +140,7 @@ HONEST: Mapping[str, str] = {
     "tried_again": "for i in 1 2; do ./odd.sh $i && break; done; until ./odd.sh $((i - 1)); do i=$((i + 1)); done",
     "processes": "diff <(echo a) <(echo a); while read -r x; do echo $x; done < <(grep x /dev/null); echo on",
     "err_trap": f"rc=0; trap 'rc=$?' ERR; {FAILS}; trap - ERR; echo $rc; [ $rc = 3 ] || exit 1; ./odd.sh 2",
+    "lines_for_a_shell_all_tested": "printf 'false || x=1\\necho $x $1\\n' | bash -uo pipefail -s /etc/hostname",
     "err_trap_collects": f"f=(); trap 'f+=(\"$BASH_COMMAND\")' ERR; {FAILS}; ((${{#f[@]}} == 1)) || exit 1",
     "err_trap_of_a_function": "n=0; on_err() { s=$?; echo line $1 $s; n=$((n + 1)); }\nset -E\n"
     f"trap 'on_err $LINENO' ERR\nf() {{\n  {FAILS}\n  echo in f\n}}\nf\nfalse\n[ $n = 2 ] || exit 1",
