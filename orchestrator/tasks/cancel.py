@@ -16,17 +16,15 @@ from orchestrator.text import plain
 
 
 def cancel(session: PodSession, run: str | None, folder: Path) -> str:
-    """Have `run` stopped, or the run that holds the pod, if it is one's own; its run id, once it has.
-
-    InputError, before the pod is contacted, for a `folder` that was named and is of no repository.
-    """
-    repo = _repository(folder) if run is None else None
+    """Have `run` stopped, or the run that holds the pod, if it is one's own; its run id, once it has."""
+    elsewhere = Repository.open(folder) if run is None and folder != Path() else None  # what is wrong is said at once
     with session.open() as agent:
         name = session.pod.name
         running = {found["run_id"]: found for found in agent.runs() if found["state"] == "running"}
         wanted = [run_id for run_id in running if run is None or run_id.startswith(run)]
         if len(wanted) != 1:
             raise PodError(f"pod {name!r}: {_why_not(run, list(running))}")
+        repo = elsewhere or _repository(folder) if run is None else None
         if run is None and not _is_own(running[wanted[0]], repo):
             by = plain(running[wanted[0]].get("who") or "somebody")
             raise PodError(
@@ -56,12 +54,9 @@ def _whose(repo: Repository | None) -> str:
 
 
 def _repository(folder: Path) -> Repository | None:
-    """The repository there; None where the current folder, which nobody has named, is of none."""
     try:
         return Repository.open(folder)
     except InputError:
-        if folder != Path():
-            raise
         return None
 
 
