@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.host import processes
 from orchestrator.agent.run.logs import Log
 from orchestrator.agent.run.supervise import GATHER_S, Command, Limits, Supervisor
 from tests.support import proc
@@ -33,6 +34,11 @@ NEXT = said("next", ["echo", "still here"])
 def wait_for_its_end() -> None:
     """A kill takes effect a moment after it was sent."""
     wait_for(lambda: not proc.saying(MARK), "the daemon's end")
+
+
+def beside_ours(wakeup_fd: int) -> Supervisor:
+    """In the tests' own process, whose other children (an sshd, say) it would end as what the command left running."""
+    return Supervisor(wakeup_fd, lambda: None, own=processes.descendants(os.getpid()))
 
 
 def first_of(pod: Pod, argv: list[str], **limits: Any) -> tuple[Run, dict[str, Any]]:
@@ -164,7 +170,7 @@ def test_a_failing_observer_ends_the_command(tmp_path: Path) -> None:
         ["sh", "-c", f"echo 1; sleep 300 #{MARK}"], tmp_path, os.environ, tmp_path / "o", tmp_path / "e", 99
     )
     with pytest.raises(RuntimeError, match="stdout at"):
-        Supervisor(wakeup, lambda: None, own=[]).run(command, Limits(9, 9, 1), fail)
+        beside_ours(wakeup).run(command, Limits(9, 9, 1), fail)
     wait_for_its_end()
 
 
@@ -178,7 +184,7 @@ def test_what_comes_line_by_line_is_left_to_gather(tmp_path: Path) -> None:
         [sys.executable, "-c", code], tmp_path, os.environ, *paths, 99, tmp_path / "events", "FD", pieces.append
     )
     wakeup, _ = os.pipe()
-    ending = Supervisor(wakeup, lambda: None, own=[]).run(command, Limits(60, 60, 1), lambda *_: None)
+    ending = beside_ours(wakeup).run(command, Limits(60, 60, 1), lambda *_: None)
     assert (ending.exit_code, b"".join(pieces)) == (0, b"x" * 400)
     assert len(pieces) <= ending.seconds / GATHER_S + 2
 
