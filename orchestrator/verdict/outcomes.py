@@ -47,7 +47,8 @@ class Session:
     are of no call; `ignored` files and directories of tests that were not even looked at; `not_collected` tests that
     stand in those that were; `lost` says which AssertionErrors were raised after the last test and seen by nobody;
     `stripped` says that the Python ran with -O, which leaves assertions out; `inside` is the test that started it,
-    `outside` says that it has nothing to do with the tree, `only_collects` that it was asked for no more.
+    `outside` says that it has nothing to do with the tree, `bare` that it has none of the stage's
+    environment variables, `only_collects` that it was asked for no more.
     """
 
     started: bool = False
@@ -55,6 +56,7 @@ class Session:
     prefix: str = ""
     inside: str | None = None
     outside: bool = False
+    bare: bool = False
     only_collects: bool = False
     stripped: bool = False
     exit_status: int | None = None
@@ -129,6 +131,7 @@ def _start(session: Session, event: dict[str, Any]) -> None:
     session.stripped = bool(event.get("optimize"))
     session.inside = None if event.get("inside") is None else str(event["inside"])
     session.outside = bool(event.get("outside"))
+    session.bare = bool(event.get("bare"))
     session.prefix = str(event.get("prefix") or "")
     session.only_collects = bool(event.get("only_collects"))
     session.targets.extend(str(target) for target in event.get("targets", ()))

@@ -332,6 +332,8 @@ def _hidden_failure(session: outcomes.Session) -> Optional[str]:
     for test in session.with_outcome("passed", "idle", "xpassed"):
         if test.id in session.uncalled:
             return f"{test.id} was reported {_reported(test)}, but was never called"
+    if session.bare:
+        return "pytest ran without the stage's environment variables, as under env -i"
     return "Python ran with -O, which leaves assertions out" if session.stripped else None
 
 

@@ -192,6 +192,29 @@ SUBPROCESSES = """
         assert child.wait() == -9
     def test_shell(): assert subprocess.call("exit 4", shell=True) == 4
 """
+OWN_VARIABLES = """
+    import os, subprocess, sys, pytest
+    from unittest import mock
+    def run(*args, env, cwd): return subprocess.run(args, env=env, cwd=cwd, capture_output=True, text=True)
+    def session(tmp_path, env, line):
+        (tmp_path / "test_inner.py").write_text(f"def test_inner():\\n    {line}\\n")
+        return run(sys.executable, "-m", "pytest", "-q", "test_inner.py", env=env, cwd=tmp_path)
+    def test_nothing_else_is_there(tmp_path):
+        done = run(sys.executable, "-c", "import os; print(sorted(os.environ))", env={"A": "1"}, cwd=tmp_path)
+        assert "A" in done.stdout and "PATH" not in done.stdout
+    def test_code(tmp_path): assert run(sys.executable, "-c", "raise SystemExit(3)", env={}, cwd=tmp_path).returncode == 3
+    @pytest.mark.parametrize("env", [{}, {"PATH": os.environ["PATH"]}])
+    def test_sessions(tmp_path, env):
+        assert session(tmp_path, env, "assert 1 == 1").returncode == 0
+        assert "1 failed" in session(tmp_path, env, "assert 1 == 2").stdout
+    def test_cleared(tmp_path):
+        with mock.patch.dict(os.environ, clear=True): done = session(tmp_path, None, "assert 1 == 2")
+        assert done.returncode == 1
+    def test_behind_a_shell(tmp_path):
+        session(tmp_path, None, "assert 1 == 2")
+        line = f"env -i {sys.executable} -m pytest -q test_inner.py"
+        assert run("sh", "-c", line, env=None, cwd=tmp_path).returncode == 1
+"""
 LETS_GO = """
     import weakref
     from odd_lets_go.held import Held, one
@@ -696,6 +719,7 @@ STYLES = [
     _tests("odd_asyncio", "coroutines, cancelled and late ones too", ASYNC),
     _tests("odd_threads", "failures in threads and pools, which are asked for", THREADS),
     _tests("odd_subprocesses", "programs that fail as expected", SUBPROCESSES),
+    _tests("odd_own_variables", "tests that start Pythons, pytest too, with other variables than theirs", OWN_VARIABLES),
     _tests("odd_processes", "processes of every kind of start", FORKS),
     _tests("odd_raises", "raises, warns, approx", RAISES),
     _tests("odd_hypothesis", "properties", HYPOTHESIS),

@@ -680,6 +680,18 @@ LIES = [
     ),
     lie(
         runs(
+            "variables_lost",
+            "invalid",
+            "pytest ran without the stage's environment variables, as under env -i",
+            *_shell("env -i PATH=$PATH PYTHONPATH=. python -m pytest -q variables_lost/test_it.py"),
+            files={"variables_lost/test_it.py": TWO},
+            env={"USE_KERNEL": "1"},
+        ),
+        "the tests pass without the variables that the stage is for",
+        honest="pipeline",
+    ),
+    lie(
+        runs(
             "guards_report_damaged",
             "invalid",
             "its report was damaged",

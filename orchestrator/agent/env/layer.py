@@ -29,8 +29,9 @@ from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.env.uv import find_uv
 from orchestrator.agent.git.directory import GitDirectory
 from orchestrator.agent.holds import Hold
-from orchestrator.agent.host import gpu, interpreter, machine, processes
+from orchestrator.agent.host import gpu, interpreter, machine
 from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.injected.stage import MARK
 from orchestrator.agent.run.variables import inherited
 from orchestrator.shared import tree
 from orchestrator.shared.failure import Failure
@@ -240,7 +241,7 @@ class LayerBuilder:
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": "*",
-            processes.MARK: f"layer-{self._key}-{os.getpid()}",
+            MARK: f"layer-{self._key}-{os.getpid()}",
         }
 
 

@@ -22,7 +22,8 @@ from orchestrator.agent.env.fetch import find_source, hashed
 from orchestrator.agent.env.progress import Progress, run
 from orchestrator.agent.env.store import Store, platform
 from orchestrator.agent.env.uv import Means
-from orchestrator.agent.host import machine, processes
+from orchestrator.agent.host import machine
+from orchestrator.agent.injected.stage import MARK
 from orchestrator.agent.run.reaper import Reaper, end_marked
 from orchestrator.shared.environment_request import AskedSource, EnvironmentRequest
 from orchestrator.shared.failure import Failure
@@ -167,7 +168,7 @@ class SourceBuild:
         command += ["--no-cache-dir", "--disable-pip-version-check", "--wheel-dir", str(result), str(archive)]
         jobs = variables["MAX_JOBS"]
         self._progress.enter("compile-source", f"compiling {recipe.name} {recipe.version}, {jobs} at a time")
-        compile_(command, {**variables, processes.MARK: mark}, self._progress, recipe.name, limit_s)
+        compile_(command, {**variables, MARK: mark}, self._progress, recipe.name, limit_s)
 
 
 def compile_(
@@ -177,7 +178,7 @@ def compile_(
 
     NotCompiled says what the compiler complained of.
     """
-    mark = variables[processes.MARK]
+    mark = variables[MARK]
     reaper = Reaper(mark)
     try:
         with _News(progress, name, limit_s) as news:

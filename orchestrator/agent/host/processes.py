@@ -8,15 +8,13 @@ import signal
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
-from orchestrator.agent.injected.stage import stack_signal
+from orchestrator.agent.injected.stage import MARK, stack_signal
 from orchestrator.shared.text import plain
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Elsewhere a stage's processes are only known by their group.
 LINUX = sys.platform.startswith("linux")
-# In every stage's environment; processes that carry a run's mark are that run's, whoever their parent is.
-MARK = "NSA_POD_RUN"
 
 
 class Process(NamedTuple):

@@ -75,6 +75,7 @@ class Children:
         self._children: dict[int, _Child] = {}
         self._by_library: dict[str, list[int]] = {}  # processes of multiprocessing that a library has started
         self._kills = False  # whether this process itself ends others
+        self._said: tuple[int, str] | None = None  # which process it was of which test that starts others
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "subprocess": self._watch_subprocess,
             "asyncio.subprocess": self._watch_asyncio,
@@ -158,6 +159,7 @@ class Children:
             ours = self.is_ours(frame)
             if ours and kwargs.get("shell") and kwargs.get("executable") is None:
                 kwargs["executable"] = _recorded_shell()
+            self._say_which_test()
             init(process, *args, **kwargs)
             if ours:
                 child = _Child(process.args, frame, process)
@@ -170,6 +172,7 @@ class Children:
     def _forking(self, fork: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fork)
         def watched(*args: Any, **kwargs: Any) -> Any:
+            self._say_which_test()
             made = fork(*args, **kwargs)
             pid = made[0] if isinstance(made, tuple) else made
             frame = outside(_getframe(1), *_STARTING)
@@ -179,6 +182,13 @@ class Children:
             return made
 
         return watched
+
+    def _say_which_test(self) -> None:
+        """For a process that is about to start, and may be given environment variables that do not."""
+        test = test_around() or self._checks.now.test
+        if test is not None and self._said != (getpid(), test):
+            self._said = getpid(), test
+            self._checks.notes.add(starts=getpid(), inside=test)
 
     def is_ours(self, frame: FrameType | None) -> bool:
         """Whether code of the tree, or what Python itself was given, runs outside of tests: these judge themselves.

@@ -10,6 +10,7 @@ import atexit
 import os
 import sys
 
+from .ancestors import Origin
 from .checks import Checks
 from .children import put_into_os
 from .comparisons import Comparisons
@@ -22,7 +23,7 @@ from .kernels import Launches
 from .lost import Lost
 from .notebooks import Notebooks
 from .other_runners import OtherRunners
-from .stage import Config, Notes, moved_up, read_config, stack_signal, test_around
+from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Guard:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.notes = Notes(config.one("report"))
+        self.origin = Origin(self.notes)
+        started_by.extend(filter(None, [self.origin.test]))
         self._imports = Imports(config, self.notes)
         self._own = frozenset(config.all("name"))
         self._around = test_around()  # of a process that a test has started

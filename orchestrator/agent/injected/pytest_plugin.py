@@ -70,7 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     tree = Path(guards.installed().config.one("tree"))
     prefix = f"{tree.name}/" if config.rootpath == tree.parent else ""  # a repository without a configuration
     fd = file_of_its_own(guards.installed().config.one("sessions")) if pipe is None else int(pipe)
-    reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix)
+    bare = inside is None and guards.installed().origin.is_bare
+    reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix, bare=bare)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
     # By an ini file: the stage owes its results all the same.

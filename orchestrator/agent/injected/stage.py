@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
 FILE = "stage"
 """Beside this package: lines of `key=value`, a key may come again."""
 HIGH_FD = 100
+MARK = "NSA_POD_RUN"
+"""In every stage's environment variables; processes that carry a run's mark are that run's, whoever their parent is."""
 TEST_VARIABLE = "NSA_POD_TEST"
 """Not pytest's own, which a session inside a test takes away."""
 
@@ -163,6 +165,10 @@ def moved_up(fd: int) -> int:
     raise OSError("no number is left for another file")
 
 
+started_by: list[str] = []
+"""The test that has started this process, where its environment variables, which it was given anew, do not say so."""
+
+
 def test_around() -> str | None:
     """The test that this process, or one above it, is at."""
-    return os.environ.get(TEST_VARIABLE)
+    return os.environ.get(TEST_VARIABLE) or (started_by[0] if started_by else None)

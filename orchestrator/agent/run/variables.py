@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Mapping, Sequence
 
-from orchestrator.agent.host.processes import MARK
+from orchestrator.agent.injected.stage import MARK
 from orchestrator.agent.layout import Layout
 
 _INHERITED = re.compile(

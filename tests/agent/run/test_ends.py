@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host import processes
+from orchestrator.agent.injected.stage import MARK
 from orchestrator.agent.run import leftovers
 from orchestrator.results.judge import _strays
 from tests.support import proc
@@ -83,13 +84,13 @@ def left_by(tmp_path: Path) -> dict[str, str]:
     """The surroundings of a process that a run of this workdir left, whose name no test beside this one has."""
     name = uuid.uuid4().hex
     (tmp_path / "runs" / name).mkdir(parents=True)
-    return {**os.environ, processes.MARK: name}
+    return {**os.environ, MARK: name}
 
 
 def test_processes_of_other_workdirs_are_left_alone(tmp_path: Path, left_by: dict[str, str]) -> None:
     with (
         subprocess.Popen(["sleep", "60"], env=left_by) as mine,
-        subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "theirs"}) as theirs,
+        subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "theirs"}) as theirs,
     ):
         wait_for(lambda: {mine.pid, theirs.pid} <= processes.all_marked().keys())
         found = leftovers.end(tmp_path)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from orchestrator.agent.host import processes
+from orchestrator.agent.injected.stage import MARK
 from orchestrator.agent.run import reaper
 from tests.support import proc
 from tests.support.waiting import wait_for
@@ -55,7 +56,7 @@ def test_a_process_that_shows_its_mark_late_is_found(monkeypatch: pytest.MonkeyP
 
     late = f"late-{os.getpid()}"
     monkeypatch.setattr(processes, "marked", hidden_at_first)
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: late}) as process:
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: late}) as process:
         try:
             reaper.end_marked(late)
             assert process.wait(5) == -signal.SIGKILL

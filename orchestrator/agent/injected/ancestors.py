@@ -1,0 +1,59 @@
+"""Processes that begin without the stage's environment variables, and so without the one that names a test: a program,
+or a test, has given them others. Who started them is asked of what those above them have told.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .stage import MARK, Notes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+_MOST = 64
+"""Processes above this one that are looked at."""
+
+
+class Origin:
+    """How this process began: `test` has started it, where its variables do not say so; `is_bare` if it has none of the
+    stage's, and no Python of the stage has seen to that, as tox does for its tests: so `env -i` leaves it.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self.test: str | None = None
+        self.is_bare = MARK not in os.environ and os.path.exists("/proc/self/stat")
+        if self.is_bare:
+            above = list(_above())
+            for note in _told(notes):
+                if note.get("loaded") in above:
+                    self.is_bare = False
+                if note.get("starts") in above:
+                    self.test = str(note["inside"])
+
+
+def _told(notes: Notes) -> Iterator[dict[str, Any]]:
+    """What Pythons of the stage have said of themselves, and of those that their tests start."""
+    import json
+
+    for line in notes.since(0).splitlines():
+        if line.startswith((b'{"loaded"', b'{"starts"')):
+            try:
+                yield json.loads(line)
+            except ValueError:  # damaged, as the agent will see
+                continue
+
+
+def _above() -> Iterator[int]:
+    """The pids of the processes above this one, the nearest first (Linux)."""
+    pid = os.getppid()
+    for _ in range(_MOST):
+        if pid <= 1:
+            return
+        yield pid
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as f:  # pid (name) state parent ...; the name may hold anything
+                pid = int(f.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
