@@ -202,7 +202,8 @@ OWN_VARIABLES = """
     def test_nothing_else_is_there(tmp_path):
         done = run(sys.executable, "-c", "import os; print(sorted(os.environ))", env={"A": "1"}, cwd=tmp_path)
         assert "A" in done.stdout and "PATH" not in done.stdout
-    def test_code(tmp_path): assert run(sys.executable, "-c", "raise SystemExit(3)", env={}, cwd=tmp_path).returncode == 3
+    def test_code(tmp_path):
+        assert run(sys.executable, "-c", "raise SystemExit(3)", env={}, cwd=tmp_path).returncode == 3
     @pytest.mark.parametrize("env", [{}, {"PATH": os.environ["PATH"]}])
     def test_sessions(tmp_path, env):
         assert session(tmp_path, env, "assert 1 == 1").returncode == 0
@@ -719,7 +720,7 @@ STYLES = [
     _tests("odd_asyncio", "coroutines, cancelled and late ones too", ASYNC),
     _tests("odd_threads", "failures in threads and pools, which are asked for", THREADS),
     _tests("odd_subprocesses", "programs that fail as expected", SUBPROCESSES),
-    _tests("odd_own_variables", "tests that start Pythons, pytest too, with other variables than theirs", OWN_VARIABLES),
+    _tests("odd_own_variables", "tests start Pythons, pytest too, with other variables", OWN_VARIABLES),
     _tests("odd_processes", "processes of every kind of start", FORKS),
     _tests("odd_raises", "raises, warns, approx", RAISES),
     _tests("odd_hypothesis", "properties", HYPOTHESIS),
