@@ -333,7 +333,7 @@ def _hidden_failure(session: outcomes.Session) -> Optional[str]:
         if test.id in session.uncalled:
             return f"{test.id} was reported {_reported(test)}, but was never called"
     if session.bare:
-        return "pytest ran without the stage's environment variables, as under env -i"
+        return f"{session.runner} ran without the stage's environment variables, as under env -i"
     return "Python ran with -O, which leaves assertions out" if session.stripped else None
 
 

@@ -53,7 +53,7 @@ class Guard:
         self._end = End(config, self.notes)
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
-        self._runners = OtherRunners(config, self.checks, self.test)
+        self._runners = OtherRunners(config, self.checks, self.test, is_bare=self.origin.is_bare)
         self._after_import: dict[str, Callable[[ModuleType], None]] = {
             "_pytest.config": self._watch_sessions,
             "coverage.inorout": _leave_out_of_coverage,

@@ -51,12 +51,15 @@ class _Running:
 
 
 class OtherRunners:
-    """Watches the runners that a process imports; `test_around` says whether a test of pytest's runs them."""
+    """Watches the runners that a process imports; `test_around` says whether a test of pytest's runs them, `is_bare`
+    that they run without the stage's environment variables.
+    """
 
-    def __init__(self, config: Config, checks: Checks, test_around: Callable[[], str | None]) -> None:
+    def __init__(self, config: Config, checks: Checks, test_around: Callable[[], str | None], *, is_bare: bool) -> None:
         self._folder = config.one("sessions")
         self._checks = checks
         self._test_around = test_around
+        self._is_bare = is_bare
         self._session: Events | None = None
         self._known: set[str] = set()
         self._unittests = Unittests(checks)
@@ -122,7 +125,7 @@ class OtherRunners:
         with self._lock:
             if self._session is None:
                 self._session = Events(moved_up(file_of_its_own(self._folder, RUNNER)))
-                self._session.hold("start", runner=RUNNER, optimize=sys.flags.optimize)
+                self._session.hold("start", runner=RUNNER, optimize=sys.flags.optimize, bare=self._is_bare)
             if id_ not in self._known:
                 self._known.add(id_)
                 self._session.hold("collected", ids=[id_])
