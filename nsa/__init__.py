@@ -1,6 +1,6 @@
 """Native Sparse Attention (arXiv 2502.11089): compressed, selected and window attention under gates."""
 
-from nsa import ops, reference, routing
+from nsa import ops, reference, routing, vector_math
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
 from nsa.functional import plan
@@ -15,3 +15,5 @@ __all__ = [
     "NSACache", "NSAConfig", "NativeSparseAttention", "explain_routing", "nsa_attention", "nsa_decode", "ops", "plan",
     "reference", "routing",
 ]  # fmt: skip
+
+vector_math.call_each_once()

@@ -1,0 +1,23 @@
+"""Each of MKL's vector functions is first called by one thread, whoever imports the library, in whatever mode."""
+
+import subprocess
+import sys
+
+CODE = """
+import torch
+called = []
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        called.extend((function.name(), x.dtype, x.numel()) for x in args if isinstance(x, torch.Tensor))
+        return function(*args, **(kwargs or {}))
+with Watch(), torch.device("meta"):
+    import nsa
+for name in ("exp", "log", "cos", "sin"):
+    for dtype in (torch.float32, torch.float64):
+        assert (f"aten::{name}", dtype, 1) in called, (name, dtype, called)
+"""
+
+
+def test_importing_the_library_calls_each_with_one_value() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
