@@ -121,8 +121,13 @@ def _tests(found: Survey, where: list[str]) -> Iterator[str]:
 
 
 def _pytest(found: Survey) -> str:
-    """`python -m pytest` imports a package of the top folder, which has no compiled modules there."""
-    return "pytest, --import-mode=importlib" if found.extension and not found.source else "python, -m, pytest"
+    """`python -m pytest` imports a package of the top folder, which has no compiled modules there. Tests inside it are
+    found by `importlib` alone; others may import each other, which that does not let them.
+    """
+    if not found.extension or found.source or not found.packages:
+        return "python, -m, pytest"
+    inside = any(PurePosixPath(path).parts[0] in found.packages for path in found.tests)
+    return f"pytest, --import-mode={'importlib' if inside else 'append'}"
 
 
 def _import(found: Survey, where: list[str]) -> Iterator[str]:

@@ -24,6 +24,7 @@ _MOST_BYTES = 1 << 20
 _LONGEST_REASON = 90
 _NOT_OURS = frozenset("node_modules site-packages build dist artifacts third_party thirdparty external vendor".split())
 _TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")
+_TESTS_BY_NAME = re.compile(r"tests?\.py")
 _BENCH = re.compile(r"bench(mark)?s?(_.*)?|.*_bench(mark)?s?", re.IGNORECASE)
 _NATIVE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _CUDA = re.compile(r"\bcuda\b|\btriton\b", re.IGNORECASE)
@@ -34,7 +35,9 @@ _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
 # Modules whose distribution is called otherwise.
 _DISTRIBUTIONS = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
-    "flash_attn": "flash-attn", "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml",
+    "dotenv": "python-dotenv", "flash_attn": "flash-attn", "git": "gitpython", "hydra": "hydra-core", "jwt": "pyjwt",
+    "mpl_toolkits": "matplotlib", "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn",
+    "xdist": "pytest-xdist", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 
 
@@ -90,20 +93,34 @@ def survey(root: Path) -> Survey:
     found.tests = _where_tests_are(found, own, metadata)
     found.needs, found.unread = metadata.requirements()
     known = {canonicalize_name(Requirement(text).name) for text in found.needs}
-    found.needs += sorted(name for name in _imported_by_tests(root, own) if canonicalize_name(name) not in known)
+    found.needs += sorted(name for name in _imported_by_tests(root, own, found) if canonicalize_name(name) not in known)
     return found
 
 
-def _imported_by_tests(root: Path, files: Sequence[str]) -> set[str]:
-    """Distributions of what the test files import in any case: neither Python's own nor the repository's."""
+def _imported_by_tests(root: Path, files: Sequence[str], found: Survey) -> set[str]:
+    """Distributions of what the files of the chosen tests import in any case: neither Python's own nor the
+    repository's.
+    """
     paths = [PurePosixPath(file) for file in files]
-    tests = [path for path in paths if _TEST_FILE.fullmatch(path.name) or path.name == "conftest.py"]
-    beside = {path.parent for path in tests}
-    ours = {part for path in paths for part in path.parts[: 2 if path.parts[0] == "src" else 1]}
-    ours |= {path.stem for path in paths if path.parent in beside}
+    chosen = [PurePosixPath(_joined(found.project or "", path)) for path in found.tests]
+    tests = [path for path in paths if _TEST_FILE.fullmatch(path.name) and {path, *path.parents} & {*chosen}]
+    tests += [path for path in paths if path in chosen or path.name == "conftest.py"]
     modules = {name for path in tests for name in _imports(_text(root / path))}
-    others = modules - {name.removesuffix(".py") for name in ours} - sys.stdlib_module_names - _OF_THE_BUILD
+    others = modules - _importable(paths) - sys.stdlib_module_names - _OF_THE_BUILD
     return {_DISTRIBUTIONS.get(name, name) for name in others if not name.startswith("_")}
+
+
+def _importable(paths: Sequence[PurePosixPath]) -> set[str]:
+    """The names under which the repository's own files may be imported: what is no part of a package, wherever it
+    lies, and folders beside metadata, at the top or under src, which need no `__init__.py`.
+    """
+    packages = {path.parent for path in paths if path.name == "__init__.py"}
+    projects = {path.parent for path in paths if path.name in _METADATA} | {PurePosixPath()}
+    roots = {*projects, *(folder / "src" for folder in projects)}
+    code = [path for path in paths if path.suffix == ".py"]
+    names = {path.stem for path in code if path.parent not in packages}
+    names |= {package.name for package in packages if package.parent not in packages}
+    return names | {folder.name for path in code for folder in path.parents if folder.parent in roots}
 
 
 def _imports(text: str) -> Iterator[str]:
@@ -172,7 +189,7 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
             continue
         text = _text(root / file)
         found.modules |= {name.replace("_", "-") for name in _IMPORT.findall(text)}
-        if _TEST_FILE.fullmatch(path.name) and not _is_bench(path):
+        if _is_tests(path, text, found.project or ".") and not _is_bench(path):
             found.tests.append(file)
             found.cuda_tests += [file] if _CUDA.search(text) else []
             skips.update(dict.fromkeys(_skips(text)))
@@ -183,7 +200,15 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
     found.skips = [reason for reason in skips if len(reason) <= _LONGEST_REASON]
 
 
+def _is_tests(path: PurePosixPath, text: str, project: str) -> bool:
+    """By its name, or a test.py beside the metadata, which pytest collects where it is named."""
+    alone = _TESTS_BY_NAME.fullmatch(path.name) and path.parent == PurePosixPath(project) and "def test" in text
+    return bool(_TEST_FILE.fullmatch(path.name) or alone)
+
+
 def _is_bench(path: PurePosixPath) -> bool:
+    if path.stem.startswith("__"):
+        return False
     return any(_BENCH.fullmatch(part) for part in (*path.parent.parts, path.stem))
 
 

@@ -85,10 +85,49 @@ def test_where_the_tests_are(tmp_path: Path, files: dict[str, str], run: list[st
     assert stage.cwd == cwd
 
 
-def test_a_package_at_the_top_does_not_hide_its_compiled_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "run"),
+    [
+        ({"fast/__init__.py": "", "tests/test_x.py": ""}, ["pytest", "--import-mode=append", "-q", "tests"]),
+        (
+            {"fast/__init__.py": "", "fast/tests/test_x.py": ""},
+            ["pytest", "--import-mode=importlib", "-q", "fast/tests"],
+        ),
+        ({"lib/fast/__init__.py": "", "tests/test_x.py": ""}, ["python", "-m", "pytest", "-q", "tests"]),
+    ],
+)
+def test_a_package_at_the_top_does_not_hide_its_compiled_modules(
+    tmp_path: Path, files: dict[str, str], run: list[str]
+) -> None:
     setup = "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['fast/c.c'])])\n"
-    _, runbook = written(tmp_path, {"setup.py": setup, "fast/__init__.py": "", "fast/c.c": "", "tests/test_x.py": ""})
-    assert runbook.stages[0].run == ["pytest", "--import-mode=importlib", "-q", "tests"]
+    _, runbook = written(tmp_path, {"setup.py": setup, "fast/c.c": "", **files})
+    assert runbook.stages[0].run == run
+
+
+def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -> None:
+    tests = "import here, beside, inner, plugins, numpy, xdist\nfrom tools_of_tests import x\n"
+    _, runbook = written(
+        tmp_path,
+        {
+            "pyproject.toml": '[project]\nname = "pkg"\n[tool.pytest.ini_options]\ntestpaths = ["tests"]\n',
+            "src/here/__init__.py": "",
+            "plugins/a.py": "",
+            "scripts/beside.py": "",
+            "tests/test_a.py": tests,
+            "tests/deep/inner/__init__.py": "",
+            "tests/tools_of_tests/__init__.py": "",
+            "tests/pandas/__init__.py": "",
+            "examples/test_it.py": "import optuna",
+        },
+    )
+    assert set(runbook.environment.extra) == {"pytest", "numpy", "pytest-xdist"}
+
+
+def test_a_file_of_tests_beside_the_metadata(tmp_path: Path) -> None:
+    _, runbook = written(tmp_path, {"setup.py": "", "x/__init__.py": "", "x/test.py": "def test(): ...", "test.py": ""})
+    assert runbook.stages[0].name == "import"
+    _, runbook = written(tmp_path, {"test.py": "import unittest\nclass T(unittest.TestCase):\n  def test_a(self): ..."})
+    assert runbook.stages[0].run == ["python", "-m", "pytest", "-q", "test.py"]
 
 
 @pytest.mark.parametrize(
