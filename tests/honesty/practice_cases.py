@@ -12,6 +12,8 @@ from tests.support.stage_cases import Case as StageCase
 from tests.support.stage_cases import artifact, runs, tests
 
 _COMMAND = """\
+import warnings
+import pytest
 from click import argument, command, echo
 from click.testing import CliRunner
 @command()
@@ -132,6 +134,16 @@ HONEST = [
         assert "ms" not in failed.output
         """)),
           "what a command raised is asked for, or what it printed; one ends with a code"),
+    truth(tests("commands_meant_to_raise", "passed", "", _body(_COMMAND, """
+        @command()
+        def boom(): raise RuntimeError("boom")
+        CliRunner().invoke(boom)
+        assert boom.name == "boom"
+        @command()
+        def warned(): warnings.warn("twice"); bench.callback(9)
+        with pytest.warns(UserWarning): CliRunner().invoke(warned)
+        """)),
+          "a command of the test's own always raises, to see what that leaves; a warning is what another is run for"),
     truth(tests("tasks_asked", "passed", "", _body(_TASKS, """
         async def main():
             found = await asyncio.gather(later(1), later(2), return_exceptions=True)

@@ -1,12 +1,17 @@
 """What a test runs as a command in its own process, by click's CliRunner: an exception ends up in the result, and is
 lost where nobody asks that for it.
+
+It is meant where the test's own file raises it whatever happens, and what the command was run for where a warning is
+looked for (`pytest.warns`).
 """
 
 from __future__ import annotations
 
 from functools import wraps
+from sys import _getframe
 
 from .checks import Pending
+from .frames import always_raises
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +31,11 @@ class Commands:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        self.after_import: dict[str, Callable[[ModuleType], None]] = {"click.testing": self._watch}
+        self._warns = 0  # how many blocks that look for a warning are open
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "click.testing": self._watch,
+            "_pytest.recwarn": self._watch_warns,
+        }
 
     def _watch(self, testing: Any) -> None:
         invoke, result = testing.CliRunner.invoke, testing.Result
@@ -35,13 +44,28 @@ class Commands:
         def watched(runner: Any, *args: Any, **kwargs: Any) -> Any:
             made = invoke(runner, *args, **kwargs)
             error = made.__dict__.get("exception")
-            if isinstance(error, Exception) and self._checks.now.test is not None:
-                self._keep(made, error)
+            if isinstance(error, Exception) and self._checks.now.test is not None and not self._warns:
+                if isinstance(error, AssertionError) or not always_raises(error, _getframe(1).f_code.co_filename):
+                    self._keep(made, error)
             return made
 
         testing.CliRunner.invoke = watched
         for name in (*_ENDINGS, *_OUTPUTS):
             setattr(result, name, _Asked(name))
+
+    def _watch_warns(self, recwarn: Any) -> None:
+        kind = recwarn.WarningsChecker
+        kind.__enter__ = self._counting(kind.__enter__, 1)
+        kind.__exit__ = self._counting(kind.__exit__, -1)
+
+    def _counting(self, method: Callable[..., Any], step: int) -> Callable[..., Any]:
+        @wraps(method)
+        def counted(*args: Any) -> Any:
+            __tracebackhide__ = True
+            self._warns += step
+            return method(*args)
+
+        return counted
 
     def _keep(self, result: Any, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}".partition("\n")[0][:200].rstrip(": ")

@@ -25,6 +25,20 @@ def drops_result(frame: FrameType) -> bool:
     return found is not None and found.opname == "POP_TOP"
 
 
+def always_raises(error: BaseException, file: str) -> bool:
+    """Whether a function of `file` has raised it by a statement to which it comes whatever happens."""
+    import dis
+
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or traceback.tb_frame.f_code.co_filename != file:
+        return False
+    before = [i for i in dis.get_instructions(traceback.tb_frame.f_code) if i.offset <= traceback.tb_lasti]
+    jumps = (*dis.hasjrel, *dis.hasjabs)
+    return before[-1].opname == "RAISE_VARARGS" and not any(i.opcode in jumps for i in before)
+
+
 def outside(frame: FrameType | None, *packages: str) -> FrameType | None:
     """The first frame from `frame` upwards that runs no code of the packages, nor of this one."""
     while frame is not None and is_of(frame, OWN, *packages):
