@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_LISTED = 1000
 _MOST_GROUPS = 50
-_NOT_COLLECTED = "not collected: "
+_UNSEEN = {"not collected": "written, but not collected", "ignored": "ignored by pytest"}
+"""Of what pytest itself never saw as a test: the words that a reason begins with, and what they are called."""
 
 Pattern = NewType("Pattern", str)
 Least = NewType("Least", int)
@@ -122,7 +123,7 @@ def shortfalls(session: outcomes.Session, allow: List[Pattern]) -> list[Shortfal
     found += [(id_, "rerun", f"rerun: {raised}") for id_, raised in session.reruns.items()]
     found += [(id_, "deselected", f"deselected: {id_}") for id_ in session.deselected]
     found += [(path, "deselected", f"ignored: {path}") for path in dict.fromkeys(session.ignored)]
-    found += [(id_, "deselected", f"{_NOT_COLLECTED}{id_}") for id_ in session.not_collected]
+    found += [(id_, "deselected", f"not collected: {id_}") for id_ in session.not_collected]
     return [Shortfall(*item, any(re.search(pattern, item[2]) for pattern in allow)) for item in found]
 
 
@@ -189,13 +190,17 @@ def skips(case: Case) -> List[Skips]:
         return []
     groups: Dict[Tuple[str, str, bool], List[Shortfall]] = {}
     for short in _all_shortfalls(case):
-        why = "" if short.outcome == "deselected" else short.reason  # which says no more than the id
-        groups.setdefault((short.outcome, why, short.allowed), []).append(short)
+        groups.setdefault((short.outcome, _why(short), short.allowed), []).append(short)
     by_size = sorted(groups.items(), key=lambda group: -len(group[1]))
     return [
         Skips(outcome=outcome, reason=plain(why), allowed=allowed, count=len(members), first=plain(members[0].id))
         for (outcome, why, allowed), members in by_size[:_MOST_GROUPS]
     ]
+
+
+def _why(short: Shortfall) -> str:
+    """Its reason; of a deselection, which says no more than the id, how it came about, if not by name."""
+    return _UNSEEN.get(short.reason.partition(":")[0], "") if short.outcome == "deselected" else short.reason
 
 
 def _unchecked(session: outcomes.Session) -> list[outcomes.Test]:
@@ -259,10 +264,8 @@ def too_few(case: Case) -> Optional[str]:
         more = "" if others.startswith("0") else f"; {others}"
         if first.outcome == "inner":
             return f"a pytest that a test started did not simply pass: {first.reason}{more}"
-        why = f": {first.reason}" if first.outcome != "deselected" else ""
-        if first.reason.startswith(_NOT_COLLECTED):
-            why = ": written, but not collected"
-        return f"{same} {first.outcome}{why} ({first.id}){more}"
+        why = _why(first)
+        return f"{same} {first.outcome}{why and f': {why}'} ({first.id}){more}"
     empty = _named_in_vain(case.session)
     if empty:
         return f"no test was collected in {empty}"

@@ -416,7 +416,7 @@ LIES = [
         folder(
             "conftest_ignores",
             "skipped",
-            "1 test deselected.*conftest_ignores/test_gpu.py",
+            "1 test deselected: ignored by pytest .*conftest_ignores/test_gpu.py",
             {"test_a.py": TWO, "test_gpu.py": FAILS, "conftest.py": "collect_ignore = ['test_gpu.py']"},
         ),
         "a conftest keeps a test file from being looked at",
@@ -426,7 +426,7 @@ LIES = [
         folder(
             "ini_ignores",
             "skipped",
-            "1 test deselected.*ini_ignores/gpu",
+            "1 test deselected: ignored by pytest .*ini_ignores/gpu",
             {"test_a.py": TWO, "gpu/test_b.py": FAILS, "pytest.ini": "[pytest]\naddopts = --ignore-glob=*gpu*\n"},
             "-c",
             "ini_ignores/pytest.ini",
