@@ -344,6 +344,22 @@ USES_HELPER = """
             problem = Problem.of(3)
             assert problem.size == 3
 """
+MAKES_METHODS = """
+    from unittest import TestCase
+    class Made(TestCase):
+        @classmethod
+        def of(cls, *cases):
+            for x in cases:
+                def method(self, x=x): self.same(x)
+                setattr(cls, f"test_{x}", method)
+        def same(self, x): self.assertEqual(x, abs(x))
+"""
+OVERRIDES = """
+    from .helper import Made
+    class TestIt(Made):
+        def same(self, x): self.assertEqual(x, +x)
+    TestIt.of(1, 2)
+"""
 ODD_IDS = """
     import pytest
     NAMES = ["\\x1b[31mred", "a\\nb", "a/b\\\\c", "[x]", "ü☃", "", " ", "a::b", "x" * 300, "\\x00",
@@ -731,6 +747,8 @@ STYLES = [
     _tests("odd_mocks", "mocks, of time and of exits too", MOCKS),
     _tests("odd_helpers", "helpers that assert or make what is tested; a relative import", USES_HELPER,
            files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),
+    _tests("odd_overridden", "made methods, whose assertion a class overrides in another file", OVERRIDES,
+           files={"odd_overridden/helper.py": MAKES_METHODS, "odd_overridden/__init__.py": ""}),
     _tests("odd_fixture_asserts", "the assertions stand in a fixture", CHECKS_IN_FIXTURES),
     _tests("odd_smoke", "a test without an assertion", "import json\ndef test_a(): json.loads('[1]')\n"),
     _tests("odd_ids", "parameters of odd characters", ODD_IDS),

@@ -95,13 +95,18 @@ class Facts:
         if known is None:
             own = self._functions.get(code.co_firstlineno)
             functions = [] if own is None else [own]
-            inside = [code]
-            for each in inside:  # and in the functions inside it
-                for name in each.co_names:
-                    functions += self._by_name.get(name, ())
-                inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
+            for name in names_in(code):
+                functions += self._by_name.get(name, ())
             known = self._owed[id(code)] = code, [function.key for function in functions if function.owes]
         return known[1]
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """What `code` names, and the functions inside it."""
+    inside = [code]
+    for each in inside:
+        yield from each.co_names
+        inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
 
 
 def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:

@@ -46,12 +46,6 @@ class Record:
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
 
-    def idle(self, owed: list[str]) -> dict[str, object]:
-        """Whether none of the assertions ran that are `owed`, or one was forgotten, as it is told of a test."""
-        if owed and self.counts.keys().isdisjoint(owed):
-            return {"idle": True, "why": self.none} if self.none else {"idle": True}
-        return {"idle": True, "dropped": self.dropped[0]} if self.dropped else {}
-
     def failures(self) -> list[str]:
         """Each AssertionError that nobody saw, as a sentence."""
         if not (self.pending or self.lost or self.swallowed):
@@ -133,6 +127,26 @@ class Checks:
     def end(self) -> None:
         if len(self._records) > 1:  # not in a child that was forked in the midst of the test
             self._records.pop()
+
+    def idle(self, code: CodeType, kind: type | None) -> dict[str, object]:
+        """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten, as it is told."""
+        facts, record = self.facts.get(code.co_filename), self.now
+        owed = facts.owed_by(code) if facts is not None else []
+        if owed and record.counts.keys().isdisjoint(owed) and not self._overridden(code, kind, record):
+            return {"idle": True, "why": record.none} if record.none else {"idle": True}
+        return {"idle": True, "dropped": record.dropped[0]} if record.dropped else {}
+
+    def _overridden(self, code: CodeType, kind: type | None, record: Record) -> bool:
+        """Whether an assertion ran of a method that the class has in the place of one that `code` names."""
+        from .assertions import names_in
+
+        names = set(names_in(code))
+        for method in (vars(base)[name] for base in getattr(kind, "__mro__", ()) for name in names & vars(base).keys()):
+            instead = getattr(getattr(method, "__func__", method), "__code__", None)
+            facts = self.facts.get(getattr(instead, "co_filename", ""))
+            if facts is not None and not record.counts.keys().isdisjoint(facts.owed_by(instead)):
+                return True
+        return False
 
     def add_told(self, record: Record) -> None:
         """Add to the record of a test what the processes that it started have told."""

@@ -52,10 +52,9 @@ class Unittests:
     def checked(self, test: object) -> dict[str, object]:
         """Of a test that ends, as pytest's are told: whether none of the assertions ran that it holds."""
         function = _function_of(test)
-        facts = self._facts_of(function)
-        if function is None or facts is None:
+        if function is None or self._facts_of(function) is None:
             return {}
-        return self._checks.now.idle(facts.owed_by(function.__code__))
+        return self._checks.idle(function.__code__, type(test))
 
     def _facts_of(self, function: Any) -> Facts | None:
         file = function.__code__.co_filename if function is not None else ""
