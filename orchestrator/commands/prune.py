@@ -11,7 +11,7 @@ from orchestrator.commands import examples
 from orchestrator.commands.contact import reach
 from orchestrator.commands.output import show
 from orchestrator.options import TEXT, Reaching, takes
-from orchestrator.plan.limits import duration
+from orchestrator.plan.limits import age
 from orchestrator.report import terminal
 from orchestrator.tasks import prune as prune_task
 from orchestrator.ui import Progress
@@ -37,7 +37,7 @@ def prune(o: Prune) -> int:
 
     With both limits, what either keeps stays; with neither, what fits under the pod's max_disk. Leftovers always go.
     """
-    wish = prune_task.Wish(o.keep, None if o.older_than is None else duration(o.older_than, "--older-than: "))
+    wish = prune_task.Wish(o.keep, None if o.older_than is None else age(o.older_than, "--older-than: "))
     with Progress(o.verbosity) as progress:
         pruned = prune_task.prune(reach(o, progress), wish, dry_run=o.dry_run)
     show(pruned, o.as_json, terminal.pruned)

@@ -35,6 +35,7 @@ pods:
   #   identity_file: ~/.ssh/id_ed25519
   #   gpu: RTX 4090              # a promise: another model is refused
   #   cost_per_hour: 0.40
+# default: my-gpu                # for commands without --pod
 """
 
 

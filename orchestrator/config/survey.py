@@ -92,7 +92,7 @@ def survey(root: Path) -> Survey:
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
     found.needs, found.unread = metadata.requirements()
-    known = {canonicalize_name(Requirement(text).name) for text in found.needs}
+    known = {canonicalize_name(Requirement(text).name) for text in found.needs} | {canonicalize_name(found.name)}
     found.needs += sorted(name for name in _imported_by_tests(root, own, found) if canonicalize_name(name) not in known)
     return found
 
@@ -120,7 +120,7 @@ def _importable(paths: Sequence[PurePosixPath]) -> set[str]:
     code = [path for path in paths if path.suffix == ".py"]
     names = {path.stem for path in code if path.parent not in packages}
     names |= {package.name for package in packages if package.parent not in packages}
-    return names | {folder.name for path in code for folder in path.parents if folder.parent in roots}
+    return names | {folder.name for path in paths for folder in path.parents if folder.parent in roots}
 
 
 def _imports(text: str) -> Iterator[str]:

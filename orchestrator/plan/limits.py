@@ -11,7 +11,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.words import seconds_of
 from orchestrator.errors import InputError
 from orchestrator.shared.plan import Estimate, RunLimit, Stage
-from orchestrator.shared.text import count
+from orchestrator.shared.text import count, plain
 from orchestrator.text import seconds as duration_text
 
 # What makes a stage the same in another run: its name and its argv.
@@ -35,6 +35,13 @@ def duration(text: str, where: str = "") -> float:
         return seconds_of(text)
     except ValueError as e:
         raise InputError(f"{where}{e}") from e
+
+
+def age(text: str, where: str = "") -> float:
+    """As `duration`, but with its unit: a number alone, which days may be meant by, removes what is seconds old."""
+    if text.strip()[-1:].isdigit():
+        raise InputError(f"{where}expected a duration with its unit, such as 7d or 12h, got {plain(text, 60)!r}")
+    return duration(text, where)
 
 
 def run_limit(pod: Pod, max_time: str | None, max_cost: float | None) -> RunLimit | None:

@@ -188,6 +188,7 @@ BAD_INPUT = [
     (["bootstrap", "--pod", "local", "--explain", "--download-wheelhouse", "."], "not both"),
     (["prune", "--pod", "local", "--keep", "2.5"], "'2.5' is not a valid integer"),
     (["prune", "--pod", "local", "--older-than", "a week"], "expected a duration such as"),
+    (["prune", "--pod", "local", "--older-than", "7"], "--older-than: expected a duration with its unit"),
     (["prune", "--pod", "local"], "expected --keep or --older-than"),
     (["validate", "--pod", "local", "--repo", "/"], "git repository"),
     (["report"], "no run is kept in"),
