@@ -344,6 +344,42 @@ USES_HELPER = """
             problem = Problem.of(3)
             assert problem.size == 3
 """
+PARTS = """
+    def test_one(number, verbose=False): assert number == 1
+    def test_two(verbose=False): assert not verbose
+    test_one.numbers = [1]
+    test_two.numbers = [None]
+"""
+HANDS_ON = """
+    import pytest
+    class Part(pytest.Item):
+        def __init__(self, *, function, number, **more):
+            super().__init__(**more)
+            self._function, self._number = function, number
+        def runtest(self): self._function(*[self._number] * (self._number is not None))
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_pycollect_makeitem(collector, name, obj):
+        made = yield
+        numbers = getattr(obj, "numbers", ())
+        parts = [Part.from_parent(collector, name=name, function=obj, number=number) for number in numbers]
+        made.force_result(parts or None)
+    def pytest_ignore_collect(collection_path):
+        return True if collection_path.name in ("test_parts.py", "test_main.py") else None
+"""
+IMPORT_HOOK = """
+    from importlib.machinery import SourceFileLoader
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+    class Loader(SourceFileLoader):
+        def source_to_code(self, data, path, *, _optimize=-1):
+            return super().source_to_code(data + b"INSTRUMENTED = True", path, _optimize=_optimize)
+    def test_a():
+        file = str(Path(__file__).with_name("helper.py"))
+        spec = spec_from_file_location("helper", file, loader=Loader("helper", file))
+        helper = module_from_spec(spec)
+        spec.loader.exec_module(helper)
+        helper.check(helper.INSTRUMENTED)
+"""
 MAKES_METHODS = """
     from unittest import TestCase
     class Made(TestCase):
@@ -693,6 +729,9 @@ CONFTESTS = [
                        "    return True if collection_path.name == 'vendor' else None\n",
         "setup.py": "raise SystemExit('no')\n", "data/x.py": "1 / 0\n", "vendor/y.py": "1 / 0\n",
         "test_it.py": CHECKS}),
+    _folder("odd_hands_on", "a conftest runs what ignored files define, by items of its own; one is a program", {
+        "conftest.py": HANDS_ON, "test_parts.py": PARTS, "test_main.py": "def main(): print('no test')\n",
+        "test_it.py": "from odd_hands_on.test_parts import *\n", "__init__.py": ""}, tests={"min_passed": 2}),
     _tests("odd_autouse", "fixtures that change folder and variables", CHECKS, conftest=AUTOUSE),
     _tests("odd_cache", "a test that keeps something in pytest's cache", CACHED),
     _tests("odd_generates", "a conftest makes the parameters",
@@ -747,6 +786,8 @@ STYLES = [
     _tests("odd_mocks", "mocks, of time and of exits too", MOCKS),
     _tests("odd_helpers", "helpers that assert or make what is tested; a relative import", USES_HELPER,
            files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),
+    _tests("odd_import_hook", "a loader of the tests' own compiles a helper in its own way", IMPORT_HOOK,
+           files={"odd_import_hook/helper.py": "def check(x): assert x\n", "odd_import_hook/__init__.py": ""}),
     _tests("odd_overridden", "made methods, whose assertion a class overrides in another file", OVERRIDES,
            files={"odd_overridden/helper.py": MAKES_METHODS, "odd_overridden/__init__.py": ""}),
     _tests("odd_fixture_asserts", "the assertions stand in a fixture", CHECKS_IN_FIXTURES),

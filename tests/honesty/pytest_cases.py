@@ -424,6 +424,22 @@ LIES = [
     ),
     lie(
         folder(
+            "conftest_ignores_imported",
+            "skipped",
+            "1 test deselected: ignored by pytest .*conftest_ignores_imported/test_gpu.py",
+            {
+                "test_a.py": TWO,
+                "test_gpu.py": "from conftest_ignores_imported.gpu import *\n",
+                "gpu.py": FAILS,
+                "__init__.py": "",
+                "conftest.py": "collect_ignore = ['test_gpu.py']",
+            },
+        ),
+        "a conftest keeps a file from being looked at that has its tests from another",
+        honest="whole_folder",
+    ),
+    lie(
+        folder(
             "ini_ignores",
             "skipped",
             "1 test deselected: ignored by pytest .*ini_ignores/gpu",

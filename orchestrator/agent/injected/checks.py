@@ -129,7 +129,7 @@ class Checks:
             self._records.pop()
 
     def idle(self, code: CodeType, kind: type | None) -> dict[str, object]:
-        """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten, as it is told."""
+        """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten."""
         facts, record = self.facts.get(code.co_filename), self.now
         owed = facts.owed_by(code) if facts is not None else []
         if owed and record.counts.keys().isdisjoint(owed) and not self._overridden(code, kind, record):
@@ -217,14 +217,17 @@ class Checks:
         rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc = marked, read_pyc, write_pyc
 
     def _mark_helpers(self) -> None:
-        """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache."""
+        """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache. A loader
+        that compiles in its own way (typeguard's, jaxtyping's) keeps to it.
+        """
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        get_code = SourceFileLoader.get_code
+        get_code, compiles = SourceFileLoader.get_code, SourceFileLoader.source_to_code
 
         def marked(loader: Any, name: str) -> Any:
             path = loader.path
-            code = self.marked(path) if self._is_ours(path) and self._helps(path) else None
+            helps = self._is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
+            code = self.marked(path) if helps else None
             return get_code(loader, name) if code is None else code
 
         SourceFileLoader.get_code = marked  # type: ignore[assignment, method-assign, unused-ignore]

@@ -23,7 +23,7 @@ from .attempt import Attempt, Stop, noticed_in, quickest
 from .events import Events, file_of_its_own
 from .stage import TEST_VARIABLE, test_around
 from .why import why
-from .written import NO_TESTS_IN, code_of, not_collected
+from .written import NO_TESTS_IN, code_of, ignored, not_collected
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
@@ -334,14 +334,14 @@ class Collection:
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self._said: set[str] = set()
+        self._ignored: list[Path] = []
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Iterator[None]:
         result: Any = yield
         if result.get_result() and _may_hold_tests(collection_path, config.getini("python_files")):
-            path = os.path.relpath(collection_path, config.rootpath)
-            self._said.add(path)
-            self._tell("ignored", ids=[path])
+            self._said.add(os.path.relpath(collection_path, config.rootpath))
+            self._ignored.append(collection_path)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:
@@ -352,6 +352,8 @@ class Collection:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
         self._note(items)
+        for path in ignored(session, items, self._ignored) if self._ignored else ():
+            self._tell("ignored", ids=[os.path.relpath(path, session.config.rootpath)])
         missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))
         if missing:
             self._tell("not_collected", ids=missing)

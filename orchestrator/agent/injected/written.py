@@ -32,6 +32,8 @@ _NO_TESTS = ("conftest.py", "setup.py")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _DEFINED = re.compile(r"\bdef[\s\\]+(\w+)")
+# By which a file may have tests and define none.
+_MAKES_TESTS = re.compile(rb"(?m)^(test\w*\s*=(?!=)|\s*from\s.*\simport\s+\*|\s*class\s+Test\w*\s*\()")
 _AROUND = re.compile("(?i)set_?up|tear_?down|tear_?up|set_?down")
 # What a function inside another is decorated with and still waits to be called; anything else has registered it.
 _MARKS = ("pytest", "mark", "unittest", "mock", "patch", "hypothesis", "given", "settings")
@@ -85,16 +87,40 @@ def not_collected(
     """
     items = list(items)
     found = _collected(items)
+    functions = _function_names(session)
     used = {name for item in items for name in getattr(item, "fixturenames", ())}
     fixtures = _Fixtures(_fixtures(session), used, session.config.pluginmanager.has_plugin("nose"))
     yield from _left_out(items)
-    functions = ["test*", *(p if set(p) & set("*?[") else p + "*" for p in session.config.getini("python_functions"))]
     for file in map(str, _files(session, {item.path for item in items})):
         relative = os.path.relpath(file, session.config.rootpath)
         known = any(relative == path or relative.startswith(path + os.sep) for path in said)
         if file.startswith(tree) and not known:
             for path in _missing(Path(file), found, functions, fixtures):
                 yield "::".join([relative, *path])
+
+
+def ignored(session: pytest.Session, items: Iterable[pytest.Item], paths: Iterable[Path]) -> Iterator[Path]:
+    """Those of the files and folders that pytest was told not to look at which may hold tests that no item runs."""
+    found = _collected(items)
+    functions = _function_names(session)
+    patterns = session.config.getini("python_files")
+    for path in paths:
+        inside = (file for pattern in patterns for file in path.rglob(pattern)) if path.is_dir() else (path,)
+        if any(_may_hold(file, found, functions) for file in inside):
+            yield path
+
+
+def _may_hold(path: Path, found: _Collected, names: Sequence[str]) -> bool:
+    try:
+        source = path.read_bytes()
+    except OSError:
+        return True
+    return bool(_MAKES_TESTS.search(source)) or _may_miss(source, found.names.get(str(path), {}), names)
+
+
+def _function_names(session: pytest.Session) -> Sequence[str]:
+    asked = session.config.getini("python_functions")
+    return ["test*", *(p if set(p) & set("*?[") else p + "*" for p in asked)]
 
 
 def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
@@ -123,7 +149,7 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
             function = _function_of(item)
             if _code_below(function) is not None:
                 found.known[test] = function
-            for code in reached(function).codes:
+            for code in reached(function or _only_function(item)).codes:
                 place = (code.co_filename, code.co_firstlineno)
                 if place not in found.code:
                     found.code.add(place)
@@ -141,6 +167,12 @@ def _function_of(item: pytest.Item) -> Any:
         return item.function  # type: ignore[attr-defined]
     except Exception:  # items of plugins may be anything
         return None
+
+
+def _only_function(item: pytest.Item) -> Any:
+    """What an item of a plugin, or of a conftest, calls by all that can be seen of it."""
+    own = [value for value in vars(item).values() if inspect.isfunction(value)]
+    return own[0] if len(own) == 1 else None
 
 
 def _code_below(function: Any) -> Any:
