@@ -55,7 +55,8 @@ def _head(found: Survey) -> Iterator[str]:
 
 
 def _environment(found: Survey) -> Iterator[str]:
-    needs: dict[str, str] = {canonicalize_name(Requirement(text).name): text for text in found.needs}
+    asked = [*found.needs, *(found.build_needs if _builds_in_place(found) else ())]
+    needs: dict[str, str] = {canonicalize_name(Requirement(text).name): text for text in asked}
     paired = [name for name in _PAIRED if name in found.modules or name in needs]
     flash = _OPTIONAL in found.modules or _OPTIONAL in needs
     others = [text for name, text in needs.items() if name not in (*_PAIRED, _OPTIONAL, "pytest")]
@@ -71,6 +72,8 @@ def _environment(found: Survey) -> Iterator[str]:
 
 
 def _installation(found: Survey) -> Iterator[str]:
+    if _builds_in_place(found):
+        return
     if found.project is not None:
         yield f"install: [{json.dumps(found.project or '.')}]      # built from the commit, over the environment"
     elif found.packages:
@@ -95,9 +98,32 @@ def _stages(found: Survey) -> Iterator[str]:
         yield f"  # and so on: {', '.join(found.benches[_MOST_BENCHES:])}"[:_LINE]
 
 
+def _builds_in_place(found: Survey) -> bool:
+    """Whether its compiled modules have to be built into the tree: tests inside a package of the top folder import it
+    from there, and no way to call pytest makes them take the installed one.
+    """
+    inside = any(PurePosixPath(path).parts[0] in found.packages for path in found.tests)
+    return bool(found.extension and not found.source and found.build_needs and inside)
+
+
+def _build(found: Survey, where: list[str]) -> Iterator[str]:
+    yield "  # The tests stand inside the package, and import it from the tree: what is compiled has to be there."
+    yield "  - name: build"
+    yield from where
+    yield "    run: [python, setup.py, build_ext, --inplace]"
+    folder = f"{found.project}/" if found.project else ""
+    yield f"    builds: [{', '.join(json.dumps(f'{folder}{package}/**/*.so') for package in found.packages)}]"
+    yield "    expect: {artifacts: [{path: build.txt, from: stdout, contains: [running build_ext]}]}"
+    yield ""
+
+
 def _tests(found: Survey, where: list[str]) -> Iterator[str]:
+    in_place = _builds_in_place(found)
+    if in_place:
+        yield from _build(found, where)
     yield "  - name: tests"
     yield from where
+    yield from ["    needs: [build]"] if in_place else []
     yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, found.tests), "]", 10)
     yield "    expect:"
     yield "      tests:"
@@ -122,13 +148,9 @@ def _tests(found: Survey, where: list[str]) -> Iterator[str]:
 
 
 def _pytest(found: Survey) -> str:
-    """`python -m pytest` imports a package of the top folder, which has no compiled modules there. Tests inside it are
-    found by `importlib` alone; others may import each other, which that does not let them.
-    """
-    if not found.extension or found.source or not found.packages:
-        return "python, -m, pytest"
-    inside = any(PurePosixPath(path).parts[0] in found.packages for path in found.tests)
-    return f"pytest, --import-mode={'importlib' if inside else 'append'}"
+    """`python -m pytest` imports a package of the top folder: if it is installed, without its compiled modules."""
+    installed = found.extension and not found.source and found.packages and not _builds_in_place(found)
+    return "pytest, --import-mode=append" if installed else "python, -m, pytest"
 
 
 def _import(found: Survey, where: list[str]) -> Iterator[str]:

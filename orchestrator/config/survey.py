@@ -44,7 +44,8 @@ _DISTRIBUTIONS = {
 @dataclass
 class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
-    requirements of the project and its tests, `unread` such as are no plain ones; `cuda_tests` are those of the
+    requirements of the project and its tests, `unread` such as are no plain ones, `build_needs` those of setup.py, none
+    without one; `cuda_tests` are those of the
     `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be skipped.
     """
 
@@ -62,6 +63,7 @@ class Survey:
     scripts: bool = False
     needs: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    build_needs: list[str] = field(default_factory=list)
     skips: list[str] = field(default_factory=list)
 
     def told(self) -> str:
@@ -92,6 +94,7 @@ def survey(root: Path) -> Survey:
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
     found.needs, found.unread = metadata.requirements()
+    found.build_needs = metadata.build_needs
     known = {canonicalize_name(Requirement(text).name) for text in found.needs} | {canonicalize_name(found.name)}
     found.needs += sorted(name for name in _imported_by_tests(root, own, found) if canonicalize_name(name) not in known)
     return found
@@ -296,6 +299,12 @@ class _Metadata:
         native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
         own = "ext-modules" in self._table(self._data, "tool", "setuptools")
         return bool(native or own or any(tools.match(str(text)) for text in build))
+
+    @property
+    def build_needs(self) -> list[str]:
+        """Requirements of setup.py, where there is one."""
+        given = _texts(self._table(self._data, "build-system").get("requires"))
+        return (given or ["setuptools"]) if self._setup_py else []
 
     @property
     def testpaths(self) -> list[str]:

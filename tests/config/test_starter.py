@@ -89,10 +89,6 @@ def test_where_the_tests_are(tmp_path: Path, files: dict[str, str], run: list[st
     ("files", "run"),
     [
         ({"fast/__init__.py": "", "tests/test_x.py": ""}, ["pytest", "--import-mode=append", "-q", "tests"]),
-        (
-            {"fast/__init__.py": "", "fast/tests/test_x.py": ""},
-            ["pytest", "--import-mode=importlib", "-q", "fast/tests"],
-        ),
         ({"lib/fast/__init__.py": "", "tests/test_x.py": ""}, ["python", "-m", "pytest", "-q", "tests"]),
     ],
 )
@@ -102,6 +98,19 @@ def test_a_package_at_the_top_does_not_hide_its_compiled_modules(
     setup = "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['fast/c.c'])])\n"
     _, runbook = written(tmp_path, {"setup.py": setup, "fast/c.c": "", **files})
     assert runbook.stages[0].run == run
+
+
+def test_tests_inside_a_compiled_package_get_it_built_in_the_tree(tmp_path: Path) -> None:
+    files = {
+        "setup.py": "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['fast/c.c'])])\n",
+        "pyproject.toml": '[build-system]\nrequires = ["setuptools>=61", "cython"]\n',
+        **dict.fromkeys(("fast/__init__.py", "fast/c.c", "fast/tests/test_x.py"), ""),
+    }
+    _, runbook = written(tmp_path, files)
+    build, tests = runbook.stages
+    assert not runbook.install and set(runbook.environment.extra) == {"pytest", "setuptools>=61", "cython"}
+    assert build.run == ["python", "setup.py", "build_ext", "--inplace"] and build.builds == ["fast/**/*.so"]
+    assert tests.run == ["python", "-m", "pytest", "-q", "fast/tests"] and tests.needs == ["build"]
 
 
 def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -> None:

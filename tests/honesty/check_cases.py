@@ -108,6 +108,10 @@ HONEST = [
     _ran("check_guarded", "if os.environ.get('HOME'): assert len('a') == 1", "the guard holds"),
     truth(tests("must_and_must_not_raise", "passed", "", MUST_RAISE.format("valid")),
           "a call that must raise for some parameters, and must not for others"),
+    truth(tests("must_raise_and_match", "passed", "", MUST_RAISE.format("valid").replace(
+        "with pytest.raises(ValueError):\n                int(text)",
+        "pytest.raises(ValueError, int, text).match('invalid')")),
+          "the same, as a call of raises whose text is looked at"),
     truth(tests("check_by_another_name", "passed", "", """
         from tests_checks import assert_equal as same
         def test_a(): same(len("a"), 1)

@@ -142,7 +142,7 @@ class Checks:
 
         names = set(names_in(code))
         for method in (vars(base)[name] for base in getattr(kind, "__mro__", ()) for name in names & vars(base).keys()):
-            instead = getattr(getattr(method, "__func__", method), "__code__", None)
+            instead: Any = getattr(getattr(method, "__func__", method), "__code__", None)
             facts = self.facts.get(getattr(instead, "co_filename", ""))
             if facts is not None and not record.counts.keys().isdisjoint(facts.owed_by(instead)):
                 return True

@@ -37,10 +37,10 @@ def _that_must_raise(block: list[ast.stmt]) -> Iterator[str]:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             if any(_name(item.context_expr) in _RAISE for item in statement.items):
                 yield from next((done for done in map(list, map(_done_by, reversed(statement.body))) if done), [])
-        elif isinstance(statement, ast.Expr) and _name(statement.value) in _RAISE:
-            call: Any = statement.value
-            if len(call.args) > 1:  # raises(Error, function, *arguments)
-                yield ast.dump(ast.Call(call.args[1], call.args[2:], call.keywords))
+        elif isinstance(statement, (ast.Expr, ast.Assign)):
+            for call in ast.walk(statement.value):  # raises(Error, function, *arguments), with a .match behind it
+                if isinstance(call, ast.Call) and _name(call) in _RAISE and len(call.args) > 1:
+                    yield ast.dump(ast.Call(call.args[1], call.args[2:], call.keywords))
 
 
 def _done_by(statement: ast.stmt) -> Iterator[str]:
@@ -55,6 +55,6 @@ def _done_by(statement: ast.stmt) -> Iterator[str]:
         yield ast.dump(statement)
 
 
-def _name(node: ast.expr) -> str:
+def _name(node: ast.AST) -> str:
     function = node.func if isinstance(node, ast.Call) else None
     return str(getattr(function, "attr", None) or getattr(function, "id", ""))
