@@ -142,6 +142,7 @@ class Guard:
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
+        self._runners.start()
         self._lost.start()
         self._watch_exit()
 

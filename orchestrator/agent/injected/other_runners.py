@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .stage import Config
 
 RUNNER = "unittest"
+_DOCTEST = "import doctest, sys\nif __name__ == '__main__':\n    sys.exit(doctest._test())\n"
 
 
 class _Running:
@@ -73,6 +74,19 @@ class OtherRunners:
             "doctest": self._watch_doctest,
             "twisted.trial.reporter": self._watch_trial,
         }
+
+    def start(self) -> None:
+        """`python -m doctest` runs the module's text under another name: have it call the module, which is watched."""
+        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
+
+        get_code = SourceFileLoader.get_code
+
+        def calling(loader: Any, name: str) -> Any:
+            if name == "doctest" and _getframe(1).f_globals.get("__name__") == "runpy":
+                return compile(_DOCTEST, loader.path, "exec", dont_inherit=True)
+            return get_code(loader, name)
+
+        SourceFileLoader.get_code = calling  # type: ignore[assignment, method-assign, unused-ignore]
 
     def tell_end(self) -> None:
         """The process ends, and its session with it."""
