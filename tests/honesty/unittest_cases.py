@@ -101,7 +101,7 @@ CASES = [
     lie(runs("examples_all_skipped", "skipped", "all examples .* are skipped", "python", "examples_all_skipped.py",
              files={"examples_all_skipped.py": _DOCTEST.format("it", _SKIPPED)}),
         "a program whose examples are all skipped", honest="examples_some"),
-    lie(runs("examples_none_run", "skipped", "all examples of examples_none_run are skipped", "python", "-m", "doctest", "-v",
-             "examples_none_run.py", files={"examples_none_run.py": f'"""Of it.\n\n{_SKIPPED}"""\n'}),
+    lie(runs("examples_none_run", "skipped", "all examples of examples_none_run are skipped", "python", "-m",
+             "doctest", "-v", "examples_none_run.py", files={"examples_none_run.py": f'"""Of it.\n\n{_SKIPPED}"""\n'}),
         "doctest, as a program, of a file whose examples are all skipped", honest="examples_tested"),
 ]  # fmt: skip
