@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.injected.frames import local
+from orchestrator.agent.injected.frames import always_raises, local
 
 pytestmark = pytest.mark.unit
 
@@ -45,3 +45,27 @@ def test_the_body_of_a_class_keeps_its_names() -> None:
 def test_absent() -> None:
     assert local(sys._getframe(), "thing") is None
     assert local(sys._getframe(), "thing", 3) == 3
+
+
+def _always() -> None:
+    raise RuntimeError("meant")
+
+
+def _sometimes(number: int) -> None:
+    if number > 1:
+        raise RuntimeError("too many")
+
+
+@pytest.mark.parametrize(
+    ("call", "file", "always"),
+    [
+        (_always, __file__, True),
+        (lambda: _sometimes(2), __file__, False),
+        (lambda: int("x"), __file__, False),
+        (_always, "elsewhere.py", False),
+    ],
+)
+def test_what_a_function_raises_whatever_happens(call: Any, file: str, always: bool) -> None:
+    with pytest.raises((RuntimeError, ValueError)) as met:
+        call()
+    assert always_raises(met.value, file) is always
