@@ -380,6 +380,12 @@ IMPORT_HOOK = """
         spec.loader.exec_module(helper)
         helper.check(helper.INSTRUMENTED)
 """
+WARNED_IMPORTER = """
+    import pytest
+    def test_a():
+        with pytest.warns(DeprecationWarning, match="use new") as met: import odd_old_module.old
+        assert met[0].filename == __file__
+"""
 MAKES_METHODS = """
     from unittest import TestCase
     class Made(TestCase):
@@ -788,8 +794,11 @@ STYLES = [
            files={"odd_helpers/helper.py": HELPER, "odd_helpers/__init__.py": "from . import helper\n"}),
     _tests("odd_import_hook", "a loader of the tests' own compiles a helper in its own way", IMPORT_HOOK,
            files={"odd_import_hook/helper.py": "def check(x): assert x\n", "odd_import_hook/__init__.py": ""}),
+    _tests("odd_old_module", "a module warns whoever imports it", WARNED_IMPORTER, files={
+        "odd_old_module/old.py": "import warnings\nwarnings.warn('use new', DeprecationWarning, stacklevel=2)\n",
+        "odd_old_module/__init__.py": ""}),
     _tests("odd_overridden", "made methods, whose assertion a class overrides in another file", OVERRIDES,
-           files={"odd_overridden/helper.py": MAKES_METHODS, "odd_overridden/__init__.py": ""}),
+           files={"odd_overridden/helper.py": MAKES_METHODS, "odd_overridden/__init__.py": "from . import helper\n"}),
     _tests("odd_fixture_asserts", "the assertions stand in a fixture", CHECKS_IN_FIXTURES),
     _tests("odd_smoke", "a test without an assertion", "import json\ndef test_a(): json.loads('[1]')\n"),
     _tests("odd_ids", "parameters of odd characters", ODD_IDS),

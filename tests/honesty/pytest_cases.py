@@ -426,7 +426,7 @@ LIES = [
         folder(
             "conftest_ignores_imported",
             "skipped",
-            "1 test deselected: ignored by pytest .*conftest_ignores_imported/test_gpu.py",
+            "2 tests deselected: ignored by pytest .*conftest_ignores_imported/test_gpu.py",
             {
                 "test_a.py": TWO,
                 "test_gpu.py": "from conftest_ignores_imported.gpu import *\n",

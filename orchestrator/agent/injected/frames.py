@@ -39,6 +39,12 @@ def always_raises(error: BaseException, file: str) -> bool:
     return before[-1].opname == "RAISE_VARARGS" and not any(i.opcode in jumps for i in before)
 
 
+def importing(function: Any) -> Any:
+    """`function`, which runs a module, as one of Python's own that import: warnings and tracebacks pass over those."""
+    function.__code__ = function.__code__.replace(co_filename="<frozen importlib._bootstrap>")
+    return function
+
+
 def outside(frame: FrameType | None, *packages: str) -> FrameType | None:
     """The first frame from `frame` upwards that runs no code of the packages, nor of this one."""
     while frame is not None and is_of(frame, OWN, *packages):

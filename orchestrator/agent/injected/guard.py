@@ -17,6 +17,7 @@ from .comparisons import Comparisons
 from .cuda import CudaWork
 from .ends import End
 from .environments import MadeEnvironments
+from .frames import importing
 from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
@@ -218,6 +219,7 @@ class _Loader:
         self._other = other
         self.create_module = other.create_module
 
+    @importing
     def exec_module(self, module: Any) -> None:
         self._other.exec_module(module)
         module.__loader__ = module.__spec__.loader = self._other
@@ -261,7 +263,7 @@ def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[
         except Exception:  # a version that looks otherwise goes unwatched, and works
             return
 
-    loader.exec_module = exec_module
+    loader.exec_module = importing(exec_module)
 
 
 def _allow_stack_dumps(*, kept: bool = False) -> None:

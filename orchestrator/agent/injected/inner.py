@@ -13,7 +13,7 @@ from functools import wraps
 from sys import _getframe
 
 from .children import is_in_test
-from .frames import IMPORTING, outside
+from .frames import IMPORTING, importing, outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Inner:
                     self._ended(module.__name__, error.code, _getframe(1), SystemExit)
                 raise
 
-        loader.exec_module = exec_module
+        loader.exec_module = importing(exec_module)
 
     def thread_leaves(self, status: object) -> None:
         """By `sys.exit`, which ends the thread, and nobody else: nor does the process return it."""

@@ -12,7 +12,7 @@ import sys
 from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 
-from .frames import local
+from .frames import importing, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Originals:
                 if not self._depth:
                     self._keep()
 
-        loader.exec_module = exec_module
+        loader.exec_module = importing(exec_module)
 
     def _keep(self) -> None:
         """All that began together: a package's modules may still change each other while they are imported."""
