@@ -55,7 +55,7 @@ class Unittests:
         facts = self._facts_of(function)
         if function is None or facts is None:
             return {}
-        return self._checks.now.idle(facts.owed_by(function.__code__))
+        return self._checks.now.idle(self._checks.owed_by(function, function.__code__))
 
     def _facts_of(self, function: Any) -> Facts | None:
         file = function.__code__.co_filename if function is not None else ""
