@@ -60,6 +60,10 @@ class _Wrong:
     unfit: Optional[str] = None
     noticed: Sequence[str] = ()
 
+    def holds_test(self, proof: Mapping[str, Any]) -> bool:
+        """Whether it changes the file of the test that has noticed it: what is expected, say."""
+        return str(proof.get("noticed")).partition("::")[0] in self.files
+
 
 class Sabotage:
     """The attempts of a run's stages; `asked` says whether they are part of it."""
@@ -309,7 +313,9 @@ def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage, begun: P
     """What came of an attempt, in the tree as it had `begun`: the first of its answers."""
     noticed = [note for note in notes if "noticed" in note]
     proofs = [note for note in noticed if note.get("proof") is True]
-    proof = next((note for note in proofs if not _is_written_by(wrong, note, begun)), None)
+    if proofs and all(map(wrong.holds_test, proofs)):
+        return "no proof", None, f"changes the file of the test that noticed it, {proofs[0]['noticed']}"
+    proof = next((n for n in proofs if not wrong.holds_test(n) and not _is_written_by(wrong, n, begun)), None)
     if proof:
         return "killed", str(proof["noticed"]), str(proof.get("error"))
     if proofs:
