@@ -312,7 +312,8 @@ class _Marker:
             return
         place = _constant(f"{self._facts.path}:{node.lineno}")
         if isinstance(node, ast.If) and _only_tells(node):
-            node.test = _told(node.test, place)
+            if node.orelse or _says_differ(node.test):  # else nothing is said of what is not equal
+                node.test = _told(node.test, place)
         elif isinstance(node, ast.Assign) and _is_equality(node.value) and not self._is_read(node.targets):
             node.value = _told(node.value, place)
         elif isinstance(node, ast.Expr) and _called(node.value) in _TELLS:
@@ -440,17 +441,22 @@ def _told(node: ast.expr, place: ast.Constant) -> ast.expr:
     """An equality, with one that looks at what came out of it; anything else as it is."""
     if not _is_equality(node):
         return node
-    differs = isinstance(node, ast.UnaryOp) or (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq))
     at = ast.copy_location(ast.Expr(node), node)
-    return _call(at, "told", node, place, _constant(not differs)).value
+    return _call(at, "told", node, place, _constant(not _says_differ(node))).value
+
+
+def _says_differ(node: ast.expr) -> bool:
+    """Of an equality, whether it holds where two things are not equal."""
+    return isinstance(node, ast.UnaryOp) or (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq))
 
 
 def _is_equality(node: ast.expr) -> bool:
-    """Whether it says that two things are equal, or that they are not."""
+    """Whether it says that two results are equal, or that they are not; what is compared with a word is none."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _called(node.operand) in _COMPARES
-    is_one = isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq))
-    return is_one or _called(node) in _COMPARES
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        return not any(isinstance(getattr(side, "value", ()), (str, bool)) for side in (node.left, *node.comparators))
+    return _called(node) in _COMPARES
 
 
 def _only_tells(node: ast.stmt) -> bool:
