@@ -189,7 +189,7 @@ def _sanitizer(text: str, everywhere: bool) -> Iterator[Closing]:
     """What was found in a program that went on."""
     match = _SANITIZERS.search(text)
     if match:
-        yield Closing("the sanitizer", 1, match[0].strip("= "))
+        yield Closing("the sanitizer", 1, match[0])
 
 
 def _counts(text: str, everywhere: bool) -> Iterator[Closing]:

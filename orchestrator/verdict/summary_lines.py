@@ -31,8 +31,7 @@ _COUNT = re.compile(
 # What may stand in it besides: `Tests:`, `[doctest]`, `Ran`.
 _BESIDES = re.compile(r"[\W_]*(?:[a-z]+(?: [a-z]+)?\s*[:\]]|ran\b)?[\W_]*(?:and[\W_]*)*", re.IGNORECASE)
 _OF = re.compile(
-    r"(?:[a-z][\w ]{0,40}:)?\W*(?P<passed>\d+)\s*(?:/|of|out of)\s*(?P<all>\d+)\s+(?:\w+ )?(?:passed|succeeded|ok)\W*",
-    re.IGNORECASE,
+    r"\W*(?P<passed>\d+)\s*(?:/|of|out of)\s*(?P<all>\d+)\s+(?:\w+ )?(?:passed|succeeded|ok)\W*", re.IGNORECASE
 )
 # What runners write below such a line.
 _BELOW = re.compile(
