@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
+from types import FunctionType, ModuleType
 
 from .frames import drops_at, drops_result
 from .stage import test_around
@@ -18,7 +19,7 @@ from .stand_ins import StandIns, code_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType, ModuleType
+    from types import CodeType, FrameType
     from typing import Any, Callable, Iterator
 
     from .assertions import Facts
@@ -172,10 +173,14 @@ class Checks:
             inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
             for name in each.co_names:
                 value = names.get(name, sys.modules.get(name))
-                is_module = isinstance(value, type(sys)) and getattr(value, "__file__", None) in self.facts
+                is_module = type(value) is ModuleType and vars(value).get("__file__") in self.facts
                 for found in map(vars(value).get, each.co_names) if is_module else (value,):
-                    helper = code_behind(found)
-                    if helper is not None and helper.co_filename in self.facts.keys() - {code.co_filename}:
+                    helper = code_behind(found) if type(found) is FunctionType else None  # others may answer anything
+                    if (
+                        helper is not None
+                        and helper.co_filename != code.co_filename
+                        and helper.co_filename in self.facts
+                    ):
                         yield helper
 
     def add_told(self, record: Record) -> None:
