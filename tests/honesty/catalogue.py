@@ -80,8 +80,8 @@ numpy's and torch's `testing`, and what a Python or a shell returned), of one th
 where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
 exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
 failures that a project itself declares to be none (`WILL_FAIL`, `success_codes`, `warn=True`, a cell's tags under
-pytest, an optional extension); nor of what a runbook itself names too little of: one test by its id, `make -n`, a list of
-sessions, `builds` that match nothing.
+pytest, an optional extension); nor of what a runbook itself names too little of: one test by its id, `make -n`, a
+list of sessions, `builds` that match nothing.
 """
 
 
