@@ -52,6 +52,12 @@ _TOX_IGNORED = re.compile(
 _NOX = re.compile(
     r"^nox > Session (?P<name>.+?) (?:was (?P<end>\w+)|(?P<skipped>skipped)\b:? ?(?P<why>.*?))\.?$", re.MULTILINE
 )
+# compute-sanitizer and valgrind, whose exit codes are the program's; UndefinedBehaviorSanitizer, which goes on.
+_SANITIZERS = re.compile(
+    r"^=+(?:\d+==)? +(?:ERROR SUMMARY: (?!0 errors)\d+ errors?|\w+ SUMMARY: (?!0 hazards)\d+ hazards?)\b.*$"
+    r"|^\S+:\d+:\d+: runtime error: .+$",
+    re.MULTILINE,
+)
 _MAKE_TESTS = ("test", "tests", "check")
 _UNITTEST_SKIPS = re.compile(r"^(?P<name>.+) \.\.\. skipped '(?P<why>.*)'$", re.MULTILINE)
 
@@ -179,6 +185,13 @@ def _nox(text: str, everywhere: bool) -> Iterator[Closing]:
         yield Closing("nox", len(lines) - len(skipped), None, skipped)
 
 
+def _sanitizer(text: str, everywhere: bool) -> Iterator[Closing]:
+    """What was found in a program that went on."""
+    match = _SANITIZERS.search(text)
+    if match:
+        yield Closing("the sanitizer", 1, match[0])
+
+
 def _counts(text: str, everywhere: bool) -> Iterator[Closing]:
     """Any that closes by counting its tests."""
     for line in closing_summaries(text):
@@ -209,6 +222,7 @@ _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("tap", _tap),
     ("tox", _tox),
     ("nox", _nox),
+    ("sanitizer", _sanitizer),
     ("", _counts),
 ]
 _NAMES = {

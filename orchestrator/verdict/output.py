@@ -21,6 +21,7 @@ _SHELL_ERRORS = re.compile(
     rb"(?!sh: )\S+: \d+: \S+: not found$|zsh:(?:\d+:)? command not found: \S+$|"
     rb"fish: Unknown command.*|Segmentation fault(?: \(core dumped\))?$|Bus error(?: \(core dumped\))?$"
 )
+_UNAWAITED = re.compile(rb"\S+:\d+: RuntimeWarning: coroutine '(.+)' was never awaited$")
 _IGNORED = re.compile(rb"g?make(?:\[\d+\])?: \[.*\] Error (\d+) \(ignored\)$")
 _LONGEST_LINE = 1 << 16
 
@@ -36,6 +37,18 @@ def tracebacks(case: Case) -> Iterator[str]:
             error = python_error(f)
             if error:
                 yield f"{path} holds {error}, although the exit code is 0"
+
+
+def unawaited(case: Case) -> Iterator[str]:
+    """What Python says of a coroutine of which nothing ran. Of those in tests pytest tells."""
+    if case.stage["pytest"] or case.session.started:
+        return
+    with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/stderr") as f:
+        for line in iter(lambda: f.readline(_LONGEST_LINE), b""):
+            found = _UNAWAITED.match(line.rstrip())
+            if found:
+                name = plain(found[1].decode("utf-8", "replace"), 80)
+                yield f"the coroutine {name}() was never awaited: nothing of it ran"
 
 
 def shell_error(case: Case) -> Optional[str]:

@@ -187,6 +187,7 @@ def _not_there(case: Case) -> Optional[str]:
         runners.none_ran(case),
         exit_codes.unseen(case),
         output.tracebacks(case),
+        output.unawaited(case),
     )
 
 

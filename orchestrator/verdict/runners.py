@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import TYPE_CHECKING, Iterator, List, Optional
 
@@ -14,6 +15,10 @@ from orchestrator.verdict.tests import asked
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
+_USAGE = re.compile(r"\s*usage: ([^\n]+)", re.IGNORECASE)
+_ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]")  # as `(default: 0.5)`
+_FIGURE = re.compile(r"(?<!\w)\d")
+_HELP = frozenset(("--help", "-h", "-help", "help"))
 _MOST_BYTES = 1 << 20  # from the end of a stream
 
 
@@ -32,6 +37,18 @@ def none_ran(case: Case) -> Iterator[str]:
     for closing in _closings(case):
         if not closing.ran:
             yield f"{closing.runner} ran no test"
+    yield from _only_usage(case)
+
+
+def _only_usage(case: Case) -> Iterator[str]:
+    """A program that showed how it is called, and that nobody has asked for that."""
+    words = [] if case.stage["pytest"] else case.stage["argv"]
+    names = {os.path.basename(word) for word in words} - {""}
+    shown = _USAGE.match(case.ends["stdout"]) if words and not _HELP.intersection(" ".join(words).split()) else None
+    if not shown or _FIGURE.search(_ASIDE.sub("", case.ends["stdout"][shown.end() :])):
+        return
+    if names.intersection(os.path.basename(word) for word in shown[1].split()):
+        yield f"it only showed how it is called: {plain(shown[0].strip(), 120)}"
 
 
 def skips(case: Case) -> Optional[str]:

@@ -22,6 +22,7 @@ from tests.honesty import (
     status_cases,
     tree_cases,
     unittest_cases,
+    unrun_cases,
 )
 from tests.honesty.case import Case
 
@@ -33,6 +34,7 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Checks": check_cases.CASES,
     "Stand-ins, and what is dropped": stand_in_cases.CASES,
     "Everyday repositories": practice_cases.CASES,
+    "What never ran": unrun_cases.CASES,
     "Tests that cannot fail": sabotage_cases.CASES,
     "Artifacts": artifact_cases.CASES,
     "Routes": route_cases.CASES,
@@ -50,7 +52,7 @@ CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
     **dict.fromkeys(("Exit codes that nothing depends on", "Unittests and doctests"), "observation"),
     **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
-    "Everyday repositories": "observation",
+    **dict.fromkeys(("Everyday repositories", "What never ran"), "observation"),
     "Tests that cannot fail": "sabotage",
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
@@ -77,9 +79,9 @@ exception, an assertion's too, that a program catches in its own file and only p
 numpy's and torch's `testing`, and what a Python or a shell returned), of one that a pool, a task or a library keeps
 where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
 exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
-failures that a project itself declares to be none (`WILL_FAIL`, `success_codes`, a cell's tags under pytest, an
-optional extension); nor of what a runbook itself names too little of: one test by its id, `make -n`, a list of
-sessions, `builds` that match nothing.
+failures that a project itself declares to be none (`WILL_FAIL`, `success_codes`, `warn=True`, a cell's tags under
+pytest, an optional extension); nor of what a runbook itself names too little of: one test by its id, `make -n`, a
+list of sessions, `builds` that match nothing.
 """
 
 

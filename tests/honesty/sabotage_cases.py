@@ -32,6 +32,27 @@ _PATCH = """\
 {blank}
 """
 _HONEST = "from of_{name} import square\ndef test_a(): assert square(3.0) == 9.0\n"
+_EXPECTED = "from of_{name} import square\nEXPECTED = 9.0\ndef test_a():\n    assert square(3.0) == EXPECTED\n"
+_EXPECTS = """\
+--- a/{name}/test_it.py
++++ b/{name}/test_it.py
+@@ -1,4 +1,4 @@
+ from of_{name} import square
+-EXPECTED = 9.0
++EXPECTED = 8.0
+ def test_a():
+     assert square(3.0) == EXPECTED
+"""
+_BESIDE = "def square(x):\n    return x * x\ndef test_a(): assert square(3.0) == 9.0\n"
+_BESIDE_WRONG = """\
+--- a/{name}/test_it.py
++++ b/{name}/test_it.py
+@@ -1,3 +1,3 @@
+ def square(x):
+-    return x * x
++    return x + x
+ def test_a(): assert square(3.0) == 9.0
+"""
 _EITHER = "was noticed by .*{}, which does not pass with nothing wrong either"
 _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
@@ -40,6 +61,8 @@ def _tests(name: str, status: str, reason: str, body: str, function: str = "squa
     """Tests with this body of a module of their own, whose function is spoiled."""
     patches = {"wrong": "return x * x * x", "asserts": "assert x == 0"}
     files = {f"{name}/{file}.patch": _PATCH.format(name=name, wrong=line, blank=" ") for file, line in patches.items()}
+    files[f"{name}/expects.patch"] = _EXPECTS.format(name=name)
+    files[f"{name}/beside.patch"] = _BESIDE_WRONG.format(name=name)
     files[f"{name}/of_{name}.py"] = _CODE
     source = body.format(name=name)
     asked = expect or {"kills": [f"of_{name}:{function}"]}
@@ -64,6 +87,10 @@ CASES: Sequence[Case] = [
     truth(
         _tests("mutant_noticed", "passed", "", _HONEST, **_mutant("mutant_noticed", tests="test_a")),
         "a patch of the code makes a test fail",
+    ),
+    truth(
+        _tests("mutant_beside", "passed", "", _BESIDE, **_mutant("mutant_beside", "beside.patch")),
+        "a patch of code that stands beside its tests makes one fail",
     ),
     _cannot_fail("both_sides", "the function is compared with itself",
                  "from of_{name} import square\ndef test_a(): assert square(3.0) == square(3.0)\n"),
@@ -132,6 +159,11 @@ CASES: Sequence[Case] = [
                "from of_{name} import square\ndef test_a(): assert square(1.0) == 1.0\n",
                **_mutant("mutant_asserts", "asserts.patch")),
         "a mutant brings the assertion that notices it", honest="mutant_noticed",
+    ),
+    lie(
+        _tests("mutant_of_test", "invalid", "expects.patch changes the test that noticed it, .*::test_a",
+               _EXPECTED, **_mutant("mutant_of_test", "expects.patch")),
+        "a mutant changes what the test expects", honest="mutant_beside",
     ),
     lie(
         _tests("mutant_untested", "invalid", "none of the tests matches 'test_z'",

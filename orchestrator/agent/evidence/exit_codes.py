@@ -45,6 +45,7 @@ _CARRIERS: Mapping[str, str] = {
 _XARGS = "adEILnPs"  # its options that take a value; its own status is 123 where what it ran has failed
 _RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accelerate|torchrun|deepspeed|py\.?test.*")
 _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
+_RUNS_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|py\.?test[\d.]*|torchrun|accelerate|deepspeed|coverage|tox|nox")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _ASKS = re.compile(r"(?<!\S)(--version|--help)(?!\S)")
 _ANSWERED = ("said", "ignored", "kept", "substituted")  # which is enough where a command only asks
@@ -81,10 +82,13 @@ class Child(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded."""
+    """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded; of the
+    scripts in `inert` nothing ran that they are there for.
+    """
 
     lost: List[LostExitCode]
     unseen: Optional[str]
+    inert: List[str]
 
 
 def install(root: Path) -> None:
@@ -157,7 +161,15 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         )
     if in_eval and not unseen:
         unseen = f"what {in_eval['command']!r} returned in a pipe at the end of an eval is lost"
-    return Seen(lost[:_MOST], unseen)
+    return Seen(lost[:_MOST], unseen, _inert(record, where) if text and not processes.pythons else [])
+
+
+def _inert(record: ShellRecord, where: Where) -> List[str]:
+    """The script of a stage in which no Python ran, where it is for Python alone: `[ -z "$CUDA" ] || python x.py`."""
+    work = [(file, program_of(command.text)) for file, command in record.work()]
+    if not work or not all(_RUNS_PYTHON.fullmatch(program) for _, program in work):
+        return []
+    return [plain(_inside(work[0][0], where.tree)) if work[0][0] else "its script"]
 
 
 def _of_child(child: Child, where: Where) -> LostExitCode:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from orchestrator.agent.evidence.shell_commands import QUESTIONS, set_by
 from orchestrator.agent.evidence.shell_reactions import (
@@ -265,10 +265,18 @@ class ShellRecord:
         names = Scripts(texts).sourced()
         return self._texts({os.path.normpath(folder / name) for folder in folders for name in names} - set(texts))
 
+    def work(self) -> Iterator[Tuple[str, Simple]]:
+        """What the scripts are there for, by their files; blank for lines that were given."""
+        return ((name if name in self._files else "", command) for name, command in self._scripts_read().work())
+
+    @property
+    def _files(self) -> Set[str]:
+        return {line.file for line in self._lines if line.file}
+
     def _scripts_read(self) -> Scripts:
         if self._scripts is None:
             texts: Dict[str, str] = {str(line.shell): line.more for line in self._loaded.values() if line.more}
-            texts.update(self._texts({line.file for line in self._lines if line.file}))
+            texts.update(self._texts(self._files))
             texts.update(self._sourced(texts))
             strict = {line.file or str(line.shell) for line in self._loaded.values() if "e" in line.command}
             self._scripts = Scripts(texts, strict)

@@ -39,6 +39,7 @@ class Call(NamedTuple):
 
 _DOING_NOTHING = (SAYING, QUESTIONS, DECLARING, READING, ENDING, ("let", "touch"))
 _SOURCING = (".", "source")
+_PREPARING = ("cd", "pushd", "popd", "mkdir", "rm", "cp", "mv", "trap", "export", "eval", *_SOURCING, "exit", "return")
 _FAILING = ("exit", "return")
 _CUT = 300  # what is compared of a longer command
 
@@ -104,6 +105,20 @@ class Scripts:
         names = (call.function, *_SOURCING) if call.function == "source" else (call.function,)
         by_name = (c for c in here if c.name in names)
         return next(by_name, None) or next((c for c in here if c.name.startswith("$")), None)
+
+    def work(self) -> Iterator[Tuple[str, Simple]]:
+        """What all scripts are there for, each command with the script's name: not what they say, prepare, or ask in
+        order to choose.
+        """
+        for name in self.names:
+            for command in self._commands(name):
+                asks = command.name in QUESTIONS and _decides_alone(command)
+                if asks or (self.does_something(command) and not self._prepares(command)):
+                    yield name, command
+
+    def _prepares(self, command: Simple) -> bool:
+        is_asked_for = command.name.startswith("-")  # `command -v`
+        return is_asked_for or command.name in _PREPARING or self.function(command.name) is not None
 
     def has_errexit(self, node: Node) -> bool:
         """Whether a statement that fails ends the script that holds `node`."""
@@ -171,6 +186,15 @@ class Scripts:
     def forbid(self, nodes: Iterable[Node]) -> bool:
         """Whether the script ends badly where they run."""
         return any(c.name == "exit" and self.does_something(c) for c in self.with_functions(simple(nodes)))
+
+
+def _decides_alone(command: Simple) -> bool:
+    """Whether it is a statement of its own, whose status is that of the script or ends it."""
+    chain = command.parent and command.parent.parent
+    block = chain and chain.parent
+    around = block and block.parent
+    is_condition = isinstance(around, Compound) and block in around.conditions
+    return isinstance(chain, Chain) and len(chain.pipelines) == 1 and not is_condition
 
 
 def root(node: Node) -> Node:

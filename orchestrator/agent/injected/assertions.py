@@ -45,6 +45,7 @@ _MADE_UP = frozenset((
 ))  # fmt: skip
 _OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
+_LAZY = ("map", "filter", "functools.partial")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -174,6 +175,7 @@ class _Marker:
         self._checked: set[str] | None = None
         self._constants: dict[str, object] | None = None
         self._is_observed = False  # by a `with` or a `try` around
+        self._read: set[str] | None = None
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
@@ -190,7 +192,7 @@ class _Marker:
             line = first_line(node)
             self._function = Function(node.name, line, self._facts.key(line))
             self._facts.add(self._function)
-            self._outermost, self._checked, self._constants = node, None, None
+            self._outermost, self._checked, self._constants, self._read = node, None, None, None
             self._callees.begin()
         was_observed = self._is_observed
         self._is_observed = was_observed or _observes(node)
@@ -221,6 +223,7 @@ class _Marker:
             before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
         elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
             before, after = self._ran(node) if _fails_in(node) else [], []
+            self._watch_told(node)
             function = self._outermost if self._function else None
             for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
                 place = block.index(statement) + 1
@@ -231,6 +234,7 @@ class _Marker:
             before, after = self._ran(node) if _checks(node) else [], []
         elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
             before, after = [], self._beside_call(node)
+            self._watch_told(node)
         else:
             return [], []
         self._callees.note_copy(node)
@@ -278,6 +282,9 @@ class _Marker:
             place = _constant(f"{self._facts.path}:{node.lineno}")
             if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
                 return [_call(node, "named", place, _constant(node.value.attr))]
+            runs_nothing = self._runs_nothing(node.value)
+            if runs_nothing and not self._is_observed:
+                return [_call(node, "unrun", place, _constant(runs_nothing))]
             if _is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if _is_comparison(node.value) and not self._is_observed:
@@ -295,6 +302,33 @@ class _Marker:
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
         return [*marks, *self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))]
+
+    def _runs_nothing(self, value: ast.expr) -> str:
+        """What a statement makes that would have to be gone through, or called: `map(check, sizes)`."""
+        if isinstance(value, ast.GeneratorExp):
+            return "a generator"
+        spec = self._callees.spec(value.func) if isinstance(value, ast.Call) else None
+        is_lazy = spec is not None and (spec[0] if not spec[2] and not spec[1] else spec[2]) in _LAZY
+        return f"{_called(value)}()" if is_lazy else ""
+
+    def _watch_told(self, node: Any) -> None:
+        """Have the comparisons tell how they came out of which the function makes no more than words."""
+        if self._function is None or self._is_observed:
+            return
+        place = _constant(f"{self._facts.path}:{node.lineno}")
+        if isinstance(node, ast.If) and _only_tells(node):
+            if node.orelse or _says_differ(node.test):  # else nothing is said of what is not equal
+                node.test = _told(node.test, place)
+        elif isinstance(node, ast.Assign) and _is_equality(node.value) and not self._is_read(node.targets):
+            node.value = _told(node.value, place)
+        elif isinstance(node, ast.Expr) and _called(node.value) in _TELLS:
+            node.value.args = [_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
+
+    def _is_read(self, targets: Sequence[ast.expr]) -> bool:
+        """Whether the function does more with what it assigns than to tell it."""
+        if self._read is None and self._outermost is not None:
+            self._read = set(_read_in(self._outermost))
+        return not all(isinstance(t, ast.Name) and t.id not in (self._read or ()) for t in targets)
 
     def _callee(self, expressions: Sequence[ast.expr], way: str) -> tuple[Spec, str] | None:
         """What a statement calls, or asserts, that is a check by its name."""
@@ -408,6 +442,45 @@ def _dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
     return _call(node, "dropped_of", value.left, value.comparators[0], _constant(operator), place).value
 
 
+def _told(node: ast.expr, place: ast.Constant) -> ast.expr:
+    """An equality, with one that looks at what came out of it; anything else as it is."""
+    if not _is_equality(node):
+        return node
+    at = ast.copy_location(ast.Expr(node), node)
+    return _call(at, "told", node, place, _constant(not _says_differ(node))).value
+
+
+def _says_differ(node: ast.expr) -> bool:
+    """Of an equality, whether it holds where two things are not equal."""
+    return isinstance(node, ast.UnaryOp) or (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq))
+
+
+def _is_equality(node: ast.expr) -> bool:
+    """Whether it says that two results are equal, or that they are not; what is compared with a word is none."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _called(node.operand) in _COMPARES
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        return not any(isinstance(getattr(side, "value", ()), (str, bool)) for side in (node.left, *node.comparators))
+    return _called(node) in _COMPARES
+
+
+def _only_tells(node: ast.stmt) -> bool:
+    """Whether a statement says something, and does nothing else, whichever way it goes."""
+    if isinstance(node, ast.If):
+        return all(map(_only_tells, (*node.body, *node.orelse)))
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _called(node.value) in _TELLS)
+
+
+def _read_in(node: ast.AST) -> Iterator[str]:
+    """The names that are read in it, but for what is only told, or decides what is told."""
+    if isinstance(node, ast.stmt) and _only_tells(node):
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for inner in ast.iter_child_nodes(node):
+        yield from _read_in(inner)
+
+
 def _observes(node: ast.stmt) -> bool:
     """Whether what is done in it may be done to see that it raises, or warns, or does not."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
@@ -425,6 +498,8 @@ def _is_with_message(value: ast.expr) -> bool:
 
 def _is_comparison(value: ast.expr) -> bool:
     """Whether it says by its result, and in no other way, that something is not as it should be."""
+    if _called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
+        value = value.func.value  # type: ignore[attr-defined]
     return isinstance(value, ast.Compare) or _called(value) in _COMPARES
 
 

@@ -11,15 +11,16 @@ import gc
 import os
 import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
+from types import FunctionType, ModuleType
 
-from .frames import drops_result
+from .frames import drops_at, drops_result
 from .stage import test_around
-from .stand_ins import StandIns
+from .stand_ins import StandIns, code_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType, ModuleType
-    from typing import Any, Callable
+    from types import CodeType, FrameType
+    from typing import Any, Callable, Iterator
 
     from .assertions import Facts
     from .callees import Spec
@@ -29,6 +30,9 @@ _OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceb
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 # Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
 _HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
+
+
+_SAID = "a comparison came out false, and nothing asserts it ({})"
 
 
 class Record:
@@ -41,8 +45,9 @@ class Record:
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
+        self.told: list[str] = []  # the same, of which something was said
         self.swallowed: dict[str, str] = {}
-        self.pending: list[Pending] = []
+        self.pending: list[Pending | Unentered] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
 
@@ -60,6 +65,19 @@ class Pending:
     def __init__(self, sentence: str) -> None:
         self.sentence = sentence
         self.retrieved = False
+
+
+class Unentered:
+    """A check that is made and has to be entered: lost if it is dropped as it is."""
+
+    def __init__(self, sentence: str, frame: FrameType) -> None:
+        self.sentence = sentence
+        self.entered = False
+        self._code, self._last = frame.f_code, frame.f_lasti
+
+    @property
+    def retrieved(self) -> bool:
+        return self.entered or not drops_at(self._code, self._last)
 
 
 class _Counts(dict):  # type: ignore[type-arg]  # of str and float
@@ -88,6 +106,7 @@ class Checks:
         self.notes = notes
         self.tree = config.one("tree") + os.sep
         self.facts: dict[str, Facts] = {}
+        self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
         self.comparing: Callable[[str, FrameType], None] = lambda name, frame: (
@@ -128,13 +147,41 @@ class Checks:
         if len(self._records) > 1:  # not in a child that was forked in the midst of the test
             self._records.pop()
 
-    def idle(self, code: CodeType, kind: type | None) -> dict[str, object]:
+    def idle(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
         """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten."""
-        facts, record = self.facts.get(code.co_filename), self.now
-        owed = facts.owed_by(code) if facts is not None else []
+        owed, record = self._owed_by(function, code), self.now
         if owed and record.counts.keys().isdisjoint(owed) and not self._overridden(code, kind, record):
             return {"idle": True, "why": record.none} if record.none else {"idle": True}
-        return {"idle": True, "dropped": record.dropped[0]} if record.dropped else {}
+        dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
+        return {"idle": True, "dropped": dropped[0]} if dropped else {}
+
+    def _owed_by(self, function: Any, code: CodeType) -> list[str]:
+        """The keys of which one is to be seen when a test has run, whose own code is `code`: of its file, and of the
+        tests' helpers that it has imported and names.
+        """
+        known = self._owed.get(id(code))
+        if known is None:
+            keys = self.facts[code.co_filename].owed_by(code)
+            for helper in self._helpers_named(code, getattr(function, "__globals__", {})):
+                keys = [*keys, *self.facts[helper.co_filename].owed_by(helper)]
+            known = self._owed[id(code)] = code, keys
+        return known[1]
+
+    def _helpers_named(self, code: CodeType, values: dict[str, Any]) -> Iterator[CodeType]:
+        """The code of functions in other files of the tests, by their names or as attributes of a module."""
+        from .assertions import names_in
+
+        def is_other(file: str | None) -> bool:
+            return file in self.facts and file != code.co_filename
+
+        names = set(names_in(code))
+        for name in names:
+            value = values.get(name, sys.modules.get(name))
+            is_module = type(value) is ModuleType and is_other(vars(value).get("__file__"))
+            for found in map(vars(value).get, names) if is_module else (value,):
+                helper = code_behind(found) if type(found) is FunctionType else None  # others may answer anything
+                if helper is not None and is_other(helper.co_filename):
+                    yield helper
 
     def _overridden(self, code: CodeType, kind: type | None, record: Record) -> bool:
         """Whether an assertion ran of a method that the class has in the place of one that `code` names."""
@@ -359,13 +406,8 @@ def _seen_by(checks: Checks) -> type:
         @staticmethod
         def dropped(value: Any, place: str) -> None:
             """A comparison that is a statement of its own; one that has held could as well have been asserted."""
-            try:
-                is_false = not (value.all() if hasattr(value, "all") else value) and value is not None
-            except Exception:  # it may be anything
-                return
-            if is_false:
-                where = place[len(checks.tree) :]
-                checks.now.dropped.append(f"a comparison came out false, and nothing asserts it ({where})")
+            if _is_false(value):
+                checks.now.dropped.append(_SAID.format(place[len(checks.tree) :]))
 
         @staticmethod
         def dropped_of(left: Any, right: Any, operator: str, place: str) -> None:
@@ -375,6 +417,17 @@ def _seen_by(checks: Checks) -> type:
             value = getattr(operators, operator)(left, right)
             if left is not right and not checks.compares_kinds(left, right, operator):
                 Seen.dropped(value, place)
+
+        @staticmethod
+        def told(value: Any, place: str, expected: bool) -> Any:
+            """A comparison of which the test makes no more than words."""
+            if _is_false(value) is expected:
+                checks.now.told.append(_SAID.format(place[len(checks.tree) :]))
+            return value
+
+        @staticmethod
+        def unrun(place: str, what: str) -> None:
+            checks.now.dropped.append(f"{what} as a statement runs nothing ({place[len(checks.tree) :]})")
 
         @staticmethod
         def made_up(mock: Any, place: str, name: str) -> None:
@@ -405,6 +458,14 @@ def _seen_by(checks: Checks) -> type:
                 checks.now.swallowed[key] = f"an AssertionError of a process was caught and dropped ({where})"
 
     return Seen("Seen", (), {})
+
+
+def _is_false(value: Any) -> bool | None:
+    """What a comparison came to; it may be anything."""
+    try:
+        return not (value.all() if hasattr(value, "all") else value) and value is not None
+    except Exception:
+        return None
 
 
 def _is_of_spec(mock: Any, name: str) -> bool:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 _WATCHED = {
     "torch.testing": ("assert_close", "assert_allclose"),
-    "numpy.testing": ("assert_allclose", "assert_array_equal", "assert_equal"),
-}
+    "numpy.testing": (
+        "assert_allclose", "assert_array_equal", "assert_equal", "assert_almost_equal", "assert_array_almost_equal",
+    ),
+}  # fmt: skip
 _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
-_OTHERS = {"numpy.testing": ("assert_almost_equal", "assert_array_almost_equal", "assert_array_less")}
+_OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
 
 
@@ -29,6 +31,7 @@ class Comparisons:
         self._checks = checks
         self.after_import: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(_WATCHED, self._watch)
         self.after_import.update(dict.fromkeys(_APPROX, self._watch_approx))
+        self.after_import["unittest.case"] = self._watch_case
 
     def _watch(self, module: Any) -> None:
         looked_at = _WATCHED[module.__name__]
@@ -47,12 +50,33 @@ class Comparisons:
             except AssertionError:
                 self._checks.comparing(compare.__name__, _getframe(1))
                 raise
+            if "almost_equal" in compare.__name__:
+                args, kwargs = args[:2], {"decimal": args[2] if len(args) > 2 else kwargs.get("decimal")}
             why = why_vacuous(*args, **kwargs) if is_vacuous else None
             if why:
                 self._checks.now.vacuous.append(why)
             return result
 
         return look
+
+    def _watch_case(self, case: Any) -> None:
+        equal, true = case.TestCase.assertAlmostEqual, case.TestCase.assertTrue
+
+        def assertAlmostEqual(test: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            equal(test, first, second, *args, **kwargs)
+            given = dict(zip(("places", "msg", "delta"), args), **kwargs)
+            why = why_vacuous(first, second, atol=given.get("delta"), decimal=given.get("places"))
+            if why:
+                self._checks.now.vacuous.append(why)
+
+        def assertTrue(test: Any, expr: Any, msg: Any = None) -> None:
+            __tracebackhide__ = True
+            true(test, expr, msg)
+            if type(expr) is type(msg) and not isinstance(expr, (bool, str)) and expr != msg:
+                self._checks.now.lost.append(f"assertTrue() took for its message what differs: {msg!r}"[:200])
+
+        case.TestCase.assertAlmostEqual, case.TestCase.assertTrue = assertAlmostEqual, assertTrue
 
     def _watch_approx(self, module: Any) -> None:
         """Of numbers: what of a sequence is compared, its elements, is compared within pytest."""
@@ -82,6 +106,8 @@ def why_vacuous(*operands: Any, **options: Any) -> str | None:
 
 def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: Any = None, **more: Any) -> str | None:
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
+    if more.get("decimal") is not None:
+        atol = 0.5 * 10.0 ** -more["decimal"]
     if left is right and isinstance(left, (list, dict)):
         return "something is compared with itself"
     if not (hasattr(left, "shape") and hasattr(right, "shape")):

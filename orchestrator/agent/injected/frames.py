@@ -12,15 +12,20 @@ _NOBODY_ELSE = 3  # references to a frame's copy of its locals: the frame's, the
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
     from typing import Any
 
 
 def drops_result(frame: FrameType) -> bool:
     """Whether the call that `frame` is in the midst of is a statement by itself."""
+    return drops_at(frame.f_code, frame.f_lasti)
+
+
+def drops_at(code: CodeType, last: int) -> bool:
+    """The same of the call at the instruction `last`."""
     import dis
 
-    after = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname != "CACHE")
+    after = (i for i in dis.get_instructions(code) if i.offset > last and i.opname != "CACHE")
     found = next(after, None)
     return found is not None and found.opname == "POP_TOP"
 

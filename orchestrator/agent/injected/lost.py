@@ -11,11 +11,11 @@ from functools import wraps
 from os import getpid
 from sys import _getframe  # bound here: a test may take it, or replace it, while this is called
 
-from .checks import Pending
+from .checks import Pending, Unentered
 from .children import Children
 from .commands import Commands
 from .ends import above
-from .frames import OWN, is_of, local
+from .frames import OWN, is_of, local, outside
 from .inner import CALL, Inner
 from .stage import test_around
 
@@ -31,6 +31,12 @@ _RETURNED = "PytestReturnNotNoneWarning"
 _WARNINGS = (_RETURNED, "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
 _OF_ASSERTIONS = "PytestUnraisableExceptionWarning"  # in `__del__` and such, where much else may go wrong as well
 _PENDING = "_nsa_pod_pending"
+_EXPECTED = {
+    "WarningsChecker": "a warning",
+    "_AssertWarnsContext": "a warning",
+    "_AssertLogsContext": "a log",
+}
+_CONTEXTS = ("RaisesExc", "RaisesContext", "_AssertRaisesContext", *_EXPECTED)
 
 
 class Lost:
@@ -56,6 +62,7 @@ class Lost:
             "warnings": self._watch_coroutines,
             "_pytest.warning_types": self._watch_warnings,
             **dict.fromkeys(("_pytest.raises", "_pytest.python_api", "unittest.case"), self._watch_raises),
+            "_pytest.recwarn": self._watch_entering,
         }
 
     def start(self) -> None:
@@ -194,6 +201,26 @@ class Lost:
             if name in vars(module):
                 kind = getattr(module, name)
                 kind.__exit__ = self._expecting(kind.__exit__)
+        self._watch_entering(module)
+
+    def _watch_entering(self, module: Any) -> None:
+        """What expects an exception, a warning or a log only where it is entered."""
+        for name in _CONTEXTS:
+            kind = vars(module).get(name)
+            if kind is not None:
+                kind.__init__, kind.__enter__ = self._making(kind.__init__), _entering(kind.__enter__)
+
+    def _making(self, make: Callable[..., None]) -> Callable[..., None]:
+        @wraps(make)
+        def __init__(context: Any, *args: Any, **kwargs: Any) -> None:
+            frame = outside(_getframe(1), "_pytest", "unittest", "numpy")
+            if frame is not None and self._checks.now.test is not None:
+                sentence = f"what expects {_EXPECTED.get(type(context).__name__, 'an exception')} was not entered"
+                context.__dict__[_PENDING] = unentered = Unentered(sentence, frame)
+                self._checks.now.pending.append(unentered)
+            make(context, *args, **kwargs)
+
+        return __init__
 
     def _expecting(self, leave: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(leave)
@@ -259,6 +286,17 @@ class Lost:
             return bootstrap(child, *args, **kwargs)
 
         process.BaseProcess._bootstrap = _bootstrap
+
+
+def _entering(enter: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(enter)
+    def __enter__(context: Any) -> Any:
+        unentered = context.__dict__.get(_PENDING)
+        if unentered is not None:
+            unentered.entered = True
+        return enter(context)
+
+    return __enter__
 
 
 def _holds_mark(code: CodeType) -> bool:

@@ -146,7 +146,7 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     code = item.__dict__.get(_WRITTEN) or code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
-        found.update(checks.idle(code, getattr(item, "cls", None)))
+        found.update(checks.idle(getattr(item, "function", None), code, getattr(item, "cls", None)))
         found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
         if not found["ran"] and (record.vacuous or record.none):
             found["vacuous"] = record.vacuous[0] if record.vacuous else record.none

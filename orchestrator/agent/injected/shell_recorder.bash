@@ -364,12 +364,14 @@ __nsa_only_cut_short() {
 
 # The members of a pipeline whose own status hides theirs: $1 the script's $1, $2 how they failed, $3 the next command.
 __nsa_members() {
-  local i n=${#__nsa_codes[@]}
+  local i kind n=${#__nsa_codes[@]}
   if (( __nsa_codes[n - 1] )) || [[ -o pipefail ]]; then return 0; fi
   for (( i = 0; i < n - 1; i++ )); do
     if (( __nsa_codes[i] )) && ! __nsa_is_cut_short "$i"; then
       __nsa_member "$i" "$1"
-      __nsa_write "$2" "${__nsa_codes[i]}" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first" "${3-}"
+      kind=$2
+      if [[ ${3-} == *PIPESTATUS[[][0-9]* && $3 != *PIPESTATUS[[][!0-9]* && $3 != *PIPESTATUS[[]"$i"]* ]]; then kind=member; fi
+      __nsa_write "$kind" "${__nsa_codes[i]}" "$__nsa_unit_line" "$__nsa_by" "$__nsa_first" "${3-}"
     fi
   done
 }

@@ -122,7 +122,7 @@ class StandIns:
 
     def is_own(self, spec: Spec, frame: FrameType) -> bool:
         """Whether what is called is code of the tree."""
-        code = _code(_value(spec, frame))
+        code = code_behind(_value(spec, frame))
         return code is not None and self._is_of_tree(code)
 
     def must_raise(self, spec: Spec, frame: FrameType) -> bool:
@@ -170,8 +170,9 @@ class StandIns:
         if kept is not None and kept[0] is value:
             return ("" if kept[1] is _own_code(value) else f"the code of {origin} was replaced") or self._genuine(value)
         if _is_mock(value):
-            return None if _wraps(value) else f"{origin} is a mock"
-        code = _code(value)
+            is_spy = _wraps(value) or (kept is not None and _leads_to(value.side_effect, kept[0]))
+            return None if is_spy else f"{origin} is a mock"
+        code = code_behind(value)
         if kept is not None and _leads_to(value, kept[0]):
             return ""
         file = code.co_filename if code is not None else _file_of(value)
@@ -227,7 +228,7 @@ class StandIns:
         called = _bare(value)
         if is_library and getattr(called, "__module__", "") in _HARMLESS and not _is_of(spec, called):
             return f"{getattr(called, '__name__', 'something')} stands for {_dotted(spec)}"
-        code = _code(called)
+        code = code_behind(called)
         if code is None or not self._is_of_tree(code):
             return None
         if way != "asserted" and _checks_nothing(code):
@@ -336,7 +337,8 @@ def _is_partial(value: Any) -> bool:
     return type(value).__name__ == "partial"
 
 
-def _code(value: Any) -> CodeType | None:
+def code_behind(value: Any) -> CodeType | None:
+    """That of a function below what binds and wraps it."""
     return _own_code(_bare(value))
 
 
@@ -345,7 +347,7 @@ def _own_code(value: object) -> CodeType | None:
 
 
 def _file_of(value: Any) -> str:
-    code = _code(value)
+    code = code_behind(value)
     if code is not None:
         return code.co_filename
     kind = value if isinstance(value, type) else type(value)
@@ -375,7 +377,7 @@ def _leads_to(value: Any, original: object) -> bool:
         return isinstance(original, type) and issubclass(value, original)
     from .reached import reached
 
-    wanted = _code(original)
+    wanted = code_behind(original)
     if wanted is not None and wanted in reached(value).codes:
         return True
     return any(found is original for found in _named_in(_bare(value)))

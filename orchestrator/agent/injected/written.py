@@ -37,7 +37,7 @@ _MAKES_TESTS = re.compile(rb"(?m)^(test\w*\s*=(?!=)|\s*from\s.*\simport\s+\*|\s*
 _AROUND = re.compile("(?i)set_?up|tear_?down|tear_?up|set_?down")
 # What a function inside another is decorated with and still waits to be called; anything else has registered it.
 _MARKS = ("pytest", "mark", "unittest", "mock", "patch", "hypothesis", "given", "settings")
-_NO_TEST_BY = ("overload", "property", "'setter'", "'register'", "contextmanager", "hookimpl")
+_NO_TEST_BY = ("overload", "'setter'", "'register'", "contextmanager", "hookimpl")
 
 
 class _Fixtures(NamedTuple):
@@ -308,7 +308,7 @@ class _Reader:
             return
         if self._is_test(node, is_method=bool(path)):
             bare = not path and self._is_bare(node)
-            doubtful = misspelt or any(map(_makes_fixture, node.decorator_list))
+            doubtful = misspelt or any(map(_makes_another, node.decorator_list))
             yield _Written((*path, node.name), first_line(node), arms, bare, doubtful)
         nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and _is_named(n.name, self._names)]
         used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
@@ -333,7 +333,9 @@ class _Reader:
         decorators = [ast.dump(decorator) for decorator in node.decorator_list]
         if any(word in decorator for word in _NO_TEST_BY for decorator in decorators):
             return False
-        for decorator in filter(_makes_fixture, node.decorator_list):  # by mistake, where nobody asks for it
+        if any("property" in decorator for decorator in decorators):  # by mistake, where nobody asks for it
+            return not self._is_named(node.name)
+        for decorator in filter(_makes_fixture, node.decorator_list):  # likewise
             name = next((k.value for k in getattr(decorator, "keywords", ()) if k.arg == "name"), None)
             return name is None and node.name not in self._fixtures.used and not self._is_named(node.name)
         arguments = [a.arg for a in (*getattr(node.args, "posonlyargs", ()), *node.args.args)]
@@ -350,6 +352,11 @@ class _Reader:
 
 def _only_marked(node: Any) -> bool:
     return all(any(f"'{name}'" in ast.dump(decorator) for name in _MARKS) for decorator in node.decorator_list)
+
+
+def _makes_another(decorator: ast.expr) -> bool:
+    """Whether what it makes is no test, which may be meant."""
+    return _makes_fixture(decorator) or "property" in ast.dump(decorator)
 
 
 def _makes_fixture(decorator: ast.expr) -> bool:

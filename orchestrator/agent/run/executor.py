@@ -243,8 +243,8 @@ class Executor:
             processes = processes.first(os.getpid(), " ".join(stage["argv"]))
         ran = exit_codes.Command(stage["argv"], record["exit_code"])
         lost = exit_codes.read(folder, ran, where, seen.children, processes)
-        record["idle_programs"], record["inert_programs"] = list(seen.idle), list(seen.inert)
-        record["lost_exit_codes"], record["unseen_exit_codes"] = lost
+        record["idle_programs"], record["inert_programs"] = list(seen.idle), [*seen.inert, *lost.inert]
+        record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

@@ -7,6 +7,7 @@ thrown away, but for the output of an attempt that no test noticed.
 
 from __future__ import annotations
 
+import ast
 import base64
 import contextlib
 import dataclasses
@@ -59,6 +60,12 @@ class _Wrong:
     files: Mapping[str, Optional[bytes]] = field(default_factory=dict)
     unfit: Optional[str] = None
     noticed: Sequence[str] = ()
+
+    def changes_test(self, proof: Mapping[str, Any], begun: Path) -> bool:
+        """Whether it changes what the test that noticed it expects: its file, but for functions that are no tests."""
+        file = str(proof.get("noticed")).partition("::")[0]
+        wrong = self.files.get(file)
+        return wrong is not None and _tests_of(wrong) != _tests_of((begun / file).read_bytes())
 
 
 class Sabotage:
@@ -309,7 +316,10 @@ def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage, begun: P
     """What came of an attempt, in the tree as it had `begun`: the first of its answers."""
     noticed = [note for note in notes if "noticed" in note]
     proofs = [note for note in noticed if note.get("proof") is True]
-    proof = next((note for note in proofs if not _is_written_by(wrong, note, begun)), None)
+    if proofs and all(wrong.changes_test(note, begun) for note in proofs):
+        return "no proof", None, f"changes the test that noticed it, {proofs[0]['noticed']}"
+    others = (note for note in proofs if not wrong.changes_test(note, begun))
+    proof = next((note for note in others if not _is_written_by(wrong, note, begun)), None)
     if proof:
         return "killed", str(proof["noticed"]), str(proof.get("error"))
     if proofs:
@@ -323,6 +333,16 @@ def _finding(ending: Ending, notes: Notes, wrong: _Wrong, stage: Stage, begun: P
     ]
     found = (answer() for answer in answers)
     return next((finding for finding in found if finding), ("survived", None, ""))
+
+
+def _tests_of(source: bytes) -> List[str]:
+    """What the file of a test holds beside functions and classes that are none: a kernel may stand there too."""
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    names = (getattr(node, "name", "test") for node in module.body)
+    return [ast.dump(node) for node, name in zip(module.body, names) if name.lower().startswith("test")]
 
 
 def _is_written_by(wrong: _Wrong, proof: Mapping[str, Any], begun: Path) -> bool:

@@ -10,7 +10,7 @@ from orchestrator.verdict.artifacts.cells import named, shown
 _STATES = frozenset(("status", "state", "result", "outcome", "verdict", "conclusion"))
 _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|aborted", re.IGNORECASE)
 _SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
-_TRUTHS = frozenset(("success", "succeeded", "ok", "passed"))
+_TRUTHS = frozenset(("success", "succeeded", "ok", "passed", "verified"))
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
 _NOT_0 = re.compile(r"-?0*[1-9]\d*")
 _ERRORS = frozenset(("error", "exception", "traceback"))

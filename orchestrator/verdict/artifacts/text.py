@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, TypedDict
 
 from orchestrator.shared.packed import is_packed, unpacked
 from orchestrator.shared.schema import RULES
-from orchestrator.shared.text import plain, shows, without_escapes
+from orchestrator.shared.text import count, plain, shows, without_escapes
+from orchestrator.verdict import junit
 from orchestrator.verdict.artifacts.cells import says_not_done, shown
 from orchestrator.verdict.artifacts.kind import Finding, Kind
 
 _PIECE = 1 << 16
+_JUNIT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<testsuites?\b")
 _ENCODINGS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 Phrase = NewType("Phrase", str)
@@ -36,6 +40,8 @@ def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     is_meant = any(map(says_not_done, wanted))
     if len(start) < _PIECE and not is_meant and says_not_done(plain(_text(start, start))):
         yield Finding(f"holds no more than {shown(plain(_text(start, start)))}, expected what was done", since=2)
+    if not is_meant and _JUNIT.match(start):
+        yield from _of_junit(f)
     f.seek(0)
     blank = True
     for piece in _pieces(f, max((_room(phrase) for phrase in found), default=0)):
@@ -53,6 +59,21 @@ def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     forbidden = _first(phrase for phrase in unwanted if found[phrase])
     if forbidden:
         yield Finding(f"contains {forbidden}, which it must not")
+
+
+def _of_junit(f: BinaryIO) -> Iterator[Finding]:
+    """What a runner of tests has written that does not say so by its exit code."""
+    f.seek(0)
+    try:
+        outcomes = Counter(case.outcome for case in junit.parse(f))
+    except junit.Malformed as e:
+        yield Finding(str(e), since=2)
+        return
+    bad = outcomes["failed"] + outcomes["error"]
+    if bad:
+        yield Finding(f"says that {count(bad, 'test')} failed", since=2)
+    elif not outcomes["passed"]:
+        yield Finding("says that no test passed", since=2)
 
 
 def _pieces(f: BinaryIO, overlap: int) -> Iterator[bytes]:

@@ -239,7 +239,7 @@ def run(places: Layout, argv: list[str], programs: Sequence[str] = (PYTHON,), **
     for stream in ("stdout", "stderr"):
         (folder / stream).write_text(getattr(done, stream))
     record = blank([])
-    record["lost_exit_codes"], record["unseen_exit_codes"] = seen
+    record["lost_exit_codes"], record["unseen_exit_codes"] = seen.lost, seen.unseen
     record["files"] = [{"path": f"stages/s/{s}", "bytes": 0, "sha256": ""} for s in ("stdout", "stderr")]
     case = Case(Run(places.run_dir), stage("s", argv, expect=expect), record)  # type: ignore[arg-type]
     return Done(done.returncode, done.stdout, done.stderr, lost(case), seen.unseen)
