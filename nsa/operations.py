@@ -147,12 +147,13 @@ class Operation(library.Operator):
     def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
         """A new plan."""
         self.demands(x)
-        request = self.request(x, keep)
-        decision = routing.decided(request, x["backend"], x["strict"])
-        if decision is None:
-            raise routing.RoutingError(f"no backend implements {self.routed}")
+        request, decision = self.decided(self.request(x, keep), x)
         scale = checks.scale(self.title, x["q"], x["scale"]) if "scale" in x else 0.0
         return Plan(key or (), request, decision, flags.current(), scale)
+
+    def decided(self, request: Request, x: Arguments) -> tuple[Request, routing.Decision | None]:
+        """The backend of a request, which may become another; None: each part is routed by itself."""
+        return request, routing.decided(request, x["backend"], x["strict"])
 
     def request(self, x: Arguments, keep: bool) -> Request:
         """The facts that routing decides by."""

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsa.bench import options, rows
-from nsa.bench.candidates import row, timings
 from nsa.bench.kernels_cases import case_at, tensors
 from nsa.bench.kernels_parts import for_sdpa, least_work, prepare
+from nsa.bench.selection import row, timings
 from nsa.bench.timing import measure
 
 OPERATIONS = {"win": "window", "cmp": "compressed"}
