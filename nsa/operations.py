@@ -56,7 +56,7 @@ class Operation(library.Operator):
         super().__init__(function, differentiable)
         self.title, self.routed, self.operands = function.__name__, routed, operands
         self.differentiable = differentiable
-        self.demands: Callable[[Arguments], None] = getattr(checks, self.title)
+        self.demands: Callable[[str, Arguments], None] = getattr(checks, self.title)
         self.oracle: Callable[..., Any] | None = getattr(reference, self.title) if judged else None
         self._signature = signature(function)
         named = [name for name, x in self._signature.parameters.items() if x.kind is x.KEYWORD_ONLY]
@@ -145,8 +145,7 @@ class Operation(library.Operator):
         return plan
 
     def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
-        """A new plan."""
-        self.demands(x)
+        self.demands(self.title, x)
         request, decision = self.decided(self.request(x, keep), x)
         scale = checks.scale(self.title, x["q"], x["scale"]) if "scale" in x else 0.0
         return Plan(key or (), request, decision, flags.current(), scale)

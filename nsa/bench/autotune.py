@@ -224,7 +224,6 @@ def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], list[fl
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The options."""
     to = parser("autotune", __doc__)
     to.add_argument("--shapes", default="64/4/128/128,64/4/192/128,32/8/128/128", help="heads/kv_heads/dk/dv")
     to.add_argument(

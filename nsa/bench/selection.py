@@ -67,7 +67,6 @@ def run(args: Namespace, shape: Shape, where: Where, length: int) -> list[rows.R
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench selection`."""
     _, found = options.by_length(argv, "selection", __doc__, run)
     print(rows.shown(found, ("S", "operation", "backend", "ms", "ms_iqr")))
     return 0

@@ -70,7 +70,6 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench window`."""
     mode = {"--mode": {"choices": OPERATIONS, "default": "win", "help": "which branch"}}
     args, found = options.by_length(argv, "window", __doc__, run, mode, "128,256,512,1024,2048", dk=64, dv=64)
     print(rows.shown(found, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa")))

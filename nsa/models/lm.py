@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from nsa.cache import NSACache
@@ -51,7 +50,6 @@ class LMConfig:
             raise ValueError(f"LMConfig: attention must be one of {', '.join(ATTENTIONS)}, got {self.attention!r}")
 
     def make_attention(self) -> nn.Module:
-        """One attention layer."""
         shape = (self.dim, self.n_heads, self.n_kv_heads)
         if self.attention == "dense":
             return DenseAttention(*shape, self.dk, self.dv, self.rope_base)
@@ -125,8 +123,3 @@ class ByteLM(nn.Module):
         if self.config.attention != "nsa":
             raise ValueError("ByteLM: dense attention has no cache; generate with use_cache=False")
         return [block.attention.new_cache(batch, capacity) for block in self.blocks]
-
-    @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-        return self.embed.weight.device

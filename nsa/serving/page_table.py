@@ -31,11 +31,6 @@ class PageTable:
         self._holders: list[int] = []
         self.table = torch.full((batch, -(-capacity // size)), -1, dtype=torch.int32, device=device)
 
-    @property
-    def capacity(self) -> int:
-        """Tokens of a sequence that the table can name."""
-        return self.table.shape[1] * self.size
-
     def holds(self, tokens: Sequence[int]) -> bool:
         """Whether each sequence has the pages for that many tokens."""
         return all(len(own) * self.size >= count for own, count in zip(self._owned, tokens, strict=True))
@@ -100,7 +95,6 @@ class PageTable:
         return copies
 
     def to(self, device: torch.device | str | None) -> None:
-        """Move the table."""
         self.table = self.table.to(device)
 
     def _pages(self, tokens: int) -> int:

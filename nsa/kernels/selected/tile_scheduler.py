@@ -182,14 +182,15 @@ class Problem:
         """k and v [1,M,Hkv,D*]."""
         return self.k[None], self.v[None]
 
-    def descriptors(self, rows: int, tma: bool) -> tuple[Any, ...]:
-        """Tiles of `rows` keys for TMA: two parts of k and two of v, None for what there is not."""
-        k, v = self.one_batch
-        return (*key_tiles(k, rows, tma), *key_tiles(v, rows, tma))
-
-    def use_tma(self) -> bool:
+    @cached_property
+    def tma(self) -> bool:
         """Whether k and v can be loaded by descriptor."""
         return use_tma(*self.one_batch)
+
+    def descriptors(self, rows: int) -> tuple[Any, ...]:
+        """Tiles of `rows` keys for TMA: two parts of k and two of v, None for what there is not."""
+        k, v = self.one_batch
+        return (*key_tiles(k, rows, self.tma), *key_tiles(v, rows, self.tma))
 
 
 def problem_of(
@@ -206,15 +207,14 @@ def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable
 
     launch: takes the problem, a kernel's compile-time arguments, the union, and of how many queries its tiles are.
     """
-    tma = p.use_tma()
-    sizes = p.launch(f"selected_tile_{what}", tma)
+    sizes = p.launch(f"selected_tile_{what}", p.tma)
     tokens, union = sizes["BM"] // sizes["GP"], None
     if schedule.most != NEVER:
         union = inverted_index.union(p.indices, p.where, tokens)
-        launch(p, sizes, union, tokens, most=schedule.most, tma=tma)
+        launch(p, sizes, union, tokens, most=schedule.most)
     if schedule.most != ALWAYS:
-        sizes = p.launch(f"selected_token_{what}", tma)
-        launch(p, sizes, union, tokens, most=schedule.most, tile=False, tma=tma)
+        sizes = p.launch(f"selected_token_{what}", p.tma)
+        launch(p, sizes, union, tokens, most=schedule.most, tile=False)
 
 
 @dataclass(frozen=True)
