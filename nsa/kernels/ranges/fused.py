@@ -171,7 +171,7 @@ class Gradient:
     def of(cls, do: Tensor, q: Tensor, branches: list[Branch], scale: float) -> Gradient:
         q, do = _described(q), _described(do)
         kv_heads = branches[0].k.shape[2]
-        at_once = _at_once(q.shape[:2].numel(), kv_heads)
+        at_once = kv_heads if q.shape[:2].numel() <= FEW_QUERIES else cdiv(kv_heads, 4)
         runs = [Run.of(q, branch, at_once) for branch in branches]
         wide = torch.empty(q.numel() // kv_heads * at_once, dtype=torch.float32, device=q.device)
         return cls(do, q, runs, scale, wide, at_once)
@@ -200,11 +200,6 @@ class Gradient:
         return [run.results() for run in self.runs]
 
 
-def _at_once(queries: int, kv_heads: int) -> int:
-    """For how many KV heads the fp32 sums of dq are made at once."""
-    return kv_heads if queries <= FEW_QUERIES else cdiv(kv_heads, 4)
-
-
 def _described(x: Tensor) -> Tensor:
     """x, copied where TMA could not load tiles of it."""
     return x if describable(x) else x.clone(memory_format=torch.contiguous_format)
@@ -231,7 +226,7 @@ class Run:
     @classmethod
     def of(cls, q: Tensor, branch: Branch, heads: int) -> Run:
         k, v = _described(branch.k), _described(branch.v)
-        tile = _tile(q)
+        tile = TILES[q.shape[-1]]
         split = _split(q, k, branch.where, tile, heads)
         splits = max(1, cdiv(q.shape[1], split))
         if splits > 1 or not q.numel():
@@ -251,10 +246,6 @@ class Run:
         if self.dk.dtype == self.branch.k.dtype:
             return self.dk, self.dv
         return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
-
-
-def _tile(q: Tensor) -> Tile:
-    return TILES[q.shape[-1]]
 
 
 def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> int:
