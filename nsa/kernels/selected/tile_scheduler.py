@@ -128,7 +128,9 @@ def _held(rows: int, size: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Problem:
-    """The flattened operands of one call: q [N,Hq,Dk], k [M,Hkv,Dk], v [M,Hkv,Dv], indices [N,Hkv,slots]."""
+    """The flattened operands of one call: q [N,Hq,Dk], k [M,Hkv,Dk], v [M,Hkv,Dv], indices [N,Hkv,slots]; k and v
+    [1,M,Hkv,D*], and whether these can be loaded by descriptor.
+    """
 
     q: Tensor
     k: Tensor
@@ -136,6 +138,8 @@ class Problem:
     indices: Tensor
     where: inverted_index.Places
     scale: float
+    one_batch: tuple[Tensor, Tensor]
+    tma: bool
 
     @cached_property
     def heads(self) -> int:
@@ -177,16 +181,6 @@ class Problem:
             self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows, self.where.longest
         )
 
-    @cached_property
-    def one_batch(self) -> tuple[Tensor, Tensor]:
-        """k and v [1,M,Hkv,D*]."""
-        return self.k[None], self.v[None]
-
-    @cached_property
-    def tma(self) -> bool:
-        """Whether k and v can be loaded by descriptor."""
-        return use_tma(*self.one_batch)
-
     def descriptors(self, rows: int) -> tuple[Any, ...]:
         """Tiles of `rows` keys for TMA: two parts of k and two of v, None for what there is not."""
         k, v = self.one_batch
@@ -198,8 +192,9 @@ def problem_of(
     cu_seqlens: Borders, q_start: Tensor | None,
 ) -> Problem:  # fmt: skip
     where = inverted_index.places(q, k, config.l_sel, cu_seqlens, q_start)
-    flat = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))
-    return Problem(*flat, where, scale)
+    q, k, v, indices = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))
+    one_batch = k[None], v[None]
+    return Problem(q, k, v, indices, where, scale, one_batch, use_tma(*one_batch))
 
 
 def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None]) -> None:
