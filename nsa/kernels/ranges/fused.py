@@ -226,7 +226,7 @@ class Run:
     @classmethod
     def of(cls, q: Tensor, branch: Branch, heads: int) -> Run:
         k, v = _described(branch.k), _described(branch.v)
-        tile = TILES[q.shape[-1]]
+        tile = _tile(q)
         split = _split(q, k, branch.where, tile, heads)
         splits = max(1, cdiv(q.shape[1], split))
         if splits > 1 or not q.numel():
@@ -246,6 +246,10 @@ class Run:
         if self.dk.dtype == self.branch.k.dtype:
             return self.dk, self.dv
         return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
+
+
+def _tile(q: Tensor) -> Tile:
+    return TILES[q.shape[-1]]
 
 
 def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> int:
