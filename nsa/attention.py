@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nsa import blocks, checks, flags, host, library, reference, routing
+from nsa import blocks, checks, host, library, reference, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
 from nsa.operations import OPERATIONS, Operation, attention_shapes, widened
-from nsa.plans import Key, Plan, capturing, layout, sharing
+from nsa.plans import Plan, capturing, layout, sharing
 from nsa.routing import Request, registry
 
 GIVEN = ("q", "k", "v", "gates", "compressed", "cu_seqlens", "q_start", "block_indices")
@@ -68,16 +68,10 @@ class Attention(Operation):
     branch, and the blocks where they are chosen here.
     """
 
-    def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
-        self.demands(x)
-        request = self.request(x, keep)
-        dense = self._dense_instead(request, x)
-        if dense:
+    def decided(self, request: Request, x: Arguments) -> tuple[Request, routing.Decision | None]:
+        if self._dense_instead(request, x):
             request = replace(request, operation="dense")
-        choice = None if dense else routing.per_operation(x["backend"])
-        decision = routing.decided(request, choice, x["strict"])
-        scale = checks.scale(self.title, x["q"], x["scale"])
-        return Plan(key or (), request, decision, flags.current(), scale)
+        return request, routing.decided(request, routing.per_operation(x["backend"]), x["strict"])
 
     def _dense_instead(self, request: Request, x: Arguments) -> bool:
         """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from nsa.config import NSAConfig
 from nsa.device import named_device
 from nsa.host import numbers, to_device, told
 from nsa.library import modes
-from nsa.serving.page_table import PagedRows, PageTable, grown
+from nsa.serving.page_table import PageTable
+from nsa.serving.rows import PagedRows, Rows
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "NSACache"
@@ -47,59 +48,6 @@ def _placed(device: torch.device | str | None, dtype: torch.dtype | None) -> tor
     if device is None or modes() > 0:  # fake tensors are on devices that nobody has
         return device if device is None else torch.device(device)
     return named_device(device)
-
-
-@dataclass
-class Rows:
-    """Keys [B,R,Hkv,Dk] and values [B,R,Hkv,Dv]: position p of a sequence is in row p % R."""
-
-    k: Tensor
-    v: Tensor
-
-    @property
-    def stored(self) -> tuple[Tensor, Tensor]:
-        """The memory itself."""
-        return self.k, self.v
-
-    @property
-    def shaped(self) -> tuple[Tensor, Tensor]:
-        """Tensors of the shape, dtype and device of `k` and `v`."""
-        return self.k, self.v
-
-    @property
-    def rows(self) -> int:
-        """R."""
-        return self.k.shape[1]
-
-    def first(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [B,R,Hkv,D*] of at least the first `rows` rows."""
-        return self.stored
-
-    def reserve(self, rows: int) -> None:
-        """Room for that many rows; at least doubles when it grows."""
-        if rows > self.k.shape[1]:
-            rows = max(rows, 2 * self.k.shape[1])
-            self.k, self.v = grown(self.k, rows, 1), grown(self.v, rows, 1)
-
-    def write(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
-        """Store new rows [B,T,Hkv,D*]; of more than R the last stay."""
-        mapping.store(k, self.k)
-        mapping.store(v, self.v)
-
-    def put(self, row: Tensor, real: Tensor, k: Tensor, v: Tensor) -> None:
-        """Where `real` [B], store one key and value [B,Hkv,D*] of each sequence in its row [B]; all on the device."""
-        entry = torch.arange(len(row), device=row.device)
-        row = row.clamp(max=self.rows - 1)
-        for x, new in zip(self.stored, (k, v), strict=True):
-            x[entry, row] = torch.where(real[:, None, None], new, x[entry, row])
-
-    def reorder(self, entries: Tensor, copies: Sequence[tuple[int, int]] = ()) -> None:
-        """Entry i becomes a copy of entry entries[i]."""
-        self.map(lambda x: x.index_select(0, entries))
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace both buffers."""
-        self.k, self.v = change(self.k), change(self.v)
 
 
 @dataclass(frozen=True)
@@ -183,8 +131,8 @@ class NSACache:
             return k, v
 
         self.pages: PageTable | None = None
-        self.compressed: Rows | PagedRows
-        self.selected: Rows | PagedRows
+        self.compressed: Rows
+        self.selected: Rows
         if page_size is None:
             self.compressed = Rows(*pair(batch, max(1, blocks.num_compressed(capacity, config))))
             self.selected = Rows(*pair(batch, capacity))
@@ -508,5 +456,5 @@ class NSACache:
         return [*found, self.lengths, *([] if self.pages is None else [self.pages.table])]
 
     @property
-    def _all_rows(self) -> tuple[Rows | PagedRows, ...]:
+    def _all_rows(self) -> tuple[Rows, ...]:
         return self.compressed, self.selected, self.window, self.pending

@@ -244,8 +244,8 @@ def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Ten
 # --- what each operation demands ---
 
 
-def rotate(x: Arguments) -> None:
-    name, turned, positions = "rotate", x["x"], x["positions"]
+def rotate(name: str, x: Arguments) -> None:
+    turned, positions = x["x"], x["positions"]
     shape(name, "x", turned, "[B,T,H,D]")
     alike(name, x=turned)
     shape(name, "positions", positions, "[B,T]")
@@ -259,8 +259,7 @@ def rotate(x: Arguments) -> None:
         )
 
 
-def compress(x: Arguments) -> None:
-    name = "compress"
+def compress(name: str, x: Arguments) -> None:
     shape(name, "x", x["x"], "[B,T,Hkv,D]")
     alike(name, x=x["x"])
     sizes(name, x["config"])
@@ -289,16 +288,15 @@ def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
             raise ValueError(f"{name}: phi.{part} must have the shape {wanted}, got {found}")
 
 
-def compressed_attention(x: Arguments) -> None:
-    name = "compressed_attention"
+def compressed_attention(name: str, x: Arguments) -> None:
     attention(name, x["q"], x["k_cmp"], x["v_cmp"], ("k_cmp", "v_cmp"))
     sizes(name, x["config"])
     where(name, x["q"], None, x)
     compressed_count(name, x["q"], x["k_cmp"].shape[1], x)
 
 
-def select_blocks(x: Arguments) -> None:
-    name, q, k_cmp, lse = "select_blocks", x["q"], x["k_cmp"], x["lse"]
+def select_blocks(name: str, x: Arguments) -> None:
+    q, k_cmp, lse = x["q"], x["k_cmp"], x["lse"]
     shape(name, "q", q, "[B,T,Hq,Dk]")
     shape(name, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
     alike(name, q=q, k_cmp=k_cmp)
@@ -315,23 +313,21 @@ def select_blocks(x: Arguments) -> None:
         raise ValueError(f"{name}: lse must be {expected} in {wide} on {q.device}, got {found}")
 
 
-def selected_attention(x: Arguments) -> None:
-    name = "selected_attention"
+def selected_attention(name: str, x: Arguments) -> None:
     attention(name, x["q"], x["k"], x["v"])
     sizes(name, x["config"])
     where(name, x["q"], x["k"].shape[1], x)
     block_indices(name, x["block_indices"], x["q"], x["k"].shape[2])
 
 
-def sliding_window_attention(x: Arguments) -> None:
-    name = "sliding_window_attention"
+def sliding_window_attention(name: str, x: Arguments) -> None:
     counts(name, window=x["window"])
     attention(name, x["q"], x["k"], x["v"])
     where(name, x["q"], x["k"].shape[1], x)
 
 
-def gated_combine(x: Arguments) -> None:
-    name, branches = "gated_combine", {each: x[each] for each in ("o_cmp", "o_sel", "o_win")}
+def gated_combine(name: str, x: Arguments) -> None:
+    branches = {each: x[each] for each in ("o_cmp", "o_sel", "o_win")}
     shape(name, "o_cmp", x["o_cmp"], "[B,T,Hq,Dv]")
     alike(name, **branches, gates=x["gates"])
     if len({o.shape for o in branches.values()}) > 1:
@@ -340,8 +336,8 @@ def gated_combine(x: Arguments) -> None:
     gates(name, x["gates"], x["o_cmp"])
 
 
-def nsa_attention(x: Arguments) -> None:
-    name, q, given, rope = "nsa_attention", x["q"], x["compressed"], x["compressed_rope"]
+def nsa_attention(name: str, x: Arguments) -> None:
+    q, given, rope = x["q"], x["compressed"], x["compressed_rope"]
     if rope is not None:
         if given is not None:
             raise ValueError(f"{name}: compressed_rope is of the means; compressed is used as it is given")

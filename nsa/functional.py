@@ -1,9 +1,9 @@
 # mypy: disable-error-code="empty-body"
 """The steps of Native Sparse Attention, one public function each; the same names exist in `nsa.reference`.
 
-Signatures only. What an operation demands is in `nsa.checks`, how a call becomes a backend's in `nsa.operations` (the
-whole: `nsa.attention`), which backend computes in `nsa.routing`, and the backends are `nsa.kernels.backend`,
-`nsa.fallback.torch` and `nsa.providers`.
+Signatures only; all raise what `nsa_attention` does. What an operation demands is in `nsa.checks`, how a call becomes
+a backend's in `nsa.operations` (the whole: `nsa.attention`), which backend computes in `nsa.routing`, and the backends
+are `nsa.kernels.backend`, `nsa.fallback.torch` and `nsa.providers`.
 """
 
 from __future__ import annotations
@@ -89,9 +89,6 @@ def rotate(
 
     Returns:
         [B,T,H,D], contiguous.
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -111,9 +108,6 @@ def compress(
 
     Returns:
         [B,Tc,Hkv,D]; packed: the segments' compressed tokens in order (borders: `nsa.blocks.cu_seqlens_cmp`).
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -137,9 +131,6 @@ def compressed_attention(
     Returns:
         o [B,T,Hq,Dv], exactly 0 with zero gradient where nothing is visible, and
         lse [B,T,Hq], at least fp32, natural log, -inf there; not differentiable.
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -159,9 +150,6 @@ def select_blocks(
     Returns:
         int32 [B,T,Hkv,n_sel], relative to the query's own sequence, ascending, -1 padded at the end. Not
         differentiable.
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -185,9 +173,6 @@ def selected_attention(
     Returns:
         o [B,T,Hq,Dv]; a row of -1 gives exactly 0 with zero gradient. With return_lse also lse [B,T,Hq], at least
         fp32, natural log, -inf for such a row; not differentiable.
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -207,9 +192,6 @@ def sliding_window_attention(
 
     Returns:
         o [B,T,Hq,Dv]; with return_lse also lse [B,T,Hq], at least fp32, natural log; not differentiable.
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
 
 
@@ -227,7 +209,4 @@ def gated_combine(
 
     Returns:
         o [B,T,Hq,Dv].
-
-    Raises:
-        ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """

@@ -56,7 +56,7 @@ class Operation(library.Operator):
         super().__init__(function, differentiable)
         self.title, self.routed, self.operands = function.__name__, routed, operands
         self.differentiable = differentiable
-        self.demands: Callable[[Arguments], None] = getattr(checks, self.title)
+        self.demands: Callable[[str, Arguments], None] = getattr(checks, self.title)
         self.oracle: Callable[..., Any] | None = getattr(reference, self.title) if judged else None
         self._signature = signature(function)
         named = [name for name, x in self._signature.parameters.items() if x.kind is x.KEYWORD_ONLY]
@@ -145,14 +145,14 @@ class Operation(library.Operator):
         return plan
 
     def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
-        """A new plan."""
-        self.demands(x)
-        request = self.request(x, keep)
-        decision = routing.decided(request, x["backend"], x["strict"])
-        if decision is None:
-            raise routing.RoutingError(f"no backend implements {self.routed}")
+        self.demands(self.title, x)
+        request, decision = self.decided(self.request(x, keep), x)
         scale = checks.scale(self.title, x["q"], x["scale"]) if "scale" in x else 0.0
         return Plan(key or (), request, decision, flags.current(), scale)
+
+    def decided(self, request: Request, x: Arguments) -> tuple[Request, routing.Decision | None]:
+        """The backend of a request, which may become another; None: each part is routed by itself."""
+        return request, routing.decided(request, x["backend"], x["strict"])
 
     def request(self, x: Arguments, keep: bool) -> Request:
         """The facts that routing decides by."""

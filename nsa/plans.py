@@ -189,14 +189,12 @@ class Store:
         return iter(list(self._plans.values()))
 
     def get(self, key: Key) -> Plan | None:
-        """The plan with this key."""
         plan = self._plans.get(key)
         if plan is not None:
             plan.used = next(self._clock)
         return plan
 
     def add(self, plan: Plan) -> None:
-        """Keep a plan."""
         plan.used = next(self._clock)
         self._plans[plan.key] = plan
         self.trim()

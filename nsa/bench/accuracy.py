@@ -34,7 +34,6 @@ COLUMNS = ("case", "op", "by", "worst", "error", "plain", "of_bar", "passed")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The options."""
     to = parser("accuracy", __doc__)
     to.add_argument("--cases", default="table,odd", help="`table`, `odd` or patterns of names, with commas")
     to.add_argument("--rows", type=positive, default=256, help="queries judged in each case")

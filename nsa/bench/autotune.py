@@ -27,7 +27,7 @@ from triton.runtime.errors import OutOfResources
 from nsa import blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench.judge import relative_error
-from nsa.bench.kernels import Timer
+from nsa.bench.kernels import timed
 from nsa.bench.kernels_cases import Case, case_of, inputs
 from nsa.bench.options import parser, positive, some_of
 from nsa.cache import NSACache
@@ -224,7 +224,6 @@ def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], list[fl
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The options."""
     to = parser("autotune", __doc__)
     to.add_argument("--shapes", default="64/4/128/128,64/4/192/128,32/8/128/128", help="heads/kv_heads/dk/dv")
     to.add_argument(
@@ -266,9 +265,10 @@ def short(tile: Tile) -> str:
     return f"{tile.BM}x{tile.BN}w{tile.num_warps}s{tile.num_stages}"
 
 
-def tune(args: argparse.Namespace, table: Table, timer: Timer) -> Iterator[str]:
+def tune(args: argparse.Namespace, table: Table) -> Iterator[str]:
     """Tune on this GPU, writing the table after each kernel; yields what was found."""
     device, until = torch.device("cuda"), time.monotonic() + args.seconds
+    timer = partial(timed, device=device, repeats=args.repeats)
     architecture = lookup.architecture_of(device)
     on = f"{table_rows.device_name(device)}, triton {triton.__version__}"
     for case, dtype in cases(args):
@@ -296,10 +296,6 @@ def main(argv: list[str]) -> int:
         raise ValueError(
             "autotune times kernels on a CUDA device, and there is none (--dry-run --architecture: a list)"
         )
-    if args.dry_run:
-        lines = plan(args)
-    else:
-        lines = tune(args, lookup.read(args.table), Timer(torch.device("cuda"), args.repeats))
-    for line in lines:
+    for line in plan(args) if args.dry_run else tune(args, lookup.read(args.table)):
         print(line, flush=True)
     return 0

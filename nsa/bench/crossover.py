@@ -196,7 +196,6 @@ def plot(series: Mapping[str, Points]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench crossover`."""
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 7, "warmup": 3}
     more = {"--crossings": {"type": Path, "default": None, "help": "write a CSV of the crossings there"}}
     args = options.parsed(argv, "crossover", __doc__, "1024,2048,4096,8192,16384,32768", more, usual)

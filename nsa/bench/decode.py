@@ -44,7 +44,6 @@ class Case:
         self.step()
 
     def step(self) -> Tensor:
-        """The decode step."""
         return self.layer(self.last, self.cache)
 
     def again(self) -> None:
@@ -113,7 +112,6 @@ OLD = "accepted for old command lines: every branch is timed alone (forced gates
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench decode`."""
     mode = {"--branch_force_mode": {"choices": ("alone", "env", "gate"), "default": "alone", "help": OLD}}
     _, found = options.by_length(argv, "decode", __doc__, run, mode)
     as_text = [{name: str(value) for name, value in row.items()} for row in found]

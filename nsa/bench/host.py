@@ -81,7 +81,6 @@ def _called(name: str, function: Callable[..., Any], tensors: Any, settings: Any
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench host`."""
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "dtype": "bf16", "threads": 1}
     _, found = options.by_length(argv, "host", __doc__, run, lengths="1024,4096,8192,16384", **usual)
     print(rows.shown(found, COLUMNS))

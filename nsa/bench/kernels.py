@@ -15,7 +15,6 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,28 +44,17 @@ Row = dict[str, Any]
 # --- timing ---
 
 
-@dataclass(frozen=True)
-class Timer:
-    """Milliseconds of calls on a device, each `timing.cold`, after two calls that compile and warm up.
+def timed(call: Callable[[], object], device: torch.device, repeats: int, least: float = 0.0) -> list[float]:
+    """Milliseconds of `repeats` calls or more, each `timing.cold`, after two calls that compile and warm up.
 
-    Attributes:
-        device: where the calls run.
-        repeats: timed calls, at least.
-        least: milliseconds that they take together, at least: of a short call, where the host's moments show, a few
-            repetitions have no stable median.
+    Together they take `least` ms at least: of a short call, where the host's moments show, a few have no stable median.
     """
-
-    device: torch.device
-    repeats: int
-    least: float = 0.0
-
-    def __call__(self, call: Callable[[], object]) -> list[float]:
-        call()
-        call()
-        times: list[float] = []
-        while len(times) < self.repeats or sum(times) < self.least:
-            times.append(cold(call, self.device))
-        return times
+    call()
+    call()
+    times: list[float] = []
+    while len(times) < repeats or sum(times) < least:
+        times.append(cold(call, device))
+    return times
 
 
 # --- what is called ---
@@ -117,15 +105,13 @@ def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], 
         yield "bwd", lambda: torch.autograd.grad(o, wanted, x["do"], retain_graph=True), part.backward
 
 
-def measure(
-    case: Case, part: Part, x: Tensors, timer: Timer, device: torch.device, args: argparse.Namespace
-) -> Iterator[Row]:
+def measure(case: Case, part: Part, x: Tensors, device: torch.device, args: argparse.Namespace) -> Iterator[Row]:
     """A row for each wanted pass; a peer that refuses the shape gives one row that says why."""
     base: Row = {"case": case.name, "shape": case.shape, "tokens": case.tokens, "regime": case.regime}
     try:
         for name, call, work in passes(part, x):
             if name in args.passes:
-                figures = _figures(part, name, timer(call), work, device)
+                figures = _figures(part, name, timed(call, device, args.repeats, AT_LEAST_MS), work, device)
                 alone = _queued(call, figures["ms"], args.repeats, device)
                 yield {**base, **figures, "queued": alone, "peak_gb": peak_bytes(call, device) / 1e9}
     except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # a peer's own kinds
@@ -198,9 +184,8 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
     if not args.no_peers and kernels_fla.absent() is None:
         every += kernels_fla.parts(case, x, ours)
-    timer = Timer(where.device, args.repeats, AT_LEAST_MS)
     chosen = [part for part in every if part.part in args.parts]
-    rows = [row for part in chosen for row in measure(case, part, x, timer, where.device, args)]
+    rows = [row for part in chosen for row in measure(case, part, x, where.device, args)]
     return rows, facts
 
 

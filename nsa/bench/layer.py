@@ -76,7 +76,6 @@ def _flat(results: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
 
 
 def ours(shape: options.Shape, where: options.Where, phi: str) -> NativeSparseAttention:
-    """Our layer."""
     return NativeSparseAttention(
         shape.dim, shape.heads, shape.kv_heads, shape.config, dk=shape.dk, dv=shape.dv, phi=phi, rope_base=BASE
     ).to(where.device, where.dtype)
@@ -184,7 +183,6 @@ def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, a
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench layer`."""
     usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 10, "warmup": 3}
     phi = {
         "--phi": {"type": options.some_of(COMPRESSIONS), "default": "mean", "help": "compressions of ours, with commas"}

@@ -87,7 +87,6 @@ def _backward(
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench prefill`."""
     more = {"--backward": {"action": "store_true", "help": "time forward and backward together too"}}
     args, found = options.by_length(argv, "prefill", __doc__, run, more)
     backward = ("ms_fwd_bwd", "ms_dense_fwd_bwd") if args.backward else ()

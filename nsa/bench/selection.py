@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
+from nsa import routing
 from nsa.bench import options, rows
-from nsa.bench.candidates import row, timings
-from nsa.bench.kernels_cases import case_at, tensors
-from nsa.bench.kernels_parts import least_work, prepare
+from nsa.bench.kernels_cases import Case, case_at, tensors
+from nsa.bench.kernels_parts import Tensors, least_work, our_parts, prepare
+from nsa.bench.options import Shape, Where
+from nsa.bench.roofline import Work, clocks
+from nsa.bench.timing import Timing, measure
+from nsa.routing import registry
+
+
+def timings(operation: str, case: Case, x: Tensors, args: Namespace, where: Where) -> Iterator[tuple[str, Timing]]:
+    """The time of an operation on each backend that runs it; of those that cannot the reason is printed.
+
+    x comes from `kernels_parts.prepare`.
+    """
+    for name in registry.REGISTRY:
+        if not registry.implements(name, operation):
+            continue
+        part = next(part for part in our_parts(case, x, name) if part.part == operation)
+        call = partial(part.call, x)
+        reason = registry.missing(name) or _refused(name, call)
+        if reason is None:
+            yield name, measure(call, where.device, iters=args.iters, warmup=args.warmup)
+        else:
+            print(f"S={case.tokens} {operation} {name}: unavailable: {reason}")
+
+
+def _refused(name: str, call: Callable[[], object]) -> str | None:
+    if registry.interpreted(name):
+        return "its kernels would be interpreted, which is no measurement"
+    try:
+        call()
+    except routing.RoutingError as error:
+        return str(error)
+    return None
+
+
+def row(facts: rows.Row, timing: Timing, shape: Shape, where: Where, work: Work) -> rows.Row:
+    """The row of one candidate: `facts` first, then sizes, times and context."""
+    return {
+        **facts, **timing.columns(), **shape.columns(), **clocks(timing, where, work), "iters": len(timing.wall),
+        **rows.context(where.device, where.dtype),
+    }  # fmt: skip
 
 
 @torch.no_grad()
-def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
+def run(args: Namespace, shape: Shape, where: Where, length: int) -> list[rows.Row]:
     """The rows of one length, one for each operation and backend; those that cannot run are said."""
     case = case_at(shape, length)
     x = prepare(case, tensors(shape, where, length))
@@ -26,7 +67,6 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench selection`."""
     _, found = options.by_length(argv, "selection", __doc__, run)
     print(rows.shown(found, ("S", "operation", "backend", "ms", "ms_iqr")))
     return 0

@@ -56,7 +56,6 @@ def summary(found: Texts) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench summarize FILE`."""
     parser = options.parser("summarize", __doc__)
     parser.add_argument("csv", type=Path, help="written by `python -m nsa.bench decode --csv`")
     path = parser.parse_args(argv).csv

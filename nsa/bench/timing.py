@@ -31,7 +31,6 @@ class Timing:
 
     @property
     def ms(self) -> float:
-        """The median of the samples."""
         return statistics.median(self.samples)
 
     @property

@@ -251,7 +251,6 @@ def models_of(
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench train`."""
     if any(argument.startswith("--preset") for argument in argv):
         from nsa.bench import train_long
 

@@ -121,7 +121,6 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench train --preset NAME`."""
     args = _parse(argv)
     plans = _plans(args)
     rows.say(rows.headline(plans[0].where.device, plans[0].where.dtype))

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsa.bench import options, rows
-from nsa.bench.candidates import row, timings
 from nsa.bench.kernels_cases import case_at, tensors
 from nsa.bench.kernels_parts import for_sdpa, least_work, prepare
+from nsa.bench.selection import row, timings
 from nsa.bench.timing import measure
 
 OPERATIONS = {"win": "window", "cmp": "compressed"}
@@ -70,7 +70,6 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """`python -m nsa.bench window`."""
     mode = {"--mode": {"choices": OPERATIONS, "default": "win", "help": "which branch"}}
     args, found = options.by_length(argv, "window", __doc__, run, mode, "128,256,512,1024,2048", dk=64, dv=64)
     print(rows.shown(found, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa")))

@@ -65,6 +65,7 @@ def _packed(borders: list[int], config: NSAConfig | None) -> list[Chunk]:
     return found
 
 
-def rows_per_chunk(bytes_per_row: int, most: int = 4096) -> int:
-    """Queries in one chunk, so that its largest temporary stays near TILE_BYTES."""
-    return max(1, min(most, TILE_BYTES // max(1, bytes_per_row)))
+def chunks_of(found: list[Chunk], bytes_per_row: int, most: int = 4096) -> list[Chunk]:
+    """Parts of these, of so many queries that the largest temporary of one stays near TILE_BYTES, and of `most`."""
+    size = max(1, min(most, TILE_BYTES // max(1, bytes_per_row)))
+    return [chunk for sequence in found for chunk in sequence.split(size)]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -39,36 +39,12 @@ def unrounded(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-class Tile(Protocol):
-    """The keys of one chunk. Query rows are [*n,M,D], keys [*n,K,D], the mask broadcasts to [*n,M,K]."""
-
-    @property
-    def mask(self) -> Tensor: ...
-
-    def rows(self, x: Tensor) -> Tensor:
-        """The chunk's part of x [B,T,Hq,...] as rows [*n,M,...]."""
-        ...
-
-    def unrows(self, y: Tensor) -> Tensor:
-        """Rows [*n,M,...] as [b,c,Hq,...]."""
-        ...
-
-    def keys(self, x: Tensor) -> Tensor:
-        """The keys [*n,K,D] read from x [B,Tk,Hkv,D]."""
-        ...
-
-    def add(self, total: Tensor, part: Tensor) -> None:
-        """Add the gradient of the keys, [*n,K,D], to that of x."""
-        ...
-
-
-TileOf = Callable[[Chunk], Tile]
-"""Which keys a chunk of queries reads."""
-
-
 @dataclass(frozen=True)
 class Span:
-    """Keys [lo, hi) for all queries of the chunk, n = (b, Hkv), M = c*G; visible: bool [c,K]."""
+    """Keys [lo, hi) for all queries of the chunk, n = (b, Hkv), M = c*G; visible: bool [c,K].
+
+    As in every tile, query rows are [*n,M,D], keys [*n,K,D], and the mask broadcasts to [*n,M,K].
+    """
 
     chunk: Chunk
     lo: int
@@ -81,16 +57,20 @@ class Span:
         return self.visible.repeat_interleave(self.group_size, dim=0)
 
     def rows(self, x: Tensor) -> Tensor:
+        """The chunk's part of x [B,T,Hq,...] as rows [*n,M,...]."""
         heads = x[self.chunk.batch, self.chunk.rows].unflatten(2, (-1, self.group_size))
         return heads.transpose(1, 2).flatten(2, 3)
 
     def unrows(self, y: Tensor) -> Tensor:
+        """Rows [*n,M,...] as [b,c,Hq,...]."""
         return y.unflatten(2, (-1, self.group_size)).transpose(1, 2).flatten(2, 3)
 
     def keys(self, x: Tensor) -> Tensor:
+        """The keys [*n,K,D] read from x [B,Tk,Hkv,D]."""
         return x[self.chunk.batch, self.lo : self.hi].transpose(1, 2)
 
     def add(self, total: Tensor, part: Tensor) -> None:
+        """Add the gradient of the keys, [*n,K,D], to that of x."""
         total[self.chunk.batch, self.lo : self.hi] += part.transpose(1, 2)
 
 
@@ -130,6 +110,10 @@ class Gather:
         entry = torch.arange(self.chunk.batch.start, self.chunk.batch.stop, device=x.device)
         head = torch.arange(heads, device=x.device)
         return (entry[:, None, None, None] * tokens + self.index) * heads + head[:, None]
+
+
+TileOf = Callable[[Chunk], Span | Gather]
+"""Which keys a chunk of queries reads."""
 
 
 def softmax_rows(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nsa import blocks
 from nsa.config import NSAConfig
-from nsa.fallback.chunks import Chunk, rows_per_chunk, sequences
+from nsa.fallback.chunks import Chunk, chunks_of, sequences
 from nsa.fallback.decoding import decode, step
 from nsa.fallback.scoring import choose_blocks, sum_over_blocks, sum_over_heads
 from nsa.fallback.tiles import (
@@ -119,11 +119,6 @@ def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
     return tile
 
 
-def _chunks(found: list[Chunk], bytes_per_row: int, most: int = 4096) -> list[Chunk]:
-    size = rows_per_chunk(bytes_per_row, most)
-    return [chunk for sequence in found for chunk in sequence.split(size)]
-
-
 def _item(x: Tensor) -> int:
     """Bytes of one number in a temporary."""
     return torch.promote_types(x.dtype, torch.float32).itemsize
@@ -146,7 +141,7 @@ def _compressed_chunks(
     q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Tensor | None, q_start: Tensor | None
 ) -> list[Chunk]:
     found = sequences(q.shape[0], q.shape[1], config, cu_seqlens, q_start)
-    return _chunks(found, q.shape[0] * q.shape[2] * k_cmp.shape[1] * _item(q))
+    return chunks_of(found, q.shape[0] * q.shape[2] * k_cmp.shape[1] * _item(q))
 
 
 def selected(
@@ -157,7 +152,8 @@ def selected(
     keys = min(block_indices.shape[-1] * config.l_sel, k.shape[1])
     row = q.shape[0] * keys * (k.shape[2] * (k.shape[3] + v.shape[3]) + q.shape[2])
     found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
-    return TiledAttention.apply(q, k, v, _chunks(found, row * _item(q)), _selected_tiles(block_indices, config), scale)
+    chunks, tiles = chunks_of(found, row * _item(q)), _selected_tiles(block_indices, config)
+    return TiledAttention.apply(q, k, v, chunks, tiles, scale)
 
 
 def window(
@@ -167,7 +163,7 @@ def window(
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     most = max(64, window // 2)  # a chunk of c queries reads c + window - 1 keys: keep the unused part small
     found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
-    chunks = _chunks(found, q.shape[0] * q.shape[2] * (window + most) * _item(q), most)
+    chunks = chunks_of(found, q.shape[0] * q.shape[2] * (window + most) * _item(q), most)
     tiles = _window_tiles(window, q.shape[2] // k.shape[2], q.device)
     return TiledAttention.apply(q, k, v, chunks, tiles, scale)
 

@@ -23,7 +23,6 @@ THRESHOLDS = {
 
 
 def flag_rows(effective: flags.Flags) -> list[dict[str, Any]]:
-    """One row for each flag."""
     return [
         {
             "name": name,
@@ -56,7 +55,6 @@ def configuration() -> list[dict[str, Any]]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """The rows as aligned text."""
     shown = [[r["name"], r["type"], _value(r["value"]), r["source"], r["meaning"]] for r in rows]
     shown.insert(0, ["name", "type", "value", "source", "meaning"])
     widths = [max(len(row[column]) for row in shown) for column in range(4)]

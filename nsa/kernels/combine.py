@@ -124,12 +124,6 @@ def stats(
     return found, _launch_backward(do, branches, gates, lses, found, branches, SPREAD=False, kv_heads=kv_heads)
 
 
-def spread(do: Tensor, branches: Branches, gates: Tensor) -> tuple[Branches, Tensor]:
-    """Gradients of the branches, gate * do, and of the gates."""
-    gradients = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
-    return gradients, _launch_backward(do, branches, gates, branches, branches, gradients, SPREAD=True)
-
-
 def _launch_backward(
     do: Tensor, branches: Branches, gates: Tensor, lses: Branches, stats: Branches, out: Branches, SPREAD: bool,
     kv_heads: int | None = None,
@@ -153,9 +147,14 @@ def _combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> tupl
 
 
 def _gradients(do: Tensor, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> tuple[Tensor, ...]:
-    branches = o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous()
-    gradients, dgates = spread(do.contiguous(), branches, gates.contiguous())
-    return *gradients, dgates
+    """Gradients of the branches, gate * do, and of the gates."""
+    do, gates, branches = (
+        do.contiguous(),
+        gates.contiguous(),
+        (o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous()),
+    )
+    found = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
+    return *found, _launch_backward(do, branches, gates, branches, branches, found, SPREAD=True)
 
 
 gated_combine = Differentiable("combine", _combine, _gradients, keep=lambda tensors, results: tensors)

@@ -1,6 +1,5 @@
 """Small language models on bytes, with sparse or dense attention, and their generation."""
 
-from nsa.models.generation import generate
-from nsa.models.lm import ByteLM, LMConfig
+from nsa.models.lm import ByteLM, LMConfig, generate
 
 __all__ = ["ByteLM", "LMConfig", "generate"]

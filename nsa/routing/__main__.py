@@ -12,7 +12,6 @@ from nsa.device import DTYPES
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m nsa.routing", description=__doc__)
     for name, default in (("B", 1), ("S", 8192), ("heads", 64), ("groups", 4), ("dk", 192), ("dv", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -59,16 +59,8 @@ class Backend:
 
 
 REGISTRY = {
-    "torch": Backend(
-        "nsa.fallback.torch",
-        (),
-        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "dense", "decode"),
-    ),
-    "triton": Backend(
-        "nsa.kernels.backend",
-        ("triton",),
-        ("rotate", "compress", "compressed", "select", "selected", "window", "combine", "attention", "decode"),
-    ),
+    "torch": Backend("nsa.fallback.torch", (), tuple(x for x in OPERATIONS if x != "attention")),
+    "triton": Backend("nsa.kernels.backend", ("triton",), tuple(x for x in OPERATIONS if x != "dense")),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),
 }

@@ -1,17 +1,14 @@
-"""Rows of a cache in pages: sequences of different lengths share one pool."""
+"""Pages of a cache: sequences of different lengths share one pool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from nsa.host import to_device
-from nsa.serving.slot_mapping import SlotMapping
 
 
 class PageTable:
@@ -30,11 +27,6 @@ class PageTable:
         self._free: list[int] = []
         self._holders: list[int] = []
         self.table = torch.full((batch, -(-capacity // size)), -1, dtype=torch.int32, device=device)
-
-    @property
-    def capacity(self) -> int:
-        """Tokens of a sequence that the table can name."""
-        return self.table.shape[1] * self.size
 
     def holds(self, tokens: Sequence[int]) -> bool:
         """Whether each sequence has the pages for that many tokens."""
@@ -100,7 +92,6 @@ class PageTable:
         return copies
 
     def to(self, device: torch.device | str | None) -> None:
-        """Move the table."""
         self.table = self.table.to(device)
 
     def _pages(self, tokens: int) -> int:
@@ -129,71 +120,3 @@ class PageTable:
         if new:
             entry, place, page = to_device([*zip(*new, strict=True)], self.table.device)
             self.table[entry, place] = page.to(torch.int32)
-
-
-@dataclass
-class PagedRows:
-    """Keys and values in pools [pages, R, Hkv, D*], R rows for each page of tokens; the last page is spare."""
-
-    pool_k: Tensor
-    pool_v: Tensor
-    pages: PageTable
-
-    @property
-    def stored(self) -> tuple[Tensor, Tensor]:
-        """The memory itself."""
-        return self.pool_k, self.pool_v
-
-    @property
-    def shaped(self) -> tuple[Tensor, Tensor]:
-        """Tensors of the shape, dtype and device of `k` and `v`, whose contents mean nothing."""
-        batch, rows = self.pages.table.shape[0], self.rows
-        return tuple(x[:1, :1].expand(batch, rows, -1, -1) for x in self.stored)  # type: ignore[return-value]
-
-    @property
-    def rows(self) -> int:
-        """Rows of each sequence that the table can name."""
-        return self.pages.table.shape[1] * self.pool_k.shape[1]
-
-    def first(self, rows: int) -> tuple[Tensor, Tensor]:
-        """As `nsa.cache.Rows.first`, gathered from the pages of so many rows; no page holds anything finite."""
-        pages = self.pages.table[:, : -(-rows // self.pool_k.shape[1])].clamp(min=0)
-        return self.pool_k[pages].flatten(1, 2), self.pool_v[pages].flatten(1, 2)
-
-    def reserve(self, rows: int) -> None:
-        """Make the pools as large as the table says, which has reserved the rows."""
-        if self.pages.count >= len(self.pool_k):
-            self.pool_k, self.pool_v = (grown(x, self.pages.count + 1, 0) for x in self.stored)
-
-    def write(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
-        """Store new rows [B,T,Hkv,D*]; their pages exist."""
-        entry, step, row = (to_device(x, k.device) for x in mapping.places(self.rows))
-        page = self.pages.table[entry, row // self.pool_k.shape[1]]
-        for pool, new in zip(self.stored, (k, v), strict=True):
-            pool[page, row % pool.shape[1]] = new[entry, step]
-
-    def put(self, row: Tensor, real: Tensor, k: Tensor, v: Tensor) -> None:
-        """As `nsa.cache.Rows.put`; what is not real, or has no page, goes to the spare page."""
-        entry, per_page = torch.arange(len(row), device=row.device), self.pool_k.shape[1]
-        row = row.clamp(max=self.rows - 1)
-        page = self.pages.table[entry, row // per_page].masked_fill(~real, -1)
-        page = torch.where(page < 0, len(self.pool_k) - 1, page)
-        for pool, new in zip(self.stored, (k, v), strict=True):
-            pool[page, row % per_page] = new
-
-    def reorder(self, entries: Tensor, copies: Sequence[tuple[int, int]]) -> None:
-        """Copy the pages that `PageTable.reorder` names; `entries` are in its table already."""
-        self.reserve(0)
-        if copies:
-            old, new = to_device([*zip(*copies, strict=True)], self.pool_k.device)
-            for pool in self.stored:
-                pool[new] = pool[old]
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace both pools."""
-        self.pool_k, self.pool_v = change(self.pool_k), change(self.pool_v)
-
-
-def grown(x: Tensor, size: int, dim: int) -> Tensor:
-    """x with zeros behind it along an axis."""
-    return torch.cat([x, x.new_zeros(*x.shape[:dim], size - x.shape[dim], *x.shape[dim + 1 :])], dim)

@@ -55,10 +55,10 @@ def test_every_repetition_begins_reset() -> None:
 
 def test_short_calls_are_timed_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    assert len(kernels.Timer(CPU.device, 3)(lambda: calls.append(1))) == 3 and len(calls) == 3 + 2
+    assert len(kernels.timed(lambda: calls.append(1), CPU.device, 3)) == 3 and len(calls) == 3 + 2
     monkeypatch.setattr(kernels, "cold", lambda call, device: 2.0)
-    assert kernels.Timer(CPU.device, 3, least=19.0)(list) == [2.0] * 10
-    assert kernels.Timer(CPU.device, 3, least=1.0)(list) == [2.0] * 3
+    assert kernels.timed(list, CPU.device, 3, least=19.0) == [2.0] * 10
+    assert kernels.timed(list, CPU.device, 3, least=1.0) == [2.0] * 3
 
 
 # --- limits ---

@@ -37,7 +37,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     whole = OPERATIONS["nsa_attention"]
     check = whole.demands
-    monkeypatch.setattr(whole, "demands", lambda x: (found.append("looked"), check(x)))
+    monkeypatch.setattr(whole, "demands", lambda *x: (found.append("looked"), check(*x)))
     return found
 
 

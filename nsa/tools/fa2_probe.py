@@ -17,7 +17,6 @@ SHAPES = ((64, 64), (128, 128), (192, 128))
 
 
 def lines() -> list[str]:
-    """The probe's findings."""
     flash = provider()
     found = [f"provider: {flash.name}" if isinstance(flash, Flash) else f"no provider: {flash}"]
     if isinstance(flash, Flash):

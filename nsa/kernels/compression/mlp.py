@@ -231,9 +231,13 @@ def _of_weights(x: Tensor, dout: Tensor, q_lo: Tensor | None, rows: int) -> Tens
     return parts[0] if splits == 1 else parts.sum(0)
 
 
-def forward(x: Tensor, phi: tuple[Tensor, ...], config: NSAConfig, q_lo: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(
+    x: Tensor, cu_seqlens: Tensor | None, position: Tensor, w_in: Tensor, b_in: Tensor, w_out: Tensor, b_out: Tensor,
+    config: NSAConfig,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compressed tokens [B,S,Hkv,D], the hidden units fp32 [B,S,Hkv,M], and their GELU."""
-    position, w_in, b_in, w_out, b_out = phi
+    position, w_in, b_in, w_out, b_out = (y.contiguous() for y in (position, w_in, b_in, w_out, b_out))
+    x, q_lo = rows_last(x), mean.ranges_of(x, config, cu_seqlens).q_lo
     batch, _, heads, dim = x.shape
     hidden, count = w_in.shape[-1], q_lo.numel()
     bias = b_in + (w_in * position.flatten(1)[..., None].float()).sum(1)
@@ -242,14 +246,6 @@ def forward(x: Tensor, phi: tuple[Tensor, ...], config: NSAConfig, q_lo: Tensor)
     _multiply(x, w_in, bias, units, gelu, q_lo, config.l, ACTIVATED)
     _multiply(gelu, w_out, b_out, out, out, None, 1, PLAIN)
     return out, units, gelu
-
-
-def _forward(
-    x: Tensor, cu_seqlens: Tensor | None, position: Tensor, w_in: Tensor, b_in: Tensor, w_out: Tensor, b_out: Tensor,
-    config: NSAConfig,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    phi = tuple(y.contiguous() for y in (position, w_in, b_in, w_out, b_out))
-    return forward(rows_last(x), phi, config, mean.ranges_of(x, config, cu_seqlens).q_lo)
 
 
 def _backward(
@@ -277,7 +273,7 @@ def _backward(
 mlp_of_spans = Differentiable(
     "compress", _forward, _backward, lambda tensors, results: (*tensors, *results[1:]), also=3, selective=True
 )
-"""`forward`, with the gradients of x and of all five parameters."""
+"""With the gradients of x and of all five parameters."""
 
 
 def _of_tokens(dh: Tensor, w_in: Tensor, x: Tensor, where: Tensor, config: NSAConfig) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,22 +40,14 @@ UNROLLED = 8
 FEWEST_COLUMNS = 8
 
 
-@dataclass(frozen=True)
-class NewTokens:
-    """A new token of each sequence.
-
-    Attributes:
-        k, v: keys and values [B,1,Hkv,D*] of the branches (cmp, sel, win).
-        counts: int32 [B], 0 where the sequence has no new token; None: each has one.
-        emit: whether the kernels make compressed tokens, as means; otherwise they are there already.
-        frequency: fp32 [Dk/2], radians for each position by which a compressed key is rotated; None leaves it.
+class NewTokens(NamedTuple):
+    """A new token of each sequence: keys and values [B,1,Hkv,D*] of the branches (cmp, sel, win); and int32 [B], 0
+    where there is none, or None.
     """
 
     k: Triple
     v: Triple
-    counts: Tensor | None = None
-    emit: bool = True
-    frequency: Tensor | None = None
+    counts: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,8 @@ class _Step:
         cache: its memory is read as rows [.., D]: position p of sequence b is row b * rows + p, or is in a page.
         sizes, plan, workspace: of the cache; after the step `workspace.reads` holds what was read.
         scale: of the logits.
-        new: tokens to append first; None attends to the last token that is there.
+        new: tokens to append first; None attends to the last token that is there. The kernels make compressed tokens
+            of them where these are means (`NSACache.mean`); otherwise they are there already.
     """
 
     q: Tensor
@@ -77,7 +70,7 @@ class _Step:
     plan: Plan
     workspace: Workspace
     scale: float
-    new: NewTokens | None = None
+    new: NewTokens | None
 
     def run(self, branches: Collection[str], block_indices: Tensor | None) -> tuple[Tensor, Tensor]:
         """o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots].
@@ -119,9 +112,11 @@ class _Step:
     def _compressed(self) -> None:
         """Append, emit, and attend to the compressed tokens in splits."""
         cache, workspace, config, new = self.cache, self.workspace, self.sizes.config, self.new
-        keys, values = ((self.q,) * 3, (self.q,) * 3) if new is None else (_alike(new.k), _alike(new.v))
-        counts = None if new is None else new.counts
-        frequency = None if new is None else new.frequency
+        keys = values = (self.q,) * 3
+        counts = mean = frequency = None
+        if new is not None:
+            keys, values, counts, mean = _alike(new.k), _alike(new.v), new.counts, cache.mean
+            frequency = None if mean is None else mean.frequency(self.q.shape[-1], self.q.device)
         table, pages, page = self._pages
         append_compressed_kernel[self._grid(self.plan.splits)](
             self.q, cache.lengths, cache.lengths if counts is None else counts, workspace.now, table,
@@ -133,7 +128,7 @@ class _Step:
             **self._dimensions, WK=max(SMALLEST_DOT, next_power_of_2(self.sizes.dk)),
             WV=max(SMALLEST_DOT, next_power_of_2(self.sizes.dv)), L=config.l, D=config.d, LS=config.l_sel, W=config.w,
             PAGE=page, CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
-            EMIT=new is not None and new.emit, ROTATED=frequency is not None, BLOCKS=sums_blocks(config),
+            EMIT=mean is not None, ROTATED=frequency is not None, BLOCKS=sums_blocks(config),
             **_tile(self.plan.first, self.sizes.rows, self.q),
         )  # fmt: skip
 
@@ -227,12 +222,9 @@ def _decode(
     cache: NSACache, q: Tensor, k_cmp: Tensor, k_sel: Tensor, k_win: Tensor, v_cmp: Tensor, v_sel: Tensor,
     v_win: Tensor, gates: Tensor, counts: Tensor | None, scale: float,
 ) -> Triple:  # fmt: skip
-    mean = cache.mean
-    frequency = None if mean is None else mean.frequency(q.shape[-1], q.device)
-    new = NewTokens((k_cmp, k_sel, k_win), (v_cmp, v_sel, v_win), counts, mean is not None, frequency)
-    launches = _step(q, gates, cache, scale, cache.config.n_sel, new)
-    o, chosen = launches.run(BRANCHES, None)
-    return o, launches.workspace.reads, chosen
+    return _attend(
+        cache, q, gates, None, scale, BRANCHES, NewTokens((k_cmp, k_sel, k_win), (v_cmp, v_sel, v_win), counts)
+    )
 
 
 def cached_attention(
@@ -244,24 +236,19 @@ def cached_attention(
 
 
 def _attend(
-    cache: NSACache, q: Tensor, gates: Tensor, block_indices: Tensor | None, scale: float, branches: Collection[str]
-) -> Triple:
-    slots = cache.config.n_sel if block_indices is None else block_indices.shape[-1]
-    launches = _step(q, gates, cache, scale, slots, None)
-    o, chosen = launches.run(branches, block_indices)
-    return o, launches.workspace.reads, chosen
-
-
-def _step(q: Tensor, gates: Tensor, cache: NSACache, scale: float, slots: int, new: NewTokens | None) -> _Step:
+    cache: NSACache, q: Tensor, gates: Tensor, block_indices: Tensor | None, scale: float, branches: Collection[str],
+    new: NewTokens | None = None,
+) -> Triple:  # fmt: skip
     (k, v), config = cache.selected.stored, cache.config
-    kv_heads, most = k.shape[-2], blocks.num_compressed(cache.capacity, config)
-    sizes = Sizes(
-        len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], v.shape[-1], most,
-        blocks.num_blocks(cache.capacity, config), slots, config, q.dtype,
-    )  # fmt: skip
+    kv_heads, slots = k.shape[-2], config.n_sel if block_indices is None else block_indices.shape[-1]
+    most = blocks.num_compressed(cache.capacity, config), blocks.num_blocks(cache.capacity, config)
+    shape = len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], v.shape[-1]
+    sizes = Sizes(*shape, *most, slots, config, q.dtype)
     plan = plan_for(sizes, q, v)
     workspace = _kept_workspace(cache, sizes, plan, q.device)
-    return _Step(rows_last(q), gates, cache, sizes, plan, workspace, scale, new)
+    step = _Step(rows_last(q), gates, cache, sizes, plan, workspace, scale, new)
+    o, chosen = step.run(branches, block_indices)
+    return o, workspace.reads, chosen
 
 
 def _kept_workspace(cache: NSACache, sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:

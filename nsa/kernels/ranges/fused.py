@@ -171,7 +171,7 @@ class Gradient:
     def of(cls, do: Tensor, q: Tensor, branches: list[Branch], scale: float) -> Gradient:
         q, do = _described(q), _described(do)
         kv_heads = branches[0].k.shape[2]
-        at_once = _at_once(q.shape[:2].numel(), kv_heads)
+        at_once = kv_heads if q.shape[:2].numel() <= FEW_QUERIES else cdiv(kv_heads, 4)
         runs = [Run.of(q, branch, at_once) for branch in branches]
         wide = torch.empty(q.numel() // kv_heads * at_once, dtype=torch.float32, device=q.device)
         return cls(do, q, runs, scale, wide, at_once)
@@ -198,11 +198,6 @@ class Gradient:
     def results(self) -> list[tuple[Tensor, Tensor]]:
         """dk and dv of each branch."""
         return [run.results() for run in self.runs]
-
-
-def _at_once(queries: int, kv_heads: int) -> int:
-    """For how many KV heads the fp32 sums of dq are made at once."""
-    return kv_heads if queries <= FEW_QUERIES else cdiv(kv_heads, 4)
 
 
 def _described(x: Tensor) -> Tensor:

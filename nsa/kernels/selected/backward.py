@@ -139,19 +139,19 @@ def selected_backward(
 
 def _launch_dq(
     p: Problem, sizes: dict[str, Any], union: Union | None, union_tokens: int, *, up: Upstream, dq: Tensor,
-    add: bool, tma: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None, of: Chunk | None = None,
+    add: bool, most: int = ALWAYS, tile: bool = True, part: Tensor | None = None, of: Chunk | None = None,
 ) -> None:  # fmt: skip
     """The dq kernel over the queries and heads `of` a chunk, all unless given, tile by tile or one by one."""
     of = of or Chunk(0, p.indices.shape[0], 0, p.heads)
     together = union_tokens if union else 1
     lists = Lists.of(p, union, tile, merge=part is not None)
     dq_kernel[(cdiv(of.rows, together), of.heads)](
-        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up, dq, *lists.blocks, p.where.queries,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"]), *up, dq, *lists.blocks, p.where.queries,
         lists.keys, dq if part is None else part,
         p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, ADD=add, TMA=tma, **sizes,
+        TILE=tile, MERGE=part is not None, ADD=add, TMA=p.tma, **sizes,
     )  # fmt: skip
 
 
@@ -161,8 +161,7 @@ def _backward_gather(
     """The pairs of the tiles' unions as in the other schedules; the others' dq beside their dk and dv, by chunks of
     queries and heads.
     """
-    tma = p.use_tma()
-    tile, rows, bins = p.launch("selected_merge_dq", tma), p.indices.shape[0], p.where.bins
+    tile, rows, bins = p.launch("selected_merge_dq", p.tma), p.indices.shape[0], p.where.bins
     tokens = tile["BM"] // tile["GP"]
     chunk, heads = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens, min(schedule.heads, p.heads)
     union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
@@ -175,7 +174,7 @@ def _backward_gather(
     of_chunk, of_unions = held // pairs + min(held, heads * bins), all_pairs // pairs + min(all_pairs, keys)
     at_once = held_at_once(max(of_chunk, cdiv(of_unions, 2)))  # half: whichever has many, the other has few
     sums = KeySums.of(p, segments, at_once, False, (dk, dv))
-    launch = partial(_launch_dq, p, tile, union, tokens, up=up, dq=dq, add=add, tma=tma)
+    launch = partial(_launch_dq, p, tile, union, tokens, up=up, dq=dq, add=add)
     launch(most=WHOLE)
     for i, first in enumerate(range(0, rows, chunk)):
         for head in range(0, p.heads, heads):

@@ -410,13 +410,12 @@ def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
     """Tiles with small unions by the tile kernel; of the others, widely shared blocks by the tile kernel too, and the
     rest by the gather kernel, chunk of queries by chunk.
     """
-    tma = p.use_tma()
-    tile, gather = p.launch("selected_merge_forward", tma), p.launch("selected_gather_forward")
+    tile, gather = p.launch("selected_merge_forward", p.tma), p.launch("selected_gather_forward")
     gather["BN"] = max(16, next_power_of_2(p.where.l_sel))
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
     union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
-    _launch_forward(p, tile, union, tokens, to=to, most=WHOLE, tma=tma)
+    _launch_forward(p, tile, union, tokens, to=to, most=WHOLE)
     segments = inverted_index.segments(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
     held = chunk * p.heads * slots
     part = p.v.new_empty(held * p.group, p.v.shape[-1])
@@ -431,12 +430,12 @@ def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
             PAIRS=schedule.pairs, **gather,
         )  # fmt: skip
         span = (first, min(chunk, rows - first))
-        _launch_forward(p, tile, union, tokens, to=to, part=(part, part_lse), span=span, tma=tma)
+        _launch_forward(p, tile, union, tokens, to=to, part=(part, part_lse), span=span)
 
 
 def _launch_forward(
     p: Problem, sizes: dict[str, Any], union: inverted_index.Union | None, union_tokens: int, *, to: _Results,
-    tma: bool, most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
+    most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
     span: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
     """The tile kernel or the token kernel over the queries `span` = (first, count), all unless given."""
@@ -444,11 +443,11 @@ def _launch_forward(
     together = union_tokens if union else 1
     lists = Lists.of(p, union, tile, merge=part is not None)
     forward_kernel[(cdiv(rows, together), p.heads)](
-        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *to.pointers, *lists.blocks, p.where.queries,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"]), *to.pointers, *lists.blocks, p.where.queries,
         lists.keys, *(part or (to.o, to.lse)),
         p.indices.shape[0], first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, ONLINE=online(p.q, tma), STAGES=sizes["num_stages"], TMA=tma,
+        TILE=tile, MERGE=part is not None, ONLINE=online(p.q, p.tma), STAGES=sizes["num_stages"], TMA=p.tma,
         **to.flags, **sizes,
     )  # fmt: skip

@@ -152,7 +152,6 @@ class Union:
         starts: int32 [Hkv,tiles,U], the first keys of the blocks, ascending; `count` of them hold.
         members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
         count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
-        tokens: queries of one tile.
         keys: int16 or int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their
             bin keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
             padding has the key past the last.
@@ -162,7 +161,6 @@ class Union:
     starts: Tensor
     members: Tensor
     count: Tensor
-    tokens: int
     keys: Tensor | None = None
     rest_keys: int = 0
 
@@ -261,7 +259,7 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most
         SLOTS=slots, TB=tokens, U=width, L_SEL=where.l_sel, REST=dense_from > 0,
         WIDE=(where.keys + 2) * tokens * slots >= 1 << 31, num_warps=1 if width <= 256 else 4,
     )  # fmt: skip
-    return Union(starts, members, count, tokens, keys, rest_keys)
+    return Union(starts, members, count, keys, rest_keys)
 
 
 # --- the queries of each block ---

@@ -128,7 +128,9 @@ def _held(rows: int, size: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Problem:
-    """The flattened operands of one call: q [N,Hq,Dk], k [M,Hkv,Dk], v [M,Hkv,Dv], indices [N,Hkv,slots]."""
+    """The flattened operands of one call: q [N,Hq,Dk], k [M,Hkv,Dk], v [M,Hkv,Dv], indices [N,Hkv,slots]; k and v
+    [1,M,Hkv,D*], and whether these can be loaded by descriptor.
+    """
 
     q: Tensor
     k: Tensor
@@ -136,6 +138,8 @@ class Problem:
     indices: Tensor
     where: inverted_index.Places
     scale: float
+    one_batch: tuple[Tensor, Tensor]
+    tma: bool
 
     @cached_property
     def heads(self) -> int:
@@ -177,19 +181,10 @@ class Problem:
             self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows, self.where.longest
         )
 
-    @cached_property
-    def one_batch(self) -> tuple[Tensor, Tensor]:
-        """k and v [1,M,Hkv,D*]."""
-        return self.k[None], self.v[None]
-
-    def descriptors(self, rows: int, tma: bool) -> tuple[Any, ...]:
+    def descriptors(self, rows: int) -> tuple[Any, ...]:
         """Tiles of `rows` keys for TMA: two parts of k and two of v, None for what there is not."""
         k, v = self.one_batch
-        return (*key_tiles(k, rows, tma), *key_tiles(v, rows, tma))
-
-    def use_tma(self) -> bool:
-        """Whether k and v can be loaded by descriptor."""
-        return use_tma(*self.one_batch)
+        return (*key_tiles(k, rows, self.tma), *key_tiles(v, rows, self.tma))
 
 
 def problem_of(
@@ -197,8 +192,9 @@ def problem_of(
     cu_seqlens: Borders, q_start: Tensor | None,
 ) -> Problem:  # fmt: skip
     where = inverted_index.places(q, k, config.l_sel, cu_seqlens, q_start)
-    flat = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))
-    return Problem(*flat, where, scale)
+    q, k, v, indices = (rows_last(x).flatten(0, 1) for x in (q, k, v, block_indices.to(torch.int32)))
+    one_batch = k[None], v[None]
+    return Problem(q, k, v, indices, where, scale, one_batch, use_tma(*one_batch))
 
 
 def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None]) -> None:
@@ -206,15 +202,14 @@ def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable
 
     launch: takes the problem, a kernel's compile-time arguments, the union, and of how many queries its tiles are.
     """
-    tma = p.use_tma()
-    sizes = p.launch(f"selected_tile_{what}", tma)
+    sizes = p.launch(f"selected_tile_{what}", p.tma)
     tokens, union = sizes["BM"] // sizes["GP"], None
     if schedule.most != NEVER:
         union = inverted_index.union(p.indices, p.where, tokens)
-        launch(p, sizes, union, tokens, most=schedule.most, tma=tma)
+        launch(p, sizes, union, tokens, most=schedule.most)
     if schedule.most != ALWAYS:
-        sizes = p.launch(f"selected_token_{what}", tma)
-        launch(p, sizes, union, tokens, most=schedule.most, tile=False, tma=tma)
+        sizes = p.launch(f"selected_token_{what}", p.tma)
+        launch(p, sizes, union, tokens, most=schedule.most, tile=False)
 
 
 @dataclass(frozen=True)
