@@ -13,6 +13,7 @@ import sys
 from .ancestors import Origin
 from .checks import Checks
 from .children import put_into_os
+from .commands import Commands
 from .comparisons import Comparisons
 from .cuda import CudaWork
 from .ends import End
@@ -60,7 +61,7 @@ class Guard:
             "coverage.inorout": _leave_out_of_coverage,
         }
         made = MadeEnvironments(config)  # before what asks who has started a process
-        others = (Comparisons(self.checks), Notebooks(self.notes))
+        others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes))
         for watch in (made, self._launches, self.checks, *others, self._lost, self._runners):
             for name, hook in watch.after_import.items():
                 self._after_import[name] = _both(self._after_import.get(name), hook)

@@ -13,7 +13,6 @@ from sys import _getframe  # bound here: a test may take it, or replace it, whil
 
 from .checks import Pending, Unentered
 from .children import Children
-from .commands import Commands
 from .ends import above
 from .frames import OWN, is_of, local, outside
 from .inner import CALL, Inner
@@ -56,7 +55,6 @@ class Lost:
             "multiprocessing.process": self._watch_processes,
             **self._children.after_import,
             **self._inner.after_import,
-            **Commands(checks).after_import,
             "asyncio.base_events": self._watch_tasks,
             "contextlib": self._watch_suppress,
             "warnings": self._watch_coroutines,
