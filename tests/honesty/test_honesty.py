@@ -112,7 +112,7 @@ def is_slow(case: Case) -> bool:
 def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> None:
     outcome = outcomes(case)
     assert "Traceback" not in outcome.stderr
-    assert outcome.json["verdict"] == case.right_verdict, (outcome.json, outcome.stderr)
+    assert outcome.json["verdict"] == case.right_verdict, _not_passed(outcome)
     assert outcome.exit_code == case.right_exit_code
     if case.status is None:
         assert re.search(case.reason, outcome.json.get("error", "")), outcome.json.get("error")
@@ -120,6 +120,13 @@ def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> N
     stage = outcome.stage(case.name)
     assert (stage["status"], bool(stage["reason"])) == (case.status, case.status != "passed"), stage
     assert re.search(case.reason, stage["reason"]), stage["reason"]
+
+
+def _not_passed(outcome: Outcome) -> tuple[str, list[str], str]:
+    """What a run says as a whole, and which stages did not pass."""
+    stages = [stage for stage in outcome.json.get("stages", ()) if stage["status"] != "passed"]
+    said = [f"{stage['name']} {stage['status']}: {stage['reason']}" for stage in stages]
+    return outcome.json.get("error") or outcome.json["summary"], said, outcome.stderr
 
 
 def test_each_lie_stands_beside_an_honest_case() -> None:
