@@ -73,7 +73,7 @@ class Comparisons:
         def assertTrue(test: Any, expr: Any, msg: Any = None) -> None:
             __tracebackhide__ = True
             true(test, expr, msg)
-            if type(expr) is type(msg) and not isinstance(expr, (bool, str)) and expr != msg:
+            if type(expr) is type(msg) and not isinstance(expr, (bool, str)) and _differ(expr, msg):
                 self._checks.now.lost.append(f"assertTrue() took for its message what differs: {msg!r}"[:200])
 
         case.TestCase.assertAlmostEqual, case.TestCase.assertTrue = assertAlmostEqual, assertTrue
@@ -94,6 +94,13 @@ class Comparisons:
             return result
 
         scalars.__eq__ = __eq__
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return bool(one != other)
+    except Exception:  # arrays have no one answer
+        return False
 
 
 def why_vacuous(*operands: Any, **options: Any) -> str | None:
