@@ -46,11 +46,15 @@ def _band(count: int, config: NSAConfig, device: torch.device, dtype: torch.dtyp
 
 
 def choose_blocks(scores: Tensor, t: Tensor, config: NSAConfig) -> Tensor:
-    """The forced blocks and the best others, int32 [...,c,n_sel]; scores [...,c,blocks], positions t [c]."""
+    """The forced blocks and the best others, int32 [...,c,n_sel]; scores [...,c,blocks], positions t [c].
+
+    Compared in fp32: a matrix product in fp64 may round the logits of equal keys in several ways, and equal blocks
+    would not tie.
+    """
     block = torch.arange(scores.shape[-1], device=scores.device)
     current = torch.div(t, config.l_sel, rounding_mode="floor")[:, None]
     forced = (block < config.init_blocks) | (block > current - config.local_blocks)
-    scores = scores.nan_to_num(0.0)  # which sorts before what is forced
+    scores = scores.float().nan_to_num(0.0)  # which sorts before what is forced
     ranked = scores.masked_fill(forced, math.inf).masked_fill(block > current, -math.inf)
     best = ranked.sort(dim=-1, descending=True, stable=True)  # stable: ties go to the lower index
     kept = min(config.n_sel, scores.shape[-1])
