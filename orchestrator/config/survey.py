@@ -96,8 +96,16 @@ def survey(root: Path) -> Survey:
     found.needs, found.unread = metadata.requirements()
     found.build_needs = metadata.build_needs
     known = {canonicalize_name(Requirement(text).name) for text in found.needs} | {canonicalize_name(found.name)}
-    found.needs += sorted(name for name in _imported_by_tests(root, own, found) if canonicalize_name(name) not in known)
+    found.needs += sorted(name for name in _imported_by_tests(root, own, found) if not _brought(name, known))
     return found
+
+
+def _brought(name: str, known: Iterable[str]) -> bool:
+    """Whether one of these distributions is or brings it: `z3-solver` holds z3, `tensorflow-cpu` tensorflow, and a
+    plugin needs what it is for; stubs alone bring nothing.
+    """
+    name = canonicalize_name(name)
+    return any(other == name or (other.startswith(f"{name}-") and not other.endswith("-stubs")) for other in known)
 
 
 def _imported_by_tests(root: Path, files: Sequence[str], found: Survey) -> set[str]:
@@ -284,12 +292,13 @@ class _Metadata:
         except configparser.Error:
             self._setup = configparser.ConfigParser(interpolation=None)
         self._setup_py = _text(folder / "setup.py")
+        self._given = _setup_arguments(self._setup_py)
 
     @property
     def name(self) -> str:
         """The project's own, if it says one."""
-        given = self._project.get("name") or self._setup.get("metadata", "name", fallback="")
-        return given if isinstance(given, str) else ""
+        said = (self._project.get("name"), self._setup.get("metadata", "name", fallback=""), self._given.get("name"))
+        return next((name for name in said if name and isinstance(name, str)), "")
 
     @property
     def builds_extension(self) -> bool:
@@ -346,11 +355,14 @@ class _Metadata:
     def _of_project(self) -> Iterator[str]:
         yield from _texts(self._project.get("dependencies"))
         yield from _lines(self._setup.get("options", "install_requires", fallback=""))
-        match = re.search(r"install_requires\s*=\s*(\[[^\]]*\])", self._setup_py)
-        yield from _literal_texts(match[1] if match else "")
+        yield from _texts(self._given.get("install_requires"))
 
     def _of_tests(self) -> Iterator[str]:
-        groups = {**self._table(self._project, "optional-dependencies"), **self._table(self._data, "dependency-groups")}
+        groups = {
+            **self._table(self._given, "extras_require"),
+            **self._table(self._project, "optional-dependencies"),
+            **self._table(self._data, "dependency-groups"),
+        }
         name = next((name for name in _FOR_TESTS if name in groups), None)
         yield from self._of_group(name, groups, set()) if name else ()
         if self._setup.has_section("options.extras_require"):
@@ -397,8 +409,26 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
-def _literal_texts(text: str) -> list[str]:
+def _setup_arguments(text: str) -> dict[str, Any]:
+    """What setup.py gives to `setup` in so many words, by way of a variable too."""
+    nodes = [node for statement in _parsed(text) for node in ast.walk(statement)]
+    named = {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setup")]
+    words = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
+    return {
+        name: _literal(named.get(value.id, value) if isinstance(value, ast.Name) else value)
+        for name, value in words.items()
+    }
+
+
+def _literal(node: ast.expr) -> object:
     try:
-        return _texts(ast.literal_eval(text))
-    except (SyntaxError, ValueError):
-        return []
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):
+        return None

@@ -132,6 +132,24 @@ def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -
     assert set(runbook.environment.extra) == {"pytest", "numpy", "pytest-xdist"}
 
 
+def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:
+    setup = """
+from setuptools import Extension, setup
+needs = ["numpy", "einops[torch]>=0.8", "z3-solver"]
+setup(name="ring-attention", ext_modules=[Extension(name="other", sources=[])], install_requires=needs,
+      extras_require={"test": ["hypothesis", "ring-attention[fast]"], "fast": ["numba"], "docs": ["sphinx"]},
+      version=read())
+"""
+    files = {
+        "setup.py": setup,
+        "requirements.txt": "ring-attention\nclick",
+        "tests/test_x.py": "import z3, ring_attention",
+    }
+    _, runbook = written(tmp_path, {**files, "ring_attention/__init__.py": ""})
+    told = {"pytest", "numpy", "einops[torch]>=0.8", "z3-solver", "hypothesis", "numba", "click"}
+    assert set(runbook.environment.extra) == told
+
+
 def test_a_file_of_tests_beside_the_metadata(tmp_path: Path) -> None:
     _, runbook = written(tmp_path, {"setup.py": "", "x/__init__.py": "", "x/test.py": "def test(): ...", "test.py": ""})
     assert runbook.stages[0].name == "import"
