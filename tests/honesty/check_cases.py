@@ -112,6 +112,9 @@ HONEST = [
         "with pytest.raises(ValueError):\n                int(text)",
         "pytest.raises(ValueError, int, text).match('invalid')")),
           "the same, as a call of raises whose text is looked at"),
+    truth(tests("must_raise_of_another", "passed", "", MUST_RAISE.format("valid").replace(
+        "int(text)\n        else", "int('7')\n        else")),
+          "a function that must raise for one argument, and must not for another"),
     truth(tests("check_by_another_name", "passed", "", """
         from tests_checks import assert_equal as same
         def test_a(): same(len("a"), 1)

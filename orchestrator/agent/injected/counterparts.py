@@ -1,4 +1,4 @@
-"""`if valid: load(x)` beside an `else` in which just that must raise: that it has not raised there is the check.
+"""`if valid: load(x)` beside an `else` in which that function must raise: that it has not raised there is the check.
 
 Only where the test's own parameters decide between the two: what the machine decides is a guard.
 """
@@ -40,16 +40,18 @@ def _that_must_raise(block: list[ast.stmt]) -> Iterator[str]:
         elif isinstance(statement, (ast.Expr, ast.Assign)):
             for call in ast.walk(statement.value):  # raises(Error, function, *arguments), with a .match behind it
                 if isinstance(call, ast.Call) and _name(call) in _RAISE and len(call.args) > 1:
-                    yield ast.dump(ast.Call(call.args[1], call.args[2:], call.keywords))
+                    yield ast.dump(call.args[1])
 
 
 def _done_by(statement: ast.stmt) -> Iterator[str]:
-    """What a statement computes, without the name that it gets; or the whole of one that changes something."""
+    """What a statement computes, without the name that it gets: the function that it calls, whatever for; or the
+    whole of one that changes something.
+    """
     value = getattr(statement, "value", None)
     if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)) and not isinstance(value, _PLAIN):
         value = value.value if isinstance(value, ast.Await) else value
         if value is not None and _name(value)[:1] != "@":  # a mark
-            yield ast.dump(value)
+            yield ast.dump(value.func if isinstance(value, ast.Call) else value)
     targets = [getattr(statement, "target", None), *getattr(statement, "targets", ())]
     if any(isinstance(target, (ast.Subscript, ast.Attribute)) for target in targets):
         yield ast.dump(statement)
