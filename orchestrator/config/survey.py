@@ -115,6 +115,8 @@ def _imported_by_tests(root: Path, files: Sequence[str], found: Survey) -> set[s
     paths = [PurePosixPath(file) for file in files]
     chosen = [PurePosixPath(_joined(found.project or "", path)) for path in found.tests]
     tests = [path for path in paths if _TEST_FILE.fullmatch(path.name) and {path, *path.parents} & {*chosen}]
+    around = {folder for test in tests for folder in test.parents if any(map(_TESTS_FOLDER.fullmatch, folder.parts))}
+    tests += [path for path in paths if path.name == "__init__.py" and path.parent in around]
     tests += [path for path in paths if path in chosen or path.name == "conftest.py"]
     modules = {name for path in tests for name in _imports(_text(root / path))}
     others = modules - _importable(paths) - sys.stdlib_module_names - _OF_THE_BUILD

@@ -124,12 +124,15 @@ def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -
             "scripts/beside.py": "",
             "tests/test_a.py": tests,
             "tests/deep/inner/__init__.py": "",
+            "tests/far/test_b.py": "",
+            "tests/far/__init__.py": "import scipy",
+            "tests/unused/__init__.py": "import optuna",
             "tests/tools_of_tests/__init__.py": "",
             "tests/pandas/__init__.py": "",
             "examples/test_it.py": "import optuna",
         },
     )
-    assert set(runbook.environment.extra) == {"pytest", "numpy", "pytest-xdist"}
+    assert set(runbook.environment.extra) == {"pytest", "numpy", "scipy", "pytest-xdist"}
 
 
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:

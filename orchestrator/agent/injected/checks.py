@@ -168,11 +168,13 @@ class Checks:
         return known[1]
 
     def _helpers_named(self, code: CodeType, values: dict[str, Any]) -> Iterator[CodeType]:
-        """The code of functions in other files of the tests, by their names or as attributes of a module."""
+        """The code of functions in other files of the tests, by their names or as attributes of a module. Of what pytest
+        rewrites of the tree, the package of a plugin is none.
+        """
         from .assertions import names_in
 
         def is_other(file: str | None) -> bool:
-            return file in self.facts and file != code.co_filename
+            return file in self.facts and file != code.co_filename and self._helps(file)
 
         names = set(names_in(code))
         for name in names:
