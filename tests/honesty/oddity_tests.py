@@ -714,6 +714,10 @@ CONFIGURATIONS = [
         "odd_cut_off/conftest.py": "raise RuntimeError('of the project around it')\n",
         "odd_cut_off/inner/pytest.ini": "[pytest]\n", "odd_cut_off/inner/test_it.py": CHECKS}),
         "a project within the repository, above which pytest looks for no conftest"),
+    truth(StageCase(pytest_stage("odd_beside", "odd_beside/tests"), "passed", "", {
+        "odd_beside/pytest.ini": "[pytest]\nnorecursedirs = extra\n", "odd_beside/extra/test_x.py": CHECKS,
+        "odd_beside/tests/test_it.py": CHECKS}),
+        "an ini leaves out a folder of tests that stands beside the one that is named"),
     _folder("odd_own_rootdir", "a folder with a configuration of its own", {
         "pytest.ini": "[pytest]\naddopts = -p no:doctest\n", "test_a.py": CHECKS, "sub/test_b.py": CHECKS}),
 ]  # fmt: skip
@@ -764,7 +768,7 @@ CONFTESTS = [
                     "    report = yield\n    report.user_properties.append(('phase', call.when))\n    return report\n"),
     _tests("odd_plugin", "a plugin of the tree, which is what is tested", TESTS_PLUGIN, "-p", "odd_plugin",
            files={"odd_plugin.py": OWN_PLUGIN}),
-    _tests("odd_plugin_imported", "a test that imports, and does not call, what a plugin of the tree has with assertions",
+    _tests("odd_plugin_imported", "a test imports, and does not call, what a plugin of the tree has",
            CHECKS + "def test_importable():\n    from odd_package import must  # noqa: F401\n", "-p", "odd_package",
            files={"odd_package.py": "def must(x):\n    assert x\n    return x\n"}),
     _tests("odd_pytest_plugins", "a plugin of the tree, named by its variable", CHECKS.replace("()", "(plugged_too)"),

@@ -100,11 +100,15 @@ def not_collected(
 
 
 def ignored(session: pytest.Session, items: Iterable[pytest.Item], paths: Iterable[Path]) -> Iterator[Path]:
-    """Those of the files and folders that pytest was told not to look at which may hold tests that no item runs."""
+    """Those of the files and folders that pytest was told not to look at which may hold tests that no item runs. Told it
+    was also of what stands beside the way to a folder that is named.
+    """
     found = _collected(items)
     functions = _function_names(session)
     patterns = session.config.getini("python_files")
     for path in paths:
+        if not any(map(session.isinitpath, (path, *path.parents))):
+            continue
         inside = (file for pattern in patterns for file in path.rglob(pattern)) if path.is_dir() else (path,)
         if any(_may_hold(file, found, functions) for file in inside):
             yield path
