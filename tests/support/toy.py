@@ -6,12 +6,17 @@ _BACKEND = """
 import base64, hashlib, os, subprocess, sysconfig, zipfile
 import settings
 
+asked = False  # PEP 517: each hook is called in a process of its own
+
 
 def get_requires_for_build_wheel(config_settings=None):
+    global asked
+    asked = True
     return settings.BUILD_REQUIRES
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    assert not asked
     for module in settings.BUILD_REQUIRES:
         __import__(module)
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
