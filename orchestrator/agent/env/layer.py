@@ -331,4 +331,9 @@ def _hint(project: AskedProject, error: str) -> str:
             f": an isolated build sees only its build requirements; `install: [{{path: {project['path']}, "
             "isolated: false}]` lets it see the environment's packages"
         )
+    if "flat-layout" in error and "'runbooks'" in error:
+        return (
+            ": setuptools looks for packages by itself and takes the folder of runbooks for one; `[tool.setuptools] "
+            "packages = [...]` in pyproject.toml names them"
+        )
     return ""

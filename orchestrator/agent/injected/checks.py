@@ -168,8 +168,8 @@ class Checks:
         return known[1]
 
     def _helpers_named(self, code: CodeType, values: dict[str, Any]) -> Iterator[CodeType]:
-        """The code of functions in other files of the tests, by their names or as attributes of a module. The package of
-        a plugin, which pytest rewrites too, is none.
+        """The code of functions in other files of the tests, by their names or as attributes of a module. A plugin's
+        package, which pytest rewrites too, is none.
         """
         from .assertions import names_in
 

@@ -100,8 +100,8 @@ def not_collected(
 
 
 def ignored(session: pytest.Session, items: Iterable[pytest.Item], paths: Iterable[Path]) -> Iterator[Path]:
-    """Those of the files and folders that pytest was told not to look at which may hold tests that no item runs. Told it
-    was also of what stands beside the way to a folder that is named.
+    """Those of the files and folders that pytest was told not to look at which may hold tests that no item runs; but
+    not what stands beside the way to those that are named, which it asks about too.
     """
     found = _collected(items)
     functions = _function_names(session)
