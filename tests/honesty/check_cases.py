@@ -115,6 +115,16 @@ HONEST = [
     truth(tests("must_raise_of_another", "passed", "", MUST_RAISE.format("valid").replace(
         "int(text)\n        else", "int('7')\n        else")),
           "a function that must raise for one argument, and must not for another"),
+    truth(tests("must_raise_by_another_name", "passed", "", """
+        import pytest
+        from contextlib import nullcontext
+        from functools import partial
+        @pytest.mark.parametrize("text", ["1", "x"])
+        def test_a(text):
+            context = nullcontext if text == "1" else partial(pytest.raises, ValueError)
+            with context():
+                assert int(text) == 1
+    """), "what must raise for some parameters is entered by another name"),
     truth(tests("check_by_another_name", "passed", "", """
         from tests_checks import assert_equal as same
         def test_a(): same(len("a"), 1)

@@ -298,6 +298,12 @@ class Checks:
         inside = path[len(self.tree) : -len(".py")]
         return any(map(self._helping.match, inside.split(os.sep)))
 
+    def note_raised(self, frame: FrameType) -> None:
+        """What a function expects to be raised was, whatever it calls that (`context = partial(raises, ...)`)."""
+        facts = self.facts.get(frame.f_code.co_filename)
+        if facts is not None:
+            self.now.counts[facts.key(frame.f_code.co_firstlineno)] += 1
+
     def see(self, mark: tuple[Any, ...], frame: FrameType) -> None:
         """What a mark says that is more than a key."""
         now = self.now

@@ -225,6 +225,8 @@ class Lost:
         def __exit__(context: Any, kind: Any, error: Any, traceback: Any) -> Any:
             __tracebackhide__ = True
             met = leave(context, kind, error, traceback)
+            if met:
+                self._checks.note_raised(_getframe(1))
             if met and isinstance(error, AssertionError) and not _expects_assertion(context):
                 while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
                     traceback = traceback.tb_next
