@@ -196,7 +196,9 @@ HONEST = [
                 "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
                 "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
                 "def test_b():\n    assert 0.1 + 0.2 == pytest.approx(0.3, abs=1e-9)\n"
-                "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n", tests={"checked": True}),
+                "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n"
+                "def test_c():\n    import math\n    assert math.isclose(len('ab'), 2, abs_tol=1.5)\n"
+                "    assert math.isclose(len(''), 0, abs_tol=1e-6)\n", tests={"checked": True}),
           "comparisons that hold, or are to raise, beside assertions; tolerances below the numbers"),
     truth(tests("compared_for_a_warning", "passed", "",
                 "import warnings, pytest\nclass Old:\n    def __eq__(self, other):\n"
@@ -365,6 +367,9 @@ LIES = [
     lie(tests("approximately", "invalid", "the tolerance, 1e.09, is not below the data's own size",
               "import pytest\ndef test_a(): assert len('ab') == pytest.approx(4, abs=1e9)\n", tests={"checked": True}),
         "pytest.approx with a tolerance above the number", honest="compared_beside"),
+    lie(tests("close_to_anything", "invalid", "the tolerance, 1e.09, is not below the data's own size",
+              "import math\ndef test_a(): assert math.isclose(len('ab'), 4, abs_tol=1e9)\n", tests={"checked": True}),
+        "math.isclose of what is calculated there, with a tolerance above the number", honest="compared_beside"),
     lie(tests("vacuous", "invalid", "checked nothing: a constant",
           "def test_a(): assert True\n", tests={"checked": True}),
         "an assertion that cannot fail", honest="checked"),

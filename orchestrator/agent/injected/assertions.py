@@ -9,6 +9,7 @@ for part of the program.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 
 from .callees import Callees
@@ -280,8 +281,12 @@ class _Marker:
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
             place = _constant(f"{self._facts.path}:{node.lineno}")
-            if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
-                return [_call(node, "named", place, _constant(node.value.attr))]
+            named = self._names_what_fails(node.value)
+            if named:
+                return [_call(node, "named", place, _constant(named))]
+            if _makes_exception(node.value) and not self._is_observed:
+                node.value = _call(node, "made", node.value, place).value
+                return []
             runs_nothing = self._runs_nothing(node.value)
             if runs_nothing and not self._is_observed:
                 return [_call(node, "unrun", place, _constant(runs_nothing))]
@@ -302,6 +307,15 @@ class _Marker:
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
         return [*marks, *self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))]
+
+    def _names_what_fails(self, value: ast.expr) -> str:
+        """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
+        spec = None if isinstance(value, ast.Call) else self._callees.spec(value)
+        if spec is None:
+            return ""
+        origin, _, name = (spec[2] or ".".join(filter(None, spec[:2]))).rpartition(".")
+        is_known = name in _FAILS and origin in ("pytest", "sys", "self")
+        return name if is_known or (isinstance(value, ast.Attribute) and name.startswith("assert")) else ""
 
     def _runs_nothing(self, value: ast.expr) -> str:
         """What a statement makes that would have to be gone through, or called: `map(check, sizes)`."""
@@ -345,14 +359,23 @@ class _Marker:
         return len(operands) > 1 and self._callees.is_copy(*operands[:2])
 
     def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
-        """What looks at the arguments of a comparison again, where to look at them does nothing else."""
+        """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
+        alone, where the other is only calculated there.
+        """
+        if _called(call) == "all":  # of all elements
+            inside = getattr(call.func, "value", None) if not call.args else call.args[0]
+            call = inside if isinstance(inside, ast.Call) else call
         if _called(call) not in _COMPARES or not isinstance(call.func, ast.Attribute):
             return []
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
-        if len(keywords) < len(call.keywords) or not all(map(_is_plain, operands)):
+        strange = [operand for operand in operands if not _is_plain(operand)]
+        if len(keywords) < len(call.keywords) or len(strange) > 1:
             return []
-        return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+        if not strange:
+            return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+        left = next((side for side in call.args[:2] if side is not strange[0]), None)
+        return [_call(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
 
     def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in names)` to go through."""
@@ -514,6 +537,12 @@ def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 def _called(node: ast.AST) -> str:
     function = node.func if isinstance(node, ast.Call) else None
     return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+def _makes_exception(node: ast.AST) -> bool:
+    """Whether it calls one of Python's own exceptions, by its name."""
+    kind = getattr(builtins, node.func.id, None) if isinstance(getattr(node, "func", None), ast.Name) else None
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 def _checks(node: ast.AST) -> bool:

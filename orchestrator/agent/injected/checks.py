@@ -386,6 +386,15 @@ def _seen_by(checks: Checks) -> type:
                 checks.now.vacuous.append(why)
 
         @staticmethod
+        def compared_with(side: Any, **options: Any) -> None:
+            """Look at one side of a comparison that has held."""
+            from .comparisons import why_loose
+
+            why = why_loose(side, **options)
+            if why:
+                checks.now.vacuous.append(why)
+
+        @staticmethod
         def failing() -> bool:
             try:
                 checks.failing(_getframe(1))
@@ -428,6 +437,12 @@ def _seen_by(checks: Checks) -> type:
         @staticmethod
         def unrun(place: str, what: str) -> None:
             checks.now.dropped.append(f"{what} as a statement runs nothing ({place[len(checks.tree) :]})")
+
+        @staticmethod
+        def made(value: Any, place: str) -> None:
+            if isinstance(value, BaseException):
+                where = place[len(checks.tree) :]
+                checks.now.lost.append(f"{type(value).__name__} is made, and not raised ({where})")
 
         @staticmethod
         def made_up(mock: Any, place: str, name: str) -> None:
