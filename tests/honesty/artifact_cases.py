@@ -255,7 +255,7 @@ LIES = [
             "all_rows_fail",
             "invalid",
             "says that it failed: status is 'FAIL'.*each of 2 rows under selected",
-            '{"device": "cpu", "selected": {"512": {"ms": 1.5, "status": "FAIL"}, "1024": {"ms": 2.5, "status": "FAIL"}}}',
+            '{"at": "cpu", "selected": {"512": {"ms": 1.5, "status": "FAIL"}, "1024": {"ms": 2.5, "status": "FAIL"}}}',
         ),
         "a JSON file, each of whose rows says that it failed",
         honest="rows_of_their_own",

@@ -37,7 +37,7 @@ _CHECK = re.compile(
 _FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 _COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 # They convert what they are called on, and change nothing.
-_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to")
+_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item")
 _COPY = "something is compared with a copy of itself"
 # Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
 _MADE_UP = frozenset((
@@ -53,6 +53,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -223,7 +224,7 @@ class _Marker:
             checks = [item.context_expr for item in node.items if _checks(item.context_expr)]
             before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
         elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
-            before, after = self._ran(node) if _fails_in(node) else [], []
+            before, after = [*self._ran(node), *self._ordered(node, node)] if _fails_in(node) else [], []
             self._watch_told(node)
             function = self._outermost if self._function else None
             for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
@@ -239,6 +240,7 @@ class _Marker:
         else:
             return [], []
         self._callees.note_copy(node)
+        self._callees.note_result(node)
         return before, after
 
     def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -258,9 +260,11 @@ class _Marker:
         if isinstance(test, ast.Call):
             after += self._compared(node, test)
             after += self._went_through(node, test)
+        elif isinstance(test, ast.UnaryOp):
+            after += self._ordered(node, test)
         elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
-        return [], [*made_up, *after]
+        return [], [*made_up, *after, *self._one_function(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
         """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
@@ -306,7 +310,8 @@ class _Marker:
             why = _COPY
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
-        return [*marks, *self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))]
+        ran = self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))
+        return [*marks, *ran, *self._one_function(node, call)]
 
     def _names_what_fails(self, value: ast.expr) -> str:
         """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
@@ -370,12 +375,30 @@ class _Marker:
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
         strange = [operand for operand in operands if not _is_plain(operand)]
-        if len(keywords) < len(call.keywords) or len(strange) > 1:
+        if len(keywords) < len(call.keywords):
             return []
+        if len(strange) > 1:  # whatever they are: a relative tolerance of 1 lets zeros pass
+            relative = [k for k in keywords if k.arg in ("rtol", "rel_tol") and isinstance(k.value, ast.Constant)]
+            return [_call(node, "compared_with", _constant(1.0), keywords=relative)] if relative else []
         if not strange:
             return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
         left = next((side for side in call.args[:2] if side is not strange[0]), None)
         return [_call(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
+
+    def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
+        """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
+        pair = self._callees.pair(test)
+        return [_call(node, "one_function", *pair, *(_constant(_written(f)) for f in pair))] if pair else []
+
+    def _ordered(self, node: ast.stmt, test: Any) -> list[ast.stmt]:
+        """What looks for NaN where a test fails if one side is larger, or smaller, than the other, which it never is:
+        `assert not error > limit`, `if error > limit: pytest.fail()`.
+        """
+        asked = getattr(test, "operand", None) or getattr(test, "test", None)
+        if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
+            return []
+        sides = (asked.left, asked.comparators[0])
+        return [_call(node, "ordered", *sides)] if all(map(_is_plain, sides)) else []
 
     def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in names)` to go through."""
@@ -541,7 +564,8 @@ def _called(node: ast.AST) -> str:
 
 def _makes_exception(node: ast.AST) -> bool:
     """Whether it calls one of Python's own exceptions, by its name."""
-    kind = getattr(builtins, node.func.id, None) if isinstance(getattr(node, "func", None), ast.Name) else None
+    name = getattr(getattr(node, "func", None), "id", "")
+    kind = getattr(builtins, name, None)
     return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
@@ -638,6 +662,11 @@ def _may_be_literal(test: ast.expr) -> bool:
 def _named_in_targets(node: Any) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def _written(name: ast.expr) -> str:
+    """A name with attributes, as it is written."""
+    return f"{_written(name.value)}.{name.attr}" if isinstance(name, ast.Attribute) else getattr(name, "id", "")
 
 
 def _is_slice(node: ast.expr) -> bool:

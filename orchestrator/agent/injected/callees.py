@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import combinations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ class Callees:
         self._from: dict[str, frozenset[Spec]] = {}
         self._made: dict[str, Spec] = {}
         self._copies: dict[str, str] = {}
+        self._results: dict[str, ast.Call] = {}
         self.has_own = False
 
     def begin(self) -> None:
         """Another function begins."""
-        self._from, self._made, self._copies = {}, {}, {}
+        self._from, self._made, self._copies, self._results = {}, {}, {}, {}
 
     def note_import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "" if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
@@ -106,6 +108,33 @@ class Callees:
                 if found is not None and (_is_class_name(found) if isinstance(side, ast.Call) else found[0].isupper()):
                     yield found
 
+    # --- two functions that are given the same ---
+
+    def note_result(self, node: ast.stmt) -> None:
+        """Remember which call has made what a name stands for, until the name or one of its arguments is set anew."""
+        stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        if self._results and stored:
+            self._results = {
+                name: call
+                for name, call in self._results.items()
+                if name not in stored and not stored & _names_in(call)
+            }
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Call):  # type: ignore[attr-defined]
+            self._results[target.id] = node.value  # type: ignore[attr-defined]
+
+    def pair(self, test: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+        """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
+        same. Two of other places, as a function and its older name, are meant to be two.
+        """
+        calls = [n if isinstance(n, ast.Call) else self._results.get(getattr(n, "id", "")) for n in ast.walk(test)]
+        found = {ast.dump(c.func): c for c in calls if c is not None and c.args and self.spec(c.func) is not None}
+        for (_, a), (_, b) in combinations(found.items(), 2):
+            origins = {self.spec(call.func)[2] for call in (a, b)}  # type: ignore[index]
+            if (len(origins) == 1 or "" in origins) and _given(a) == _given(b):
+                return a.func, b.func
+        return None
+
     # --- copies ---
 
     def note_copy(self, node: ast.stmt) -> None:
@@ -144,6 +173,15 @@ def uncopied(node: ast.expr) -> ast.expr:
         else:
             break
     return node
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _given(call: ast.Call) -> list[str]:
+    """A call's arguments, as text to be compared."""
+    return [ast.dump(argument) for argument in (*call.args, *call.keywords)]
 
 
 def _is_class_name(spec: Spec) -> bool:

@@ -395,6 +395,16 @@ def _seen_by(checks: Checks) -> type:
                 checks.now.vacuous.append(why)
 
         @staticmethod
+        def one_function(left: Any, right: Any, *names: str) -> None:
+            if left is right:
+                checks.now.vacuous.append(f"{' and '.join(names)} are one function")
+
+        @staticmethod
+        def ordered(*sides: Any) -> None:
+            if any(map(_is_nan, sides)):
+                checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
+
+        @staticmethod
         def failing() -> bool:
             try:
                 checks.failing(_getframe(1))
@@ -481,6 +491,14 @@ def _is_false(value: Any) -> bool | None:
         return not (value.all() if hasattr(value, "all") else value) and value is not None
     except Exception:
         return None
+
+
+def _is_nan(value: Any) -> bool:
+    """Of a number, or of an array of one."""
+    try:
+        return (isinstance(value, float) or hasattr(value, "dtype")) and bool(value != value)
+    except Exception:  # of several
+        return False
 
 
 def _is_of_spec(mock: Any, name: str) -> bool:
