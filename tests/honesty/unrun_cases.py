@@ -252,6 +252,8 @@ LIES = [
            "if command -v no-such-tool > /dev/null; then\n  python -m json.tool a.json\nfi\necho done\n"),
     _unrun("loop_over_nothing", "a loop over files, of which there are none",
            "shopt -s nullglob\nfor f in cases/*.py; do python \"$f\"; done\necho 'all passed'\n"),
+    _unrun("becomes_true", "a script becomes another program before its work",
+           "echo begin\nexec true\npython -m json.tool a.json\n"),
     _unrun("function_uncalled", "a function that nobody calls", "main() { python -m json.tool a.json; }\necho ready\n"),
     lie(_bash("other_member", "failed", "returned 3, in a pipeline",
               "python -c 'print(1); exit(3)' | cat\nexit ${PIPESTATUS[1]}\n"),
