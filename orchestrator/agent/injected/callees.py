@@ -28,7 +28,7 @@ class Callees:
         self._from: dict[str, frozenset[Spec]] = {}
         self._made: dict[str, Spec] = {}
         self._copies: dict[str, str] = {}
-        self._results: dict[str, ast.Call] = {}
+        self._results: dict[str, tuple[ast.Call, set[str]]] = {}  # by names, each with the names in it
         self.has_own = False
 
     def begin(self) -> None:
@@ -112,26 +112,31 @@ class Callees:
 
     def note_result(self, node: ast.stmt) -> None:
         """Remember which call has made what a name stands for, until the name or one of its arguments is set anew."""
-        stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-        if self._results and stored:
-            self._results = {
-                name: call
-                for name, call in self._results.items()
-                if name not in stored and not stored & _names_in(call)
-            }
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(target, ast.Name) and isinstance(node.value, ast.Call):  # type: ignore[attr-defined]
-            self._results[target.id] = node.value  # type: ignore[attr-defined]
+        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            return
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if self._results:
+            bound = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+            self._results = {n: made for n, made in self._results.items() if n not in bound and not bound & made[1]}
+        if isinstance(node.value, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+            named = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            self._results[targets[0].id] = node.value, named
 
     def pair(self, test: ast.AST) -> tuple[ast.expr, ast.expr] | None:
         """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
         same. Two of other places, as a function and its older name, are meant to be two.
         """
-        calls = [n if isinstance(n, ast.Call) else self._results.get(getattr(n, "id", "")) for n in ast.walk(test)]
-        found = {ast.dump(c.func): c for c in calls if c is not None and c.args and self.spec(c.func) is not None}
-        for (_, a), (_, b) in combinations(found.items(), 2):
-            origins = {self.spec(call.func)[2] for call in (a, b)}  # type: ignore[index]
-            if (len(origins) == 1 or "" in origins) and _given(a) == _given(b):
+        calls = []
+        for node in ast.walk(test):
+            if isinstance(node, ast.Call):
+                calls.append(node)
+            elif isinstance(node, ast.Name) and node.id in self._results:
+                calls.append(self._results[node.id][0])
+        made = [(self.spec(call.func), call) for call in calls if call.args] if len(calls) > 1 else []
+        for (one, a), (other, b) in combinations(made, 2):
+            if one is None or other is None or one == other or len(a.args) != len(b.args):
+                continue
+            if (one[2] == other[2] or not one[2] or not other[2]) and _given(a) == _given(b):
                 return a.func, b.func
         return None
 
@@ -173,10 +178,6 @@ def uncopied(node: ast.expr) -> ast.expr:
         else:
             break
     return node
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _given(call: ast.Call) -> list[str]:
