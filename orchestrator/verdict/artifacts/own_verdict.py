@@ -11,7 +11,7 @@ _STATES = frozenset(("status", "state", "result", "outcome", "verdict", "conclus
 _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|aborted", re.IGNORECASE)
 _SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
 _TRUTHS = frozenset(("success", "succeeded", "ok", "passed", "verified"))
-_FALSEHOODS = frozenset(("failed", "error_occurred"))  # google-benchmark's
+_FAILURES = frozenset(("failed", "error_occurred"))  # google-benchmark's
 _OF_FAILURES = re.compile(r"fail|err|skip|invalid|reject|oom", re.IGNORECASE)
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
 _NOT_0 = re.compile(r"-?0*[1-9]\d*")
@@ -52,7 +52,7 @@ def _is_failure(key: str, text: str) -> bool:
     """By a value, or by what a table writes for it."""
     if key in _TRUTHS:
         return text.lower() == "false"
-    if key in _FALSEHOODS:
+    if key in _FAILURES:
         return text.lower() == "true"
     if key in _CODES:
         return _NOT_0.fullmatch(text) is not None
