@@ -200,6 +200,8 @@ _NAN = "NaN is compared, which is never larger nor smaller"
         ("n = 1\n    got = impl(n)\n    n = 2\n    assert np.allclose(got, three(n))", None),
         ("assert np.allclose(impl(1), three(2))", None),
         ("assert np.allclose(impl(1), impl(1))", None),
+        ("assert all(f(1)[0] == g(1)[0] for f, g in [(three, impl)])", None),
+        ("a, b = np.ones(3), np.zeros(3)\n    assert a.sum(0) != b.sum(0)", None),
         ("error = np.float32('nan')\n    assert not error > 1e-3", _NAN),
         ("error = np.array([np.nan])\n    if error.item() > 1e-3: pytest.fail('wrong')", _NAN),
         ("error = np.float32(0)\n    assert not error > 1e-3", None),

@@ -378,11 +378,11 @@ LIES = [
     lie(tests("approximately", "invalid", "the tolerance, 1e.09, is not below the data's own size",
               "import pytest\ndef test_a(): assert len('ab') == pytest.approx(4, abs=1e9)\n", tests={"checked": True}),
         "pytest.approx with a tolerance above the number", honest="compared_beside"),
-    lie(tests("one_function", "invalid", "^(?=.*impl and abs are one function).*and 1 other test",
-              "import os\nHAS_TRITON = os.sep == '!'\nimpl = (lambda x: x) if HAS_TRITON else abs\n"
-              "def test_a():\n    got, x = impl(-2.0), 1\n    got = impl(-2.0)\n    want = abs(-2.0)\n"
+    lie(tests("one_function", "invalid", "^(?=.*impl and ref are one function).*and 1 other test",
+              "import os\ndef ref(x): return abs(x)\nHAS_TRITON = os.sep == '!'\nimpl = (lambda x: x) if HAS_TRITON else ref\n"
+              "def test_a():\n    got, x = impl(-2.0), 1\n    got = impl(-2.0)\n    want = ref(-2.0)\n"
               "    assert (got - want) ** 2 < 1e-3\n"
-              "def test_b(): assert impl(-2.0) == abs(-2.0)\n", tests={"checked": True}),
+              "def test_b(): assert impl(-2.0) == ref(-2.0)\n", tests={"checked": True}),
         "the reference stands on both sides, for there is no Triton", honest="compared_functions"),
     lie(tests("nan_below", "invalid", "^(?=.*NaN is compared).*and 1 other test",
               "import pytest\ndef test_a():\n    error = abs(float('nan') - len('ab'))\n    assert not error > 1e-3\n"

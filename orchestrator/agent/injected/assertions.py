@@ -27,8 +27,9 @@ ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
 COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
-CALLED, VACUOUS, RETURNED = "called", "vacuous", "returned"
-"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test."""
+CALLED, VACUOUS, RETURNED, PAIR = "called", "vacuous", "returned", "pair"
+"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, and
+which two functions are compared."""
 
 _CHECK = re.compile(
     r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
@@ -388,7 +389,7 @@ class _Marker:
     def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
         """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
         pair = self._callees.pair(test)
-        return [_call(node, "one_function", *pair, *(_constant(_written(f)) for f in pair))] if pair else []
+        return [_seen(node, (PAIR, *pair))] if pair else []
 
     def _ordered(self, node: ast.stmt, test: Any) -> list[ast.stmt]:
         """What looks for NaN where a test fails if one side is larger, or smaller, than the other, which it never is:
@@ -662,11 +663,6 @@ def _may_be_literal(test: ast.expr) -> bool:
 def _named_in_targets(node: Any) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
-
-
-def _written(name: ast.expr) -> str:
-    """A name with attributes, as it is written."""
-    return f"{_written(name.value)}.{name.attr}" if isinstance(name, ast.Attribute) else getattr(name, "id", "")
 
 
 def _is_slice(node: ast.expr) -> bool:

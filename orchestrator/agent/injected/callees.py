@@ -122,7 +122,7 @@ class Callees:
             named = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
             self._results[targets[0].id] = node.value, named
 
-    def pair(self, test: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    def pair(self, test: ast.AST) -> tuple[Spec, Spec] | None:
         """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
         same. Two of other places, as a function and its older name, are meant to be two.
         """
@@ -137,7 +137,7 @@ class Callees:
             if one is None or other is None or one == other or len(a.args) != len(b.args):
                 continue
             if (one[2] == other[2] or not one[2] or not other[2]) and _given(a) == _given(b):
-                return a.func, b.func
+                return one, other
         return None
 
     # --- copies ---

@@ -307,6 +307,10 @@ class Checks:
         elif mark[0] == "called":
             for spec in mark[1]:
                 now.called[spec] = self._stand_ins.replaced(spec, frame)
+        elif mark[0] == "pair":
+            why = self._stand_ins.are_one(mark[1], mark[2], frame)
+            if why is not None:
+                now.vacuous.append(why)
         elif mark[0] == "returned":
             if self._stand_ins.must_raise(mark[1], frame):
                 now.lost.append(f"{'.'.join(mark[1][:2])}() returned, and the test went on")
@@ -393,11 +397,6 @@ def _seen_by(checks: Checks) -> type:
             why = why_loose(side, **options)
             if why:
                 checks.now.vacuous.append(why)
-
-        @staticmethod
-        def one_function(left: Any, right: Any, *names: str) -> None:
-            if left is right:
-                checks.now.vacuous.append(f"{' and '.join(names)} are one function")
 
         @staticmethod
         def ordered(*sides: Any) -> None:

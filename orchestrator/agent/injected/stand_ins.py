@@ -132,6 +132,15 @@ class StandIns:
         code = code_behind(_value(spec, frame))
         return code is not None and self._is_of_tree(code)
 
+    def are_one(self, one: Spec, other: Spec, frame: FrameType) -> str | None:
+        """Why a comparison of what two functions returned says nothing of either: they are one. Methods are of objects
+        that may differ.
+        """
+        value = _value(one, frame)
+        same = value is _value(other, frame) and value is not _UNKNOWN
+        is_one = same and not any(_is_method(spec, frame) for spec in (one, other))
+        return f"{_dotted(one)} and {_dotted(other)} are one function" if is_one else None
+
     def must_raise(self, spec: Spec, frame: FrameType) -> bool:
         """Whether it is pytest's function, or unittest's method, that fails a test, or stands for one."""
         if spec[0] == "self":
@@ -334,6 +343,12 @@ def _value(spec: Spec, frame: FrameType) -> Any:
         else:
             value = getattr(type(value), name, _UNKNOWN)
     return value
+
+
+def _is_method(spec: Spec, frame: FrameType) -> bool:
+    """Whether it is an attribute of something else than a module or a class."""
+    owner = spec[0], spec[1].rpartition(".")[0], ""
+    return bool(spec[1]) and not isinstance(_value(owner, frame), (ModuleType, type))
 
 
 def _absolute(origin: str, frame: FrameType) -> str:
