@@ -379,7 +379,8 @@ LIES = [
               "import pytest\ndef test_a(): assert len('ab') == pytest.approx(4, abs=1e9)\n", tests={"checked": True}),
         "pytest.approx with a tolerance above the number", honest="compared_beside"),
     lie(tests("one_function", "invalid", "^(?=.*impl and ref are one function).*and 1 other test",
-              "import os\ndef ref(x): return abs(x)\nHAS_TRITON = os.sep == '!'\nimpl = (lambda x: x) if HAS_TRITON else ref\n"
+              "import os\ndef ref(x): return abs(x)\n"
+              "HAS_TRITON = os.sep == '!'\nimpl = (lambda x: x) if HAS_TRITON else ref\n"
               "def test_a():\n    got, x = impl(-2.0), 1\n    got = impl(-2.0)\n    want = ref(-2.0)\n"
               "    assert (got - want) ** 2 < 1e-3\n"
               "def test_b(): assert impl(-2.0) == ref(-2.0)\n", tests={"checked": True}),
