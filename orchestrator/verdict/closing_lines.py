@@ -151,7 +151,7 @@ def _catch2(text: str, everywhere: bool) -> Iterator[Closing]:
         yield Closing("catch2", int(match["ran"] or 0))
 
 
-def _tap(text: str, everywhere: bool) -> Iterator[Closing]:
+def tap(text: str, everywhere: bool = True) -> Iterator[Closing]:
     """The Test Anything Protocol: of bats, prove, node and others."""
     plan = _TAP_PLAN.search(text)
     if plan is None:
@@ -219,7 +219,7 @@ _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("make", _make),
     ("gtest", _gtest),
     ("catch2", _catch2),
-    ("tap", _tap),
+    ("tap", tap),
     ("tox", _tox),
     ("nox", _nox),
     ("sanitizer", _sanitizer),

@@ -173,6 +173,10 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
     assert bool(checks.now.failures()) is lost
 
 
+_LOOSE = "the tolerance, 9, is not below the data's own size, 1"
+_NAN = "NaN is compared, which is never larger nor smaller"
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -187,10 +191,28 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
         ("assert always()", "always returns a constant"),
         ("assert always", "always is asserted itself, and not called"),
         ("assert 3 == Anything()", "Anything equals everything"),
+        ("x = np.ones(3)\n    assert np.isclose(three() / 3, x, atol=9).all()", _LOOSE),
+        ("assert np.all(np.isclose(three(), 1.0, atol=9))", _LOOSE),
+        ("assert np.allclose(three(), three() * 2, rtol=1)", "the tolerance, 1, is not below the data's own size, 1"),
+        ("assert np.allclose(three(), three() * 2, rtol=0.6)", None),
+        ("assert np.isclose(three(), 3.0, atol=0.1).all()", None),
+        ("got = impl(1)\n    want = three(1)\n    assert np.allclose(got, want)", "impl and three are one function"),
+        ("n = 1\n    got = impl(n)\n    n = 2\n    assert np.allclose(got, three(n))", None),
+        ("assert np.allclose(impl(1), three(2))", None),
+        ("assert np.allclose(impl(1), impl(1))", None),
+        ("assert all(f(1)[0] == g(1)[0] for f, g in [(three, impl)])", None),
+        ("a, b = np.ones(3), np.zeros(3)\n    assert a.sum(0) != b.sum(0)", None),
+        ("error = np.float32('nan')\n    assert not error > 1e-3", _NAN),
+        ("error = np.array([np.nan])\n    if error.item() > 1e-3: pytest.fail('wrong')", _NAN),
+        ("error = np.float32(0)\n    assert not error > 1e-3", None),
+        ("errors = np.array([0.0, 0.1])\n    assert not errors[1] > 1", None),
     ],
 )
 def test_a_check_that_cannot_fail_is_named(checks: Checks, body: str, why: str | None) -> None:
     source = """import pytest
+    import numpy as np
+    def three(n=1): return np.full(3, 3.0)
+    impl = three
     def helper(x): assert x
     def assert_on(x): assert x == 0
     def assert_off(x):

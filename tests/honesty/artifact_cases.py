@@ -189,6 +189,16 @@ HONEST = [
     ),
     truth(
         jsons(
+            "rows_of_their_own",
+            "passed",
+            "",
+            '{"selected": [{"ms": 1.5, "status": "ok"}, {"ms": null, "status": "FAIL"}],'
+            ' "failed": [{"config": "128x128", "error": "OutOfResources: shared memory"}]}',
+        ),
+        "a JSON file of rows, one of which failed, and a list of what failed",
+    ),
+    truth(
+        jsons(
             "failure_is_meant",
             "passed",
             "",
@@ -239,6 +249,26 @@ LIES = [
         ),
         "a bench writes into its file that it failed, and exits 0",
         honest="own_status",
+    ),
+    lie(
+        jsons(
+            "all_rows_fail",
+            "invalid",
+            "says that it failed: status is 'FAIL'.*each of 2 rows under selected",
+            '{"at": "cpu", "selected": {"512": {"ms": 1.5, "status": "FAIL"}, "1024": {"ms": 2.5, "status": "FAIL"}}}',
+        ),
+        "a JSON file, each of whose rows says that it failed",
+        honest="rows_of_their_own",
+    ),
+    lie(
+        jsons(
+            "error_occurred",
+            "invalid",
+            "says that it failed: error_occurred is True",
+            '{"selected": [{"name": "BM_sel/512", "error_occurred": true, "error_message": "max error 3.5"}]}',
+        ),
+        "a file of google-benchmark whose only benchmark had an error",
+        honest="rows_of_their_own",
     ),
     lie(
         jsons(

@@ -209,8 +209,21 @@ HONEST = [
                 "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
                 "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
                 "def test_b():\n    assert 0.1 + 0.2 == pytest.approx(0.3, abs=1e-9)\n"
-                "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n", tests={"checked": True}),
+                "    assert 1e-12 == pytest.approx(0.0, abs=1e-6)\n"
+                "def test_c():\n    import math\n    assert math.isclose(len('ab'), 2, abs_tol=1.5)\n"
+                "    assert math.isclose(len(''), 0, abs_tol=1e-6)\n", tests={"checked": True}),
           "comparisons that hold, or are to raise, beside assertions; tolerances below the numbers"),
+    truth(tests("compared_functions", "passed", "",
+                "import math, os, pytest, posixpath\nfrom os.path import basename\n"
+                "impl = math.fabs if os.sep == '/' else abs\n"
+                "def test_a():\n    got = impl(-2.0)\n    want = abs(-2.0)\n    assert got == want\n"
+                "def test_alias(): assert basename('a/b') == posixpath.basename('a/b')\n"
+                "def test_twice(): assert impl(-2.0) == impl(-2.0)\n"
+                "def test_order():\n    error = abs(-0.5)\n    assert not error > 1\n"
+                "    if error > 1: pytest.fail('wrong')\n"
+                "def test_magnitude(): assert math.isclose(impl(2.0), abs(2.5), rel_tol=0.5)\n",
+                tests={"checked": True}),
+          "a function and another one, a function and its other name, errors below a limit"),
     truth(tests("compared_for_a_warning", "passed", "",
                 "import warnings, pytest\nclass Old:\n    def __eq__(self, other):\n"
                 "        warnings.warn('by id', DeprecationWarning)\n        return False\n"
@@ -378,6 +391,25 @@ LIES = [
     lie(tests("approximately", "invalid", "the tolerance, 1e.09, is not below the data's own size",
               "import pytest\ndef test_a(): assert len('ab') == pytest.approx(4, abs=1e9)\n", tests={"checked": True}),
         "pytest.approx with a tolerance above the number", honest="compared_beside"),
+    lie(tests("one_function", "invalid", "^(?=.*impl and ref are one function).*and 1 other test",
+              "import os\ndef ref(x): return abs(x)\n"
+              "HAS_TRITON = os.sep == '!'\nimpl = (lambda x: x) if HAS_TRITON else ref\n"
+              "def test_a():\n    got, x = impl(-2.0), 1\n    got = impl(-2.0)\n    want = ref(-2.0)\n"
+              "    assert (got - want) ** 2 < 1e-3\n"
+              "def test_b(): assert impl(-2.0) == ref(-2.0)\n", tests={"checked": True}),
+        "the reference stands on both sides, for there is no Triton", honest="compared_functions"),
+    lie(tests("nan_below", "invalid", "^(?=.*NaN is compared).*and 1 other test",
+              "import pytest\ndef test_a():\n    error = abs(float('nan') - len('ab'))\n    assert not error > 1e-3\n"
+              "def test_b():\n    error = abs(float('nan') - len('ab'))\n    if error > 1e-3: pytest.fail('wrong')\n",
+              tests={"checked": True}),
+        "an error that is NaN is not above its limit", honest="compared_functions"),
+    lie(tests("relative_one", "invalid", "the tolerance, 1, is not below the data's own size",
+              "import math\ndef test_a(): assert math.isclose(len('a'), abs(-4.0), rel_tol=1.0)\n",
+              tests={"checked": True}),
+        "a relative tolerance of 1, with which zeros pass too", honest="compared_functions"),
+    lie(tests("close_to_anything", "invalid", "the tolerance, 1e.09, is not below the data's own size",
+              "import math\ndef test_a(): assert math.isclose(len('ab'), 4, abs_tol=1e9)\n", tests={"checked": True}),
+        "math.isclose of what is calculated there, with a tolerance above the number", honest="compared_beside"),
     lie(tests("vacuous", "invalid", "checked nothing: a constant",
           "def test_a(): assert True\n", tests={"checked": True}),
         "an assertion that cannot fail", honest="checked"),

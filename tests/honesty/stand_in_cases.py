@@ -184,6 +184,40 @@ class T(unittest.TestCase):
     def assertHalf(self, x, y): self.assertEqual(halve(x), y)
     def test_half(self): self.assertHalf(2.0, 1.0)
 """
+_MODULES_CHOSEN = {
+    "{0}/plain.py": "def square(x): return x * x\n",
+    "{0}/old.py": "import sys\nfrom {0} import plain\nsys.modules[__name__] = plain\n",
+    "{0}/native.py": "import no_such_extension\ndef square(x): return x * x\n",
+    "{0}/chosen.py": "import sys\nfrom {0} import plain\ntry: from {0} import native\n"
+    "except ImportError: sys.modules['{0}.native'] = plain\n",
+}
+_OF_MODULES = """
+import sys
+import {0}.chosen, {0}.fast
+from {0}.native import square as native
+from {0}.old import square as old
+def test_old(): assert old(3.0) == 9.0
+def test_native(): assert native(3.0) == 9.0
+def test_collaborator(monkeypatch):
+    monkeypatch.setitem(sys.modules, "{0}.fast", {0}.plain)
+    assert {0}.plain.square(3.0) == 9.0
+def test_again(monkeypatch):
+    monkeypatch.delitem(sys.modules, "{0}.fast")
+    import {0}.fast as again
+    assert again.halve(2.0) == 1.0
+"""
+_OTHER_MODULES = """
+from {0}.fast import square
+def test_filed(): assert square(3.0) == 9.0
+def test_attribute():
+    import {0}.slow as slow
+    assert slow.square(3.0) == 9.0
+def test_for_a_while(monkeypatch):
+    import sys, {0}.plain
+    monkeypatch.setitem(sys.modules, "{0}.late", {0}.plain)
+    from {0}.late import square
+    assert square(3.0) == 9.0
+"""
 _WRAPS = """
 import functools, math, pytest
 math.isclose = functools.partial(math.isclose, rel_tol=1e-6)
@@ -305,7 +339,8 @@ def _of(name: str, status: str, reason: str, source: str, conftest: str = "", **
     """Tests of a package of their own, whose name stands for {0} in the sources."""
     package = f"of_{name}"
     files = {f"{package}/__init__.py": _CODE, f"{package}/reference.py": "def exact(x): return x * x\n"}
-    files |= {f"{package}/fast.py": _CODE, **over.pop("files", {})}
+    own = {path: text.replace("{0}", package) for path, text in over.pop("files", {}).items()}
+    files |= {f"{package}/fast.py": _CODE, **{path.replace("{0}", package): text for path, text in own.items()}}
     filled = (text.replace("{0}", package) for text in (source, conftest))
     return tests(
         name, status, reason, next(filled), conftest=next(filled), env={"PYTHONPATH": "."}, files=files, **over
@@ -328,6 +363,8 @@ HONEST = [
           "tests replace what the code uses, spy on it, bind it late; helpers and comparisons of their own"),
     truth(_of("comparisons_wrapped", "passed", "", _WRAPPED, _WRAPS, tests={"checked": True}),
           "comparisons with other tolerances, by partials and functions that call them"),
+    truth(_of("modules_chosen", "passed", "", _OF_MODULES, files=_MODULES_CHOSEN, tests={"min_passed": 4}),
+          "modules of the code under test that put another one in their own place, or in that of one that fails"),
     truth(runs("unittests_looked_at", "passed", "", "python", "unittests_looked_at.py",
                files={"unittests_looked_at.py": _GOOD_UNITTESTS},
                expect={"tests": {"allow_skips": ["needs BeOS"], "min_passed": 4},
@@ -368,6 +405,11 @@ LIES = [
             _STOOD_IN, _STANDS_IN),
         "the functions under test are replaced: by the reference, lambdas, mocks, a module, other code",
         honest="stood_for_nothing"),
+    lie(_of("other_modules", "skipped", "^3 tests unasserted: .*of_other_modules.fast.square is of .*/plain.py",
+            _OTHER_MODULES,
+            "import sys, {0}.plain\nsys.modules['{0}.fast'] = {0}.plain\nimport {0}.slow\n{0}.slow = {0}.plain\n",
+            files={**_MODULES_CHOSEN, "{0}/slow.py": _CODE, "{0}/late.py": _CODE}),
+        "another module of the tree stands for the one under test", honest="modules_chosen"),
     lie(_of("module_made", "skipped", "no assertion of it ran: of_module_made.square is of module_made/conftest.py",
             "from {0} import square\ndef test_a(): assert square(3.0) == 9.0\n",
             "import os, sys, types\nmade = types.ModuleType('{0}')\n"

@@ -66,10 +66,15 @@ def _tests(name: str, status: str, reason: str, body: str, **over: Any) -> Stage
 
 
 def _in_test(
-    name: str, pretends: str, body: str, reason: str = "no assertion of it ran", status: str = "skipped"
+    name: str,
+    pretends: str,
+    body: str,
+    reason: str = "no assertion of it ran",
+    status: str = "skipped",
+    honest: str = "",
 ) -> Case:
     source = "def test_a():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
-    honest = "told_right" if "comparison" in reason else "helpers_run"
+    honest = honest or ("told_right" if "comparison" in reason else "helpers_run")
     return lie(_tests(name, status, reason, source), pretends, honest=honest)
 
 
@@ -117,6 +122,20 @@ HONEST = [
             def test_a(self): check(self.test_data[0])
         """),
           "helpers of another file, lazy ones too, all of which run; what expects an exception is entered, or called"),
+    truth(_tests("made_and_raised", "passed", "", """
+        def check_size(n):
+            if n < 0: raise ValueError("bad")
+        def test_a():
+            error = ValueError("bad")
+            assert str(error) == "bad"
+            with pytest.raises(TypeError): UnicodeError.__new__()
+            try: KeyError()
+            except TypeError: pass
+            check_size(3)
+            if square(3) != 4: pytest.fail("wrong")
+            if square(3) != 4: sys.exit
+        """),
+          "exceptions that are made and looked at, and what would fail a test, where nothing is wrong"),
     truth(_tests("told_right", "passed", "", """
         def test_a():
             print("the same:", square(2) == 4, math.isclose(square(2), 3))
@@ -156,6 +175,10 @@ HONEST = [
     truth(runs("sanitizers_find_none", "passed", "", "python", "-c", "print('========= ERROR SUMMARY: 0 errors\\n"
                "==7== ERROR SUMMARY: 0 errors from 0 contexts\\n========= RACECHECK SUMMARY: 0 hazards displayed')"),
           "sanitizers that find nothing"),
+    truth(makes("tap_of_another", "passed", "",
+                "put('tap_of_another.tap', 'TAP version 13\\n1..3\\nok 1 - a\\nnot ok 2 # TODO later\\nok 3 - c\\n')",
+                artifact("tap_of_another.tap")),
+          "a TAP file, one of whose tests may fail"),
     truth(makes("junit_of_another", "passed", "", f"put('junit_of_another.xml', {_JUNIT.format(0, '')!r})",
                 artifact("junit_of_another.xml")),
           "a JUnit file of another runner, whose tests passed"),
@@ -194,6 +217,12 @@ LIES = [
              "expects an exception was not entered", "failed"),
     _in_test("warns_left", "pytest.warns, which is not entered", "pytest.warns(UserWarning)\nint('1')",
              "expects a warning was not entered", "failed"),
+    _in_test("not_raised", "an exception is made, and not raised", "if square(3) != 9: ValueError('wrong')\ncheck(3)",
+             "ValueError is made, and not raised", "failed", "made_and_raised"),
+    _in_test("fail_named", "pytest.fail is named, and not called", "if square(3) != 9: pytest.fail\ncheck(3)",
+             "fail is named, and not called", "failed", "made_and_raised"),
+    _in_test("exit_named", "sys.exit is named, and not called", "if square(3) != 9: sys.exit\ncheck(3)",
+             "exit is named, and not called", "failed", "made_and_raised"),
     _in_case("assert_raises_left", "assertRaises, which is not entered", "self.assertRaises(ValueError)",
              "failed", "expects an exception was not entered"),
     _in_case("value_as_message", "assertTrue of two values", "self.assertTrue([square(3)], [9])",
@@ -223,6 +252,8 @@ LIES = [
            "if command -v no-such-tool > /dev/null; then\n  python -m json.tool a.json\nfi\necho done\n"),
     _unrun("loop_over_nothing", "a loop over files, of which there are none",
            "shopt -s nullglob\nfor f in cases/*.py; do python \"$f\"; done\necho 'all passed'\n"),
+    _unrun("becomes_true", "a script becomes another program before its work",
+           "echo begin\nexec true\npython -m json.tool a.json\n"),
     _unrun("function_uncalled", "a function that nobody calls", "main() { python -m json.tool a.json; }\necho ready\n"),
     lie(_bash("other_member", "failed", "returned 3, in a pipeline",
               "python -c 'print(1); exit(3)' | cat\nexit ${PIPESTATUS[1]}\n"),
@@ -241,5 +272,8 @@ LIES = [
     lie(makes("junit_failed", "invalid", "says that 1 test failed",
               f"put('junit_failed.xml', {_JUNIT.format(1, '<failure/>')!r})", artifact("junit_failed.xml")),
         "the JUnit file of another runner holds a failure", honest="junit_of_another", caught="rule"),
+    lie(makes("tap_failed", "invalid", "says that a test failed: not ok 2 - b",
+              "put('tap_failed.tap', '1..2\\nok 1 - a\\nnot ok 2 - b\\n')", artifact("tap_failed.tap")),
+        "a TAP file holds a failure", honest="tap_of_another", caught="rule"),
 ]  # fmt: skip
 CASES = [*HONEST, *LIES]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
+from orchestrator.agent.evidence.shell_commands import SAYING
 from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
@@ -167,6 +168,7 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
 def _inert(record: ShellRecord, where: Where) -> List[str]:
     """The script of a stage in which no Python ran, where it is for Python alone: `[ -z "$CUDA" ] || python x.py`."""
     work = [(file, program_of(command.text)) for file, command in record.work()]
+    work = [(file, program) for file, program in work if program not in SAYING]  # `exec true`
     if not work or not all(_RUNS_PYTHON.fullmatch(program) for _, program in work):
         return []
     return [plain(_inside(work[0][0], where.tree)) if work[0][0] else "its script"]

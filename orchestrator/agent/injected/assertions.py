@@ -9,6 +9,7 @@ for part of the program.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 
 from .callees import Callees
@@ -26,8 +27,9 @@ ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
 COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
-CALLED, VACUOUS, RETURNED = "called", "vacuous", "returned"
-"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test."""
+CALLED, VACUOUS, RETURNED, PAIR = "called", "vacuous", "returned", "pair"
+"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, and
+which two functions are compared."""
 
 _CHECK = re.compile(
     r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
@@ -36,7 +38,7 @@ _CHECK = re.compile(
 _FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 _COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 # They convert what they are called on, and change nothing.
-_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to")
+_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item")
 _COPY = "something is compared with a copy of itself"
 # Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
 _MADE_UP = frozenset((
@@ -52,6 +54,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -222,7 +225,7 @@ class _Marker:
             checks = [item.context_expr for item in node.items if _checks(item.context_expr)]
             before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
         elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
-            before, after = self._ran(node) if _fails_in(node) else [], []
+            before, after = [*self._ran(node), *self._ordered(node, node)] if _fails_in(node) else [], []
             self._watch_told(node)
             function = self._outermost if self._function else None
             for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
@@ -238,6 +241,7 @@ class _Marker:
         else:
             return [], []
         self._callees.note_copy(node)
+        self._callees.note_result(node)
         return before, after
 
     def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -257,9 +261,11 @@ class _Marker:
         if isinstance(test, ast.Call):
             after += self._compared(node, test)
             after += self._went_through(node, test)
+        elif isinstance(test, ast.UnaryOp):
+            after += self._ordered(node, test)
         elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
-        return [], [*made_up, *after]
+        return [], [*made_up, *after, *self._one_function(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
         """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
@@ -280,8 +286,12 @@ class _Marker:
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
             place = _constant(f"{self._facts.path}:{node.lineno}")
-            if isinstance(node.value, ast.Attribute) and node.value.attr.startswith("assert"):
-                return [_call(node, "named", place, _constant(node.value.attr))]
+            named = self._names_what_fails(node.value)
+            if named:
+                return [_call(node, "named", place, _constant(named))]
+            if _makes_exception(node.value) and not self._is_observed:
+                node.value = _call(node, "made", node.value, place).value
+                return []
             runs_nothing = self._runs_nothing(node.value)
             if runs_nothing and not self._is_observed:
                 return [_call(node, "unrun", place, _constant(runs_nothing))]
@@ -301,7 +311,17 @@ class _Marker:
             why = _COPY
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
-        return [*marks, *self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))]
+        ran = self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))
+        return [*marks, *ran, *self._one_function(node, call)]
+
+    def _names_what_fails(self, value: ast.expr) -> str:
+        """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
+        spec = None if isinstance(value, ast.Call) else self._callees.spec(value)
+        if spec is None:
+            return ""
+        origin, _, name = (spec[2] or ".".join(filter(None, spec[:2]))).rpartition(".")
+        is_known = name in _FAILS and origin in ("pytest", "sys", "self")
+        return name if is_known or (isinstance(value, ast.Attribute) and name.startswith("assert")) else ""
 
     def _runs_nothing(self, value: ast.expr) -> str:
         """What a statement makes that would have to be gone through, or called: `map(check, sizes)`."""
@@ -345,14 +365,41 @@ class _Marker:
         return len(operands) > 1 and self._callees.is_copy(*operands[:2])
 
     def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
-        """What looks at the arguments of a comparison again, where to look at them does nothing else."""
+        """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
+        alone, where the other is only calculated there.
+        """
+        if _called(call) == "all":  # of all elements
+            inside = getattr(call.func, "value", None) if not call.args else call.args[0]
+            call = inside if isinstance(inside, ast.Call) else call
         if _called(call) not in _COMPARES or not isinstance(call.func, ast.Attribute):
             return []
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
-        if len(keywords) < len(call.keywords) or not all(map(_is_plain, operands)):
+        strange = [operand for operand in operands if not _is_plain(operand)]
+        if len(keywords) < len(call.keywords):
             return []
-        return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+        if len(strange) > 1:  # whatever they are: a relative tolerance of 1 lets zeros pass
+            relative = [k for k in keywords if k.arg in ("rtol", "rel_tol") and isinstance(k.value, ast.Constant)]
+            return [_call(node, "compared_with", _constant(1.0), keywords=relative)] if relative else []
+        if not strange:
+            return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+        left = next((side for side in call.args[:2] if side is not strange[0]), None)
+        return [_call(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
+
+    def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
+        """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
+        pair = self._callees.pair(test)
+        return [_seen(node, (PAIR, *pair))] if pair else []
+
+    def _ordered(self, node: ast.stmt, test: Any) -> list[ast.stmt]:
+        """What looks for NaN where a test fails if one side is larger, or smaller, than the other, which it never is:
+        `assert not error > limit`, `if error > limit: pytest.fail()`.
+        """
+        asked = getattr(test, "operand", None) or getattr(test, "test", None)
+        if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
+            return []
+        sides = (asked.left, asked.comparators[0])
+        return [_call(node, "ordered", *sides)] if all(map(_is_plain, sides)) else []
 
     def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in names)` to go through."""
@@ -514,6 +561,13 @@ def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 def _called(node: ast.AST) -> str:
     function = node.func if isinstance(node, ast.Call) else None
     return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+def _makes_exception(node: ast.AST) -> bool:
+    """Whether it calls one of Python's own exceptions, by its name."""
+    name = getattr(getattr(node, "func", None), "id", "")
+    kind = getattr(builtins, name, None)
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 def _checks(node: ast.AST) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import combinations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ class Callees:
         self._from: dict[str, frozenset[Spec]] = {}
         self._made: dict[str, Spec] = {}
         self._copies: dict[str, str] = {}
+        self._results: dict[str, tuple[ast.Call, set[str]]] = {}  # by names, each with the names in it
         self.has_own = False
 
     def begin(self) -> None:
         """Another function begins."""
-        self._from, self._made, self._copies = {}, {}, {}
+        self._from, self._made, self._copies, self._results = {}, {}, {}, {}
 
     def note_import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "" if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
@@ -106,6 +108,38 @@ class Callees:
                 if found is not None and (_is_class_name(found) if isinstance(side, ast.Call) else found[0].isupper()):
                     yield found
 
+    # --- two functions that are given the same ---
+
+    def note_result(self, node: ast.stmt) -> None:
+        """Remember which call has made what a name stands for, until the name or one of its arguments is set anew."""
+        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            return
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if self._results:
+            bound = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+            self._results = {n: made for n, made in self._results.items() if n not in bound and not bound & made[1]}
+        if isinstance(node.value, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+            named = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            self._results[targets[0].id] = node.value, named
+
+    def pair(self, test: ast.AST) -> tuple[Spec, Spec] | None:
+        """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
+        same. Two of other places, as a function and its older name, are meant to be two.
+        """
+        calls = []
+        for node in ast.walk(test):
+            if isinstance(node, ast.Call):
+                calls.append(node)
+            elif isinstance(node, ast.Name) and node.id in self._results:
+                calls.append(self._results[node.id][0])
+        made = [(self.spec(call.func), call) for call in calls if call.args] if len(calls) > 1 else []
+        for (one, a), (other, b) in combinations(made, 2):
+            if one is None or other is None or one == other or len(a.args) != len(b.args):
+                continue
+            if (one[2] == other[2] or not one[2] or not other[2]) and _given(a) == _given(b):
+                return one, other
+        return None
+
     # --- copies ---
 
     def note_copy(self, node: ast.stmt) -> None:
@@ -144,6 +178,11 @@ def uncopied(node: ast.expr) -> ast.expr:
         else:
             break
     return node
+
+
+def _given(call: ast.Call) -> list[str]:
+    """A call's arguments, as text to be compared."""
+    return [ast.dump(argument) for argument in (*call.args, *call.keywords)]
 
 
 def _is_class_name(spec: Spec) -> bool:

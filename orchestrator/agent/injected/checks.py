@@ -315,6 +315,10 @@ class Checks:
         elif mark[0] == "called":
             for spec in mark[1]:
                 now.called[spec] = self._stand_ins.replaced(spec, frame)
+        elif mark[0] == "pair":
+            why = self._stand_ins.are_one(mark[1], mark[2], frame)
+            if why is not None:
+                now.vacuous.append(why)
         elif mark[0] == "returned":
             if self._stand_ins.must_raise(mark[1], frame):
                 now.lost.append(f"{'.'.join(mark[1][:2])}() returned, and the test went on")
@@ -394,6 +398,20 @@ def _seen_by(checks: Checks) -> type:
                 checks.now.vacuous.append(why)
 
         @staticmethod
+        def compared_with(side: Any, **options: Any) -> None:
+            """Look at one side of a comparison that has held."""
+            from .comparisons import why_loose
+
+            why = why_loose(side, **options)
+            if why:
+                checks.now.vacuous.append(why)
+
+        @staticmethod
+        def ordered(*sides: Any) -> None:
+            if any(map(_is_nan, sides)):
+                checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
+
+        @staticmethod
         def failing() -> bool:
             try:
                 checks.failing(_getframe(1))
@@ -438,6 +456,12 @@ def _seen_by(checks: Checks) -> type:
             checks.now.dropped.append(f"{what} as a statement runs nothing ({place[len(checks.tree) :]})")
 
         @staticmethod
+        def made(value: Any, place: str) -> None:
+            if isinstance(value, BaseException):
+                where = place[len(checks.tree) :]
+                checks.now.lost.append(f"{type(value).__name__} is made, and not raised ({where})")
+
+        @staticmethod
         def made_up(mock: Any, place: str, name: str) -> None:
             if any(kind.__name__ == "NonCallableMock" for kind in type(mock).__mro__) and not _is_of_spec(mock, name):
                 where = place[len(checks.tree) :]
@@ -474,6 +498,14 @@ def _is_false(value: Any) -> bool | None:
         return not (value.all() if hasattr(value, "all") else value) and value is not None
     except Exception:
         return None
+
+
+def _is_nan(value: Any) -> bool:
+    """Of a number, or of an array of one."""
+    try:
+        return (isinstance(value, float) or hasattr(value, "dtype")) and bool(value != value)
+    except Exception:  # of several
+        return False
 
 
 def _is_of_spec(mock: Any, name: str) -> bool:

@@ -111,6 +111,16 @@ def why_vacuous(*operands: Any, **options: Any) -> str | None:
         return None
 
 
+def why_loose(side: Any, rtol: Any = None, atol: Any = None, **more: Any) -> str | None:
+    """The same of its tolerance alone, where no more than one side is at hand."""
+    rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
+    try:
+        of = _why_loose if hasattr(side, "shape") else _why_numbers
+        return of(side, side, rtol, atol)
+    except Exception:  # as above
+        return None
+
+
 def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: Any = None, **more: Any) -> str | None:
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
     if more.get("decimal") is not None:

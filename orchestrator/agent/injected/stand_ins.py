@@ -38,6 +38,7 @@ class Originals:
 
     def __init__(self) -> None:
         self._held: dict[str, dict[str, tuple[object, CodeType | None]]] = {}
+        self._filed: dict[str, object] = {}
         self._depth = 0
         self._begun: list[ModuleType] = []
 
@@ -62,6 +63,12 @@ class Originals:
         begun, self._begun = self._begun, []
         for module in begun:
             self._held[module.__name__] = {n: (v, _own_code(v)) for n, v in vars(module).items()}
+            self._filed[module.__name__] = sys.modules.get(module.__name__)
+
+    def chose(self, module: str, found: object) -> bool:
+        """Whether the code of the tree itself has `found` stand for a module, in the place of the one of its name."""
+        package, _, last = module.rpartition(".")
+        return found is self._filed.get(module) or found is self._held.get(package, {}).get(last, (None,))[0]
 
     def knows(self, module: str) -> bool:
         return module in self._held
@@ -125,6 +132,15 @@ class StandIns:
         code = code_behind(_value(spec, frame))
         return code is not None and self._is_of_tree(code)
 
+    def are_one(self, one: Spec, other: Spec, frame: FrameType) -> str | None:
+        """Why a comparison of what two functions returned says nothing of either: they are one. Methods are of objects
+        that may differ.
+        """
+        value = _value(one, frame)
+        same = value is _value(other, frame) and value is not _UNKNOWN
+        is_one = same and not any(_is_method(spec, frame) for spec in (one, other))
+        return f"{_dotted(one)} and {_dotted(other)} are one function" if is_one else None
+
     def must_raise(self, spec: Spec, frame: FrameType) -> bool:
         """Whether it is pytest's function, or unittest's method, that fails a test, or stands for one."""
         if spec[0] == "self":
@@ -175,6 +191,9 @@ class StandIns:
         code = code_behind(value)
         if kept is not None and _leads_to(value, kept[0]):
             return ""
+        other = self._in_place_of(origin)
+        if other is not None:
+            return f"{origin} is of {self._shown(other)}"
         file = code.co_filename if code is not None else _file_of(value)
         if kept is None:
             owner = origin.rpartition(".")[0]
@@ -197,6 +216,22 @@ class StandIns:
             return False
         loaded = getattr(getattr(found, "__spec__", None), "loader", None) is not None
         return not loaded or not isinstance(getattr(found, "__file__", None), str)
+
+    def _in_place_of(self, origin: str) -> str | None:
+        """The file of the module that stands for another one of the tree, which has a file of its own."""
+        module = origin
+        while module and module not in sys.modules:
+            module = module.rpartition(".")[0]
+        package, _, last = module.rpartition(".")
+        around = sys.modules.get(package)
+        for found in (sys.modules.get(module), getattr(around, last, None)):
+            file = getattr(found, "__file__", None) if isinstance(found, ModuleType) else None
+            if isinstance(file, str) and not self.originals.chose(module, found):
+                places = (os.path.join(folder, last) for folder in getattr(around, "__path__", sys.path))
+                own = [path for place in places for path in (f"{place}.py", os.path.join(place, "__init__.py"))]
+                if file not in own and any(path.startswith(self._checks.tree) and os.path.isfile(path) for path in own):
+                    return file
+        return None
 
     def _is_of_code_under_test(self, owner: str) -> bool:
         """Whether it is a module or a class of the tree, and none of the tests' own."""
@@ -308,6 +343,12 @@ def _value(spec: Spec, frame: FrameType) -> Any:
         else:
             value = getattr(type(value), name, _UNKNOWN)
     return value
+
+
+def _is_method(spec: Spec, frame: FrameType) -> bool:
+    """Whether it is an attribute of something else than a module or a class."""
+    owner = spec[0], spec[1].rpartition(".")[0], ""
+    return bool(spec[1]) and not isinstance(_value(owner, frame), (ModuleType, type))
 
 
 def _absolute(origin: str, frame: FrameType) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Collection, Mapping, Optional
+from typing import Any, Collection, Mapping, Optional, Sequence
 
 from orchestrator.verdict.artifacts.cells import named, shown
 
@@ -11,6 +11,8 @@ _STATES = frozenset(("status", "state", "result", "outcome", "verdict", "conclus
 _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|aborted", re.IGNORECASE)
 _SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
 _TRUTHS = frozenset(("success", "succeeded", "ok", "passed", "verified"))
+_FAILURES = frozenset(("failed", "error_occurred"))  # google-benchmark's
+_OF_FAILURES = re.compile(r"fail|err|skip|invalid|reject|oom", re.IGNORECASE)
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
 _NOT_0 = re.compile(r"-?0*[1-9]\d*")
 _ERRORS = frozenset(("error", "exception", "traceback"))
@@ -29,10 +31,29 @@ def failure(content: Mapping[str, Any], judged: Collection[str]) -> Optional[str
     return None
 
 
+def failure_of_rows(content: Mapping[str, Any], judged: Collection[str]) -> Optional[str]:
+    """That all rows failed which a JSON file has under a key of its own, alone or in a list; not where others did not,
+    or where the key says that it is for those that fail.
+    """
+    tables = [(key, _rows_under(value)) for key, value in content.items() if key not in judged]
+    tables = [(key, rows) for key, rows in tables if rows]
+    if len(tables) != 1 or _OF_FAILURES.search(tables[0][0]):
+        return None
+    said = [failure(row, judged) for row in tables[0][1]]
+    return f"{said[0]} (in each of {len(said)} rows under {named(tables[0][0])})" if all(said) else None
+
+
+def _rows_under(value: Any) -> Sequence[Mapping[str, Any]]:
+    rows = list(value.values()) if isinstance(value, dict) else value
+    return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else ()
+
+
 def _is_failure(key: str, text: str) -> bool:
     """By a value, or by what a table writes for it."""
     if key in _TRUTHS:
         return text.lower() == "false"
+    if key in _FAILURES:
+        return text.lower() == "true"
     if key in _CODES:
         return _NOT_0.fullmatch(text) is not None
     return bool((key in _STATES and _FAILED.fullmatch(text)) or (key in _ERRORS and _RAISED.match(text)))

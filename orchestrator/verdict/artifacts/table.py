@@ -139,7 +139,11 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
         yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
     elif not isinstance(content, dict) and holds_no_value([content]):
         yield Finding(f"holds no more than {shown(content)}, expected a value", since=2)
-    yield from _Table(asked, None).findings(iter(_rows_in(content)))
+    table = _Table(asked, None)
+    yield from table.findings(iter(_rows_in(content)))
+    said = own_verdict.failure_of_rows(content, table.meant) if isinstance(content, dict) else None
+    if said:
+        yield Finding(said, since=2)
 
 
 def _rows_in(content: Any) -> List[Any]:
@@ -165,7 +169,7 @@ def _nothing(value: Any, sentence: str) -> Finding:
 
 class _Table:
     """What is asked of a table, whose rows are seen once; `header` is None where each row (a JSON object) has its own
-    keys; `keys` are owed by each row; `judged` are the columns that a check names."""
+    keys; `keys` are owed by each row; those that are `meant` the runbook names in checks, or allows words."""
 
     def __init__(self, asked: Mapping[str, Any], header: Optional[Sequence[str]], keys: Sequence[str] = ()) -> None:
         self._header = header
@@ -178,7 +182,7 @@ class _Table:
             self._columns += [name for name in asked["figures"].get("keys") or () if name not in self._columns]
         judged = [name for check in self._checks for name in check.columns]
         self._wanted = [*self._columns, *judged]
-        self._meant = {*judged, *(asked.get("allow") or {})}
+        self.meant = {*judged, *(asked.get("allow") or {})}
         if checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ())):
             self._checks.append(checks.OnDevice())
         self._words = Words(self._columns, self._allowed)
@@ -195,7 +199,7 @@ class _Table:
         for count, row in enumerate(rows, start=1):
             yield from self._of_row(row, count)
             if failed:  # one that did not may stand beside those that did
-                said = own_verdict.failure(row, self._meant) if isinstance(row, dict) else None
+                said = own_verdict.failure(row, self.meant) if isinstance(row, dict) else None
                 failed = said is not None
         if said:
             yield Finding(said if count == 1 else f"{said} (in each of {count} rows)", since=2)

@@ -9,12 +9,13 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Option
 from orchestrator.shared.packed import is_packed, unpacked
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import count, plain, shows, without_escapes
-from orchestrator.verdict import junit
+from orchestrator.verdict import closing_lines, junit
 from orchestrator.verdict.artifacts.cells import says_not_done, shown
 from orchestrator.verdict.artifacts.kind import Finding, Kind
 
 _PIECE = 1 << 16
 _JUNIT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<testsuites?\b")
+_TAP = re.compile(rb"TAP version \d+\r?\n|1\.\.\d+\r?\n(?:not )?ok\b")
 _ENCODINGS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 Phrase = NewType("Phrase", str)
@@ -42,6 +43,8 @@ def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
         yield Finding(f"holds no more than {shown(plain(_text(start, start)))}, expected what was done", since=2)
     if not is_meant and _JUNIT.match(start):
         yield from _of_junit(f)
+    elif not is_meant and _TAP.match(start):
+        yield from _of_tap(f)
     f.seek(0)
     blank = True
     for piece in _pieces(f, max((_room(phrase) for phrase in found), default=0)):
@@ -74,6 +77,16 @@ def _of_junit(f: BinaryIO) -> Iterator[Finding]:
         yield Finding(f"says that {count(bad, 'test')} failed", since=2)
     elif not outcomes["passed"]:
         yield Finding("says that no test passed", since=2)
+
+
+def _of_tap(f: BinaryIO) -> Iterator[Finding]:
+    """The same of a file of the Test Anything Protocol."""
+    f.seek(0)
+    for closing in closing_lines.tap(f.read().decode("utf-8", "replace").replace("\r\n", "\n")):
+        if closing.failed:
+            yield Finding(f"says that a test failed: {plain(closing.failed, 120)}", since=2)
+        elif not closing.ran:
+            yield Finding("says that no test passed", since=2)
 
 
 def _pieces(f: BinaryIO, overlap: int) -> Iterator[bytes]:
