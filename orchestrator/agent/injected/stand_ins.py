@@ -227,9 +227,10 @@ class StandIns:
         for found in (sys.modules.get(module), getattr(around, last, None)):
             file = getattr(found, "__file__", None) if isinstance(found, ModuleType) else None
             if isinstance(file, str) and not self.originals.chose(module, found):
-                places = (os.path.join(folder, last) for folder in getattr(around, "__path__", sys.path))
-                own = [path for place in places for path in (f"{place}.py", os.path.join(place, "__init__.py"))]
-                if file not in own and any(path.startswith(self._checks.tree) and os.path.isfile(path) for path in own):
+                places = [os.path.join(folder, last) for folder in getattr(around, "__path__", sys.path)]
+                own = [start for place in places for start in (f"{place}.", os.path.join(place, "__init__."))]
+                ours = (f"{start}py" for start in own if start.startswith(self._checks.tree))
+                if not file.startswith(tuple(own)) and any(map(os.path.isfile, ours)):  # compiled beside it, it is own
                     return file
         return None
 
