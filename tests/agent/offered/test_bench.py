@@ -7,7 +7,6 @@ import json
 import math
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,17 +68,24 @@ def test_a_row_is_what_a_runbook_reads(bench: Bench, tmp_path: Path) -> None:
     assert len(row["wall_ms"]) == len(row["cpu_ms"]) == len(row["turns"]) == len(row["ms"])
 
 
-class Machine:
-    """A clock that only work moves on. What a turn costs changes from sample to sample, not within one."""
+class Clock:
+    """One that only work moves on, whatever else runs here."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._turn_s = (cost for cost in itertools.cycle((1e-7, 3e-7, 2e-7, 9e-7)) for _ in ("loop", "call", "loop"))
 
     def perf_counter(self) -> float:
         return self.now
 
     process_time = monotonic = perf_counter
+
+
+class Machine(Clock):
+    """What a turn costs changes from sample to sample, not within one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn_s = (cost for cost in itertools.cycle((1e-7, 3e-7, 2e-7, 9e-7)) for _ in ("loop", "call", "loop"))
 
     def work(self, turns: int) -> float:
         """Returns how many ms it took."""
@@ -89,7 +95,7 @@ class Machine:
 
 
 def test_turns_do_not_depend_on_the_machines_speed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the work is twice the turns, whatever else runs here."""
+    """Twice the work is twice the turns."""
     machine = Machine()
     monkeypatch.setattr(nsa_pod_bench, "time", machine)
     monkeypatch.setattr(nsa_pod_bench._WallClock, "_loop", lambda clock: machine.work(clock._turns))
@@ -140,12 +146,13 @@ def test_faster_than_the_roofline_is_impossible(bench: Bench) -> None:
     assert bench.time({"n": 1}, lambda: (), lambda: None, floor_ms=0.0)["flags"] == []
 
 
-class Device:
+class Device(Clock):
     """What the protocol asks of PyTorch on a GPU whose memory takes FILL_S to be filled, whenever it comes to that."""
 
     FILL_S = 0.0002
 
     def __init__(self) -> None:
+        super().__init__()
         self.queued = 0
         self.cuda = SimpleNamespace(
             is_available=lambda: True,
@@ -164,18 +171,19 @@ class Device:
         self.queued += 1
 
     def _wait(self) -> None:
-        time.sleep(self.queued * self.FILL_S)
+        self.now += self.queued * self.FILL_S
         self.queued = 0
 
 
 def test_launches_are_queued_behind_work_that_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device()
     monkeypatch.setitem(sys.modules, "torch", device)
+    monkeypatch.setattr(nsa_pod_bench, "time", device)
     launch_s, queued = 0.002, []
 
     def call() -> None:
         queued.append(device.queued)
-        time.sleep(launch_s)
+        device.now += launch_s
 
     row = Bench(str(tmp_path / "a.jsonl"), seconds=0.01, least=20).time({"n": 1}, tuple, call)
     timed = queued[3:]  # after those that are checked
