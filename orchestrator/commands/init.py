@@ -21,6 +21,8 @@ def init(folder: Path) -> int:
         click.echo(f"kept {path}, which was there", err=True)
     for path in done.written:
         click.echo(path)
+    if done.advice:
+        click.echo(f"note: {done.advice}", err=True)
     if done.written:
         click.echo("next: read them, commit, then `nsa-pod check` and `nsa-pod validate --pod local`", err=True)
     return 0

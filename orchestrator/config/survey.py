@@ -45,8 +45,8 @@ _DISTRIBUTIONS = {
 class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
     requirements of the project and its tests, `unread` such as are no plain ones, `build_needs` those of setup.py, none
-    without one; `cuda_tests` are those of the
-    `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be skipped.
+    without one; `discovered` is the package or module at the top that setuptools has to find by itself. `cuda_tests`
+    are those of the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be skipped.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Survey:
     modules: set[str] = field(default_factory=set)
     packages: list[str] = field(default_factory=list)
     scripts: bool = False
+    discovered: str = ""
     needs: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     build_needs: list[str] = field(default_factory=list)
@@ -91,6 +92,9 @@ def survey(root: Path) -> Survey:
     found.scripts = any(file.endswith(".py") for file in own)
     inside = {PurePosixPath(file).relative_to(found.project or ".").parts[0] for file in own}
     found.source = "src" if "src" in inside and found.packages else ""
+    if metadata.discovers and not found.source and not found.project:
+        modules = [file[:-3] for file in own if file.endswith(".py") and "/" not in file and file != "setup.py"]
+        found.discovered = next(iter(found.packages or modules), "")
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
     found.needs, found.unread = metadata.requirements()
@@ -310,6 +314,16 @@ class _Metadata:
         native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
         own = "ext-modules" in self._table(self._data, "tool", "setuptools")
         return bool(native or own or any(tools.match(str(text)) for text in build))
+
+    @property
+    def discovers(self) -> bool:
+        """Whether setuptools has to find by itself what it is to install (its automatic discovery)."""
+        build = self._table(self._data, "build-system")
+        given = [*self._table(self._data, "tool", "setuptools"), *self._given]
+        given += self._setup.options("options") if self._setup.has_section("options") else []
+        is_named = {name.replace("-", "_") for name in given} & {"packages", "py_modules", "ext_modules"}
+        is_project = bool(self._project or self._setup_py or self._setup.has_section("metadata"))
+        return is_project and not is_named and str(build.get("build-backend", "setuptools")).startswith("setuptools")
 
     @property
     def build_needs(self) -> list[str]:

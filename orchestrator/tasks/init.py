@@ -8,15 +8,18 @@ from pathlib import Path
 from orchestrator.config import json_schema, starter
 from orchestrator.config.inventory import FILENAME
 from orchestrator.config.runbook import FOLDER, own_runbooks
-from orchestrator.config.survey import survey
+from orchestrator.config.survey import Survey, survey
 from orchestrator.errors import InputError
 
 
 @dataclass
 class Begun:
-    """What was `found` in the repository, the files that were `written`, and those that were there and were `kept`."""
+    """What was `found` in the repository, the files that were `written`, and those that were there and were `kept`;
+    `advice` is what else the repository needs.
+    """
 
     found: str
+    advice: str = ""
     written: list[Path] = field(default_factory=list)
     kept: list[Path] = field(default_factory=list)
 
@@ -26,7 +29,7 @@ def init(folder: Path) -> Begun:
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: expected that of a repository")
     found = survey(folder)
-    done = Begun(found.told())
+    done = Begun(found.told(), _advice(found))
     _write(folder / FILENAME, starter.PODS, done)
     own = [folder / FOLDER / f"{name}.yaml" for name in own_runbooks(folder)]
     done.kept += own
@@ -36,6 +39,17 @@ def init(folder: Path) -> Begun:
         for name, text in json_schema.texts().items():
             _write(folder / FOLDER / starter.SCHEMAS / name, text, done)
     return done
+
+
+def _advice(found: Survey) -> str:
+    """setuptools takes every folder at the top for a package, and builds nothing where it finds several."""
+    if not found.discovered:
+        return ""
+    setting = "packages" if found.packages else "py-modules"
+    return (
+        f"setuptools finds {found.discovered} by itself, and will take runbooks/ and artifacts/ for packages: name what "
+        f'is to be installed, or `pip install .` fails ([tool.setuptools] {setting} = ["{found.discovered}", ...])'
+    )
 
 
 def _write(path: Path, text: str, done: Begun) -> None:

@@ -153,6 +153,31 @@ setup(name="ring-attention", ext_modules=[Extension(name="other", sources=[])], 
     assert set(runbook.environment.extra) == told
 
 
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"pyproject.toml": "[project]\nname = 'x'\n", "x/__init__.py": ""}, "x"),
+        ({"pyproject.toml": "[project]\nname = 'x'\n", "x.py": ""}, "x"),
+        ({"setup.py": "from setuptools import setup\nsetup(name='x')\n", "x/__init__.py": ""}, "x"),
+        ({"pyproject.toml": "[project]\nname = 'x'\n", "src/x/__init__.py": ""}, ""),
+        ({"pyproject.toml": "[project]\nname = 'x'\n[tool.setuptools]\npackages = ['x']\n", "x/__init__.py": ""}, ""),
+        (
+            {
+                "pyproject.toml": "[project]\nname = 'x'\n[build-system]\nbuild-backend = 'hatchling.build'\n",
+                "x.py": "",
+            },
+            "",
+        ),
+        ({"setup.py": "import setuptools\nsetuptools.setup(packages=setuptools.find_packages())\n", "x.py": ""}, ""),
+        ({"setup.cfg": "[metadata]\nname = x\n[options]\npackages = find:\n", "setup.py": "", "x/__init__.py": ""}, ""),
+        ({"x/__init__.py": ""}, ""),
+    ],
+)
+def test_what_setuptools_has_to_find_by_itself(tmp_path: Path, files: dict[str, str], found: str) -> None:
+    write_files(tmp_path, files)
+    assert survey(tmp_path).discovered == found
+
+
 def test_a_file_of_tests_beside_the_metadata(tmp_path: Path) -> None:
     _, runbook = written(tmp_path, {"setup.py": "", "x/__init__.py": "", "x/test.py": "def test(): ...", "test.py": ""})
     assert runbook.stages[0].name == "import"
