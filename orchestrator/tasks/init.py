@@ -47,8 +47,8 @@ def _advice(found: Survey) -> str:
         return ""
     setting = "packages" if found.packages else "py-modules"
     return (
-        f"setuptools finds {found.discovered} by itself, and will take runbooks/ and artifacts/ for packages: name what "
-        f'is to be installed, or `pip install .` fails ([tool.setuptools] {setting} = ["{found.discovered}", ...])'
+        f"setuptools finds {found.discovered} by itself, and will take runbooks/ and artifacts/ for packages: name "
+        f'what is to be installed, or `pip install .` fails ([tool.setuptools] {setting} = ["{found.discovered}", ...])'
     )
 
 
