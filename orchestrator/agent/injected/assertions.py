@@ -9,9 +9,8 @@ for part of the program.
 from __future__ import annotations
 
 import ast
-import builtins
-import re
 
+from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
 from .truths import literals, why_method_holds, why_true
@@ -31,14 +30,6 @@ CALLED, VACUOUS, RETURNED, PAIR = "called", "vacuous", "returned", "pair"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, and
 which two functions are compared."""
 
-_CHECK = re.compile(
-    r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
-    r"|fail(If|Unless)\w*|(no_)?(fnmatch|re_match)_lines?\w*|expect"
-)
-_FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
-_COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
-# They convert what they are called on, and change nothing.
-_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item")
 _COPY = "something is compared with a copy of itself"
 # Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
 _MADE_UP = frozenset((
@@ -46,18 +37,11 @@ _MADE_UP = frozenset((
     "awaited_once", "awaited_once_with", "awaited_with", "any_await", "not_awaited",
 ))  # fmt: skip
 _OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
-_TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _LAZY = ("map", "filter", "functools.partial")
-_OBSERVES = ("catch_warnings", "errstate", "suppress")
-"""What is done in a `with` of these is done for more than its result."""
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
-_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
 _ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
-_BLOCKS = ("body", "orelse", "finalbody")
 
 
 class Function:
@@ -118,11 +102,6 @@ def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> i
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
-def is_check(name: str) -> bool:
-    """Whether what is called `name` fails a test by raising."""
-    return _CHECK.fullmatch(name) is not None
-
-
 def mark(
     module: ast.Module, source: bytes, path: str, names: Collection[str] = (), *, tell_failures: bool = False
 ) -> Facts:
@@ -146,10 +125,10 @@ def _name_calls(module: ast.Module) -> None:
     names: dict[str, str] = {}
     for node in module.body:
         if isinstance(node, ast.ImportFrom):
-            names.update((a.asname, a.name) for a in node.names if a.asname and is_check(a.name))
+            names.update((a.asname, a.name) for a in node.names if a.asname and statements.is_check(a.name))
         elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
             name = getattr(node.value, "attr", getattr(node.value, "id", ""))
-            names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and is_check(name))
+            names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and statements.is_check(name))
     for call in ast.walk(module) if names else ():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
@@ -182,7 +161,7 @@ class _Marker:
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
-        for name in _BLOCKS:
+        for name in statements.BLOCKS:
             block = getattr(node, name, None)
             if isinstance(block, list):
                 setattr(node, name, [new for statement in block for new in self._marked(statement)])
@@ -191,17 +170,17 @@ class _Marker:
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         outer = self._function
-        if outer is None and isinstance(node, _FUNCTIONS):
+        if outer is None and isinstance(node, statements.FUNCTIONS):
             line = first_line(node)
             self._function = Function(node.name, line, self._facts.key(line))
             self._facts.add(self._function)
             self._outermost, self._checked, self._constants, self._read = node, None, None, None
             self._callees.begin()
         was_observed = self._is_observed
-        self._is_observed = was_observed or _observes(node)
+        self._is_observed = was_observed or statements.observes(node)
         self.statements(node)
         self._function, self._is_observed = outer, was_observed
-        if isinstance(node, _TRIES):
+        if isinstance(node, statements.TRIES):
             self._watch_handlers(node)
         before, after = self._beside(node)
         return [*before, node, *after]
@@ -211,7 +190,7 @@ class _Marker:
         if self._function is None or self._outermost is None:
             return set()
         if self._checked is None:
-            self._checked = set(_names_in_checks(self._outermost))
+            self._checked = set(statements.names_in_checks(self._outermost))
         return self._checked
 
     def _beside(self, node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -222,19 +201,21 @@ class _Marker:
         if isinstance(node, ast.Assert):
             before, after = self._beside_assert(node)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
-            checks = [item.context_expr for item in node.items if _checks(item.context_expr)]
+            checks = [item.context_expr for item in node.items if statements.checks(item.context_expr)]
             before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
         elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
-            before, after = [*self._ran(node), *self._ordered(node, node)] if _fails_in(node) else [], []
+            before, after = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else [], []
             self._watch_told(node)
             function = self._outermost if self._function else None
             for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
                 place = block.index(statement) + 1
                 block[place:place] = self._ran(statement)
-        elif isinstance(node, _TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
-            before, after = [], self._ran(node) if _fails_in(node) else []
+        elif isinstance(node, statements.TRIES) or (
+            isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse
+        ):
+            before, after = [], self._ran(node) if statements.fails_in(node) else []
         elif isinstance(node, ast.Return):
-            before, after = self._ran(node) if _checks(node) else [], []
+            before, after = self._ran(node) if statements.checks(node) else [], []
         elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
             before, after = [], self._beside_call(node)
             self._watch_told(node)
@@ -251,7 +232,12 @@ class _Marker:
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
         why = why_true(test, self._literals(test))
-        if why is None and isinstance(test, ast.Call) and _called(test) in _COMPARES and self._is_of_copies(test):
+        if (
+            why is None
+            and isinstance(test, ast.Call)
+            and statements.called(test) in statements.COMPARES
+            and self._is_of_copies(test)
+        ):
             why = _COPY
         if why is not None:
             return [], self._vacuous(node, why)
@@ -263,14 +249,14 @@ class _Marker:
             after += self._went_through(node, test)
         elif isinstance(test, ast.UnaryOp):
             after += self._ordered(node, test)
-        elif isinstance(test, ast.Compare) and all(map(_is_slice, (test.left, test.comparators[0]))):
+        elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
         return [], [*made_up, *after, *self._one_function(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
         """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
         named = value.func if isinstance(value, ast.Call) else value
-        if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not _is_plain(named.value):
+        if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not statements.is_plain(named.value):
             return []
         place = _constant(f"{self._facts.path}:{node.lineno}")
         return [_call(node, "made_up", named.value, place, _constant(named.attr))]
@@ -279,9 +265,9 @@ class _Marker:
         marks: list[ast.stmt] = []
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             called = self._callees.note_assigned(node)
-            if called and not self._checked_names().isdisjoint(_named_in_targets(node)):
+            if called and not self._checked_names().isdisjoint(statements.named_in_targets(node)):
                 marks = [_seen(node, (CALLED, tuple(sorted(called))))]
-        if isinstance(node, ast.Expr) and _called(node.value) == "fail":
+        if isinstance(node, ast.Expr) and statements.called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
@@ -289,25 +275,25 @@ class _Marker:
             named = self._names_what_fails(node.value)
             if named:
                 return [_call(node, "named", place, _constant(named))]
-            if _makes_exception(node.value) and not self._is_observed:
+            if statements.makes_exception(node.value) and not self._is_observed:
                 node.value = _call(node, "made", node.value, place).value
                 return []
             runs_nothing = self._runs_nothing(node.value)
             if runs_nothing and not self._is_observed:
                 return [_call(node, "unrun", place, _constant(runs_nothing))]
-            if _is_with_message(node.value):  # as an assertion has it, without the word
+            if statements.is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
-            if _is_comparison(node.value) and not self._is_observed:
+            if statements.is_comparison(node.value) and not self._is_observed:
                 node.value = _dropped(node, place)
                 return []
             marks += self._made_up(node, node.value)
-        if not _checks(node):
+        if not statements.checks(node):
             return marks
         call = node.value
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
             return [*marks, *self._ran(node)]
-        why = why_method_holds(_called(call), call.args, self._literals(call))
-        if why is None and is_check(_called(call)) and self._is_of_copies(call):
+        why = why_method_holds(statements.called(call), call.args, self._literals(call))
+        if why is None and statements.is_check(statements.called(call)) and self._is_of_copies(call):
             why = _COPY
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
@@ -320,7 +306,7 @@ class _Marker:
         if spec is None:
             return ""
         origin, _, name = (spec[2] or ".".join(filter(None, spec[:2]))).rpartition(".")
-        is_known = name in _FAILS and origin in ("pytest", "sys", "self")
+        is_known = name in statements.FAILS and origin in ("pytest", "sys", "self")
         return name if is_known or (isinstance(value, ast.Attribute) and name.startswith("assert")) else ""
 
     def _runs_nothing(self, value: ast.expr) -> str:
@@ -329,25 +315,25 @@ class _Marker:
             return "a generator"
         spec = self._callees.spec(value.func) if isinstance(value, ast.Call) else None
         is_lazy = spec is not None and (spec[0] if not spec[2] and not spec[1] else spec[2]) in _LAZY
-        return f"{_called(value)}()" if is_lazy else ""
+        return f"{statements.called(value)}()" if is_lazy else ""
 
     def _watch_told(self, node: Any) -> None:
         """Have the comparisons tell how they came out of which the function makes no more than words."""
         if self._function is None or self._is_observed:
             return
         place = _constant(f"{self._facts.path}:{node.lineno}")
-        if isinstance(node, ast.If) and _only_tells(node):
-            if node.orelse or _says_differ(node.test):  # else nothing is said of what is not equal
+        if isinstance(node, ast.If) and statements.only_tells(node):
+            if node.orelse or statements.says_differ(node.test):  # else nothing is said of what is not equal
                 node.test = _told(node.test, place)
-        elif isinstance(node, ast.Assign) and _is_equality(node.value) and not self._is_read(node.targets):
+        elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
             node.value = _told(node.value, place)
-        elif isinstance(node, ast.Expr) and _called(node.value) in _TELLS:
+        elif isinstance(node, ast.Expr) and statements.called(node.value) in statements.TELLS:
             node.value.args = [_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
 
     def _is_read(self, targets: Sequence[ast.expr]) -> bool:
         """Whether the function does more with what it assigns than to tell it."""
         if self._read is None and self._outermost is not None:
-            self._read = set(_read_in(self._outermost))
+            self._read = set(statements.read_in(self._outermost))
         return not all(isinstance(t, ast.Name) and t.id not in (self._read or ()) for t in targets)
 
     def _callee(self, expressions: Sequence[ast.expr], way: str) -> tuple[Spec, str] | None:
@@ -368,14 +354,14 @@ class _Marker:
         """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
         alone, where the other is only calculated there.
         """
-        if _called(call) == "all":  # of all elements
+        if statements.called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
             call = inside if isinstance(inside, ast.Call) else call
-        if _called(call) not in _COMPARES or not isinstance(call.func, ast.Attribute):
+        if statements.called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
             return []
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
-        strange = [operand for operand in operands if not _is_plain(operand)]
+        strange = [operand for operand in operands if not statements.is_plain(operand)]
         if len(keywords) < len(call.keywords):
             return []
         if len(strange) > 1:  # whatever they are: a relative tolerance of 1 lets zeros pass
@@ -399,20 +385,24 @@ class _Marker:
         if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
             return []
         sides = (asked.left, asked.comparators[0])
-        return [_call(node, "ordered", *sides)] if all(map(_is_plain, sides)) else []
+        return [_call(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
 
     def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in names)` to go through."""
-        inside = call.args[0] if len(call.args) == 1 and _called(call) == "all" else None
+        inside = call.args[0] if len(call.args) == 1 and statements.called(call) == "all" else None
         if not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
             return []
         source = inside.generators[0].iter
-        names = source.args if isinstance(source, ast.Call) and _called(source) in ("zip", "enumerate") else [source]
+        names = (
+            source.args
+            if isinstance(source, ast.Call) and statements.called(source) in ("zip", "enumerate")
+            else [source]
+        )
         return [_call(node, "went_through", *names)] if all(isinstance(n, ast.Name) for n in names) else []
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
         """The names in the function around that stand for a literal, where an expression may be about no more."""
-        if self._constants is None and self._outermost is not None and _may_be_literal(test):
+        if self._constants is None and self._outermost is not None and statements.may_be_literal(test):
             self._constants = literals(self._outermost)
         return self._constants or {}
 
@@ -442,15 +432,17 @@ class _Marker:
         A handler that keeps it where a check of the same function looks has not.
         """
         key = f"{self._facts.path}:{node.lineno}"
-        jumps = any(isinstance(inner, _JUMPS) for inner in _within(node.finalbody))
+        jumps = any(isinstance(inner, _JUMPS) for inner in statements.within(node.finalbody))
         if jumps:
             node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
-        if any(map(_raises, _within(node.orelse))):  # it expects what it catches
+        if any(map(statements.raises, statements.within(node.orelse))):  # it expects what it catches
             return
-        silent = [handler for handler in node.handlers if not any(map(_raises, _within(handler.body)))]
-        silent = [handler for handler in silent if self._checked_names().isdisjoint(_kept_in(handler.body))]
+        silent = [
+            handler for handler in node.handlers if not any(map(statements.raises, statements.within(handler.body)))
+        ]
+        silent = [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
         for handler in silent:
-            said = (any(map(_keeps, handler.body)), any(map(_answers, handler.body)))
+            said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
             handler.body.insert(0, _swallows(handler.body[0], key, *said))
         if silent or jumps:
             done = COMPLETED + key
@@ -491,148 +483,10 @@ def _dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
 
 def _told(node: ast.expr, place: ast.Constant) -> ast.expr:
     """An equality, with one that looks at what came out of it; anything else as it is."""
-    if not _is_equality(node):
+    if not statements.is_equality(node):
         return node
     at = ast.copy_location(ast.Expr(node), node)
-    return _call(at, "told", node, place, _constant(not _says_differ(node))).value
-
-
-def _says_differ(node: ast.expr) -> bool:
-    """Of an equality, whether it holds where two things are not equal."""
-    return isinstance(node, ast.UnaryOp) or (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq))
-
-
-def _is_equality(node: ast.expr) -> bool:
-    """Whether it says that two results are equal, or that they are not; what is compared with a word is none."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _called(node.operand) in _COMPARES
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
-        return not any(isinstance(getattr(side, "value", ()), (str, bool)) for side in (node.left, *node.comparators))
-    return _called(node) in _COMPARES
-
-
-def _only_tells(node: ast.stmt) -> bool:
-    """Whether a statement says something, and does nothing else, whichever way it goes."""
-    if isinstance(node, ast.If):
-        return all(map(_only_tells, (*node.body, *node.orelse)))
-    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _called(node.value) in _TELLS)
-
-
-def _read_in(node: ast.AST) -> Iterator[str]:
-    """The names that are read in it, but for what is only told, or decides what is told."""
-    if isinstance(node, ast.stmt) and _only_tells(node):
-        return
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield node.id
-    for inner in ast.iter_child_nodes(node):
-        yield from _read_in(inner)
-
-
-def _observes(node: ast.stmt) -> bool:
-    """Whether what is done in it may be done to see that it raises, or warns, or does not."""
-    if isinstance(node, (ast.With, ast.AsyncWith)):
-        items = [item.context_expr for item in node.items]
-        return any(_checks(item) or _called(item) in _OBSERVES for item in items)
-    return isinstance(node, _TRIES)
-
-
-def _is_with_message(value: ast.expr) -> bool:
-    """Whether it is a comparison and a text: `a == b, "differs"`."""
-    pair = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == 2 else []
-    is_text = bool(pair) and isinstance(getattr(pair[1], "value", pair[1]), (str, ast.JoinedStr))
-    return is_text and _is_comparison(pair[0])
-
-
-def _is_comparison(value: ast.expr) -> bool:
-    """Whether it says by its result, and in no other way, that something is not as it should be."""
-    if _called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
-        value = value.func.value  # type: ignore[attr-defined]
-    return isinstance(value, ast.Compare) or _called(value) in _COMPARES
-
-
-def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes and all below them that run with them: not what a function or class among them holds."""
-    for node in nodes:
-        yield node
-        if not isinstance(node, _SCOPES):
-            yield from _within(ast.iter_child_nodes(node))
-
-
-def _called(node: ast.AST) -> str:
-    function = node.func if isinstance(node, ast.Call) else None
-    return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
-
-
-def _makes_exception(node: ast.AST) -> bool:
-    """Whether it calls one of Python's own exceptions, by its name."""
-    name = getattr(getattr(node, "func", None), "id", "")
-    kind = getattr(builtins, name, None)
-    return isinstance(kind, type) and issubclass(kind, BaseException)
-
-
-def _checks(node: ast.AST) -> bool:
-    return any(is_check(_called(inner)) for inner in _within([node]))
-
-
-def _raises(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Raise, ast.Assert)) or _called(node) in _FAILS or is_check(_called(node))
-
-
-def _keeps(statement: ast.stmt) -> bool:
-    """Whether a handler's statement does more than say that something was raised: it may be asked about later."""
-    if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, ast.Constant) and _called(statement.value) not in _TELLS
-    return not isinstance(statement, (ast.Pass, ast.Continue, ast.Break, ast.Return))
-
-
-def _answers(statement: ast.stmt) -> bool:
-    """Whether a handler's statement returns something to whoever has called its function."""
-    return isinstance(statement, ast.Return) and statement.value is not None
-
-
-def _kept_in(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The names of what a handler sets, or calls a method of."""
-    for node in _within(body):
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                yield from _named(target)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _TELLS:
-            yield from _named(node.func.value)
-
-
-def _names_in_checks(function: ast.AST) -> Iterator[str]:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _fails_in(node)):
-            yield from _named(node.test)
-        elif isinstance(node, ast.Call) and is_check(_called(node)):
-            for argument in (*node.args, *(k.value for k in node.keywords)):
-                yield from _named(argument)
-
-
-def _named(expression: ast.AST) -> Iterator[str]:
-    """Names and attributes, but no `self`."""
-    for node in ast.walk(expression):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "self"
-        if name != "self":
-            yield name
-
-
-def _fails_in(node: Any) -> bool:
-    """Whether a block of the statement, not one deeper inside, fails the test: by a raise, a call or `assert False`."""
-    blocks = [getattr(node, name, ()) for name in _BLOCKS]
-    blocks += [inner.body for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
-    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-        blocks = [node.orelse]
-    return any(_fails(statement) for block in blocks for statement in block)
-
-
-def _fails(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Raise):
-        raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
-        return getattr(raised, "attr", getattr(raised, "id", "")) == "AssertionError"
-    if isinstance(statement, ast.Assert):
-        return isinstance(statement.test, ast.Constant) and not statement.test.value
-    return isinstance(statement, ast.Expr) and _called(statement.value) == "fail"
+    return _call(at, "told", node, place, _constant(not statements.says_differ(node))).value
 
 
 def _swallows(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.stmt:
@@ -645,43 +499,9 @@ def _before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -
     for statement in block:
         if isinstance(statement, _JUMPS):
             marked.append(made(statement))
-        elif not isinstance(statement, _SCOPES):
-            for name in _BLOCKS:
+        elif not isinstance(statement, statements.SCOPES):
+            for name in statements.BLOCKS:
                 if isinstance(getattr(statement, name, None), list):
                     setattr(statement, name, _before_jumps(getattr(statement, name), made))
         marked.append(statement)
     return marked
-
-
-def _may_be_literal(test: ast.expr) -> bool:
-    """Whether a name alone, or beside a literal, may decide: to look for literals takes a walk over the function."""
-    parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, (ast.Compare, ast.BoolOp, ast.Call)) else [test]
-    names = sum(isinstance(part, ast.Name) for part in parts)
-    return bool(names) and all(isinstance(p, (ast.Name, ast.Constant, ast.cmpop, ast.boolop)) for p in parts[1:])
-
-
-def _named_in_targets(node: Any) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
-
-
-def _is_slice(node: ast.expr) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _is_literal_or_name(node.value)
-
-
-def _is_literal_or_name(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(
-        isinstance(n, ast.Call) for n in ast.walk(node)
-    )
-
-
-def _is_plain(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and _is_plain(node.func.value)
-        return plain and all(map(_is_plain, (*node.args, *(k.value for k in node.keywords))))
-    if isinstance(node, (ast.Name, ast.Constant)):
-        return True
-    kinds = (ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.UnaryOp)
-    index = getattr(ast, "Index", None)  # around a subscript before Python 3.9
-    inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, (ast.expr_context, ast.unaryop))]
-    return (isinstance(node, kinds) or (index is not None and type(node) is index)) and all(map(_is_plain, inside))

@@ -1,0 +1,206 @@
+"""What a statement, or an expression, of a test says: whether it checks, fails, compares, tells, or may be looked at
+again. Asked of its syntax alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Iterator
+
+_CHECK = re.compile(
+    r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
+    r"|fail(If|Unless)\w*|(no_)?(fnmatch|re_match)_lines?\w*|expect"
+)
+FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
+COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
+# They convert what they are called on, and change nothing.
+_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item")
+TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
+_OBSERVES = ("catch_warnings", "errstate", "suppress")
+"""What is done in a `with` of these is done for more than its result."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
+TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+BLOCKS = ("body", "orelse", "finalbody")
+
+
+def is_check(name: str) -> bool:
+    """Whether what is called `name` fails a test by raising."""
+    return _CHECK.fullmatch(name) is not None
+
+
+def says_differ(node: ast.expr) -> bool:
+    """Of an equality, whether it holds where two things are not equal."""
+    return isinstance(node, ast.UnaryOp) or (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq))
+
+
+def is_equality(node: ast.expr) -> bool:
+    """Whether it says that two results are equal, or that they are not; what is compared with a word is none."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return called(node.operand) in COMPARES
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        return not any(isinstance(getattr(side, "value", ()), (str, bool)) for side in (node.left, *node.comparators))
+    return called(node) in COMPARES
+
+
+def only_tells(node: ast.stmt) -> bool:
+    """Whether a statement says something, and does nothing else, whichever way it goes."""
+    if isinstance(node, ast.If):
+        return all(map(only_tells, (*node.body, *node.orelse)))
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and called(node.value) in TELLS)
+
+
+def read_in(node: ast.AST) -> Iterator[str]:
+    """The names that are read in it, but for what is only told, or decides what is told."""
+    if isinstance(node, ast.stmt) and only_tells(node):
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for inner in ast.iter_child_nodes(node):
+        yield from read_in(inner)
+
+
+def observes(node: ast.stmt) -> bool:
+    """Whether what is done in it may be done to see that it raises, or warns, or does not."""
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        items = [item.context_expr for item in node.items]
+        return any(checks(item) or called(item) in _OBSERVES for item in items)
+    return isinstance(node, TRIES)
+
+
+def is_with_message(value: ast.expr) -> bool:
+    """Whether it is a comparison and a text: `a == b, "differs"`."""
+    pair = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == 2 else []
+    is_text = bool(pair) and isinstance(getattr(pair[1], "value", pair[1]), (str, ast.JoinedStr))
+    return is_text and is_comparison(pair[0])
+
+
+def is_comparison(value: ast.expr) -> bool:
+    """Whether it says by its result, and in no other way, that something is not as it should be."""
+    if called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
+        value = value.func.value  # type: ignore[attr-defined]
+    return isinstance(value, ast.Compare) or called(value) in COMPARES
+
+
+def within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes and all below them that run with them: not what a function or class among them holds."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, SCOPES):
+            yield from within(ast.iter_child_nodes(node))
+
+
+def called(node: ast.AST) -> str:
+    function = node.func if isinstance(node, ast.Call) else None
+    return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+def makes_exception(node: ast.AST) -> bool:
+    """Whether it calls one of Python's own exceptions, by its name."""
+    name = getattr(getattr(node, "func", None), "id", "")
+    kind = getattr(builtins, name, None)
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def checks(node: ast.AST) -> bool:
+    return any(is_check(called(inner)) for inner in within([node]))
+
+
+def raises(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Raise, ast.Assert)) or called(node) in FAILS or is_check(called(node))
+
+
+def keeps(statement: ast.stmt) -> bool:
+    """Whether a handler's statement does more than say that something was raised: it may be asked about later."""
+    if isinstance(statement, ast.Expr):
+        return not isinstance(statement.value, ast.Constant) and called(statement.value) not in TELLS
+    return not isinstance(statement, (ast.Pass, ast.Continue, ast.Break, ast.Return))
+
+
+def answers(statement: ast.stmt) -> bool:
+    """Whether a handler's statement returns something to whoever has called its function."""
+    return isinstance(statement, ast.Return) and statement.value is not None
+
+
+def kept_in(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names of what a handler sets, or calls a method of."""
+    for node in within(body):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from _named(target)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in TELLS:
+            yield from _named(node.func.value)
+
+
+def names_in_checks(function: ast.AST) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and fails_in(node)):
+            yield from _named(node.test)
+        elif isinstance(node, ast.Call) and is_check(called(node)):
+            for argument in (*node.args, *(k.value for k in node.keywords)):
+                yield from _named(argument)
+
+
+def _named(expression: ast.AST) -> Iterator[str]:
+    """Names and attributes, but no `self`."""
+    for node in ast.walk(expression):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "self"
+        if name != "self":
+            yield name
+
+
+def fails_in(node: Any) -> bool:
+    """Whether a block of the statement, not one deeper inside, fails the test: by a raise, a call or `assert False`."""
+    blocks = [getattr(node, name, ()) for name in BLOCKS]
+    blocks += [inner.body for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        blocks = [node.orelse]
+    return any(_fails(statement) for block in blocks for statement in block)
+
+
+def _fails(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Raise):
+        raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
+        return getattr(raised, "attr", getattr(raised, "id", "")) == "AssertionError"
+    if isinstance(statement, ast.Assert):
+        return isinstance(statement.test, ast.Constant) and not statement.test.value
+    return isinstance(statement, ast.Expr) and called(statement.value) == "fail"
+
+
+def may_be_literal(test: ast.expr) -> bool:
+    """Whether a name alone, or beside a literal, may decide: to look for literals takes a walk over the function."""
+    parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, (ast.Compare, ast.BoolOp, ast.Call)) else [test]
+    names = sum(isinstance(part, ast.Name) for part in parts)
+    return bool(names) and all(isinstance(p, (ast.Name, ast.Constant, ast.cmpop, ast.boolop)) for p in parts[1:])
+
+
+def named_in_targets(node: Any) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def is_slice(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _is_literal_or_name(node.value)
+
+
+def _is_literal_or_name(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(
+        isinstance(n, ast.Call) for n in ast.walk(node)
+    )
+
+
+def is_plain(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and is_plain(node.func.value)
+        return plain and all(map(is_plain, (*node.args, *(k.value for k in node.keywords))))
+    if isinstance(node, (ast.Name, ast.Constant)):
+        return True
+    kinds = (ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.UnaryOp)
+    index = getattr(ast, "Index", None)  # around a subscript before Python 3.9
+    inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, (ast.expr_context, ast.unaryop))]
+    return (isinstance(node, kinds) or (index is not None and type(node) is index)) and all(map(is_plain, inside))
