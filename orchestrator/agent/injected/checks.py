@@ -13,7 +13,8 @@ import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 from types import FunctionType, ModuleType
 
-from .frames import drops_at, drops_result
+from .frames import drops_result
+from .hooks import replace
 from .stage import test_around
 from .stand_ins import StandIns, code_behind
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from .assertions import Facts
     from .callees import Spec
+    from .pending import Pending
     from .stage import Config, Notes
 
 _OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
@@ -47,7 +49,7 @@ class Record:
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
         self.told: list[str] = []  # the same, of which something was said
         self.swallowed: dict[str, str] = {}
-        self.pending: list[Pending | Unentered] = []
+        self.pending: list[Pending] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
 
@@ -55,29 +57,8 @@ class Record:
         """Each AssertionError that nobody saw, as a sentence."""
         if not (self.pending or self.lost or self.swallowed):
             return []
-        unseen = [p.sentence for p in self.pending if not p.retrieved]
+        unseen = [p.sentence for p in self.pending if p.is_lost]
         return list(dict.fromkeys([*self.lost, *self.swallowed.values(), *unseen]))
-
-
-class Pending:
-    """An AssertionError that someone may still ask for."""
-
-    def __init__(self, sentence: str) -> None:
-        self.sentence = sentence
-        self.retrieved = False
-
-
-class Unentered:
-    """A check that is made and has to be entered: lost if it is dropped as it is."""
-
-    def __init__(self, sentence: str, frame: FrameType) -> None:
-        self.sentence = sentence
-        self.entered = False
-        self._code, self._last = frame.f_code, frame.f_lasti
-
-    @property
-    def retrieved(self) -> bool:
-        return self.entered or not drops_at(self._code, self._last)
 
 
 class _Counts(dict):  # type: ignore[type-arg]  # of str and float
@@ -223,11 +204,11 @@ class Checks:
         """Remember what a module holds that is about to be imported, if it is the tree's."""
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        if isinstance(loader, SourceFileLoader) and self._is_ours(loader.path):
+        if isinstance(loader, SourceFileLoader) and self.is_ours(loader.path):
             for watch in self.imported:
                 watch(loader)
 
-    def _is_ours(self, path: str) -> bool:
+    def is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
@@ -244,26 +225,33 @@ class Checks:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
         marks. What it rewrites of the environment (plugins, and all that their packages hold) it keeps as ever.
         """
-        rewrite_asserts, read, write = rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc
+        replace(rewrite, "rewrite_asserts", self._marking)
+        replace(
+            rewrite,
+            "_read_pyc",
+            lambda read: lambda path, *more: None if self.is_ours(str(path)) else read(path, *more),
+        )
+        replace(
+            rewrite,
+            "_write_pyc",
+            lambda write: (
+                lambda state, code, *more: None if self.is_ours(code.co_filename) else write(state, code, *more)
+            ),
+        )
 
+    def _marking(self, rewrite_asserts: Callable[..., None]) -> Callable[..., None]:
         def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
             collects = gc.isenabled()
             gc.disable()  # a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it
             try:
-                if module_path is not None and self._is_ours(module_path):
+                if module_path is not None and self.is_ours(module_path):
                     self._mark(mod, source, module_path)
                 rewrite_asserts(mod, source, module_path, config)
             finally:
                 if collects:
                     gc.enable()
 
-        def read_pyc(source: Any, *args: Any, **options: Any) -> Any:
-            return None if self._is_ours(str(source)) else read(source, *args, **options)
-
-        def write_pyc(state: Any, code: Any, *args: Any, **options: Any) -> Any:
-            return None if self._is_ours(code.co_filename) else write(state, code, *args, **options)
-
-        rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc = marked, read_pyc, write_pyc
+        return marked
 
     def _mark_helpers(self) -> None:
         """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache. A loader
@@ -271,15 +259,18 @@ class Checks:
         """
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        get_code, compiles = SourceFileLoader.get_code, SourceFileLoader.source_to_code
+        compiles = SourceFileLoader.source_to_code
 
-        def marked(loader: Any, name: str) -> Any:
-            path = loader.path
-            helps = self._is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
-            code = self.marked(path) if helps else None
-            return get_code(loader, name) if code is None else code
+        def marking(get_code: Callable[..., Any]) -> Callable[..., Any]:
+            def marked(loader: Any, name: str) -> Any:
+                path = loader.path
+                helps = self.is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
+                code = self.marked(path) if helps else None
+                return get_code(loader, name) if code is None else code
 
-        SourceFileLoader.get_code = marked  # type: ignore[assignment, method-assign, unused-ignore]
+            return marked
+
+        replace(SourceFileLoader, "get_code", marking)
 
     def marked(self, path: str) -> CodeType | None:
         """The code of a file with marks; None if it does not compile."""
@@ -350,7 +341,7 @@ class Checks:
         """Whether two things are of different kinds, of which one is the tree's, which says how they compare."""
         methods = (vars(kind).get(f"__{operator}__") for side in (left, right) for kind in type(side).__mro__)
         codes = (getattr(method, "__code__", None) for method in methods)
-        ours = any(code is not None and self._is_ours(code.co_filename) for code in codes)
+        ours = any(code is not None and self.is_ours(code.co_filename) for code in codes)
         return ours and type(left) is not type(right)
 
     def raised_in_a_check(self, error: BaseException, *, keeps_it: bool) -> bool:
@@ -368,7 +359,7 @@ class Checks:
         if any(module == name or module.startswith(name + ".") for name in _COMPARING):
             return True
         path = frame.f_code.co_filename
-        return path in self.facts or (self._is_ours(path) and not keeps_it)
+        return path in self.facts or (self.is_ours(path) and not keeps_it)
 
 
 def _seen_by(checks: Checks) -> type:

@@ -19,6 +19,7 @@ from os import getpid, getppid
 from sys import _getframe, exc_info
 
 from .frames import OWN, is_of, outside
+from .hooks import watch
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -55,26 +56,20 @@ class End:
             return
         self._look_at_shell()
         _watch_exits(self._exits)
-        hook = sys.excepthook
-
-        def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-            if traceback is not None and is_of(traceback.tb_frame, "weakref"):  # of a finalizer, at the end
-                self._drops(error)
-            else:
-                self._dies(error)
-            hook(kind, error, traceback)
-
-        sys.excepthook = excepthook
-        drop = sys.unraisablehook
-
-        def unraisablehook(unraisable: Any) -> None:
-            if "atexit" in str(unraisable.err_msg or ""):
-                self._drops(unraisable.exc_value)
-            drop(unraisable)
-
-        sys.unraisablehook = unraisablehook
+        watch(sys, "excepthook", before=self._has_raised)
+        watch(sys, "unraisablehook", before=self._cannot_raise)
         os.register_at_fork(after_in_child=self._begins_anew)
         atexit.register(self._leaves)
+
+    def _has_raised(self, frame: object, kind: type, error: BaseException, traceback: TracebackType | None) -> None:
+        if traceback is not None and is_of(traceback.tb_frame, "weakref"):  # of a finalizer, at the end
+            self._drops(error)
+        else:
+            self._dies(error)
+
+    def _cannot_raise(self, frame: object, unraisable: Any) -> None:
+        if "atexit" in str(unraisable.err_msg or ""):
+            self._drops(unraisable.exc_value)
 
     def leaves_by(self, code: int) -> None:
         """By `os._exit`, whatever has ended it before."""

@@ -70,4 +70,9 @@ def local(frame: FrameType, name: str, absent: Any = None) -> Any:
 
 def is_of(frame: FrameType, *packages: str) -> bool:
     """Whether `frame` runs code of one of the packages."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in packages
+    return package(frame) in packages
+
+
+def package(frame: FrameType) -> str:
+    """The outermost package that the code which `frame` runs is of."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
