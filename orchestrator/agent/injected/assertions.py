@@ -13,6 +13,7 @@ import ast
 from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
+from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, name_of, within
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
@@ -97,11 +98,6 @@ def names_in(code: CodeType) -> Iterator[str]:
         inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
 
 
-def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
-    """As code objects have it: that of the first decorator."""
-    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
-
-
 def mark(
     module: ast.Module, source: bytes, path: str, names: Collection[str] = (), *, tell_failures: bool = False
 ) -> Facts:
@@ -127,7 +123,7 @@ def _name_calls(module: ast.Module) -> None:
         if isinstance(node, ast.ImportFrom):
             names.update((a.asname, a.name) for a in node.names if a.asname and statements.is_check(a.name))
         elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
-            name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            name = name_of(node.value)
             names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and statements.is_check(name))
     for call in ast.walk(module) if names else ():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
@@ -161,7 +157,7 @@ class _Marker:
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
-        for name in statements.BLOCKS:
+        for name in BLOCKS:
             block = getattr(node, name, None)
             if isinstance(block, list):
                 setattr(node, name, [new for statement in block for new in self._marked(statement)])
@@ -170,7 +166,7 @@ class _Marker:
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         outer = self._function
-        if outer is None and isinstance(node, statements.FUNCTIONS):
+        if outer is None and isinstance(node, FUNCTIONS):
             line = first_line(node)
             self._function = Function(node.name, line, self._facts.key(line))
             self._facts.add(self._function)
@@ -180,7 +176,7 @@ class _Marker:
         self._is_observed = was_observed or statements.observes(node)
         self.statements(node)
         self._function, self._is_observed = outer, was_observed
-        if isinstance(node, statements.TRIES):
+        if isinstance(node, TRIES):
             self._watch_handlers(node)
         before, after = self._beside(node)
         return [*before, node, *after]
@@ -210,13 +206,11 @@ class _Marker:
             for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
                 place = block.index(statement) + 1
                 block[place:place] = self._ran(statement)
-        elif isinstance(node, statements.TRIES) or (
-            isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse
-        ):
+        elif isinstance(node, TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
             before, after = [], self._ran(node) if statements.fails_in(node) else []
         elif isinstance(node, ast.Return):
             before, after = self._ran(node) if statements.checks(node) else [], []
-        elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        elif isinstance(node, (ast.Expr, *SETS)):
             before, after = [], self._beside_call(node)
             self._watch_told(node)
         else:
@@ -235,15 +229,15 @@ class _Marker:
         if (
             why is None
             and isinstance(test, ast.Call)
-            and statements.called(test) in statements.COMPARES
+            and called(test) in statements.COMPARES
             and self._is_of_copies(test)
         ):
             why = _COPY
         if why is not None:
             return [], self._vacuous(node, why)
         made_up = self._made_up(node, test)
-        called = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
-        after = self._ran(node, called, self._callees.about([test]), self._callees.equal_by_class(test))
+        callee = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
+        after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
         if isinstance(test, ast.Call):
             after += self._compared(node, test)
             after += self._went_through(node, test)
@@ -264,10 +258,10 @@ class _Marker:
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            called = self._callees.note_assigned(node)
-            if called and not self._checked_names().isdisjoint(statements.named_in_targets(node)):
-                marks = [_seen(node, (CALLED, tuple(sorted(called))))]
-        if isinstance(node, ast.Expr) and statements.called(node.value) == "fail":
+            functions = self._callees.note_assigned(node)
+            if functions and not self._checked_names().isdisjoint(statements.named_in_targets(node)):
+                marks = [_seen(node, (CALLED, tuple(sorted(functions))))]
+        if isinstance(node, ast.Expr) and called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
@@ -292,8 +286,8 @@ class _Marker:
         call = node.value
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
             return [*marks, *self._ran(node)]
-        why = why_method_holds(statements.called(call), call.args, self._literals(call))
-        if why is None and statements.is_check(statements.called(call)) and self._is_of_copies(call):
+        why = why_method_holds(called(call), call.args, self._literals(call))
+        if why is None and statements.is_check(called(call)) and self._is_of_copies(call):
             why = _COPY
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
@@ -315,7 +309,7 @@ class _Marker:
             return "a generator"
         spec = self._callees.spec(value.func) if isinstance(value, ast.Call) else None
         is_lazy = spec is not None and (spec[0] if not spec[2] and not spec[1] else spec[2]) in _LAZY
-        return f"{statements.called(value)}()" if is_lazy else ""
+        return f"{called(value)}()" if is_lazy else ""
 
     def _watch_told(self, node: Any) -> None:
         """Have the comparisons tell how they came out of which the function makes no more than words."""
@@ -327,7 +321,7 @@ class _Marker:
                 node.test = _told(node.test, place)
         elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
             node.value = _told(node.value, place)
-        elif isinstance(node, ast.Expr) and statements.called(node.value) in statements.TELLS:
+        elif isinstance(node, ast.Expr) and called(node.value) in statements.TELLS:
             node.value.args = [_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
 
     def _is_read(self, targets: Sequence[ast.expr]) -> bool:
@@ -354,10 +348,10 @@ class _Marker:
         """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
         alone, where the other is only calculated there.
         """
-        if statements.called(call) == "all":  # of all elements
+        if called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
             call = inside if isinstance(inside, ast.Call) else call
-        if statements.called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
+        if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
             return []
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
@@ -389,15 +383,11 @@ class _Marker:
 
     def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in names)` to go through."""
-        inside = call.args[0] if len(call.args) == 1 and statements.called(call) == "all" else None
+        inside = call.args[0] if len(call.args) == 1 and called(call) == "all" else None
         if not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
             return []
         source = inside.generators[0].iter
-        names = (
-            source.args
-            if isinstance(source, ast.Call) and statements.called(source) in ("zip", "enumerate")
-            else [source]
-        )
+        names = source.args if isinstance(source, ast.Call) and called(source) in ("zip", "enumerate") else [source]
         return [_call(node, "went_through", *names)] if all(isinstance(n, ast.Name) for n in names) else []
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
@@ -432,14 +422,12 @@ class _Marker:
         A handler that keeps it where a check of the same function looks has not.
         """
         key = f"{self._facts.path}:{node.lineno}"
-        jumps = any(isinstance(inner, _JUMPS) for inner in statements.within(node.finalbody))
+        jumps = any(isinstance(inner, _JUMPS) for inner in within(node.finalbody))
         if jumps:
             node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
-        if any(map(statements.raises, statements.within(node.orelse))):  # it expects what it catches
+        if any(map(statements.raises, within(node.orelse))):  # it expects what it catches
             return
-        silent = [
-            handler for handler in node.handlers if not any(map(statements.raises, statements.within(handler.body)))
-        ]
+        silent = [handler for handler in node.handlers if not any(map(statements.raises, within(handler.body)))]
         silent = [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
         for handler in silent:
             said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
@@ -499,8 +487,8 @@ def _before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -
     for statement in block:
         if isinstance(statement, _JUMPS):
             marked.append(made(statement))
-        elif not isinstance(statement, statements.SCOPES):
-            for name in statements.BLOCKS:
+        elif not isinstance(statement, SCOPES):
+            for name in BLOCKS:
                 if isinstance(getattr(statement, name, None), list):
                     setattr(statement, name, _before_jumps(getattr(statement, name), made))
         marked.append(statement)

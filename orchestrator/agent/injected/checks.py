@@ -213,11 +213,12 @@ class Checks:
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
         from .assertions import count, mark
+        from .syntax import parsed
 
         asserts = count(module)
         self.facts[path] = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
         if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
-            written = _parsed(source, path)
+            written = parsed(path, source)
             if written is not None and count(written) > asserts:
                 self.facts[path] = mark(written, source, path, self._names)
 
@@ -274,8 +275,10 @@ class Checks:
 
     def marked(self, path: str) -> CodeType | None:
         """The code of a file with marks; None if it does not compile."""
-        source = _read(path)
-        module = _parsed(source, path)
+        from .syntax import parsed, read
+
+        source = read(path)
+        module = parsed(path, source)
         if module is None:
             return None
         self._mark(module, source, path)
@@ -502,21 +505,3 @@ def _is_nan(value: Any) -> bool:
 def _is_of_spec(mock: Any, name: str) -> bool:
     """Whether what a mock stands for has a method of that name."""
     return name in (vars(mock).get("_mock_methods") or ())
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
-
-
-def _parsed(source: bytes, path: str) -> Any:
-    """None for what does not compile: Python itself says so where it matters."""
-    import ast
-
-    try:
-        return ast.parse(source, path)
-    except (SyntaxError, ValueError, RecursionError):
-        return None

@@ -101,7 +101,7 @@ class Attribute:
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:
-    """The first frame that is none of these hooks', of which several may watch the same; None where Python itself calls."""
+    """The first frame that is none of a hook, of which several may watch the same; None where Python itself calls."""
     while frame is not None and frame.f_globals is _OWN:
         frame = frame.f_back
     return frame
