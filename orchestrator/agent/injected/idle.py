@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .stage import Notes
 
 
+MAINS = ("main", "_main", "cli")
+"""What the function is called that does all that a program does."""
+
+
 class IdleTests:
     """Tells at the end of a process, as `{"idle": FILE}`, of its program's tests; as `inert`, that it only defines."""
 
@@ -38,13 +42,17 @@ class IdleTests:
         file = os.path.abspath(getattr(main, "__file__", None) or self._program)
         if test_around() is not None or not file.startswith(self._tree):
             return
-        from .idle_tests import holds_idle_tests
-        from .inert import is_inert
+        if _may_hold_tests(vars(main)):
+            from .idle_tests import holds_idle_tests  # which takes `ast`, as the other
 
-        if _may_hold_tests(vars(main)) and holds_idle_tests(file):
-            self._notes.add(idle=file[len(self._tree) :])
-        elif _may_be_inert(vars(main)) and is_inert(file):
-            self._notes.add(inert=file[len(self._tree) :])
+            if holds_idle_tests(file):
+                self._notes.add(idle=file[len(self._tree) :])
+                return
+        if _has_functions(vars(main)) and _may_be_inert(file):
+            from .inert import is_inert
+
+            if is_inert(file):
+                self._notes.add(inert=file[len(self._tree) :])
 
     def _tell_of_doctest(self, files: list[str], ran: int) -> None:
         if test_around() is None and files and (ran == 0 or not any(map(_holds_examples, files))):
@@ -52,8 +60,16 @@ class IdleTests:
 
 
 def _holds_examples(file: str) -> bool:
-    with open(file, "rb") as f:
-        return b">>>" in f.read()
+    return b">>>" in _text(file)
+
+
+def _text(file: str) -> bytes:
+    """Blank where it cannot be read, or has gone; `syntax` has the same, and takes `ast`."""
+    try:
+        with open(file, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
 
 
 def _may_hold_tests(names: dict[str, Any]) -> bool:
@@ -62,6 +78,20 @@ def _may_hold_tests(names: dict[str, Any]) -> bool:
     return any(name.startswith("test") for name in [*(value.__name__ for value in own), *inside])
 
 
-def _may_be_inert(names: dict[str, Any]) -> bool:
+def _has_functions(names: dict[str, Any]) -> bool:
     """Whether it has functions of its own to call; most programs say something, and are read no further."""
-    return any(isinstance(v, type(_may_be_inert)) and v.__module__ == "__main__" for v in names.values())
+    return any(isinstance(v, type(_has_functions)) and v.__module__ == "__main__" for v in names.values())
+
+
+def _may_be_inert(file: str) -> bool:
+    """Whether it is worth to read, which takes longer than many a program: its guard is another one, or holds no call
+    of a `main` that is no generator or coroutine.
+    """
+    source = _text(file)
+    guards = (f"__name__ == {quote}__main__{quote}".encode() for quote in ("'", '"'))
+    held = next((after for guard in guards for _, found, after in [source.partition(guard)] if found), None)
+    if held is None:
+        return b"__name__" in source or any(f"def {name}(".encode() in source for name in MAINS)
+    if any(line.strip().decode("latin-1") in MAINS for line in held.splitlines()):
+        return True
+    return b"async def main" in source or (b"yield" in source and b"def main" in source)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 from typing import Iterator, Sequence
 
-from .syntax import DEFINITIONS, FUNCTIONS, SCOPES, SETS, parsed, read
+from .idle import MAINS
+from .syntax import DEFINITIONS, FUNCTIONS, SCOPES, SETS, parsed
 
 _DEFINING = (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Pass, *SETS, ast.Delete)
 _NAME, _ITSELF = "__name__", "__main__"
 _OF_CHILDREN = "__mp_main__"  # of multiprocessing, whose body is not meant for the program
-_MAINS = ("main", "_main", "cli")
 _NEARLY_MAIN = ("ain", "man", "min", "mai", "mainn", "maiin", "maain", "mmain")
 
 
@@ -22,8 +22,7 @@ def is_inert(file: str) -> bool:
     nobody calls, says that something is meant to. A guard that is mistyped beyond doubt says so of any file, and so
     does a `main` that its guard only names, or calls and does not run.
     """
-    source = read(file)
-    module = parsed(file, source) if _may_be(source) else None
+    module = parsed(file)
     if module is None:
         return False
     guards = [node for node in ast.walk(module) if isinstance(node, ast.If) and _calls(node.body)]
@@ -41,10 +40,10 @@ def is_inert(file: str) -> bool:
 
 def _may_call_main(live: Sequence[ast.stmt], module: ast.Module) -> bool:
     """Whether a `main` of the program is there that nothing in its file names."""
-    mains = [n for n in live if isinstance(n, ast.FunctionDef) and n.name in _MAINS]
+    mains = [n for n in live if isinstance(n, ast.FunctionDef) and n.name in MAINS]
     if not mains or any(n.decorator_list for n in mains):  # which may call it
         return False
-    return not any(isinstance(n, ast.Name) and n.id in _MAINS for n in ast.walk(module))
+    return not any(isinstance(n, ast.Name) and n.id in MAINS for n in ast.walk(module))
 
 
 def _is_mistyped(guard: str | None) -> bool:
@@ -62,7 +61,7 @@ def _leaves_main(node: ast.stmt, module: ast.Module) -> bool:
     if not isinstance(node, ast.Expr):
         return False
     name = node.value.func if isinstance(node.value, ast.Call) else node.value
-    if not isinstance(name, ast.Name) or name.id not in _MAINS:
+    if not isinstance(name, ast.Name) or name.id not in MAINS:
         return False
     own = [n for n in module.body if isinstance(n, FUNCTIONS) and n.name == name.id]
     if not own or own[-1].decorator_list:
@@ -83,19 +82,6 @@ def _says(node: ast.stmt) -> bool:
     is_print = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
     inside = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
     return is_print and not any(isinstance(n, ast.Call) for part in inside for n in ast.walk(part))
-
-
-def _may_be(source: bytes) -> bool:
-    """Whether it is worth to read, which takes longer than many a program: its guard is another one, or holds no call
-    of a `main` that is no generator or coroutine.
-    """
-    guards = (f"__name__ == {quote}__main__{quote}".encode() for quote in ("'", '"'))
-    held = next((after for guard in guards for _, found, after in [source.partition(guard)] if found), None)
-    if held is None:
-        return b"__name__" in source or any(f"def {name}(".encode() in source for name in _MAINS)
-    if any(line.strip().decode("latin-1") in _MAINS for line in held.splitlines()):
-        return True
-    return b"async def main" in source or (b"yield" in source and b"def main" in source)
 
 
 def _live(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
