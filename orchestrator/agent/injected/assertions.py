@@ -13,13 +13,14 @@ import ast
 from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
+from .frames import codes_in
 from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, name_of, within
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Callable, Collection, Iterable, Iterator, Sequence
+    from typing import Any, Callable, Collection, Iterable, Sequence
 
     from .callees import Spec
 
@@ -84,18 +85,15 @@ class Facts:
         if known is None:
             own = self._functions.get(code.co_firstlineno)
             functions = [] if own is None else [own]
-            for name in names_in(code):
-                functions += self._by_name.get(name, ())
+            for name in self._by_name.keys() & names_in(code):
+                functions += self._by_name[name]
             known = self._owed[id(code)] = code, [function.key for function in functions if function.owes]
         return known[1]
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> set[str]:
     """What `code` names, and the functions inside it."""
-    inside = [code]
-    for each in inside:
-        yield from each.co_names
-        inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
+    return {name for each in codes_in(code) for name in each.co_names}
 
 
 def mark(
@@ -222,7 +220,7 @@ class _Marker:
     def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
         test = node.test
         if isinstance(test, ast.Tuple) and test.elts:
-            return [_call(node, "asserted_tuple", _constant(f"{self._facts.path}:{node.lineno}"))], []
+            return [self._says(node, "loses", "a tuple is asserted, which is always true")], []
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
         why = why_true(test, self._literals(test))
@@ -252,8 +250,7 @@ class _Marker:
         named = value.func if isinstance(value, ast.Call) else value
         if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not statements.is_plain(named.value):
             return []
-        place = _constant(f"{self._facts.path}:{node.lineno}")
-        return [_call(node, "made_up", named.value, place, _constant(named.attr))]
+        return [_call(node, "made_up", named.value, self._place(node), _constant(named.attr))]
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []
@@ -265,16 +262,16 @@ class _Marker:
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
-            place = _constant(f"{self._facts.path}:{node.lineno}")
+            place = self._place(node)
             named = self._names_what_fails(node.value)
             if named:
-                return [_call(node, "named", place, _constant(named))]
+                return [self._says(node, "loses", f"{named} is named, and not called")]
             if statements.makes_exception(node.value) and not self._is_observed:
                 node.value = _call(node, "made", node.value, place).value
                 return []
             runs_nothing = self._runs_nothing(node.value)
             if runs_nothing and not self._is_observed:
-                return [_call(node, "unrun", place, _constant(runs_nothing))]
+                return [self._says(node, "drops", f"{runs_nothing} as a statement runs nothing")]
             if statements.is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if statements.is_comparison(node.value) and not self._is_observed:
@@ -293,6 +290,13 @@ class _Marker:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
         ran = self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))
         return [*marks, *ran, *self._one_function(node, call)]
+
+    def _place(self, node: ast.stmt) -> ast.Constant:
+        return _constant(f"{self._facts.path}:{node.lineno}")
+
+    def _says(self, node: ast.stmt, method: str, what: str) -> ast.stmt:
+        """What tells of a statement that can do nothing else than what is said of it."""
+        return _call(node, method, _constant(what), self._place(node))
 
     def _names_what_fails(self, value: ast.expr) -> str:
         """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
@@ -315,7 +319,7 @@ class _Marker:
         """Have the comparisons tell how they came out of which the function makes no more than words."""
         if self._function is None or self._is_observed:
             return
-        place = _constant(f"{self._facts.path}:{node.lineno}")
+        place = self._place(node)
         if isinstance(node, ast.If) and statements.only_tells(node):
             if node.orelse or statements.says_differ(node.test):  # else nothing is said of what is not equal
                 node.test = _told(node.test, place)

@@ -34,7 +34,7 @@ _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 _HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
 
 
-_SAID = "a comparison came out false, and nothing asserts it ({})"
+_NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
 
 
 class Record:
@@ -157,9 +157,9 @@ class Checks:
         def is_other(file: str | None) -> bool:
             return file in self.facts and file != code.co_filename and self._helps(file)
 
-        names = set(names_in(code))
+        names = names_in(code)
         for name in names:
-            value = values.get(name, sys.modules.get(name))
+            value = values[name] if name in values else sys.modules.get(name)
             is_module = type(value) is ModuleType and is_other(vars(value).get("__file__"))
             for found in map(vars(value).get, names) if is_module else (value,):
                 helper = code_behind(found) if type(found) is FunctionType else None  # others may answer anything
@@ -170,7 +170,7 @@ class Checks:
         """Whether an assertion ran of a method that the class has in the place of one that `code` names."""
         from .assertions import names_in
 
-        names = set(names_in(code))
+        names = names_in(code)
         for method in (vars(base)[name] for base in getattr(kind, "__mro__", ()) for name in names & vars(base).keys()):
             instead: Any = getattr(getattr(method, "__func__", method), "__code__", None)
             facts = self.facts.get(getattr(instead, "co_filename", ""))
@@ -210,6 +210,10 @@ class Checks:
 
     def is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
+
+    def said(self, what: str, place: str) -> str:
+        """A sentence with a place of the tree, `FILE:LINE`, as people name it."""
+        return f"{what} ({place[len(self.tree) :]})"
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
         from .assertions import count, mark
@@ -427,7 +431,7 @@ def _seen_by(checks: Checks) -> type:
         def dropped(value: Any, place: str) -> None:
             """A comparison that is a statement of its own; one that has held could as well have been asserted."""
             if _is_false(value):
-                checks.now.dropped.append(_SAID.format(place[len(checks.tree) :]))
+                Seen.drops(_NOT_ASSERTED, place)
 
         @staticmethod
         def dropped_of(left: Any, right: Any, operator: str, place: str) -> None:
@@ -442,46 +446,38 @@ def _seen_by(checks: Checks) -> type:
         def told(value: Any, place: str, expected: bool) -> Any:
             """A comparison of which the test makes no more than words."""
             if _is_false(value) is expected:
-                checks.now.told.append(_SAID.format(place[len(checks.tree) :]))
+                checks.now.told.append(checks.said(_NOT_ASSERTED, place))
             return value
-
-        @staticmethod
-        def unrun(place: str, what: str) -> None:
-            checks.now.dropped.append(f"{what} as a statement runs nothing ({place[len(checks.tree) :]})")
 
         @staticmethod
         def made(value: Any, place: str) -> None:
             if isinstance(value, BaseException):
-                where = place[len(checks.tree) :]
-                checks.now.lost.append(f"{type(value).__name__} is made, and not raised ({where})")
+                Seen.loses(f"{type(value).__name__} is made, and not raised", place)
 
         @staticmethod
         def made_up(mock: Any, place: str, name: str) -> None:
             if any(kind.__name__ == "NonCallableMock" for kind in type(mock).__mro__) and not _is_of_spec(mock, name):
-                where = place[len(checks.tree) :]
-                checks.now.lost.append(f"{name} is no assertion, and a mock has made it up ({where})")
+                Seen.loses(f"{name} is no assertion, and a mock has made it up", place)
 
         @staticmethod
-        def named(place: str, name: str) -> None:
-            where = place[len(checks.tree) :]
-            checks.now.lost.append(f"{name} is named, and not called ({where})")
+        def drops(what: str, place: str) -> None:
+            checks.now.dropped.append(checks.said(what, place))
 
         @staticmethod
-        def asserted_tuple(place: str) -> None:
-            where = place[len(checks.tree) :]
-            checks.now.lost.append(f"a tuple is asserted, which is always true ({where})")
+        def loses(what: str, place: str) -> None:
+            checks.now.lost.append(checks.said(what, place))
 
         @staticmethod
         def swallowed(key: str, keeps_it: bool, answers: bool) -> None:
             error = exc_info()[1]
             if answers and not drops_result(_getframe(2)):
                 return
-            where = key[len(checks.tree) :]
             if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
                 text = str(error).partition("\n")[0][:200]
-                checks.now.swallowed[key] = f"an AssertionError was caught and dropped ({where}): {text}".rstrip(": ")
+                said = checks.said("an AssertionError was caught and dropped", key)
+                checks.now.swallowed[key] = f"{said}: {text}".rstrip(": ")
             elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):
-                checks.now.swallowed[key] = f"an AssertionError of a process was caught and dropped ({where})"
+                checks.now.swallowed[key] = checks.said("an AssertionError of a process was caught and dropped", key)
 
     return Seen("Seen", (), {})
 

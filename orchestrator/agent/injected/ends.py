@@ -18,6 +18,7 @@ import sys
 from os import getpid, getppid
 from sys import _getframe, exc_info
 
+from .ancestors import above
 from .frames import OWN, is_of, outside
 from .hooks import watch
 from .stage import test_around
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from .stage import Config, Notes
 
-_MOST_ABOVE = 20
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "tcsh", "ash", "busybox")
 _ONE_COMMAND = frozenset(";|&\n")  # which it has none of
 _INTERRUPTED = 130
@@ -175,24 +175,6 @@ class End:
         if "-c" in arguments:
             return not _ONE_COMMAND.isdisjoint(first)
         return not os.path.isabs(first) or first.startswith(self._folders)
-
-
-def above(agent: int = 0) -> list[tuple[int, str]]:
-    """The processes above this one, each with its name: up to `agent`, or as far as they can be seen."""
-    found: list[tuple[int, str]] = []
-    pid = getppid()
-    while pid > 1 and len(found) < _MOST_ABOVE:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as f:
-                name, _, rest = os.fsdecode(f.read()).partition("(")[2].rpartition(")")
-        except OSError:
-            found.append((pid, ""))
-            break
-        found.append((pid, name))
-        if pid == agent:
-            break
-        pid = int(rest.split()[1])
-    return found
 
 
 def _raised_in(error: BaseException) -> FrameType | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from os import getpid
 
+from .ancestors import above
 from .children import Children
-from .ends import above
 from .frames import OWN, is_of, local, outside
 from .hooks import replace, watch
 from .inner import Inner

@@ -11,7 +11,7 @@ import os
 import sys
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 
-from .frames import importing, local
+from .frames import codes_in, importing, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -441,14 +441,7 @@ def _codes_in(file: str) -> frozenset[CodeType]:
         module = compile(_text(file), file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):
         return frozenset()
-    return frozenset(_inside(module))
-
-
-def _inside(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            yield from _inside(constant)
+    return frozenset(codes_in(module))
 
 
 def _text(path: str) -> str:
