@@ -94,7 +94,7 @@ class Children:
         replace(popen, "__init__", self._starting)
         for name in ("wait", "poll"):
             watch(popen, name, after=self._note_ended)
-        watch(popen, "send_signal", before=lambda frame, process, *_: self._note_killed(frame, process.pid))
+        watch(popen, "send_signal", before=lambda frame, process, *_, **__: self._note_killed(frame, process.pid))
         popen.returncode = Attribute("returncode", self._look, self._note_code)
         completed.returncode = Attribute("returncode", self._look_at_completed)
         completed.stderr = Attribute("stderr", self._look_at_error)
@@ -102,7 +102,9 @@ class Children:
         watch(subprocess.CalledProcessError, "__init__", after=self._note_error)
         watch(subprocess, "getstatusoutput", after=self._note_status)
 
-    def _note_error(self, frame: FrameType | None, made: None, error: Any, returncode: Any, cmd: Any, *_: Any) -> None:
+    def _note_error(
+        self, frame: FrameType | None, made: None, error: Any, returncode: Any, cmd: Any, *_: Any, **__: Any
+    ) -> None:
         while frame is not None and is_of(frame, "subprocess") and frame.f_code.co_name != "getstatusoutput":
             frame = frame.f_back
         if frame is not None and not is_of(frame, "subprocess") and not self.drops(frame, type(error)):
@@ -230,7 +232,7 @@ class Children:
         if frame is not None and not inside and self._is_used(frame, called=True):
             self._note_look(process.pid, child)
 
-    def _note_waited(self, frame: FrameType, found: Any, *_: Any) -> None:
+    def _note_waited(self, frame: FrameType, found: Any, *_: Any, **__: Any) -> None:
         self._note_wait(frame, found[0], 1, found[1])
 
     def _note_wait(self, frame: FrameType, pid: int, part: int | None, status: int) -> None:

@@ -18,7 +18,7 @@ from .cuda import CudaWork
 from .ends import End
 from .environments import MadeEnvironments
 from .frames import importing
-from .hooks import replace, watch
+from .hooks import missed, replace, watch
 from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
@@ -70,6 +70,7 @@ class Guard:
             harmless = bool(config.all("noticed"))  # a control
             self._when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._sessions: list[Any] = []
+        self._missed: set[str] = set()
         self._note_begin()
 
     def _when_imported(self, hooks: Mapping[str, Callable[[ModuleType], None]]) -> None:
@@ -98,8 +99,8 @@ class Guard:
         for hook in self._after_import.pop(name, ()):
             try:
                 hook(module)
-            except Exception:  # a version that looks otherwise goes unwatched, and works
-                continue
+            except Exception as error:  # a version that looks otherwise goes unwatched, and works
+                self._note_missed(hook, error)
 
     def test(self) -> str | None:
         """The test that this process works for now: of tests inside one another the outermost."""
@@ -128,6 +129,12 @@ class Guard:
         """Write down where the tests that a session has collected lie, if not in the tree."""
         self._imports.look_at_tests(files)
 
+    def _note_missed(self, look: Callable[..., object], error: Exception) -> None:
+        what = f"{getattr(look, '__qualname__', look)}: {type(error).__name__}: {error}"[:300]
+        if what not in self._missed:
+            self._missed.add(what)
+            self.notes.add(missed=what)
+
     def note_all(self) -> None:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
@@ -147,6 +154,7 @@ class Guard:
     def start(self) -> None:
         """Begin to watch this process."""
         sys.meta_path.insert(0, self)
+        missed.append(self._note_missed)
         self._end.start()
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
 
 __unittest = True  # its tracebacks leave such modules out
+missed: list[Function] = []
+"""Are told of what could not look on, with the error: it is wrong, or the version of a library is another."""
 _OWN = globals()
 _NAMED = ("__module__", "__name__", "__qualname__", "__doc__")
 
@@ -110,5 +112,6 @@ def _caller(frame: FrameType | None) -> FrameType | None:
 def _tell(look: Function, *args: Any, **kwargs: Any) -> None:
     try:
         look(*args, **kwargs)
-    except Exception:  # of what it looked at, or of a version that is otherwise: the program is not to see it
-        return
+    except Exception as error:  # of what it looked at, or of a version that is otherwise: the program is not to see it
+        for told in missed:
+            told(look, error)

@@ -63,7 +63,8 @@ class Inner:
         for name in ("run_path", "run_module"):
             watch(runpy, name, failed=self._has_raised)
 
-    def _has_raised(self, frame: FrameType, error: BaseException, program: object, *_: Any, **__: Any) -> None:
+    def _has_raised(self, frame: FrameType, error: BaseException, *args: Any, **named: Any) -> None:
+        program, *_ = (*args, *named.values())
         status = error.code if isinstance(error, SystemExit) else 1
         if status not in (None, 0):
             self._ended(str(program), status, frame, type(error))
@@ -155,8 +156,8 @@ class Inner:
         for results in (pool.ApplyResult, pool.MapResult):
             watch(results, "_set", after=lambda frame, _, result, *__: self._set_result(result))
 
-    def _given(self, frame: FrameType, result: Any, pool: Any, function: Any, *_: Any, **__: Any) -> None:
-        call = self._call(function, outside(frame, "multiprocessing"))
+    def _given(self, frame: FrameType, result: Any, pool: Any, *args: Any, **named: Any) -> None:
+        call = self._call(args[0] if args else named.get("func"), outside(frame, "multiprocessing"))
         if call is not None and not result._error_callback:
             hold(call, result)
             self._set_result(result)

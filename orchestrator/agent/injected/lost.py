@@ -83,7 +83,7 @@ class Lost:
             self.inner.thread_leaves(args.exc_value.code)
 
     def _watch_futures(self, future: Any) -> None:
-        watch(future, "set_exception", before=lambda frame, holder, error: self._hold(holder, error))
+        watch(future, "set_exception", before=lambda frame, future, exception: self._hold(future, exception))
         _retrieve_by(future, "result", "exception")
 
     def _watch_pools(self, pool: Any) -> None:

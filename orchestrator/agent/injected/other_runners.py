@@ -284,11 +284,12 @@ class OtherRunners:
             watch(reporter.TestResult, name, before=note)
 
     def _of_trial(self, test: object) -> _Running:
-        """What has begun of a test; LookupError for one of others."""
-        return next(r for r in reversed(self._stacks.get(get_ident(), ())) if r.test is test)
+        """What has begun of a test; of another's test nothing is told."""
+        begun = (running for running in reversed(self._stacks.get(get_ident(), ())) if running.test is test)
+        return next(begun, _Running("", test))
 
     def _trial_starts(self, frame: FrameType, result: Any, test: Any) -> None:
-        if not any(r.test is test for r in self._stacks.get(get_ident(), ())):  # else it is one of unittest's own
+        if not self._of_trial(test).id:  # else it is one of unittest's own
             self._begin(test.id(), test).is_trials = True
 
     def _trial_failed(self, frame: FrameType, result: Any, test: Any, failure: Any, *_: Any) -> None:
