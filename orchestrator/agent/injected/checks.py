@@ -10,11 +10,10 @@ import builtins
 import gc
 import os
 import sys
-from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 from types import FunctionType, ModuleType
 
-from .frames import drops_result
 from .hooks import replace
+from .seen import Seen
 from .stage import test_around
 from .stand_ins import StandIns, code_behind
 
@@ -28,13 +27,9 @@ if TYPE_CHECKING:
     from .pending import Pending
     from .stage import Config, Notes
 
-_OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 # Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
 _HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
-
-
-_NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
 
 
 class Record:
@@ -109,7 +104,7 @@ class Checks:
     def start(self) -> None:
         """Offer what the marks name, and mark the helpers that this process imports."""
         setattr(builtins, "@nsa_pod_isinstance", isinstance)
-        setattr(builtins, "@nsa_pod", _seen_by(self))
+        setattr(builtins, "@nsa_pod", Seen("Seen", (), {"checks": self}))
         self._mark_helpers()
 
     def after_child_starts(self) -> None:
@@ -367,137 +362,3 @@ class Checks:
             return True
         path = frame.f_code.co_filename
         return path in self.facts or (self.is_ours(path) and not keeps_it)
-
-
-def _seen_by(checks: Checks) -> type:
-    """The class that the marks name."""
-
-    class Seen(type):
-        def __instancecheck__(cls, key: Any) -> bool:
-            if key.__class__ is tuple:
-                try:
-                    checks.see(key, _getframe(1))
-                except Exception:  # of what it looked at: the test is not to see it
-                    checks.now.counts[key[0]] += 1
-            elif key[0] == "!":
-                checks.now.swallowed.pop(key[1:], None)
-            else:
-                checks.now.counts[key] += 1
-            return False
-
-        @staticmethod
-        def compared(first: Any, *others: Any, **options: Any) -> None:
-            """Look at a comparison that has held: of a module's function, or a method's."""
-            from .comparisons import why_vacuous
-
-            operands = others if isinstance(first, type(sys)) else (first, *others)
-            why = why_vacuous(*operands, **options)
-            if why:
-                checks.now.vacuous.append(why)
-
-        @staticmethod
-        def compared_with(side: Any, **options: Any) -> None:
-            """Look at one side of a comparison that has held."""
-            from .comparisons import why_loose
-
-            why = why_loose(side, **options)
-            if why:
-                checks.now.vacuous.append(why)
-
-        @staticmethod
-        def ordered(*sides: Any) -> None:
-            if any(map(_is_nan, sides)):
-                checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
-
-        @staticmethod
-        def failing() -> bool:
-            try:
-                checks.failing(_getframe(1))
-            except Exception:  # whatever it meets: the program is not to see it
-                return False
-            return False
-
-        @staticmethod
-        def went_through(*iterables: Any) -> None:
-            if any(isinstance(i, (list, tuple, dict, set)) and not i for i in iterables):
-                checks.now.vacuous.append("empty sequences are compared")
-
-        @staticmethod
-        def compared_slices(left: Any, right: Any) -> None:
-            if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
-                checks.now.vacuous.append("empty slices are compared")
-
-        @staticmethod
-        def dropped(value: Any, place: str) -> None:
-            """A comparison that is a statement of its own; one that has held could as well have been asserted."""
-            if _is_false(value):
-                Seen.drops(_NOT_ASSERTED, place)
-
-        @staticmethod
-        def dropped_of(left: Any, right: Any, operator: str, place: str) -> None:
-            """Of two: if the tree itself compares things of two kinds, that it can may be all that is asked."""
-            import operator as operators
-
-            value = getattr(operators, operator)(left, right)
-            if left is not right and not checks.compares_kinds(left, right, operator):
-                Seen.dropped(value, place)
-
-        @staticmethod
-        def told(value: Any, place: str, expected: bool) -> Any:
-            """A comparison of which the test makes no more than words."""
-            if _is_false(value) is expected:
-                checks.now.told.append(checks.said(_NOT_ASSERTED, place))
-            return value
-
-        @staticmethod
-        def made(value: Any, place: str) -> None:
-            if isinstance(value, BaseException):
-                Seen.loses(f"{type(value).__name__} is made, and not raised", place)
-
-        @staticmethod
-        def made_up(mock: Any, place: str, name: str) -> None:
-            if any(kind.__name__ == "NonCallableMock" for kind in type(mock).__mro__) and not _is_of_spec(mock, name):
-                Seen.loses(f"{name} is no assertion, and a mock has made it up", place)
-
-        @staticmethod
-        def drops(what: str, place: str) -> None:
-            checks.now.dropped.append(checks.said(what, place))
-
-        @staticmethod
-        def loses(what: str, place: str) -> None:
-            checks.now.lost.append(checks.said(what, place))
-
-        @staticmethod
-        def swallowed(key: str, keeps_it: bool, answers: bool) -> None:
-            error = exc_info()[1]
-            if answers and not drops_result(_getframe(2)):
-                return
-            if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
-                text = str(error).partition("\n")[0][:200]
-                said = checks.said("an AssertionError was caught and dropped", key)
-                checks.now.swallowed[key] = f"{said}: {text}".rstrip(": ")
-            elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):
-                checks.now.swallowed[key] = checks.said("an AssertionError of a process was caught and dropped", key)
-
-    return Seen("Seen", (), {})
-
-
-def _is_false(value: Any) -> bool | None:
-    """What a comparison came to; it may be anything."""
-    try:
-        return not (value.all() if hasattr(value, "all") else value) and value is not None
-    except Exception:
-        return None
-
-
-def _is_nan(value: Any) -> bool:
-    """Of a number, or of an array of one."""
-    try:
-        return (isinstance(value, float) or hasattr(value, "dtype")) and bool(value != value)
-    except Exception:  # of several
-        return False
-
-
-def _is_of_spec(mock: Any, name: str) -> bool:
-    """Whether what a mock stands for has a method of that name."""
-    return name in (vars(mock).get("_mock_methods") or ())
