@@ -111,9 +111,7 @@ class Program:
 
     def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
         """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
-        node: Any = self.at(frame)
-        while node is not None and not isinstance(node, FUNCTIONS):
-            above = self._above.get(node)
+        for node, above in self._around(self.at(frame)):
             if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
                 calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
                 if any(called(c) == "suppress" and kinds & set(map(name_of, c.args)) for c in calls):
@@ -122,17 +120,17 @@ class Program:
                 for handler in above.handlers:
                     if handler.type is None or kinds & set(_names(handler.type)):
                         return handler.body
-            node = above
         return None
 
     def is_in_finally(self, frame: FrameType) -> bool:
-        node: Any = self.at(frame)
-        while node is not None and not isinstance(node, FUNCTIONS):
-            above = self._above.get(node)
-            if isinstance(above, ast.Try) and node in above.finalbody:
-                return True
-            node = above
-        return False
+        around = self._around(self.at(frame))
+        return any(isinstance(above, ast.Try) and node in above.finalbody for node, above in around)
+
+    def _around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """It, and each node that it stands in within its function, with the node around that."""
+        while node in self._above and not isinstance(node, FUNCTIONS):
+            yield node, self._above[node]
+            node = self._above[node]
 
     def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
         """Whether something depends on a status of which this statement knows."""
@@ -310,9 +308,8 @@ class Program:
         """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
         that is what it did.
         """
-        loop = self._above.get(place)
-        while loop is not None and not isinstance(loop, (ast.For, ast.AsyncFor, ast.While, *FUNCTIONS)):
-            loop = self._above.get(loop)
+        kinds = (ast.For, ast.AsyncFor, ast.While, *FUNCTIONS)
+        loop = next((above for _, above in self._around(place) if isinstance(above, kinds)), None)
         if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
@@ -325,10 +322,7 @@ class Program:
         return node
 
     def _function_of(self, node: ast.AST) -> ast.AST | None:
-        above = self._above.get(node)
-        while above is not None and not isinstance(above, FUNCTIONS):
-            above = self._above.get(above)
-        return above
+        return next((above for _, above in self._around(node) if isinstance(above, FUNCTIONS)), None)
 
 
 def _place(frame: FrameType) -> tuple[int, int | None]:
