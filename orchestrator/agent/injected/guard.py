@@ -240,7 +240,9 @@ def _leave_out_of_coverage(inorout: Any) -> None:
     ours = os.path.dirname(os.path.realpath(__file__)) + os.sep
 
     def leaving_out(why_not: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda own, file, frame: "is the agent's" if file.startswith(ours) else why_not(own, file, frame)
+        return lambda own, filename, frame: (
+            "is the agent's" if filename.startswith(ours) else why_not(own, filename, frame)
+        )
 
     replace(inorout.InOrOut, "check_include_omit_etc", leaving_out)
 
