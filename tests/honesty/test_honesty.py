@@ -52,7 +52,9 @@ class Stand:
         """One run of the cases that need none of their own and belong to this one."""
         project = self._project(run, cases)  # short: programs make sockets below it
         asked = ("validate", "--pod", "local", "--json", "--runbook", "r")
-        return project, project.run(*asked, timeout=_LIMIT_S, **SHELL)
+        outcome = project.run(*asked, timeout=_LIMIT_S, **SHELL)
+        assert not _missed(project.root / outcome.json["path"]), "what looks on must not fail: it sees nothing then"
+        return project, outcome
 
     def _from_shared(self, case: Case) -> Outcome:
         project, outcome = self.shared[case.shared_run].result()
@@ -76,6 +78,12 @@ class Stand:
             (project.root / path).parent.mkdir(exist_ok=True)
             (project.root / path).write_bytes(content)
         return project
+
+
+def _missed(run: Path) -> list[str]:
+    """What the agent's hooks could not look at, in the stages of a run."""
+    reports = run.glob("stages/*/observed.jsonl")
+    return [line for report in reports for line in report.read_text().splitlines() if line.startswith('{"missed"')]
 
 
 def _runbook(cases: Sequence[Case]) -> str:

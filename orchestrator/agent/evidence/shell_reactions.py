@@ -253,9 +253,7 @@ class _Way:
 
     def _printed_to(self, node: Node) -> Iterator[Substitution]:
         """The `$(...)` that give what a command prints, also where they call its function."""
-        above: Optional[Node] = node
-        while above is not None and not isinstance(above, (Function, Substitution)):
-            above = above.parent
+        above = next((n for n in node.above() if isinstance(n, (Function, Substitution))), None)
         if isinstance(above, Substitution) and above.kind == "$(":
             yield above
         elif isinstance(above, Function) and self._dependents.is_new(f"$({above.name}"):
@@ -277,12 +275,12 @@ class _Way:
         return "tested" if self._left or self._question else self._unused()
 
     def _out_of_function(self, node: Node) -> "Node | Fate":
-        while not isinstance(node, Function):
-            if node.parent is None:
-                return self._out_of_script()
-            node = node.parent
+        function = next((n for n in (node, *node.above()) if isinstance(n, Function)), None)
+        if function is None:
+            return self._out_of_script()
         if self._question:
-            calls = self._scripts.called(node.name) if self._dependents.is_new(f"{node.name}()") else []
+            name = function.name
+            calls = self._scripts.called(name) if self._dependents.is_new(f"{name}()") else []
             return "tested" if any(self._dependents.is_asked(call) for call in calls) else "ignored"
         if not self._calls:  # it went on, as in the next turn of a loop
             return self._unused() if self._tested else "left"
@@ -337,10 +335,8 @@ def _is_of_output(scripts: Scripts, question: Simple) -> bool:
 
 def _jumps_beside(command: Simple) -> bool:
     """Whether the statements that run with it leave a turn, a function or the script: what they leave out may act."""
-    node: Optional[Node] = command
-    while node is not None and not isinstance(node, Block):
-        node = node.parent
-    held = simple([node]) if node is not None and isinstance(node.parent, Compound) else ()
+    block = next((node for node in command.above() if isinstance(node, Block)), None)
+    held = simple([block]) if block is not None and isinstance(block.parent, Compound) else ()
     return any(c.name in ("continue", *_LEAVING) for c in held)
 
 
@@ -367,14 +363,15 @@ def _conditions_of(command: Command) -> Iterator[Simple]:
 def ends_its_loop(command: Node) -> bool:
     """Whether a success of the command ends a loop: what fails in it is tried again."""
     node = command
-    while node.parent is not None and not isinstance(node, Function):
-        above = node.parent
+    for above in command.above():
         if isinstance(above, Chain):
             following = above.pipelines[above.pipelines.index(node) + 1 :]  # type: ignore[arg-type]
             if any(c.name in _LEAVING for c in simple(following)):
                 return True
         if isinstance(above, Compound) and any(node is condition for condition in above.conditions):
             return above.kind in ("while", "until") or any(c.name in _LEAVING for c in simple(above.bodies))
+        if isinstance(above, Function):
+            return False
         node = above
     return False
 

@@ -299,12 +299,7 @@ def _is_of_another(line: Line) -> bool:
 
 
 def _in_a_process(node: Node) -> bool:
-    above: Optional[Node] = node
-    while above is not None:
-        if isinstance(above, Substitution) and above.kind != "$(":
-            return True
-        above = above.parent
-    return False
+    return any(isinstance(above, Substitution) and above.kind != "$(" for above in node.above())
 
 
 def _records(text: str) -> Iterator[List[str]]:

@@ -141,8 +141,7 @@ class Scripts:
         one, or in its script, which may be a part of others.
         """
         node = command
-        while node.parent is not None:
-            above = node.parent
+        for above in command.above():
             is_last = isinstance(above, Pipeline) and above.members[-1] is node and self.called("shopt")
             is_piped = isinstance(above, Pipeline) and len(above.members) > 1 and not is_last
             is_forked = (isinstance(above, Compound) and above.kind == "(") or isinstance(above, Substitution)
@@ -198,9 +197,7 @@ def _decides_alone(command: Simple) -> bool:
 
 
 def root(node: Node) -> Node:
-    while node.parent is not None:
-        node = node.parent
-    return node
+    return [node, *node.above()][-1]
 
 
 def _is_like(told: str, key: str) -> bool:

@@ -18,6 +18,13 @@ class Node:
         """The parts below it that are next to it."""
         return iter(())
 
+    def above(self) -> Iterator[Node]:
+        """The parts that it stands in, the innermost first."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
     def walk(self) -> Iterator[Node]:
         """It, and all below."""
         yield self

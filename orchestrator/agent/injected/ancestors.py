@@ -25,11 +25,11 @@ class Origin:
         self.test: str | None = None
         self.is_bare = MARK not in os.environ and os.path.exists("/proc/self/stat")
         if self.is_bare:
-            above = list(_above())
+            pids = [pid for pid, _ in above()]
             for note in _told(notes):
-                if note.get("loaded") in above:
+                if note.get("loaded") in pids:
                     self.is_bare = False
-                if note.get("starts") in above:
+                if note.get("starts") in pids:
                     self.test = str(note["inside"])
 
 
@@ -45,15 +45,21 @@ def _told(notes: Notes) -> Iterator[dict[str, Any]]:
                 continue
 
 
-def _above() -> Iterator[int]:
-    """The pids of the processes above this one, the nearest first (Linux)."""
+def above(last: int = 0) -> list[tuple[int, str]]:
+    """The processes above this one, each with its name, the nearest first: up to `last`, or as far as they can be seen
+    (Linux).
+    """
+    found: list[tuple[int, str]] = []
     pid = os.getppid()
-    for _ in range(_MOST):
-        if pid <= 1:
-            return
-        yield pid
+    while pid > 1 and len(found) < _MOST:
         try:
             with open(f"/proc/{pid}/stat", "rb") as f:  # pid (name) state parent ...; the name may hold anything
-                pid = int(f.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return
+                name, _, rest = os.fsdecode(f.read()).partition("(")[2].rpartition(")")
+        except OSError:
+            found.append((pid, ""))
+            break
+        found.append((pid, name))
+        if pid == last:
+            break
+        pid = int(rest.split()[1])
+    return found

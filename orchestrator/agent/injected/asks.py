@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from typing import Collection, Iterator
 
+from .syntax import called, parsed
+
 _ENDS = ("exit", "SystemExit")
 _ASKING = (*_ENDS, "hasattr", "int", "bool", "len", "print", "tuple", "find_spec")
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.Assert, ast.Expr, ast.Raise)
@@ -16,9 +18,8 @@ _STATEMENTS = (ast.Import, ast.ImportFrom, ast.Assert, ast.Expr, ast.Raise)
 
 def only_asks(program: str, names: Collection[str]) -> bool:
     """Whether the program does no more than that; `names` are those of the commit's modules."""
-    try:
-        module = ast.parse(program)
-    except (SyntaxError, ValueError):
+    module = parsed("<string>", program.encode("utf-8", "surrogatepass"))
+    if module is None:
         return False
     nodes = list(ast.walk(module))
     if not all(isinstance(statement, _STATEMENTS) for statement in module.body):
@@ -35,17 +36,13 @@ def _imported(node: ast.AST) -> Iterator[str]:
         yield (node.module or "").partition(".")[0]
 
 
-def _name(node: ast.AST) -> str:
-    return str(getattr(node, "attr", getattr(node, "id", "")))
-
-
 def _asks(call: ast.Call) -> bool:
-    return not (call.args or call.keywords) or _name(call.func) in _ASKING
+    return not (call.args or call.keywords) or called(call) in _ASKING
 
 
 def _decides(node: ast.AST) -> bool:
     """Whether it ends the program by what it has been told, which a number is not."""
     if isinstance(node, ast.Assert):
         return True
-    ends = isinstance(node, ast.Call) and _name(node.func) in _ENDS
+    ends = isinstance(node, ast.Call) and called(node) in _ENDS
     return ends and not all(isinstance(argument, ast.Constant) for argument in node.args)  # type: ignore[attr-defined]

@@ -13,12 +13,14 @@ import ast
 from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
+from .frames import codes_in
+from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, name_of, within
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Callable, Collection, Iterable, Iterator, Sequence
+    from typing import Any, Callable, Collection, Iterable, Sequence
 
     from .callees import Spec
 
@@ -83,23 +85,15 @@ class Facts:
         if known is None:
             own = self._functions.get(code.co_firstlineno)
             functions = [] if own is None else [own]
-            for name in names_in(code):
-                functions += self._by_name.get(name, ())
+            for name in self._by_name.keys() & names_in(code):
+                functions += self._by_name[name]
             known = self._owed[id(code)] = code, [function.key for function in functions if function.owes]
         return known[1]
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> set[str]:
     """What `code` names, and the functions inside it."""
-    inside = [code]
-    for each in inside:
-        yield from each.co_names
-        inside += [constant for constant in each.co_consts if isinstance(constant, type(code))]
-
-
-def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
-    """As code objects have it: that of the first decorator."""
-    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return {name for each in codes_in(code) for name in each.co_names}
 
 
 def mark(
@@ -127,7 +121,7 @@ def _name_calls(module: ast.Module) -> None:
         if isinstance(node, ast.ImportFrom):
             names.update((a.asname, a.name) for a in node.names if a.asname and statements.is_check(a.name))
         elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
-            name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            name = name_of(node.value)
             names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and statements.is_check(name))
     for call in ast.walk(module) if names else ():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
@@ -161,7 +155,7 @@ class _Marker:
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
-        for name in statements.BLOCKS:
+        for name in BLOCKS:
             block = getattr(node, name, None)
             if isinstance(block, list):
                 setattr(node, name, [new for statement in block for new in self._marked(statement)])
@@ -170,7 +164,7 @@ class _Marker:
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         outer = self._function
-        if outer is None and isinstance(node, statements.FUNCTIONS):
+        if outer is None and isinstance(node, FUNCTIONS):
             line = first_line(node)
             self._function = Function(node.name, line, self._facts.key(line))
             self._facts.add(self._function)
@@ -180,7 +174,7 @@ class _Marker:
         self._is_observed = was_observed or statements.observes(node)
         self.statements(node)
         self._function, self._is_observed = outer, was_observed
-        if isinstance(node, statements.TRIES):
+        if isinstance(node, TRIES):
             self._watch_handlers(node)
         before, after = self._beside(node)
         return [*before, node, *after]
@@ -210,13 +204,11 @@ class _Marker:
             for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
                 place = block.index(statement) + 1
                 block[place:place] = self._ran(statement)
-        elif isinstance(node, statements.TRIES) or (
-            isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse
-        ):
+        elif isinstance(node, TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
             before, after = [], self._ran(node) if statements.fails_in(node) else []
         elif isinstance(node, ast.Return):
             before, after = self._ran(node) if statements.checks(node) else [], []
-        elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        elif isinstance(node, (ast.Expr, *SETS)):
             before, after = [], self._beside_call(node)
             self._watch_told(node)
         else:
@@ -228,22 +220,22 @@ class _Marker:
     def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
         test = node.test
         if isinstance(test, ast.Tuple) and test.elts:
-            return [_call(node, "asserted_tuple", _constant(f"{self._facts.path}:{node.lineno}"))], []
+            return [self._says(node, "loses", "a tuple is asserted, which is always true")], []
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
         why = why_true(test, self._literals(test))
         if (
             why is None
             and isinstance(test, ast.Call)
-            and statements.called(test) in statements.COMPARES
+            and called(test) in statements.COMPARES
             and self._is_of_copies(test)
         ):
             why = _COPY
         if why is not None:
             return [], self._vacuous(node, why)
         made_up = self._made_up(node, test)
-        called = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
-        after = self._ran(node, called, self._callees.about([test]), self._callees.equal_by_class(test))
+        callee = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
+        after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
         if isinstance(test, ast.Call):
             after += self._compared(node, test)
             after += self._went_through(node, test)
@@ -258,29 +250,28 @@ class _Marker:
         named = value.func if isinstance(value, ast.Call) else value
         if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not statements.is_plain(named.value):
             return []
-        place = _constant(f"{self._facts.path}:{node.lineno}")
-        return [_call(node, "made_up", named.value, place, _constant(named.attr))]
+        return [_call(node, "made_up", named.value, self._place(node), _constant(named.attr))]
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            called = self._callees.note_assigned(node)
-            if called and not self._checked_names().isdisjoint(statements.named_in_targets(node)):
-                marks = [_seen(node, (CALLED, tuple(sorted(called))))]
-        if isinstance(node, ast.Expr) and statements.called(node.value) == "fail":
+            functions = self._callees.note_assigned(node)
+            if functions and not self._checked_names().isdisjoint(statements.named_in_targets(node)):
+                marks = [_seen(node, (CALLED, tuple(sorted(functions))))]
+        if isinstance(node, ast.Expr) and called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
             return [_seen(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
-            place = _constant(f"{self._facts.path}:{node.lineno}")
+            place = self._place(node)
             named = self._names_what_fails(node.value)
             if named:
-                return [_call(node, "named", place, _constant(named))]
+                return [self._says(node, "loses", f"{named} is named, and not called")]
             if statements.makes_exception(node.value) and not self._is_observed:
                 node.value = _call(node, "made", node.value, place).value
                 return []
             runs_nothing = self._runs_nothing(node.value)
             if runs_nothing and not self._is_observed:
-                return [_call(node, "unrun", place, _constant(runs_nothing))]
+                return [self._says(node, "drops", f"{runs_nothing} as a statement runs nothing")]
             if statements.is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if statements.is_comparison(node.value) and not self._is_observed:
@@ -292,13 +283,20 @@ class _Marker:
         call = node.value
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
             return [*marks, *self._ran(node)]
-        why = why_method_holds(statements.called(call), call.args, self._literals(call))
-        if why is None and statements.is_check(statements.called(call)) and self._is_of_copies(call):
+        why = why_method_holds(called(call), call.args, self._literals(call))
+        if why is None and statements.is_check(called(call)) and self._is_of_copies(call):
             why = _COPY
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
         ran = self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))
         return [*marks, *ran, *self._one_function(node, call)]
+
+    def _place(self, node: ast.stmt) -> ast.Constant:
+        return _constant(f"{self._facts.path}:{node.lineno}")
+
+    def _says(self, node: ast.stmt, method: str, what: str) -> ast.stmt:
+        """What tells of a statement that can do nothing else than what is said of it."""
+        return _call(node, method, _constant(what), self._place(node))
 
     def _names_what_fails(self, value: ast.expr) -> str:
         """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
@@ -315,19 +313,19 @@ class _Marker:
             return "a generator"
         spec = self._callees.spec(value.func) if isinstance(value, ast.Call) else None
         is_lazy = spec is not None and (spec[0] if not spec[2] and not spec[1] else spec[2]) in _LAZY
-        return f"{statements.called(value)}()" if is_lazy else ""
+        return f"{called(value)}()" if is_lazy else ""
 
     def _watch_told(self, node: Any) -> None:
         """Have the comparisons tell how they came out of which the function makes no more than words."""
         if self._function is None or self._is_observed:
             return
-        place = _constant(f"{self._facts.path}:{node.lineno}")
+        place = self._place(node)
         if isinstance(node, ast.If) and statements.only_tells(node):
             if node.orelse or statements.says_differ(node.test):  # else nothing is said of what is not equal
                 node.test = _told(node.test, place)
         elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
             node.value = _told(node.value, place)
-        elif isinstance(node, ast.Expr) and statements.called(node.value) in statements.TELLS:
+        elif isinstance(node, ast.Expr) and called(node.value) in statements.TELLS:
             node.value.args = [_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
 
     def _is_read(self, targets: Sequence[ast.expr]) -> bool:
@@ -354,10 +352,10 @@ class _Marker:
         """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
         alone, where the other is only calculated there.
         """
-        if statements.called(call) == "all":  # of all elements
+        if called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
             call = inside if isinstance(inside, ast.Call) else call
-        if statements.called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
+        if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
             return []
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
@@ -389,15 +387,11 @@ class _Marker:
 
     def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in names)` to go through."""
-        inside = call.args[0] if len(call.args) == 1 and statements.called(call) == "all" else None
+        inside = call.args[0] if len(call.args) == 1 and called(call) == "all" else None
         if not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
             return []
         source = inside.generators[0].iter
-        names = (
-            source.args
-            if isinstance(source, ast.Call) and statements.called(source) in ("zip", "enumerate")
-            else [source]
-        )
+        names = source.args if isinstance(source, ast.Call) and called(source) in ("zip", "enumerate") else [source]
         return [_call(node, "went_through", *names)] if all(isinstance(n, ast.Name) for n in names) else []
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
@@ -432,14 +426,12 @@ class _Marker:
         A handler that keeps it where a check of the same function looks has not.
         """
         key = f"{self._facts.path}:{node.lineno}"
-        jumps = any(isinstance(inner, _JUMPS) for inner in statements.within(node.finalbody))
+        jumps = any(isinstance(inner, _JUMPS) for inner in within(node.finalbody))
         if jumps:
             node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
-        if any(map(statements.raises, statements.within(node.orelse))):  # it expects what it catches
+        if any(map(statements.raises, within(node.orelse))):  # it expects what it catches
             return
-        silent = [
-            handler for handler in node.handlers if not any(map(statements.raises, statements.within(handler.body)))
-        ]
+        silent = [handler for handler in node.handlers if not any(map(statements.raises, within(handler.body)))]
         silent = [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
         for handler in silent:
             said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
@@ -499,8 +491,8 @@ def _before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -
     for statement in block:
         if isinstance(statement, _JUMPS):
             marked.append(made(statement))
-        elif not isinstance(statement, statements.SCOPES):
-            for name in statements.BLOCKS:
+        elif not isinstance(statement, SCOPES):
+            for name in BLOCKS:
                 if isinstance(getattr(statement, name, None), list):
                     setattr(statement, name, _before_jumps(getattr(statement, name), made))
         marked.append(statement)

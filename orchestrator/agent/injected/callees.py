@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from itertools import combinations
 
+from .syntax import SETS, called
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, Iterable, Iterator, Tuple
@@ -12,8 +14,6 @@ if TYPE_CHECKING:
     Spec = Tuple[str, str, str]
     """Of what is called `a.b.c`: the name a, the attributes "b.c", and what the file has imported it as ("" if it has
     not): "pkg.a.b.c", relative with dots in front."""
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Callees:
@@ -112,7 +112,7 @@ class Callees:
 
     def note_result(self, node: ast.stmt) -> None:
         """Remember which call has made what a name stands for, until the name or one of its arguments is set anew."""
-        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        if not isinstance(node, SETS):
             return
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if self._results:
@@ -170,7 +170,7 @@ _CONTAINERS = ("list", "tuple")
 def uncopied(node: ast.expr) -> ast.expr:
     """What an expression is a copy of, itself if of nothing."""
     while isinstance(node, ast.Call):
-        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        name = called(node)
         if name in _COPIES and isinstance(node.func, ast.Attribute) and not node.args:
             node = node.func.value
         elif name in (*_COPIES, *_CONTAINERS) and len(node.args) == 1 and not node.keywords:

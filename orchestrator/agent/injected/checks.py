@@ -10,10 +10,10 @@ import builtins
 import gc
 import os
 import sys
-from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 from types import FunctionType, ModuleType
 
-from .frames import drops_at, drops_result
+from .hooks import replace
+from .seen import Seen
 from .stage import test_around
 from .stand_ins import StandIns, code_behind
 
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
 
     from .assertions import Facts
     from .callees import Spec
+    from .pending import Pending
     from .stage import Config, Notes
 
-_OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 # Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
 _HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
-
-
-_SAID = "a comparison came out false, and nothing asserts it ({})"
 
 
 class Record:
@@ -47,7 +44,7 @@ class Record:
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
         self.told: list[str] = []  # the same, of which something was said
         self.swallowed: dict[str, str] = {}
-        self.pending: list[Pending | Unentered] = []
+        self.pending: list[Pending] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
 
@@ -55,29 +52,8 @@ class Record:
         """Each AssertionError that nobody saw, as a sentence."""
         if not (self.pending or self.lost or self.swallowed):
             return []
-        unseen = [p.sentence for p in self.pending if not p.retrieved]
+        unseen = [p.sentence for p in self.pending if p.is_lost]
         return list(dict.fromkeys([*self.lost, *self.swallowed.values(), *unseen]))
-
-
-class Pending:
-    """An AssertionError that someone may still ask for."""
-
-    def __init__(self, sentence: str) -> None:
-        self.sentence = sentence
-        self.retrieved = False
-
-
-class Unentered:
-    """A check that is made and has to be entered: lost if it is dropped as it is."""
-
-    def __init__(self, sentence: str, frame: FrameType) -> None:
-        self.sentence = sentence
-        self.entered = False
-        self._code, self._last = frame.f_code, frame.f_lasti
-
-    @property
-    def retrieved(self) -> bool:
-        return self.entered or not drops_at(self._code, self._last)
 
 
 class _Counts(dict):  # type: ignore[type-arg]  # of str and float
@@ -128,7 +104,7 @@ class Checks:
     def start(self) -> None:
         """Offer what the marks name, and mark the helpers that this process imports."""
         setattr(builtins, "@nsa_pod_isinstance", isinstance)
-        setattr(builtins, "@nsa_pod", _seen_by(self))
+        setattr(builtins, "@nsa_pod", Seen("Seen", (), {"checks": self}))
         self._mark_helpers()
 
     def after_child_starts(self) -> None:
@@ -176,9 +152,9 @@ class Checks:
         def is_other(file: str | None) -> bool:
             return file in self.facts and file != code.co_filename and self._helps(file)
 
-        names = set(names_in(code))
+        names = names_in(code)
         for name in names:
-            value = values.get(name, sys.modules.get(name))
+            value = values[name] if name in values else sys.modules.get(name)
             is_module = type(value) is ModuleType and is_other(vars(value).get("__file__"))
             for found in map(vars(value).get, names) if is_module else (value,):
                 helper = code_behind(found) if type(found) is FunctionType else None  # others may answer anything
@@ -189,7 +165,7 @@ class Checks:
         """Whether an assertion ran of a method that the class has in the place of one that `code` names."""
         from .assertions import names_in
 
-        names = set(names_in(code))
+        names = names_in(code)
         for method in (vars(base)[name] for base in getattr(kind, "__mro__", ()) for name in names & vars(base).keys()):
             instead: Any = getattr(getattr(method, "__func__", method), "__code__", None)
             facts = self.facts.get(getattr(instead, "co_filename", ""))
@@ -223,20 +199,25 @@ class Checks:
         """Remember what a module holds that is about to be imported, if it is the tree's."""
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        if isinstance(loader, SourceFileLoader) and self._is_ours(loader.path):
+        if isinstance(loader, SourceFileLoader) and self.is_ours(loader.path):
             for watch in self.imported:
                 watch(loader)
 
-    def _is_ours(self, path: str) -> bool:
+    def is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
+
+    def said(self, what: str, place: str) -> str:
+        """A sentence with a place of the tree, `FILE:LINE`, as people name it."""
+        return f"{what} ({place[len(self.tree) :]})"
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
         from .assertions import count, mark
+        from .syntax import parsed
 
         asserts = count(module)
         self.facts[path] = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
         if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
-            written = _parsed(source, path)
+            written = parsed(path, source)
             if written is not None and count(written) > asserts:
                 self.facts[path] = mark(written, source, path, self._names)
 
@@ -244,26 +225,33 @@ class Checks:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
         marks. What it rewrites of the environment (plugins, and all that their packages hold) it keeps as ever.
         """
-        rewrite_asserts, read, write = rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc
+        replace(rewrite, "rewrite_asserts", self._marking)
+        replace(
+            rewrite,
+            "_read_pyc",
+            lambda read: lambda path, *more: None if self.is_ours(str(path)) else read(path, *more),
+        )
+        replace(
+            rewrite,
+            "_write_pyc",
+            lambda write: (
+                lambda state, code, *more: None if self.is_ours(code.co_filename) else write(state, code, *more)
+            ),
+        )
 
+    def _marking(self, rewrite_asserts: Callable[..., None]) -> Callable[..., None]:
         def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
             collects = gc.isenabled()
             gc.disable()  # a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it
             try:
-                if module_path is not None and self._is_ours(module_path):
+                if module_path is not None and self.is_ours(module_path):
                     self._mark(mod, source, module_path)
                 rewrite_asserts(mod, source, module_path, config)
             finally:
                 if collects:
                     gc.enable()
 
-        def read_pyc(source: Any, *args: Any, **options: Any) -> Any:
-            return None if self._is_ours(str(source)) else read(source, *args, **options)
-
-        def write_pyc(state: Any, code: Any, *args: Any, **options: Any) -> Any:
-            return None if self._is_ours(code.co_filename) else write(state, code, *args, **options)
-
-        rewrite.rewrite_asserts, rewrite._read_pyc, rewrite._write_pyc = marked, read_pyc, write_pyc
+        return marked
 
     def _mark_helpers(self) -> None:
         """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache. A loader
@@ -271,20 +259,25 @@ class Checks:
         """
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        get_code, compiles = SourceFileLoader.get_code, SourceFileLoader.source_to_code
+        compiles = SourceFileLoader.source_to_code
 
-        def marked(loader: Any, name: str) -> Any:
-            path = loader.path
-            helps = self._is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
-            code = self.marked(path) if helps else None
-            return get_code(loader, name) if code is None else code
+        def marking(get_code: Callable[..., Any]) -> Callable[..., Any]:
+            def marked(loader: Any, name: str) -> Any:
+                path = loader.path
+                helps = self.is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
+                code = self.marked(path) if helps else None
+                return get_code(loader, name) if code is None else code
 
-        SourceFileLoader.get_code = marked  # type: ignore[assignment, method-assign, unused-ignore]
+            return marked
+
+        replace(SourceFileLoader, "get_code", marking)
 
     def marked(self, path: str) -> CodeType | None:
         """The code of a file with marks; None if it does not compile."""
-        source = _read(path)
-        module = _parsed(source, path)
+        from .syntax import parsed, read
+
+        source = read(path)
+        module = parsed(path, source)
         if module is None:
             return None
         self._mark(module, source, path)
@@ -350,7 +343,7 @@ class Checks:
         """Whether two things are of different kinds, of which one is the tree's, which says how they compare."""
         methods = (vars(kind).get(f"__{operator}__") for side in (left, right) for kind in type(side).__mro__)
         codes = (getattr(method, "__code__", None) for method in methods)
-        ours = any(code is not None and self._is_ours(code.co_filename) for code in codes)
+        ours = any(code is not None and self.is_ours(code.co_filename) for code in codes)
         return ours and type(left) is not type(right)
 
     def raised_in_a_check(self, error: BaseException, *, keeps_it: bool) -> bool:
@@ -368,164 +361,4 @@ class Checks:
         if any(module == name or module.startswith(name + ".") for name in _COMPARING):
             return True
         path = frame.f_code.co_filename
-        return path in self.facts or (self._is_ours(path) and not keeps_it)
-
-
-def _seen_by(checks: Checks) -> type:
-    """The class that the marks name."""
-
-    class Seen(type):
-        def __instancecheck__(cls, key: Any) -> bool:
-            if key.__class__ is tuple:
-                try:
-                    checks.see(key, _getframe(1))
-                except Exception:  # of what it looked at: the test is not to see it
-                    checks.now.counts[key[0]] += 1
-            elif key[0] == "!":
-                checks.now.swallowed.pop(key[1:], None)
-            else:
-                checks.now.counts[key] += 1
-            return False
-
-        @staticmethod
-        def compared(first: Any, *others: Any, **options: Any) -> None:
-            """Look at a comparison that has held: of a module's function, or a method's."""
-            from .comparisons import why_vacuous
-
-            operands = others if isinstance(first, type(sys)) else (first, *others)
-            why = why_vacuous(*operands, **options)
-            if why:
-                checks.now.vacuous.append(why)
-
-        @staticmethod
-        def compared_with(side: Any, **options: Any) -> None:
-            """Look at one side of a comparison that has held."""
-            from .comparisons import why_loose
-
-            why = why_loose(side, **options)
-            if why:
-                checks.now.vacuous.append(why)
-
-        @staticmethod
-        def ordered(*sides: Any) -> None:
-            if any(map(_is_nan, sides)):
-                checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
-
-        @staticmethod
-        def failing() -> bool:
-            try:
-                checks.failing(_getframe(1))
-            except Exception:  # whatever it meets: the program is not to see it
-                return False
-            return False
-
-        @staticmethod
-        def went_through(*iterables: Any) -> None:
-            if any(isinstance(i, (list, tuple, dict, set)) and not i for i in iterables):
-                checks.now.vacuous.append("empty sequences are compared")
-
-        @staticmethod
-        def compared_slices(left: Any, right: Any) -> None:
-            if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
-                checks.now.vacuous.append("empty slices are compared")
-
-        @staticmethod
-        def dropped(value: Any, place: str) -> None:
-            """A comparison that is a statement of its own; one that has held could as well have been asserted."""
-            if _is_false(value):
-                checks.now.dropped.append(_SAID.format(place[len(checks.tree) :]))
-
-        @staticmethod
-        def dropped_of(left: Any, right: Any, operator: str, place: str) -> None:
-            """Of two: if the tree itself compares things of two kinds, that it can may be all that is asked."""
-            import operator as operators
-
-            value = getattr(operators, operator)(left, right)
-            if left is not right and not checks.compares_kinds(left, right, operator):
-                Seen.dropped(value, place)
-
-        @staticmethod
-        def told(value: Any, place: str, expected: bool) -> Any:
-            """A comparison of which the test makes no more than words."""
-            if _is_false(value) is expected:
-                checks.now.told.append(_SAID.format(place[len(checks.tree) :]))
-            return value
-
-        @staticmethod
-        def unrun(place: str, what: str) -> None:
-            checks.now.dropped.append(f"{what} as a statement runs nothing ({place[len(checks.tree) :]})")
-
-        @staticmethod
-        def made(value: Any, place: str) -> None:
-            if isinstance(value, BaseException):
-                where = place[len(checks.tree) :]
-                checks.now.lost.append(f"{type(value).__name__} is made, and not raised ({where})")
-
-        @staticmethod
-        def made_up(mock: Any, place: str, name: str) -> None:
-            if any(kind.__name__ == "NonCallableMock" for kind in type(mock).__mro__) and not _is_of_spec(mock, name):
-                where = place[len(checks.tree) :]
-                checks.now.lost.append(f"{name} is no assertion, and a mock has made it up ({where})")
-
-        @staticmethod
-        def named(place: str, name: str) -> None:
-            where = place[len(checks.tree) :]
-            checks.now.lost.append(f"{name} is named, and not called ({where})")
-
-        @staticmethod
-        def asserted_tuple(place: str) -> None:
-            where = place[len(checks.tree) :]
-            checks.now.lost.append(f"a tuple is asserted, which is always true ({where})")
-
-        @staticmethod
-        def swallowed(key: str, keeps_it: bool, answers: bool) -> None:
-            error = exc_info()[1]
-            if answers and not drops_result(_getframe(2)):
-                return
-            where = key[len(checks.tree) :]
-            if isinstance(error, AssertionError) and checks.raised_in_a_check(error, keeps_it=keeps_it):
-                text = str(error).partition("\n")[0][:200]
-                checks.now.swallowed[key] = f"an AssertionError was caught and dropped ({where}): {text}".rstrip(": ")
-            elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):
-                checks.now.swallowed[key] = f"an AssertionError of a process was caught and dropped ({where})"
-
-    return Seen("Seen", (), {})
-
-
-def _is_false(value: Any) -> bool | None:
-    """What a comparison came to; it may be anything."""
-    try:
-        return not (value.all() if hasattr(value, "all") else value) and value is not None
-    except Exception:
-        return None
-
-
-def _is_nan(value: Any) -> bool:
-    """Of a number, or of an array of one."""
-    try:
-        return (isinstance(value, float) or hasattr(value, "dtype")) and bool(value != value)
-    except Exception:  # of several
-        return False
-
-
-def _is_of_spec(mock: Any, name: str) -> bool:
-    """Whether what a mock stands for has a method of that name."""
-    return name in (vars(mock).get("_mock_methods") or ())
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
-
-
-def _parsed(source: bytes, path: str) -> Any:
-    """None for what does not compile: Python itself says so where it matters."""
-    import ast
-
-    try:
-        return ast.parse(source, path)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+        return path in self.facts or (self.is_ours(path) and not keeps_it)

@@ -12,11 +12,11 @@ import atexit
 import os
 import sys
 from _weakref import ref  # `weakref` has more than is needed
-from functools import wraps
 from os import getpid
-from sys import _getframe  # bound here, as in `lost`
+from sys import _getframe  # bound here, as in `hooks`
 
-from .frames import drops_result, is_of, outside
+from .frames import drops_result, is_of, outside, package
+from .hooks import Attribute, replace, watch
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -34,12 +34,6 @@ _SIGPIPE = 13
 _ENDED = (-2, -9, -15, 130, 137, 143)
 _HANDING_ON = ("call", "close")
 _STARTING = ("subprocess", "os", "pty", "asyncio", "threading", "concurrent")
-
-
-def put_into_os(name: str, function: Any) -> None:
-    """Put `function` into the place of one of os: found there by its name, as what pickles it for a pool does."""
-    function.__module__, function.__qualname__ = "os", name
-    setattr(os, name, function)
 
 
 class _Child:
@@ -79,44 +73,46 @@ class Children:
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "subprocess": self._watch_subprocess,
             "asyncio.subprocess": self._watch_asyncio,
+            "multiprocessing.process": self._watch_processes,
         }
 
     def start(self) -> None:
         """Watch what every Python has."""
-        for name, part in (("waitpid", 1), ("wait", 1), ("wait3", 1), ("wait4", 1), ("waitid", None)):
-            if hasattr(os, name):
-                put_into_os(name, self._waiting(getattr(os, name), part))
+        for name in ("waitpid", "wait", "wait3", "wait4"):
+            watch(os, name, after=self._note_waited)
+        watch(os, "waitid", after=lambda frame, found, *_: self._note_wait(frame, found.si_pid, None, found.si_status))
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
-            if hasattr(os, name):
-                put_into_os(name, self._forking(getattr(os, name)))
-        put_into_os("system", self._calling(os.system))
+            watch(os, name, before=self._say_which_test, after=self._note_forked)
+        replace(os, "system", self._calling)
         for name in ("kill", "killpg"):
-            put_into_os(name, self._killing(getattr(os, name)))
+            watch(os, name, before=self._note_killed)
         os.register_at_fork(after_in_child=self._children.clear)
         atexit.register(self._tell)
 
     def _watch_subprocess(self, subprocess: Any) -> None:
         popen, completed = subprocess.Popen, subprocess.CompletedProcess
-        popen.__init__ = self._starting(popen.__init__)
-        popen.wait = self._ending(popen.wait)
-        popen.poll = self._ending(popen.poll)
-        popen.send_signal = self._killing(popen.send_signal)
-        popen.returncode = _Told("returncode", lambda process, frame: self._look(process, frame), self._note_code)
-        completed.returncode = _Told("returncode", self._look_at_completed)
-        completed.stderr = _Told("stderr", self._look_at_error)
-        completed.stdout = _Told("stdout", self._look_at_output)
-        init = subprocess.CalledProcessError.__init__
+        replace(popen, "__init__", self._starting)
+        for name in ("wait", "poll"):
+            watch(popen, name, after=self._note_ended)
+        watch(popen, "send_signal", before=lambda frame, process, *_, **__: self._note_killed(frame, process.pid))
+        popen.returncode = Attribute("returncode", self._look, self._note_code)
+        completed.returncode = Attribute("returncode", self._look_at_completed)
+        completed.stderr = Attribute("stderr", self._look_at_error)
+        completed.stdout = Attribute("stdout", self._look_at_output)
+        watch(subprocess.CalledProcessError, "__init__", after=self._note_error)
+        watch(subprocess, "getstatusoutput", after=self._note_status)
 
-        def __init__(error: Any, returncode: Any, cmd: Any, *args: Any, **kwargs: Any) -> None:
-            init(error, returncode, cmd, *args, **kwargs)
-            frame: FrameType | None = _getframe(1)
-            while frame is not None and is_of(frame, "subprocess") and frame.f_code.co_name != "getstatusoutput":
-                frame = frame.f_back
-            if frame is not None and not is_of(frame, "subprocess") and not self.drops(frame, type(error)):
-                self._look_at_command(cmd)
+    def _note_error(
+        self, frame: FrameType | None, made: None, error: Any, returncode: Any, cmd: Any, *_: Any, **__: Any
+    ) -> None:
+        while frame is not None and is_of(frame, "subprocess") and frame.f_code.co_name != "getstatusoutput":
+            frame = frame.f_back
+        if frame is not None and not is_of(frame, "subprocess") and not self.drops(frame, type(error)):
+            self._look_at_command(cmd)
 
-        subprocess.CalledProcessError.__init__ = __init__
-        subprocess.getstatusoutput = self._telling_status(subprocess.getstatusoutput)
+    def _note_status(self, frame: FrameType, result: Any, cmd: Any, *_: Any, **__: Any) -> None:
+        if result[0] and not is_of(frame, "subprocess") and self._is_used(frame, called=True, part=0):
+            self._look_at_command(cmd)
 
     def drops(self, frame: FrameType, kind: type) -> bool:
         """Whether an exception of this kind that comes up to `frame` is caught where nothing depends on it."""
@@ -125,17 +121,6 @@ class Children:
         from .uses import drops_error
 
         return _if_possible(lambda: drops_error(frame, [base.__name__ for base in kind.__mro__]), otherwise=False)
-
-    def _telling_status(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def getstatusoutput(cmd: Any, *args: Any, **kwargs: Any) -> Any:
-            result = function(cmd, *args, **kwargs)
-            frame = _getframe(1)
-            if result[0] and not is_of(frame, "subprocess") and self._is_used(frame, called=True, part=0):
-                self._look_at_command(cmd)
-            return result
-
-        return getstatusoutput
 
     def uses_result(self, frame: FrameType) -> bool:
         """Whether something depends on what the call returns that `frame` is in the midst of, once it is awaited; also
@@ -153,7 +138,6 @@ class Children:
         return _if_possible(lambda: is_used(frame, **how), otherwise=True)
 
     def _starting(self, init: Callable[..., None]) -> Callable[..., None]:
-        @wraps(init)
         def __init__(process: Any, *args: Any, **kwargs: Any) -> None:
             frame = outside(_getframe(1), *_STARTING)
             ours = self.is_ours(frame)
@@ -169,21 +153,14 @@ class Children:
 
         return __init__
 
-    def _forking(self, fork: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(fork)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self._say_which_test()
-            made = fork(*args, **kwargs)
-            pid = made[0] if isinstance(made, tuple) else made
-            frame = outside(_getframe(1), *_STARTING)
-            # Of those of multiprocessing, who has started the process decides.
-            if pid and not (frame and is_of(frame, "multiprocessing")) and not self.is_ours(frame):
-                self._handle(pid)
-            return made
+    def _note_forked(self, frame: FrameType, made: Any, *_: Any, **__: Any) -> None:
+        pid = made[0] if isinstance(made, tuple) else made
+        starter = outside(frame, *_STARTING)
+        # Of those of multiprocessing, who has started the process decides.
+        if pid and not (starter and is_of(starter, "multiprocessing")) and not self.is_ours(starter):
+            self._handle(pid)
 
-        return watched
-
-    def _say_which_test(self) -> None:
+    def _say_which_test(self, *_: Any, **__: Any) -> None:
         """For a process that is about to start, and may be given environment variables that do not."""
         test = test_around() or self._checks.now.test
         if test is not None and self._said != (getpid(), test):
@@ -219,7 +196,6 @@ class Children:
                         self._handle(self._children.pop(key).pid)
 
     def _calling(self, system: Any) -> Any:
-        @wraps(system)
         def watched(command: Any) -> Any:
             frame = _getframe(1)
             ours, shell = self.is_ours(frame), _recorded_shell()
@@ -235,109 +211,74 @@ class Children:
 
         return watched
 
-    def _killing(self, kill: Callable[..., None]) -> Callable[..., None]:
-        @wraps(kill)
-        def watched(process: Any, *args: Any, **kwargs: Any) -> None:
-            self._kills = True
-            pid = process if isinstance(process, int) else process.pid
-            if pid > 0:
-                self._handle(pid)
-            for child in self._children.values():
-                child.asked |= child.pid == pid
-            kill(process, *args, **kwargs)
+    def _note_killed(self, frame: FrameType, pid: int, *_: Any) -> None:
+        self._kills = True
+        if pid > 0:
+            self._handle(pid)
+        for child in self._children.values():
+            child.asked |= child.pid == pid
 
-        return watched
+    def _note_ended(self, frame: FrameType | None, code: int | None, process: Any, *_: Any, **__: Any) -> None:
+        if not code:
+            return
+        child = process.__dict__.get(_CHILD)
+        failed = (process.pid, child)
+        same = self._failed.setdefault(id(process.args), (process.args, []))[1]
+        if failed not in same:
+            same.append(failed)
+        while frame is not None and is_of(frame, "subprocess", "os") and frame.f_code.co_name in _HANDING_ON:
+            frame = frame.f_back
+        inside = frame is None or is_of(frame, "subprocess", "asyncio")
+        if frame is not None and not inside and self._is_used(frame, called=True):
+            self._note_look(process.pid, child)
 
-    def _ending(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(process: Any, *args: Any, **kwargs: Any) -> Any:
-            code = method(process, *args, **kwargs)
-            if code:
-                child = process.__dict__.get(_CHILD)
-                failed = (process.pid, child)
-                _, same = self._failed.setdefault(id(process.args), (process.args, []))
-                if failed not in same:
-                    same.append(failed)
-                frame: FrameType | None = _getframe(1)
-                while frame is not None and is_of(frame, "subprocess", "os") and frame.f_code.co_name in _HANDING_ON:
-                    frame = frame.f_back
-                inside = frame is None or is_of(frame, "subprocess", "asyncio")
-                if frame is not None and not inside and self._is_used(frame, called=True):
-                    self._note_look(process.pid, child)
-            return code
+    def _note_waited(self, frame: FrameType, found: Any, *_: Any, **__: Any) -> None:
+        self._note_wait(frame, found[0], 1, found[1])
 
-        ask.__doc__ = method.__doc__
-        return ask
-
-    def _waiting(self, wait: Callable[..., Any], part: int | None) -> Callable[..., Any]:
-        @wraps(wait)
-        def ask(*args: Any) -> Any:
-            found = wait(*args)
-            if not found:
-                return found
-            pid, status = (found[0], found[part]) if part else (found.si_pid, found.si_status)
-            if status:
-                self._note_waited(pid, _getframe(1), part, status if part else 0)
-            return found
-
-        return ask
-
-    def _note_waited(self, pid: int, frame: FrameType, part: int | None, status: int) -> None:
-        if is_of(frame, "subprocess", "multiprocessing", "asyncio"):
+    def _note_wait(self, frame: FrameType, pid: int, part: int | None, status: int) -> None:
+        """A process has ended; `part` of the tuple that the caller gets is a status, which tells of a signal."""
+        if not status or is_of(frame, "subprocess", "multiprocessing", "asyncio"):
             return
         called = outside(frame, "os", "pty")  # whose `spawn` returns the status alone
         if called is not None and self._is_used(called, called=True, part=part if called is frame else None):
             self._note_look(pid, None)
-        elif called is not None and self.is_ours(called) and os.WIFSIGNALED(status):  # it cannot tell of itself
-            child = _Child([sys.executable, *sys.argv[:1]], called)  # as it was forked
+        elif called is not None and self.is_ours(called) and part and os.WIFSIGNALED(status):
+            child = _Child([sys.executable, *sys.argv[:1]], called)  # as it was forked: it cannot tell of itself
             child.code = -os.WTERMSIG(status)
             self._children[id(child)] = child
 
     def _watch_asyncio(self, asyncio: Any) -> None:
-        process, children = asyncio.Process, self
+        replace(asyncio.Process, "wait", self._awaiting)
+        watch(asyncio.Process, "returncode", after=self._note_asked)
 
-        def popen(self: Any) -> Any:
-            return self._transport.get_extra_info("subprocess")
-
-        wait, returncode = process.wait, process.returncode
-
-        @wraps(wait)
-        async def watched(self: Any) -> Any:
-            code = await wait(self)
+    def _awaiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        async def watched(process: Any) -> Any:
+            code = await wait(process)
             frame = _getframe(1)
-            if code and frame.f_code.co_name != "communicate" and children._is_used(frame):
-                children._look_at_process(popen(self))
+            if frame.f_code.co_name != "communicate":
+                self._note_asked(frame, code, process)
             return code
 
-        def asked(self: Any) -> Any:
-            code = returncode.fget(self)
-            if code and children._is_used(_getframe(1)):
-                children._look_at_process(popen(self))
-            return code
+        return watched
 
-        process.wait, process.returncode = watched, property(asked, doc=returncode.__doc__)
+    def _note_asked(self, frame: FrameType, code: int | None, process: Any) -> None:
+        if code and self._is_used(frame):
+            self._look_at_process(process._transport.get_extra_info("subprocess"))
 
-    def watch_processes(self, process: Any) -> None:
+    def _watch_processes(self, process: Any) -> None:
         """Of multiprocessing: whoever starts a process has to ask for its exit code."""
-        start, exitcode, children = process.BaseProcess.start, process.BaseProcess.exitcode, self
+        watch(process.BaseProcess, "start", after=self._note_started)
+        watch(process.BaseProcess, "exitcode", after=self._look_at_exitcode)
 
-        @wraps(start)
-        def watched(self: Any) -> None:
-            start(self)
-            frame = _getframe(1)
-            if not children.is_ours(frame):
-                children._handle(self.pid)
-                children._by_library.setdefault(_package(frame), []).append(self.pid)
+    def _note_started(self, frame: FrameType, made: None, process: Any) -> None:
+        if not self.is_ours(frame):
+            self._handle(process.pid)
+            self._by_library.setdefault(package(frame), []).append(process.pid)
 
-        def asked(self: Any) -> Any:
-            code = exitcode.fget(self)
-            frame = _getframe(1)
-            if code and not is_of(frame, "multiprocessing") and children._is_used(frame):
-                for pid in (self.pid, *children._by_library.get(_package(frame), ())):  # who asks one answers for all
-                    children._note_look(pid, None)
-            return code
-
-        process.BaseProcess.start = watched
-        process.BaseProcess.exitcode = property(asked, doc=exitcode.__doc__)
+    def _look_at_exitcode(self, frame: FrameType, code: int | None, process: Any) -> None:
+        if code and not is_of(frame, "multiprocessing") and self._is_used(frame):
+            for pid in (process.pid, *self._by_library.get(package(frame), ())):  # who asks one answers for all
+                self._note_look(pid, None)
 
     def _note_look(self, pid: int, child: _Child | None) -> None:
         self._checks.looked_at.add(pid)
@@ -345,27 +286,27 @@ class Children:
         if child is not None:
             child.asked = True
 
-    def _look(self, process: Any, frame: FrameType) -> None:
-        if not is_of(frame, "subprocess", "asyncio") and self._is_used(frame):
+    def _look(self, frame: FrameType, process: Any, code: int | None) -> None:
+        if code and not is_of(frame, "subprocess", "asyncio") and self._is_used(frame):
             self._look_at_process(process)
 
     def _look_at_process(self, process: Any) -> None:
         if process is not None:
             self._note_look(process.pid, process.__dict__.get(_CHILD))
 
-    def _look_at_completed(self, completed: Any, frame: FrameType) -> None:
-        if not is_of(frame, "subprocess") and self._is_used(frame):  # its error tells of itself
+    def _look_at_completed(self, frame: FrameType, completed: Any, code: int) -> None:
+        if code and not is_of(frame, "subprocess") and self._is_used(frame):  # its error tells of itself
             self._look_at_command(completed.args)
 
-    def _look_at_error(self, completed: Any, frame: FrameType) -> None:
+    def _look_at_error(self, frame: FrameType, completed: Any, text: object) -> None:
         """Which tells of an AssertionError, and not of an exit code."""
-        if not is_of(frame, "subprocess"):
+        if text and not is_of(frame, "subprocess"):
             self._checks.looked_at.update(pid for pid, _ in self._started_by(completed.args))
 
-    def _look_at_output(self, completed: Any, frame: FrameType) -> None:
+    def _look_at_output(self, frame: FrameType, completed: Any, text: object) -> None:
         """Which does not hold the error, if that has a place of its own."""
         if not completed.__dict__.get("stderr"):
-            self._look_at_error(completed, frame)
+            self._look_at_error(frame, completed, text)
 
     def _look_at_command(self, command: object) -> None:
         for pid, child in self._started_by(command):
@@ -385,37 +326,6 @@ class Children:
                 if child.file in ("<string>", "<stdin>"):
                     place = {"file": "", "line": 0}
                 self._checks.notes.add(child=_quoted(child.command), code=code, pid=child.pid, call=False, **place)
-
-
-class _Told:
-    """An attribute that tells when it is set, and with the frame that asks when it is read and is not 0 or empty."""
-
-    def __init__(
-        self, name: str, tell: Callable[[Any, FrameType], None], note: Callable[[Any, Any], None] | None = None
-    ) -> None:
-        self._name = name
-        self._tell = tell
-        self._note = note
-
-    def __get__(self, holder: Any, kind: type) -> Any:
-        if holder is None:
-            return self
-        try:
-            value = holder.__dict__[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
-        if value:
-            self._tell(holder, _getframe(1))
-        return value
-
-    def __set__(self, holder: Any, value: Any) -> None:
-        holder.__dict__[self._name] = value
-        if self._note is not None:
-            self._note(holder, value)
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _if_possible(question: Callable[[], bool], *, otherwise: bool) -> bool:

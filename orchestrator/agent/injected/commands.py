@@ -7,20 +7,17 @@ looked for (`pytest.warns`).
 
 from __future__ import annotations
 
-from functools import wraps
-from sys import _getframe
-
-from .checks import Pending
 from .frames import always_raises
+from .hooks import Attribute, watch
+from .pending import Pending, held_by, hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
 
-_PENDING = "_nsa_pod_pending"
 _ENDINGS = ("exit_code", "exception", "exc_info", "return_value")
 _OUTPUTS = ("stdout_bytes", "stderr_bytes", "output_bytes")
 """Which do not hold an exception that is no SystemExit; who reads them may expect it all the same."""
@@ -38,58 +35,32 @@ class Commands:
         }
 
     def _watch(self, testing: Any) -> None:
-        invoke, result = testing.CliRunner.invoke, testing.Result
-
-        @wraps(invoke)
-        def watched(runner: Any, *args: Any, **kwargs: Any) -> Any:
-            made = invoke(runner, *args, **kwargs)
-            error = made.__dict__.get("exception")
-            if isinstance(error, Exception) and self._checks.now.test is not None and not self._warns:
-                self._keep(made, error, _getframe(1).f_code.co_filename)
-            return made
-
-        testing.CliRunner.invoke = watched
-        for name in (*_ENDINGS, *_OUTPUTS):
-            setattr(result, name, _Asked(name))
+        watch(testing.CliRunner, "invoke", after=self._has_ended)
+        for name in _ENDINGS:
+            setattr(testing.Result, name, Attribute(name, lambda frame, result, value: _retrieve(result)))
+        for name in _OUTPUTS:
+            setattr(
+                testing.Result, name, Attribute(name, lambda frame, result, value: _retrieve(result, by_output=True))
+            )
 
     def _watch_warns(self, recwarn: Any) -> None:
-        kind = recwarn.WarningsChecker
-        kind.__enter__ = self._counting(kind.__enter__, 1)
-        kind.__exit__ = self._counting(kind.__exit__, -1)
+        watch(recwarn.WarningsChecker, "__enter__", before=lambda *_: self._count(1))
+        watch(recwarn.WarningsChecker, "__exit__", before=lambda *_: self._count(-1))
 
-    def _counting(self, method: Callable[..., Any], step: int) -> Callable[..., Any]:
-        @wraps(method)
-        def counted(*args: Any) -> Any:
-            __tracebackhide__ = True
-            self._warns += step
-            return method(*args)
+    def _count(self, step: int) -> None:
+        self._warns += step
 
-        return counted
-
-    def _keep(self, result: Any, error: Exception, file: str) -> None:
-        if not isinstance(error, AssertionError) and always_raises(error, file):
+    def _has_ended(self, frame: FrameType, result: Any, *_: Any, **__: Any) -> None:
+        error = result.__dict__.get("exception")
+        if not isinstance(error, Exception) or self._checks.now.test is None or self._warns:
             return
-        said = f"{type(error).__name__}: {error}".partition("\n")[0][:200].rstrip(": ")
-        pending = Pending(f"a command raised {said}, and nobody asked its result for that")
-        self._checks.now.pending.append(pending)
-        result.__dict__[_PENDING] = pending, isinstance(error, AssertionError)
+        if isinstance(error, AssertionError) or not always_raises(error, frame.f_code.co_filename):
+            said = f"{type(error).__name__}: {error}".partition("\n")[0][:200].rstrip(": ")
+            pending = Pending(f"a command raised {said}, and nobody asked its result for that", error)
+            self._checks.now.pending.append(pending)
+            hold(pending, result)
 
 
-class _Asked:
-    """An attribute of a result; who reads it has seen how the command ended."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, result: Any, kind: type) -> Any:
-        if result is None:
-            return self
-        if self._name not in result.__dict__:
-            raise AttributeError(self._name)
-        pending, is_check = result.__dict__.get(_PENDING, (None, False))
-        if pending is not None and not (is_check and self._name in _OUTPUTS):
-            pending.retrieved = True
-        return result.__dict__[self._name]
-
-    def __set__(self, result: Any, value: Any) -> None:
-        result.__dict__[self._name] = value
+def _retrieve(result: Any, *, by_output: bool = False) -> None:
+    for pending in held_by(result):
+        pending.retrieved |= not (by_output and isinstance(pending.error, AssertionError))

@@ -4,11 +4,11 @@ that fail in a program.
 
 from __future__ import annotations
 
-from sys import _getframe  # bound here: a test may replace it while this is called
+from .hooks import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -34,66 +34,54 @@ class Comparisons:
         self.after_import["unittest.case"] = self._watch_case
 
     def _watch(self, module: Any) -> None:
-        looked_at = _WATCHED[module.__name__]
-        for name in (*looked_at, *_OTHERS.get(module.__name__, ())):
-            if hasattr(module, name):
-                setattr(module, name, self._looking(getattr(module, name), is_vacuous=name in looked_at))
+        for name in _WATCHED[module.__name__]:
+            after = self._has_held_to_decimals if "almost_equal" in name else self._has_held
+            watch(module, name, after=after, failed=self._failing(name))
+        for name in _OTHERS.get(module.__name__, ()):
+            watch(module, name, failed=self._failing(name))
 
-    def _looking(self, compare: Callable[..., Any], *, is_vacuous: bool) -> Callable[..., Any]:
-        import functools
+    def _failing(self, name: str) -> Callable[..., None]:
+        def failed(frame: FrameType, error: BaseException, *_: Any, **__: Any) -> None:
+            if isinstance(error, AssertionError):
+                self._checks.comparing(name, frame)
 
-        @functools.wraps(compare)
-        def look(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            try:
-                result = compare(*args, **kwargs)
-            except AssertionError:
-                self._checks.comparing(compare.__name__, _getframe(1))
-                raise
-            if "almost_equal" in compare.__name__:
-                args, kwargs = args[:2], {"decimal": args[2] if len(args) > 2 else kwargs.get("decimal")}
-            why = why_vacuous(*args, **kwargs) if is_vacuous else None
-            if why:
-                self._checks.now.vacuous.append(why)
-            return result
+        return failed
 
-        return look
+    def _has_held(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+        self._note(why_vacuous(*operands, **options))
+
+    def _has_held_to_decimals(
+        self, frame: FrameType, result: object, left: Any, right: Any, decimal: Any = None, *_: Any, **__: Any
+    ) -> None:
+        self._note(why_vacuous(left, right, decimal=decimal))
+
+    def _note(self, why: str | None) -> None:
+        if why:
+            self._checks.now.vacuous.append(why)
 
     def _watch_case(self, case: Any) -> None:
-        equal, true = case.TestCase.assertAlmostEqual, case.TestCase.assertTrue
+        def has_held(
+            frame: FrameType, result: None, test: Any, first: Any, second: Any, *args: Any, **named: Any
+        ) -> None:
+            given = dict(zip(("places", "msg", "delta"), args), **named)
+            self._note(why_vacuous(first, second, atol=given.get("delta"), decimal=given.get("places")))
 
-        def assertAlmostEqual(test: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> None:
-            __tracebackhide__ = True
-            equal(test, first, second, *args, **kwargs)
-            given = dict(zip(("places", "msg", "delta"), args), **kwargs)
-            why = why_vacuous(first, second, atol=given.get("delta"), decimal=given.get("places"))
-            if why:
-                self._checks.now.vacuous.append(why)
-
-        def assertTrue(test: Any, expr: Any, msg: Any = None) -> None:
-            __tracebackhide__ = True
-            true(test, expr, msg)
+        def is_true(frame: FrameType, result: None, test: Any, expr: Any, msg: Any = None) -> None:
             if type(expr) is type(msg) and not isinstance(expr, (bool, str)) and _differ(expr, msg):
                 self._checks.now.lost.append(f"assertTrue() took for its message what differs: {msg!r}"[:200])
 
-        case.TestCase.assertAlmostEqual, case.TestCase.assertTrue = assertAlmostEqual, assertTrue
+        watch(case.TestCase, "assertAlmostEqual", after=has_held)
+        watch(case.TestCase, "assertTrue", after=is_true)
 
     def _watch_approx(self, module: Any) -> None:
         """Of numbers: what of a sequence is compared, its elements, is compared within pytest."""
-        scalars = getattr(module, "ApproxScalar", None)
-        if scalars is None:
-            return
-        equals = scalars.__eq__
 
-        def __eq__(expected: Any, actual: Any) -> Any:
-            result = equals(expected, actual)
-            if result is True and _getframe(1).f_globals.get("__name__") != module.__name__:
-                why = why_vacuous(actual, expected.expected, atol=expected.tolerance)
-                if why:
-                    self._checks.now.vacuous.append(why)
-            return result
+        def equals(frame: FrameType, result: object, expected: Any, actual: Any) -> None:
+            if result is True and frame.f_globals.get("__name__") != module.__name__:
+                self._note(why_vacuous(actual, expected.expected, atol=expected.tolerance))
 
-        scalars.__eq__ = __eq__
+        if hasattr(module, "ApproxScalar"):
+            watch(module.ApproxScalar, "__eq__", after=equals)
 
 
 def _differ(one: Any, other: Any) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import builtins
 
+from .syntax import called
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
@@ -35,11 +37,11 @@ def _decide(test: ast.expr, arguments: ast.arguments) -> bool:
 def _that_must_raise(block: list[ast.stmt]) -> Iterator[str]:
     for statement in block:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
-            if any(_name(item.context_expr) in _RAISE for item in statement.items):
+            if any(called(item.context_expr) in _RAISE for item in statement.items):
                 yield from next((done for done in map(list, map(_done_by, reversed(statement.body))) if done), [])
         elif isinstance(statement, (ast.Expr, ast.Assign)):
             for call in ast.walk(statement.value):  # raises(Error, function, *arguments), with a .match behind it
-                if isinstance(call, ast.Call) and _name(call) in _RAISE and len(call.args) > 1:
+                if isinstance(call, ast.Call) and called(call) in _RAISE and len(call.args) > 1:
                     yield ast.dump(call.args[1])
 
 
@@ -50,13 +52,8 @@ def _done_by(statement: ast.stmt) -> Iterator[str]:
     value = getattr(statement, "value", None)
     if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)) and not isinstance(value, _PLAIN):
         value = value.value if isinstance(value, ast.Await) else value
-        if value is not None and _name(value)[:1] != "@":  # a mark
+        if value is not None and called(value)[:1] != "@":  # a mark
             yield ast.dump(value.func if isinstance(value, ast.Call) else value)
     targets = [getattr(statement, "target", None), *getattr(statement, "targets", ())]
     if any(isinstance(target, (ast.Subscript, ast.Attribute)) for target in targets):
         yield ast.dump(statement)
-
-
-def _name(node: ast.AST) -> str:
-    function = node.func if isinstance(node, ast.Call) else None
-    return str(getattr(function, "attr", None) or getattr(function, "id", ""))

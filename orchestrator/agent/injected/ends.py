@@ -18,7 +18,9 @@ import sys
 from os import getpid, getppid
 from sys import _getframe, exc_info
 
+from .ancestors import above
 from .frames import OWN, is_of, outside
+from .hooks import watch
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from .stage import Config, Notes
 
-_MOST_ABOVE = 20
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "tcsh", "ash", "busybox")
 _ONE_COMMAND = frozenset(";|&\n")  # which it has none of
 _INTERRUPTED = 130
@@ -55,26 +56,20 @@ class End:
             return
         self._look_at_shell()
         _watch_exits(self._exits)
-        hook = sys.excepthook
-
-        def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-            if traceback is not None and is_of(traceback.tb_frame, "weakref"):  # of a finalizer, at the end
-                self._drops(error)
-            else:
-                self._dies(error)
-            hook(kind, error, traceback)
-
-        sys.excepthook = excepthook
-        drop = sys.unraisablehook
-
-        def unraisablehook(unraisable: Any) -> None:
-            if "atexit" in str(unraisable.err_msg or ""):
-                self._drops(unraisable.exc_value)
-            drop(unraisable)
-
-        sys.unraisablehook = unraisablehook
+        watch(sys, "excepthook", before=self._has_raised)
+        watch(sys, "unraisablehook", before=self._cannot_raise)
         os.register_at_fork(after_in_child=self._begins_anew)
         atexit.register(self._leaves)
+
+    def _has_raised(self, frame: object, kind: type, error: BaseException, traceback: TracebackType | None) -> None:
+        if traceback is not None and is_of(traceback.tb_frame, "weakref"):  # of a finalizer, at the end
+            self._drops(error)
+        else:
+            self._dies(error)
+
+    def _cannot_raise(self, frame: object, unraisable: Any) -> None:
+        if "atexit" in str(unraisable.err_msg or ""):
+            self._drops(unraisable.exc_value)
 
     def leaves_by(self, code: int) -> None:
         """By `os._exit`, whatever has ended it before."""
@@ -180,24 +175,6 @@ class End:
         if "-c" in arguments:
             return not _ONE_COMMAND.isdisjoint(first)
         return not os.path.isabs(first) or first.startswith(self._folders)
-
-
-def above(agent: int = 0) -> list[tuple[int, str]]:
-    """The processes above this one, each with its name: up to `agent`, or as far as they can be seen."""
-    found: list[tuple[int, str]] = []
-    pid = getppid()
-    while pid > 1 and len(found) < _MOST_ABOVE:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as f:
-                name, _, rest = os.fsdecode(f.read()).partition("(")[2].rpartition(")")
-        except OSError:
-            found.append((pid, ""))
-            break
-        found.append((pid, name))
-        if pid == agent:
-            break
-        pid = int(rest.split()[1])
-    return found
 
 
 def _raised_in(error: BaseException) -> FrameType | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from functools import wraps
 
+from .hooks import watch
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any, Callable
 
     from .stage import Config
@@ -30,25 +30,18 @@ class MadeEnvironments:
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"subprocess": self._watch}
 
     def _watch(self, subprocess: Any) -> None:
-        init = subprocess.Popen.__init__
+        watch(subprocess.Popen, "__init__", before=self._starts)
 
-        @wraps(init)
-        def __init__(process: Any, args: Any = (), *more: Any, **others: Any) -> None:
-            if others.get("env") is not None and test_around() is None:
-                self._enter(args, others["env"])
-            init(process, args, *more, **others)
-
-        subprocess.Popen.__init__ = __init__
+    def _starts(self, frame: FrameType, process: Any, args: Any = (), *more: Any, **others: Any) -> None:
+        if others.get("env") is not None and test_around() is None:
+            self._enter(args, others["env"])
 
     def _enter(self, args: Any, env: Any) -> None:
-        try:
-            environment = _environment_of(args)
-            if environment.startswith(self._made_in) and _INJECTED not in env.get("PYTHONPATH", "").split(os.pathsep):
-                for packages in _packages_of(environment):
-                    with open(os.path.join(packages, _FILE), "w", encoding="utf-8") as f:
-                        f.writelines(line + "\n" for line in self._lines)
-        except (OSError, TypeError, ValueError, LookupError, AttributeError):  # what is wrong with it, Popen says
-            return
+        environment = _environment_of(args)
+        if environment.startswith(self._made_in) and _INJECTED not in env.get("PYTHONPATH", "").split(os.pathsep):
+            for packages in _packages_of(environment):
+                with open(os.path.join(packages, _FILE), "w", encoding="utf-8") as f:
+                    f.writelines(line + "\n" for line in self._lines)
 
 
 def _environment_of(args: Any) -> str:

@@ -44,6 +44,14 @@ def always_raises(error: BaseException, file: str) -> bool:
     return before[-1].opname == "RAISE_VARARGS" and not any(i.opcode in jumps for i in before)
 
 
+def codes_in(code: CodeType) -> list[CodeType]:
+    """It, and all code of functions, classes and comprehensions inside it."""
+    found = [code]
+    for each in found:
+        found += [constant for constant in each.co_consts if isinstance(constant, type(code))]
+    return found
+
+
 def importing(function: Any) -> Any:
     """`function`, which runs a module, as one of Python's own that import: warnings and tracebacks pass over those."""
     function.__code__ = function.__code__.replace(co_filename="<frozen importlib._bootstrap>")
@@ -70,4 +78,9 @@ def local(frame: FrameType, name: str, absent: Any = None) -> Any:
 
 def is_of(frame: FrameType, *packages: str) -> bool:
     """Whether `frame` runs code of one of the packages."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in packages
+    return package(frame) in packages
+
+
+def package(frame: FrameType) -> str:
+    """The outermost package that the code which `frame` runs is of."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

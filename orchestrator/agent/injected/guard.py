@@ -12,13 +12,13 @@ import sys
 
 from .ancestors import Origin
 from .checks import Checks
-from .children import put_into_os
 from .commands import Commands
 from .comparisons import Comparisons
 from .cuda import CudaWork
 from .ends import End
 from .environments import MadeEnvironments
 from .frames import importing
+from .hooks import missed, replace, watch
 from .idle import IdleTests
 from .imports import Imports
 from .kernels import Launches
@@ -30,7 +30,7 @@ from .stage import Config, Notes, moved_up, read_config, stack_signal, started_b
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Iterable, Sequence
+    from typing import Any, Callable, Iterable, Mapping, Sequence
 
 PLUGIN = "nsa_pod_injected.pytest_plugin"
 _installed: list[Guard] = []
@@ -56,28 +56,33 @@ class Guard:
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test, is_bare=self.origin.is_bare)
-        self._after_import: dict[str, Callable[[ModuleType], None]] = {
-            "_pytest.config": self._watch_sessions,
-            "coverage.inorout": _leave_out_of_coverage,
-        }
+        lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
         others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes))
-        for watch in (made, self._launches, self.checks, *others, self._lost, self._runners):
-            for name, hook in watch.after_import.items():
-                self._after_import[name] = _both(self._after_import.get(name), hook)
+        watching = (made, self._launches, self.checks, *others, lost, lost.children, lost.inner, self._runners)
+        self._after_import: dict[str, list[Callable[[ModuleType], None]]] = {}
+        self._when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
+        for each in watching:
+            self._when_imported(each.after_import)
         for target in config.all("kill"):
             from . import sabotage
 
             harmless = bool(config.all("noticed"))  # a control
-            self._after_import.update(sabotage.after_import(target, self.notes, harmless=harmless))
+            self._when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._sessions: list[Any] = []
+        self._missed: set[str] = set()
         self._note_begin()
+
+    def _when_imported(self, hooks: Mapping[str, Callable[[ModuleType], None]]) -> None:
+        """Several may look at the same module, one after another."""
+        for name, hook in hooks.items():
+            self._after_import.setdefault(name, []).append(hook)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
         self._imports.begins(name)
-        hook = self._after_import.get(name)
-        if hook is None and name.partition(".")[0] not in self._own:
+        is_watched = name in self._after_import
+        if not is_watched and name.partition(".")[0] not in self._own:
             return None
         others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
         found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
@@ -86,9 +91,16 @@ class Guard:
         if isinstance(found.loader, type):  # of frozen modules, all of which have this one
             found.loader = _Loader(found.loader)
         self.checks.watch_import(found.loader)
-        if hook is not None:
-            _call_after(found.loader, hook, lambda: self._after_import.pop(name, None))
+        if is_watched:
+            _call_after(found.loader, lambda module: self._has_imported(name, module))
         return found
+
+    def _has_imported(self, name: str, module: ModuleType) -> None:
+        for hook in self._after_import.pop(name, ()):
+            try:
+                hook(module)
+            except Exception as error:  # a version that looks otherwise goes unwatched, and works
+                self._note_missed(hook, error)
 
     def test(self) -> str | None:
         """The test that this process works for now: of tests inside one another the outermost."""
@@ -117,6 +129,12 @@ class Guard:
         """Write down where the tests that a session has collected lie, if not in the tree."""
         self._imports.look_at_tests(files)
 
+    def _note_missed(self, look: Callable[..., object], error: Exception) -> None:
+        what = f"{getattr(look, '__qualname__', look)}: {type(error).__name__}: {error}"[:300]
+        if what not in self._missed:
+            self._missed.add(what)
+            self.notes.add(missed=what)
+
     def note_all(self) -> None:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
@@ -136,6 +154,7 @@ class Guard:
     def start(self) -> None:
         """Begin to watch this process."""
         sys.meta_path.insert(0, self)
+        missed.append(self._note_missed)
         self._end.start()
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
@@ -146,40 +165,30 @@ class Guard:
         self.checks.start()
         self._runners.start()
         self._lost.start()
-        self._watch_exit()
+        watch(os, "_exit", before=self._leaves)
+        for name in self._after_import.keys() & sys.modules.keys():  # what Python itself has loaded by now
+            self._has_imported(name, sys.modules[name])
 
-    def _watch_exit(self) -> None:
+    def _leaves(self, frame: object, status: int) -> None:
         """Children of multiprocessing, and what forks, end without their exit functions."""
-        end = os._exit
-
-        def _exit(status: int) -> Any:
-            try:
-                self._note_work()
-                self._imports.look_at_new()
-                self._end.leaves_by(status)
-                self._runners.tell_end()
-            finally:
-                end(status)
-
-        put_into_os("_exit", _exit)
+        self._note_work()
+        self._imports.look_at_new()
+        self._end.leaves_by(status)
+        self._runners.tell_end()
 
     def _watch_sessions(self, pytest_config: Any) -> None:
         """Have the agent's plugin in every session, whatever PYTEST_PLUGINS and the arguments say."""
-        make = pytest_config.get_config
+        watch(pytest_config, "get_config", after=self._begin_session)
 
-        def get_config(*args: Any, **kwargs: Any) -> Any:
-            from . import pytest_plugin
+    def _begin_session(self, frame: object, config: Any, *_: Any, **__: Any) -> None:
+        from . import pytest_plugin
 
-            config = make(*args, **kwargs)
-            if not self._sessions:  # what it starts from now on is the tests'
-                self.notes.keep_open()
-                _allow_stack_dumps(kept=True)  # pytest is about to redirect stderr
-                self.notes.write(f'{{"handled_by": {os.getpid()}}}')
-            self._sessions.append(config)
-            config.pluginmanager.register(pytest_plugin, PLUGIN)
-            return config
-
-        pytest_config.get_config = get_config
+        if not self._sessions:  # what it starts from now on is the tests'
+            self.notes.keep_open()
+            _allow_stack_dumps(kept=True)  # pytest is about to redirect stderr
+            self.notes.write(f'{{"handled_by": {os.getpid()}}}')
+        self._sessions.append(config)
+        config.pluginmanager.register(pytest_plugin, PLUGIN)
 
 
 def install() -> None:
@@ -228,41 +237,24 @@ class _Loader:
 
 def _leave_out_of_coverage(inorout: Any) -> None:
     """How much of the stage's code has run is not asked of the agent's, which lies beside it and is none of it."""
-    why_not = inorout.InOrOut.check_include_omit_etc
     ours = os.path.dirname(os.path.realpath(__file__)) + os.sep
 
-    def check_include_omit_etc(self: object, filename: str, frame: object) -> Any:
-        return "is the agent's" if filename.startswith(ours) else why_not(self, filename, frame)
+    def leaving_out(why_not: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda own, filename, frame: (
+            "is the agent's" if filename.startswith(ours) else why_not(own, filename, frame)
+        )
 
-    inorout.InOrOut.check_include_omit_etc = check_include_omit_etc
-
-
-def _both(first: Callable[[ModuleType], None] | None, second: Callable[[ModuleType], None]) -> Any:
-    """Two that look at the same module, one after the other."""
-    if first is None:
-        return second
-    before = first
-
-    def look(module: ModuleType) -> None:
-        before(module)
-        second(module)
-
-    return look
+    replace(inorout.InOrOut, "check_include_omit_etc", leaving_out)
 
 
-def _call_after(loader: Any, hook: Callable[[ModuleType], None], done: Callable[[], object]) -> None:
-    """Have `hook` called when `loader`, which was made for one look-up, has run the module: not all look-ups import."""
+def _call_after(loader: Any, told: Callable[[ModuleType], None]) -> None:
+    """Have `told` called when `loader`, which was made for one look-up, has run the module: not all look-ups import."""
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module
         run(module)
-        if not done():
-            return
-        try:
-            hook(module)
-        except Exception:  # a version that looks otherwise goes unwatched, and works
-            return
+        told(module)
 
     loader.exec_module = importing(exec_module)
 

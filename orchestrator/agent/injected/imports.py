@@ -141,6 +141,8 @@ class Imports:
         folder, called = os.path.split(file)
         if called.startswith("__init__."):
             folder, called = os.path.split(folder)
+        elif _is_tests(name):
+            return called.partition(".")[0] == name.rpartition(".")[2]
         if called.partition(".")[0] != name.rpartition(".")[2]:
             return False
         tests = (getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if _is_tests(name))

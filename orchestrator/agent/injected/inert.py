@@ -5,14 +5,15 @@ What it prints beside that, a banner say, is not what it would do.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import ast
-    from typing import Iterator, Sequence
+import ast
+from typing import Iterator, Sequence
 
+from .idle import MAINS
+from .syntax import DEFINITIONS, FUNCTIONS, SCOPES, SETS, parsed
+
+_DEFINING = (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Pass, *SETS, ast.Delete)
 _NAME, _ITSELF = "__name__", "__main__"
 _OF_CHILDREN = "__mp_main__"  # of multiprocessing, whose body is not meant for the program
-_MAINS = ("main", "_main", "cli")
 _NEARLY_MAIN = ("ain", "man", "min", "mai", "mainn", "maiin", "maain", "mmain")
 
 
@@ -21,15 +22,8 @@ def is_inert(file: str) -> bool:
     nobody calls, says that something is meant to. A guard that is mistyped beyond doubt says so of any file, and so
     does a `main` that its guard only names, or calls and does not run.
     """
-    try:
-        with open(file, "rb") as f:
-            source = f.read()
-        if not _may_be(source):
-            return False
-        import ast
-
-        module = ast.parse(source, file)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    module = parsed(file)
+    if module is None:
         return False
     guards = [node for node in ast.walk(module) if isinstance(node, ast.If) and _calls(node.body)]
     names = {guard for guard in map(_guards, guards) if guard not in (None, _ITSELF, _OF_CHILDREN)}
@@ -37,21 +31,19 @@ def is_inert(file: str) -> bool:
     stem = file.rpartition("/")[2].partition(".")[0]
     if any(_is_mistyped(guard) for guard in names - {stem}) or any(_leaves_main(node, module) for node in live):
         return True
-    acting = [node for node in live if not isinstance(node, _defining())]
+    acting = [node for node in live if not isinstance(node, _DEFINING)]
     if not all(map(_says, acting)):
         return False
-    assigned = [n for n in live if isinstance(n, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
+    assigned = [n for n in live if isinstance(n, SETS)]
     return bool(names and not acting) or (_may_call_main(live, module) and not _calls(assigned))
 
 
 def _may_call_main(live: Sequence[ast.stmt], module: ast.Module) -> bool:
     """Whether a `main` of the program is there that nothing in its file names."""
-    import ast
-
-    mains = [n for n in live if isinstance(n, ast.FunctionDef) and n.name in _MAINS]
+    mains = [n for n in live if isinstance(n, ast.FunctionDef) and n.name in MAINS]
     if not mains or any(n.decorator_list for n in mains):  # which may call it
         return False
-    return not any(isinstance(n, ast.Name) and n.id in _MAINS for n in ast.walk(module))
+    return not any(isinstance(n, ast.Name) and n.id in MAINS for n in ast.walk(module))
 
 
 def _is_mistyped(guard: str | None) -> bool:
@@ -66,14 +58,12 @@ def _leaves_main(node: ast.stmt, module: ast.Module) -> bool:
     """Whether a statement names a `main` of the file and does not call it, or makes a coroutine or a generator of it
     that nobody runs.
     """
-    import ast
-
     if not isinstance(node, ast.Expr):
         return False
     name = node.value.func if isinstance(node.value, ast.Call) else node.value
-    if not isinstance(name, ast.Name) or name.id not in _MAINS:
+    if not isinstance(name, ast.Name) or name.id not in MAINS:
         return False
-    own = [n for n in module.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.name == name.id]
+    own = [n for n in module.body if isinstance(n, FUNCTIONS) and n.name == name.id]
     if not own or own[-1].decorator_list:
         return False
     return name is node.value or isinstance(own[-1], ast.AsyncFunctionDef) or any(map(_yields, own[-1].body))
@@ -81,41 +71,21 @@ def _leaves_main(node: ast.stmt, module: ast.Module) -> bool:
 
 def _yields(node: ast.AST) -> bool:
     """Whether a `yield` stands in it, and in no function inside."""
-    import ast
-
     if isinstance(node, (ast.Yield, ast.YieldFrom)):
         return True
-    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-    return not isinstance(node, inner) and any(map(_yields, ast.iter_child_nodes(node)))
+    return not isinstance(node, SCOPES) and any(map(_yields, ast.iter_child_nodes(node)))
 
 
 def _says(node: ast.stmt) -> bool:
     """Whether a statement is a `print` of what nothing has to be called for."""
-    import ast
-
     call = node.value if isinstance(node, ast.Expr) else None
     is_print = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
     inside = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
     return is_print and not any(isinstance(n, ast.Call) for part in inside for n in ast.walk(part))
 
 
-def _may_be(source: bytes) -> bool:
-    """Whether it is worth to read, which takes longer than many a program: its guard is another one, or holds no call
-    of a `main` that is no generator or coroutine.
-    """
-    guards = (f"__name__ == {quote}__main__{quote}".encode() for quote in ("'", '"'))
-    held = next((after for guard in guards for _, found, after in [source.partition(guard)] if found), None)
-    if held is None:
-        return b"__name__" in source or any(f"def {name}(".encode() in source for name in _MAINS)
-    if any(line.strip().decode("latin-1") in _MAINS for line in held.splitlines()):
-        return True
-    return b"async def main" in source or (b"yield" in source and b"def main" in source)
-
-
 def _live(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of a module that may run; not what a guard keeps from the program."""
-    import ast
-
     for node in block:
         if isinstance(node, ast.If):
             guard = _guards(node)
@@ -129,8 +99,6 @@ def _live(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _guards(node: ast.If) -> str | None:
     """The name that the module must have for what an `if` holds; None of any other condition."""
-    import ast
-
     test = node.test
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is))):
         return None
@@ -142,14 +110,5 @@ def _guards(node: ast.If) -> str | None:
     return names[0] if is_of_name and names else None
 
 
-def _defining() -> tuple[type, ...]:
-    import ast
-
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass)
-    return (*definitions, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete)
-
-
 def _calls(block: Sequence[ast.stmt]) -> bool:
-    import ast
-
     return any(isinstance(node, ast.Call) for statement in block for node in ast.walk(statement))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from functools import wraps
 from sys import _getframe
 
 from .children import is_in_test
 from .frames import IMPORTING, importing, outside
+from .hooks import watch
+from .pending import Pending, held_by, hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,19 +25,17 @@ if TYPE_CHECKING:
     from .ends import End
     from .stage import Notes
 
-CALL = "_nsa_pod_call"
 _RUNNING = ("runpy", *IMPORTING)
 _CHECKING = ("test", "check", "verify", "validate", "assert")
 """How functions are called whose assertions are checks, and not what they demand of their arguments."""
 
 
-class Call:
+class Call(Pending):
     """A call that code of the tree has given to a pool, or `elsewhere`."""
 
     def __init__(self, function: object, frame: FrameType, elsewhere: str = "") -> None:
-        self.name = f"{getattr(function, '__name__', function)}() {elsewhere or 'in a pool'}"
+        super().__init__(f"{getattr(function, '__name__', function)}() {elsewhere or 'in a pool'}")
         self.file, self.line = frame.f_code.co_filename, frame.f_lineno
-        self.retrieved = False
 
 
 class Inner:
@@ -49,40 +48,26 @@ class Inner:
         self.lose: Callable[[str, BaseException], None] = lambda where, error: None  # of a test
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "runpy": self._watch_runpy,
-            "concurrent.futures.thread": lambda module: self._watch_executor(module, "ThreadPoolExecutor"),
-            "concurrent.futures.process": lambda module: self._watch_executor(module, "ProcessPoolExecutor"),
-            "asyncio.tasks": self._watch_gather,
+            "concurrent.futures.thread": lambda module: self._watch_executor(module.ThreadPoolExecutor),
+            "concurrent.futures.process": lambda module: self._watch_executor(module.ProcessPoolExecutor),
+            "multiprocessing.pool": self._watch_pools,
+            "asyncio.tasks": lambda tasks: watch(tasks, "gather", after=self._has_gathered),
         }
 
     def start(self) -> None:
-        leave = sys.exit
-
-        @wraps(leave)
-        def watched(*status: Any) -> Any:
-            if status and status[0] not in (None, 0):
-                self._leaves(_getframe(1), status[0])
-            leave(*status)
-
-        sys.exit = watched
+        watch(sys, "exit", before=self._leaves)
         atexit.register(self._tell)
         os.register_at_fork(after_in_child=self._failed.clear)
 
     def _watch_runpy(self, runpy: Any) -> None:
         for name in ("run_path", "run_module"):
-            setattr(runpy, name, self._running(getattr(runpy, name)))
+            watch(runpy, name, failed=self._has_raised)
 
-    def _running(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(run)
-        def watched(program: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return run(program, *args, **kwargs)
-            except BaseException as error:
-                status = error.code if isinstance(error, SystemExit) else 1
-                if status not in (None, 0):
-                    self._ended(str(program), status, _getframe(1), type(error))
-                raise
-
-        return watched
+    def _has_raised(self, frame: FrameType, error: BaseException, *args: Any, **named: Any) -> None:
+        program, *_ = (*args, *named.values())
+        status = error.code if isinstance(error, SystemExit) else 1
+        if status not in (None, 0):
+            self._ended(str(program), status, frame, type(error))
 
     def watch_import(self, loader: Any) -> None:
         """Look at how the module of the tree ends that `loader` is about to execute."""
@@ -103,13 +88,12 @@ class Inner:
         if status not in (None, 0) and not _runs_tests():
             self._end.ended_inside(status if isinstance(status, int) else 1)
 
-    def _leaves(self, frame: FrameType, status: object) -> None:
+    def _leaves(self, frame: FrameType | None, status: object = None) -> None:
         """By `sys.exit`: the module that runs inside of another one, if there is one."""
-        inner: FrameType | None = frame
-        while inner is not None and inner.f_code.co_name != "<module>":
-            inner = inner.f_back
-        if inner is not None:
-            self._ended(inner.f_code.co_filename, status, inner.f_back, SystemExit)
+        while frame is not None and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        if status not in (None, 0) and frame is not None:
+            self._ended(frame.f_code.co_filename, status, frame.f_back, SystemExit)
 
     def _ended(self, program: str, status: object, frame: FrameType | None, kind: type) -> None:
         """A program has ended badly below `frame`."""
@@ -142,38 +126,23 @@ class Inner:
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
         return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
 
-    def _watch_executor(self, module: Any, name: str) -> None:
-        executor = getattr(module, name)
-        submit, inner = executor.submit, self
+    def _watch_executor(self, executor: Any) -> None:
+        watch(executor, "submit", after=self._submitted)
 
-        @wraps(submit)
-        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-            future = submit(self, *args, **kwargs)
-            call = inner._call(args[0] if args else kwargs.get("fn"), outside(_getframe(1), "concurrent"))
-            if call is not None:
-                future.__dict__[CALL] = call
-                future.add_done_callback(lambda done: inner._done(call, failed=done._exception is not None))
-            return future
+    def _submitted(self, frame: FrameType, future: Any, pool: Any, *args: Any, **kwargs: Any) -> None:
+        call = self._call(args[0] if args else kwargs.get("fn"), outside(frame, "concurrent"))
+        if call is not None:
+            hold(call, future)
+            future.add_done_callback(lambda done: self._done(call, failed=done._exception is not None))
 
-        executor.submit = watched
-
-    def _watch_gather(self, tasks: Any) -> None:
+    def _has_gathered(self, frame: FrameType, future: Any, *coroutines: Any, **options: Any) -> None:
         """With `return_exceptions`, whoever drops the results drops the exceptions."""
-        gather = tasks.gather
-
-        @wraps(gather)
-        def watched(*coroutines: Any, **options: Any) -> Any:
-            future = gather(*coroutines, **options)
-            frame = _getframe(1)
-            is_ours = self._children.is_ours(frame)
-            of_test = not is_ours and is_in_test(frame) and frame.f_code.co_filename.startswith(self._tree)
-            if options.get("return_exceptions") and (is_ours or of_test) and not self._children.uses_result(frame):
-                call = Call(gather, frame, "of coroutines")
-                told = self._losing if of_test else lambda done: self._done(call, failed=_holds_error(done))
-                future.add_done_callback(told)
-            return future
-
-        tasks.gather = watched
+        is_ours = self._children.is_ours(frame)
+        of_test = not is_ours and is_in_test(frame) and frame.f_code.co_filename.startswith(self._tree)
+        if options.get("return_exceptions") and (is_ours or of_test) and not self._children.uses_result(frame):
+            call = Call("gather", frame, "of coroutines")
+            told = self._losing if of_test else lambda done: self._done(call, failed=_holds_error(done))
+            future.add_done_callback(told)
 
     def _losing(self, future: Any) -> None:
         """Of what a test has gathered, and dropped: its checks that failed."""
@@ -181,28 +150,23 @@ class Inner:
             if isinstance(result, AssertionError):
                 self.lose("in a coroutine that was gathered", result)
 
-    def watch_pools(self, pool: Any) -> None:
+    def _watch_pools(self, pool: Any) -> None:
         for name in ("apply_async", "map_async", "starmap_async"):
-            setattr(pool.Pool, name, self._giving(getattr(pool.Pool, name)))
+            watch(pool.Pool, name, after=self._given)
+        for results in (pool.ApplyResult, pool.MapResult):
+            watch(results, "_set", after=lambda frame, _, result, *__: self._set_result(result))
 
-    def _giving(self, give: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(give)
-        def watched(pool: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-            result = give(pool, function, *args, **kwargs)
-            call = self._call(function, outside(_getframe(1), "multiprocessing"))
-            if call is not None and not result._error_callback:
-                result.__dict__[CALL] = call
-                if result.ready():
-                    self.set_result(result, success=result._success)
-            return result
+    def _given(self, frame: FrameType, result: Any, pool: Any, *args: Any, **named: Any) -> None:
+        call = self._call(args[0] if args else named.get("func"), outside(frame, "multiprocessing"))
+        if call is not None and not result._error_callback:
+            hold(call, result)
+            self._set_result(result)
 
-        return watched
-
-    def set_result(self, result: Any, *, success: bool) -> None:
-        """Of a pool of `multiprocessing`: what one of its calls came to."""
-        call = result.__dict__.get(CALL)
-        if call is not None:
-            self._done(call, failed=not success)
+    def _set_result(self, result: Any) -> None:
+        """What one of a pool's calls came to, if it has ended."""
+        for call in held_by(result):
+            if isinstance(call, Call) and result.ready():
+                self._done(call, failed=not result._success)
 
     def _done(self, call: Call, *, failed: bool) -> None:
         if failed and call not in self._failed:
@@ -211,7 +175,7 @@ class Inner:
     def _tell(self) -> None:
         for call in self._failed:
             if not call.retrieved:
-                self._note(call.name, 1, call.file, call.line, call=True)
+                self._note(call.sentence, 1, call.file, call.line, call=True)
 
 
 def _runs_tests() -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from .hooks import watch
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,14 +65,12 @@ class Launches:
         if hasattr(getattr(knobs, _HOOK, None), "add"):
             setattr(type(knobs), _HOOK, _Chained(self._on_hook, getattr(knobs, _HOOK)))
             return
-        compiled = triton.compiler.CompiledKernel
-        prepare = compiled.launch_metadata  # not there before 3.0: nothing is watched then
-
-        def launch_metadata(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-            self._launched(getattr(kernel, "name", None))
-            return prepare(kernel, *args, **kwargs)
-
-        compiled.launch_metadata = launch_metadata
+        compiled = triton.compiler.CompiledKernel  # without this before 3.0: nothing is watched then
+        watch(
+            compiled,
+            "launch_metadata",
+            before=lambda frame, kernel, *_, **__: self._launched(getattr(kernel, "name", None)),
+        )
 
     def _on_hook(self, metadata: Any) -> None:
         # Not its get(), which would have the kernel's author compute what only a profiler asks for.
@@ -88,19 +88,10 @@ class Launches:
             return
 
     def _watch_interpreter(self, interpreter: Any) -> None:
-        call = interpreter.GridExecutor.__call__
+        watch(interpreter.GridExecutor, "__call__", before=self._interpreted)
 
-        def counted(grid: Any, *args: Any, **kwargs: Any) -> Any:
-            self._interpreted(grid)
-            return call(grid, *args, **kwargs)
-
-        interpreter.GridExecutor.__call__ = counted
-
-    def _interpreted(self, grid: Any) -> None:
-        try:
-            self._count(INTERPRETED, str(grid.fn.__name__)[:_NAME_LENGTH])
-        except Exception:  # as above
-            return
+    def _interpreted(self, frame: object, grid: Any, *args: Any, **kwargs: Any) -> None:
+        self._count(INTERPRETED, str(grid.fn.__name__)[:_NAME_LENGTH])
 
 
 class _Chained:

@@ -7,15 +7,14 @@ test makes of it is its own affair. What is not known to have been dropped count
 from __future__ import annotations
 
 import sys
-from functools import wraps
 from os import getpid
-from sys import _getframe  # bound here: a test may take it, or replace it, while this is called
 
-from .checks import Pending, Unentered
+from .ancestors import above
 from .children import Children
-from .ends import above
 from .frames import OWN, is_of, local, outside
-from .inner import CALL, Inner
+from .hooks import replace, watch
+from .inner import Inner
+from .pending import Pending, Unentered, held_by, hold, retrieve
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _RETURNED = "PytestReturnNotNoneWarning"
 _WARNINGS = (_RETURNED, "PytestUnhandledCoroutineWarning", "PytestUnhandledThreadExceptionWarning")
 _OF_ASSERTIONS = "PytestUnraisableExceptionWarning"  # in `__del__` and such, where much else may go wrong as well
-_PENDING = "_nsa_pod_pending"
 _EXPECTED = {
     "WarningsChecker": "a warning",
     "_AssertWarnsContext": "a warning",
@@ -43,44 +41,32 @@ class Lost:
 
     def __init__(self, checks: Checks, end: End) -> None:
         self._checks = checks
-        self._children = Children(checks)
-        self._inner = Inner(checks.tree, checks.notes, self._children, end)
-        checks.imported.append(self._inner.watch_import)
-        checks.failing, checks.comparing = self._inner.check_fails, self._inner.comparison_fails
-        self._inner.lose = lambda where, error: checks.now.lost.append(_sentence(where, error))
+        self.children = Children(checks)
+        self.inner = Inner(checks.tree, checks.notes, self.children, end)
+        checks.imported.append(self.inner.watch_import)
+        checks.failing, checks.comparing = self.inner.check_fails, self.inner.comparison_fails
+        self.inner.lose = self._lose
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
-            "threading": self._watch_threads,
-            "concurrent.futures._base": self._watch_futures,
+            "threading": lambda module: watch(module, "excepthook", before=self._ends_thread),
+            "concurrent.futures._base": lambda module: self._watch_futures(module.Future),
             "multiprocessing.pool": self._watch_pools,
-            "multiprocessing.process": self._watch_processes,
-            **self._children.after_import,
-            **self._inner.after_import,
+            "multiprocessing.process": lambda module: replace(module.BaseProcess, "_bootstrap", self._bootstrapping),
             "asyncio.base_events": self._watch_tasks,
-            "contextlib": self._watch_suppress,
-            "warnings": self._watch_coroutines,
+            "contextlib": lambda module: watch(module.suppress, "__exit__", after=self._has_suppressed),
+            "warnings": lambda module: watch(module, "_warn_unawaited_coroutine", before=self._is_unawaited),
             "_pytest.warning_types": self._watch_warnings,
             **dict.fromkeys(("_pytest.raises", "_pytest.python_api", "unittest.case"), self._watch_raises),
             "_pytest.recwarn": self._watch_entering,
         }
 
     def start(self) -> None:
-        """Also in modules that Python itself has loaded by now."""
-        for name, watch in self.after_import.items():
-            if name in sys.modules:
-                watch(sys.modules[name])
-        self._watch_this_process()
-        self._children.start()
-        self._inner.start()
-
-    def _watch_this_process(self) -> None:
         """A process that a test has started, and that ends by an AssertionError, says so."""
-        default = sys.excepthook
+        watch(sys, "excepthook", before=lambda frame, kind, error, traceback: self._died(error))
+        self.children.start()
+        self.inner.start()
 
-        def excepthook(kind: Any, error: Any, traceback: Any) -> None:
-            self._died(error)
-            default(kind, error, traceback)
-
-        sys.excepthook = excepthook
+    def _lose(self, where: str, error: BaseException) -> None:
+        self._checks.now.lost.append(_sentence(where, error))
 
     def _died(self, error: BaseException) -> None:
         test = test_around()
@@ -88,173 +74,104 @@ class Lost:
             pids = [getpid(), *(pid for pid, _ in above())]
             self._checks.notes.add(died=_sentence("in a child process", error), test=test, pids=pids)
 
-    def _watch_threads(self, threading: Any) -> None:
+    def _ends_thread(self, frame: FrameType, args: Any) -> None:
         """pytest has an `excepthook` of its own while a test runs, whose warning is seen below: this is for others."""
-        default = threading.excepthook
+        in_test = self._checks.now.test is not None and "_pytest.config" in sys.modules
+        if isinstance(args.exc_value, Exception if in_test else AssertionError):
+            self._lose("in a thread", args.exc_value)
+        elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
+            self.inner.thread_leaves(args.exc_value.code)
 
-        def excepthook(args: Any) -> None:
-            in_test = self._checks.now.test is not None and "_pytest.config" in sys.modules
-            if isinstance(args.exc_value, Exception if in_test else AssertionError):
-                self._checks.now.lost.append(_sentence("in a thread", args.exc_value))
-            elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
-                self._inner.thread_leaves(args.exc_value.code)
-            default(args)
-
-        threading.excepthook = excepthook
-
-    def _watch_futures(self, futures: Any) -> None:
-        set_exception = futures.Future.set_exception
-
-        def watched(future: Any, exception: Any) -> None:
-            if isinstance(exception, AssertionError):
-                self._until_asked(future, _sentence("in a pool", exception))
-            set_exception(future, exception)
-
-        futures.Future.set_exception = watched
-        _tell_when_asked(futures.Future, "result", "exception")
+    def _watch_futures(self, future: Any) -> None:
+        watch(future, "set_exception", before=lambda frame, future, exception: self._hold(future, exception))
+        _retrieve_by(future, "result", "exception")
 
     def _watch_pools(self, pool: Any) -> None:
-        self._inner.watch_pools(pool)
-        for results in (pool.ApplyResult, pool.MapResult):
-            self._watch_results(results)
-        _tell_when_asked(pool.ApplyResult, "get", "successful")
-        for results in (pool.IMapIterator, pool.IMapUnorderedIterator):
-            results._set = self._holding(results._set)
-        pool.IMapIterator.next = pool.IMapIterator.__next__ = _handing_out(pool.IMapIterator.next)
+        for results in (pool.ApplyResult, pool.MapResult, pool.IMapIterator, pool.IMapUnorderedIterator):
+            watch(results, "_set", before=self._has_result)
+        _retrieve_by(pool.ApplyResult, "get", "successful")
+        watch(pool.IMapIterator, "next", failed=_hands_out)
+        pool.IMapIterator.__next__ = pool.IMapIterator.next
 
-    def _holding(self, set_result: Callable[..., Any]) -> Callable[..., Any]:
-        """Of what a pool computes for an iteration: each has to be asked for."""
+    def _has_result(self, frame: FrameType, results: Any, i: object, outcome: Any) -> None:
+        success, value = outcome
+        if not success and not getattr(results, "_error_callback", None):
+            self._hold(results, value)
 
-        @wraps(set_result)
-        def watched(results: Any, i: Any, outcome: Any) -> Any:
-            success, error = outcome
-            if not success and isinstance(error, AssertionError):
-                pending = Pending(_sentence("in a pool", error))
-                self._checks.now.pending.append(pending)
-                results.__dict__.setdefault(_PENDING, []).append((error, pending))
-            return set_result(results, i, outcome)
-
-        return watched
-
-    def _watch_results(self, results: Any) -> None:
-        set_result = results._set
-
-        def watched(result: Any, i: Any, outcome: Any) -> None:
-            success, value = outcome
-            if not success and isinstance(value, AssertionError) and not result._error_callback:
-                self._until_asked(result, _sentence("in a pool", value))
-            set_result(result, i, outcome)
-            self._inner.set_result(result, success=success)
-
-        results._set = watched
-
-    def _until_asked(self, holder: Any, sentence: str) -> None:
-        """Remember what `holder` has until somebody asks it."""
-        pending = Pending(sentence)
-        self._checks.now.pending.append(pending)
-        holder.__dict__[_PENDING] = pending
+    def _hold(self, holder: Any, error: object) -> None:
+        """Remember what was raised in a pool until somebody asks `holder` for it."""
+        if isinstance(error, AssertionError):
+            pending = Pending(_sentence("in a pool", error), error)
+            self._checks.now.pending.append(pending)
+            hold(pending, holder)
 
     def _watch_tasks(self, base_events: Any) -> None:
         """What asyncio tells of a task that is gone, and whose exception was never retrieved."""
-        handle = base_events.BaseEventLoop.call_exception_handler
+        watch(base_events.BaseEventLoop, "call_exception_handler", before=self._has_gone)
 
-        def watched(loop: Any, context: Any) -> None:
-            if isinstance(context.get("exception"), AssertionError):
-                self._checks.now.lost.append(_sentence("in a task", context["exception"]))
-            handle(loop, context)
+    def _has_gone(self, frame: FrameType, loop: Any, context: Any) -> None:
+        if isinstance(context.get("exception"), AssertionError):
+            self._lose("in a task", context["exception"])
 
-        base_events.BaseEventLoop.call_exception_handler = watched
-
-    def _watch_coroutines(self, warnings: Any) -> None:
+    def _is_unawaited(self, frame: FrameType, coroutine: Any) -> None:
         """What Python only warns of: one that is gone, and was never awaited."""
-        warn = warnings._warn_unawaited_coroutine
+        code = getattr(coroutine, "cr_code", None)
+        if code is not None and _holds_mark(code):
+            said = f"the coroutine {code.co_name}() holds assertions, and was never awaited"
+            self._checks.now.lost.append(said)
 
-        def watched(coroutine: Any) -> None:
-            code = getattr(coroutine, "cr_code", None)
-            if code is not None and _holds_mark(code):
-                said = f"the coroutine {code.co_name}() holds assertions, and was never awaited"
-                self._checks.now.lost.append(said)
-            warn(coroutine)
-
-        warnings._warn_unawaited_coroutine = watched
-
-    def _watch_suppress(self, contextlib: Any) -> None:
-        leave = contextlib.suppress.__exit__
-
-        def __exit__(context: Any, kind: Any, error: Any, traceback: Any) -> Any:
-            frame = _getframe(1)
-            key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            dropped = leave(context, kind, error, traceback)
-            self._checks.now.swallowed.pop(key, None)
-            is_lost = dropped and isinstance(error, AssertionError)
-            if is_lost and self._checks.raised_in_a_check(error, keeps_it=False):
-                self._checks.now.swallowed[key] = _sentence("and suppressed", error)
-            return dropped
-
-        contextlib.suppress.__exit__ = __exit__
+    def _has_suppressed(self, frame: FrameType, dropped: object, context: Any, kind: Any, error: Any, _: Any) -> None:
+        key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self._checks.now.swallowed.pop(key, None)
+        is_lost = dropped and isinstance(error, AssertionError)
+        if is_lost and self._checks.raised_in_a_check(error, keeps_it=False):
+            self._checks.now.swallowed[key] = _sentence("and suppressed", error)
 
     def _watch_raises(self, module: Any) -> None:
         """What expects any exception is not to take the failure of a check beside it for one."""
         for name in ("RaisesExc", "RaisesContext", "_AssertRaisesContext"):
             if name in vars(module):
-                kind = getattr(module, name)
-                kind.__exit__ = self._expecting(kind.__exit__)
+                watch(getattr(module, name), "__exit__", after=self._has_expected)
         self._watch_entering(module)
 
     def _watch_entering(self, module: Any) -> None:
         """What expects an exception, a warning or a log only where it is entered."""
         for name in _CONTEXTS:
-            kind = vars(module).get(name)
-            if kind is not None:
-                kind.__init__, kind.__enter__ = self._making(kind.__init__), _entering(kind.__enter__)
+            if name in vars(module):
+                watch(getattr(module, name), "__init__", before=self._is_made)
+                watch(getattr(module, name), "__enter__", before=lambda frame, context: retrieve(context))
 
-    def _making(self, make: Callable[..., None]) -> Callable[..., None]:
-        @wraps(make)
-        def __init__(context: Any, *args: Any, **kwargs: Any) -> None:
-            frame = outside(_getframe(1), "_pytest", "unittest", "numpy")
-            if frame is not None and self._checks.now.test is not None:
-                sentence = f"what expects {_EXPECTED.get(type(context).__name__, 'an exception')} was not entered"
-                context.__dict__[_PENDING] = unentered = Unentered(sentence, frame)
-                self._checks.now.pending.append(unentered)
-            make(context, *args, **kwargs)
+    def _is_made(self, frame: FrameType, context: Any, *_: Any, **__: Any) -> None:
+        maker = outside(frame, "_pytest", "unittest", "numpy")
+        if maker is not None and self._checks.now.test is not None:
+            sentence = f"what expects {_EXPECTED.get(type(context).__name__, 'an exception')} was not entered"
+            unentered = Unentered(sentence, maker)
+            self._checks.now.pending.append(unentered)
+            hold(unentered, context)
 
-        return __init__
-
-    def _expecting(self, leave: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(leave)
-        def __exit__(context: Any, kind: Any, error: Any, traceback: Any) -> Any:
-            __tracebackhide__ = True
-            met = leave(context, kind, error, traceback)
-            if met:
-                self._checks.note_raised(_getframe(1))
-            if met and isinstance(error, AssertionError) and not _expects_assertion(context):
-                while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
-                    traceback = traceback.tb_next
-                if traceback.tb_frame is _getframe(1):
-                    self._checks.now.lost.append(_sentence("and taken for the exception that was expected", error))
-            return met
-
-        return __exit__
+    def _has_expected(self, frame: FrameType, met: object, context: Any, kind: Any, error: Any, traceback: Any) -> None:
+        if met:
+            self._checks.note_raised(frame)
+        if met and isinstance(error, AssertionError) and not _expects_assertion(context):
+            while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
+                traceback = traceback.tb_next
+            if traceback.tb_frame is frame:
+                self._lose("and taken for the exception that was expected", error)
 
     def _watch_warnings(self, warning_types: Any) -> None:
         """pytest's own warnings that a test checked nothing, or not all, whatever filters make of them."""
         for name in (*_WARNINGS, _OF_ASSERTIONS):
-            category = getattr(warning_types, name, None)
-            if category is not None:
-                category.__init__ = self._telling(name)
+            if hasattr(warning_types, name):
+                watch(getattr(warning_types, name), "__init__", before=self._is_warned)
 
-    def _telling(self, name: str) -> Callable[..., None]:
-        def __init__(warning: Any, *args: Any) -> None:
-            Warning.__init__(warning, *args)
-            said = str(args[0] if args else "")
-            if name == _OF_ASSERTIONS and "\nAssertionError" not in said:
-                return
-            if name == _RETURNED and not self._is_of_the_tree(local(_getframe(1), "pyfuncitem")):
-                return
-            text = said.partition("\n")[0]
-            self._checks.now.lost.append(f"{name}: {text}"[:300])
-
-        return __init__
+    def _is_warned(self, frame: FrameType, warning: Any, *args: Any) -> None:
+        name, said = type(warning).__name__, str(args[0] if args else "")
+        if name == _OF_ASSERTIONS and "\nAssertionError" not in said:
+            return
+        if name == _RETURNED and not self._is_of_the_tree(local(frame, "pyfuncitem")):
+            return
+        text = said.partition("\n")[0]
+        self._checks.now.lost.append(f"{name}: {text}"[:300])
 
     def _is_of_the_tree(self, item: Any) -> bool:
         """Whether a test leads to the tree's code: `from doctest import testmod` is one by its name alone."""
@@ -263,40 +180,20 @@ class Lost:
         codes = reached(getattr(item, "obj", None)).codes
         return not codes or any(code.co_filename.startswith(self._checks.tree) for code in codes)
 
-    def _watch_processes(self, process: Any) -> None:
+    def _bootstrapping(self, bootstrap: Callable[..., Any]) -> Callable[..., Any]:
         """Of multiprocessing: a child whose function raises ends with exit code 1, which the parent may ask for."""
-        self._children.watch_processes(process)
-        bootstrap = process.BaseProcess._bootstrap
 
         def _bootstrap(child: Any, *args: Any, **kwargs: Any) -> Any:
-            run = child.run
-
-            def watched() -> None:
-                try:
-                    run()
-                except AssertionError as error:
-                    self._died(error)
-                    raise
-                except SystemExit as error:  # of what has caught it and handed it on, as that of torch does
-                    if error.code and error.__context__ is not None:
-                        self._died(error.__context__)
-                    raise
-
-            child.run = watched
+            watch(child, "run", failed=self._has_failed)
             return bootstrap(child, *args, **kwargs)
 
-        process.BaseProcess._bootstrap = _bootstrap
+        return _bootstrap
 
-
-def _entering(enter: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(enter)
-    def __enter__(context: Any) -> Any:
-        unentered = context.__dict__.get(_PENDING)
-        if unentered is not None:
-            unentered.entered = True
-        return enter(context)
-
-    return __enter__
+    def _has_failed(self, frame: FrameType, error: BaseException) -> None:
+        if isinstance(error, AssertionError):
+            self._died(error)
+        elif isinstance(error, SystemExit) and error.code and error.__context__ is not None:
+            self._died(error.__context__)  # of what has caught it and handed it on, as that of torch does
 
 
 def _holds_mark(code: CodeType) -> bool:
@@ -306,38 +203,20 @@ def _holds_mark(code: CodeType) -> bool:
     return any(isinstance(key, str) and key.startswith(begins) for key in keys)
 
 
-def _tell_when_asked(kind: Any, *methods: str) -> None:
-    """Note it at the return of `methods`: who waits for a result has called them before there was one."""
-
-    def asked(method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
-        def ask(holder: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return method(holder, *args, **kwargs)
-            finally:
-                for pending in (holder.__dict__.get(_PENDING), holder.__dict__.get(CALL)):
-                    if pending is not None:
-                        pending.retrieved = True
-
-        return ask
-
+def _retrieve_by(kind: Any, *methods: str) -> None:
+    """At the end of `methods`: who waits for a result has called them before there was one."""
     for name in methods:
-        setattr(kind, name, asked(getattr(kind, name)))
+        watch(kind, name, after=_is_asked, failed=_is_asked)
 
 
-def _handing_out(next_of: Callable[..., Any]) -> Callable[..., Any]:
+def _is_asked(frame: FrameType, came: object, holder: Any, *_: Any, **__: Any) -> None:
+    retrieve(holder)
+
+
+def _hands_out(frame: FrameType, error: BaseException, results: Any, *_: Any, **__: Any) -> None:
     """Of an iteration over what a pool computes: what it raises is seen."""
-
-    @wraps(next_of)
-    def watched(results: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return next_of(results, *args, **kwargs)
-        except AssertionError as error:
-            for held, pending in results.__dict__.get(_PENDING, ()):
-                pending.retrieved |= held is error
-            raise
-
-    return watched
+    for pending in held_by(results):
+        pending.retrieved |= pending.error is error
 
 
 def _is_of_check(frame: FrameType) -> bool:

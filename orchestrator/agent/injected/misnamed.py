@@ -7,6 +7,9 @@ from __future__ import annotations
 import ast
 import re
 
+from . import syntax
+from .syntax import name_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, Container
@@ -39,7 +42,7 @@ def is_nearly_hook(name: str, around: ast.ClassDef | None, *, by_pytest: bool, o
     if around is None:
         called = (*_OF_MODULES, *(_PYTESTS_OF_MODULES if by_pytest else ()), *others)
         return name not in called and _NEARLY_HOOK_OF_MODULE.fullmatch(flat) is not None
-    bases = {getattr(base, "attr", getattr(base, "id", "")) for base in around.bases}
+    bases = set(map(name_of, around.bases))
     is_case = bool(bases & _CASES)
     if not bases <= _CASES | _NOTHING or not (is_case or by_pytest):
         return False
@@ -49,10 +52,7 @@ def is_nearly_hook(name: str, around: ast.ClassDef | None, *, by_pytest: bool, o
 
 def names_in(module: ast.AST) -> set[str]:
     """What a file names, as itself or in text."""
-    nodes = list(ast.walk(module))
-    named = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    named |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
-    return named | {str(n.value) for n in nodes if isinstance(n, ast.Constant)}
+    return {*syntax.names_in([module]), *(str(n.value) for n in ast.walk(module) if isinstance(n, ast.Constant))}
 
 
 def is_named(name: str, named: Container[str]) -> bool:

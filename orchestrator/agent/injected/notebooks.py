@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import wraps
-
+from .hooks import watch
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -24,15 +23,10 @@ class Notebooks:
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"IPython.core.interactiveshell": self._watch}
 
     def _watch(self, module: Any) -> None:
-        shells = module.InteractiveShell
-        begin = shells.init_events
+        watch(module.InteractiveShell, "init_events", after=self._register)
 
-        @wraps(begin)
-        def init_events(shell: Any) -> None:
-            begin(shell)
-            shell.events.register("post_run_cell", lambda result: self._look_at(result, shell.user_ns))
-
-        shells.init_events = init_events
+    def _register(self, frame: object, result: object, shell: Any) -> None:
+        shell.events.register("post_run_cell", lambda result: self._look_at(result, shell.user_ns))
 
     def _look_at(self, result: Any, names: Any) -> None:
         """At a cell that has run; of its commands the last one is known."""

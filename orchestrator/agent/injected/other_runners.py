@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from _thread import allocate_lock, get_ident
-from functools import wraps
-from sys import _getframe  # bound here, as in `lost`
+from sys import _getframe  # bound here, as in `hooks`
 
-from .checks import Pending
 from .events import Events, file_of_its_own
-from .frames import drops_result, is_of
+from .frames import drops_result, is_of, outside
+from .hooks import Attribute, replace, watch, watched
+from .pending import Pending, hold, retrieve
 from .stage import moved_up
 from .unittests import Unittests, returned
 
@@ -79,14 +79,16 @@ class OtherRunners:
         """`python -m doctest` runs the module's text under another name: have it call the module, which is watched."""
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        get_code = SourceFileLoader.get_code
+        def calling(get_code: Callable[..., Any]) -> Callable[..., Any]:
+            def called(loader: Any, name: str) -> Any:
+                asks = outside(_getframe(1)) if name == "doctest" else None
+                if asks is not None and is_of(asks, "runpy"):
+                    return compile(_DOCTEST, loader.path, "exec", dont_inherit=True)
+                return get_code(loader, name)
 
-        def calling(loader: Any, name: str) -> Any:
-            if name == "doctest" and _getframe(1).f_globals.get("__name__") == "runpy":
-                return compile(_DOCTEST, loader.path, "exec", dont_inherit=True)
-            return get_code(loader, name)
+            return called
 
-        SourceFileLoader.get_code = calling  # type: ignore[assignment, method-assign, unused-ignore]
+        replace(SourceFileLoader, "get_code", calling)
 
     def tell_end(self) -> None:
         """The process ends, and its session with it."""
@@ -115,7 +117,7 @@ class OtherRunners:
     def _end(self, running: _Running, result: object = None, *, told: bool = True) -> None:
         stack = self._stacks[get_ident()]
         stack.remove(running)
-        running.errors += [pending.sentence for pending in running.pending if not pending.retrieved]
+        running.errors += [pending.sentence for pending in running.pending if pending.is_lost]
         if not self._is_inside(stack):
             if get_ident() == self._main:
                 running.errors += self._checks.now.failures()
@@ -131,7 +133,7 @@ class OtherRunners:
         if isinstance(result, getattr(sys.modules.get("unittest.result"), "TestResult", ())):
             pending = Pending(f"a unittest failed that the test runs, and nobody looked at its result: {_said(error)}")
             (stack[-1].pending if stack else self._checks.now.pending).append(pending)
-            result.__dict__.setdefault(_PENDING, []).append(pending)
+            hold(pending, result)
 
     def _tell_begin(self, id_: str) -> None:
         if self._session is not None and not self._session.is_own:  # in a child, where nobody would give the lock back
@@ -170,9 +172,11 @@ class OtherRunners:
     # --- unittest ---
 
     def _watch_cases(self, case: Any) -> None:
-        run, execute, call = case.TestCase.run, case._Outcome.testPartExecutor, case.TestCase._callTestMethod
+        replace(case.TestCase, "run", self._watch_run)
+        replace(case._Outcome, "testPartExecutor", self._watch_parts)
+        replace(case.TestCase, "_callTestMethod", self._watch_method)
 
-        @wraps(run)
+    def _watch_run(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def watched(test: Any, result: Any = None) -> Any:
             self._unittests.begin(test, is_inside=self._is_inside(self._stacks.get(get_ident(), [])))
             running = self._begin(test.id(), test)
@@ -187,88 +191,77 @@ class OtherRunners:
             finally:
                 self._end(running, result)
 
+        return watched
+
+    def _watch_parts(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         def executor(outcome: Any, *args: Any, **kwargs: Any) -> Any:
             stack = self._stacks.get(get_ident())
             inner = execute(outcome, *args, **kwargs)
             return _Part(inner, stack[-1], outcome) if stack else inner
 
-        def called(test: Any, method: Any) -> Any:
-            @wraps(method)
-            def looked_at(*args: Any, **kwargs: Any) -> Any:
-                value = method(*args, **kwargs)
-                why = returned(value)
-                stack = self._stacks.get(get_ident())
-                if why and stack:
-                    stack[-1].errors.append(why)
-                return value
+        return executor
 
-            return call(test, looked_at)
+    def _watch_method(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def look_at(frame: FrameType, value: object, *_: Any, **__: Any) -> None:
+            why = returned(value)
+            stack = self._stacks.get(get_ident())
+            if why and stack:
+                stack[-1].errors.append(why)
 
-        case.TestCase.run, case._Outcome.testPartExecutor, case.TestCase._callTestMethod = watched, executor, called
+        return lambda test, method: call(test, watched(method, after=look_at))
 
     def _watch_suites(self, suite: Any) -> None:
         """What fails before the tests of a class or a module is told as a test of its name."""
-        add = suite.TestSuite._addClassOrModuleLevelException
+        watch(suite.TestSuite, "_addClassOrModuleLevelException", after=self._cannot_begin)
 
-        def watched(own: Any, result: Any, error: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-            self._unittests.cannot_begin(name)
-            running = self._begin(name, None)
-            running.raised(error)
-            try:
-                return add(own, result, error, name, *args, **kwargs)
-            finally:
-                self._end(running, result)
-
-        suite.TestSuite._addClassOrModuleLevelException = watched
+    def _cannot_begin(
+        self, frame: FrameType, _: None, suite: Any, result: Any, error: BaseException, name: str, *__: Any, **___: Any
+    ) -> None:
+        self._unittests.cannot_begin(name)
+        running = self._begin(name, None)
+        running.raised(error)
+        self._end(running, result)
 
     def _watch_results(self, results: Any) -> None:
         """Whoever asks a result whether all went well has seen what did not; unittest's own runner prints it only."""
-        ask = results.TestResult.wasSuccessful
-
-        @wraps(ask)
-        def asked(result: Any) -> Any:
-            _note_asked(result, _getframe(1))
-            return ask(result)
-
-        results.TestResult.wasSuccessful = asked
+        watch(results.TestResult, "wasSuccessful", before=_note_asked)
         for name in ("failures", "errors"):
-            setattr(results.TestResult, name, _told_when_asked(name))
+            setattr(results.TestResult, name, Attribute(name, _note_asked))
 
     # --- doctest ---
 
     def _watch_doctest(self, doctest: Any) -> None:
-        run = doctest.DocTestRunner.run
+        runner = doctest.DocTestRunner
+        watch(
+            runner, "run", before=self._begin_doctest, after=self._has_run_doctest, failed=self._has_raised_in_doctest
+        )
 
-        @wraps(run)
-        def watched(runner: Any, test: Any, *args: Any, **kwargs: Any) -> Any:
-            running = self._begin(f"doctest {test.name}", test, told=False)
-            attempted = 1
-            try:
-                found = run(runner, test, *args, **kwargs)
-                attempted = found.attempted - getattr(found, "skipped", 0)  # which some versions count
-                if not attempted and test.examples:
-                    running.skipped, attempted = f"all examples of {test.name} are skipped", 1
-                if found.failed:
-                    running.errors.append(f"{found.failed} of {found.attempted} examples of {test.name} failed")
-                return found
-            except BaseException as error:  # of a runner that ends with the first failure
-                running.raised(error)
-                raise
-            finally:
-                self._end_doctest(running, told=bool(attempted))
+    def _begin_doctest(self, frame: FrameType, runner: Any, test: Any, *_: Any, **__: Any) -> None:
+        self._begin(f"doctest {test.name}", test, told=False)
 
-        doctest.DocTestRunner.run = watched
+    def _has_run_doctest(self, frame: FrameType, found: Any, runner: Any, test: Any, *_: Any, **__: Any) -> None:
+        running = self._stacks[get_ident()][-1]
+        attempted = found.attempted - getattr(found, "skipped", 0)  # which some versions count
+        if not attempted and test.examples:
+            running.skipped = f"all examples of {test.name} are skipped"
+        if found.failed:
+            running.errors.append(f"{found.failed} of {found.attempted} examples of {test.name} failed")
+        self._end_doctest(running, frame, told=bool(test.examples))
 
-    def _end_doctest(self, running: _Running, *, told: bool) -> None:
+    def _has_raised_in_doctest(self, frame: FrameType, error: BaseException, *_: Any, **__: Any) -> None:
+        """A runner that ends with the first failure."""
+        running = self._stacks[get_ident()][-1]
+        running.raised(error)
+        self._end_doctest(running, frame, told=True)
+
+    def _end_doctest(self, running: _Running, frame: FrameType | None, *, told: bool) -> None:
         """Tell of one with examples. One that a test has run, and whose results a statement of the tree drops, is that
         test's failure.
         """
         if len(self._stacks[get_ident()]) > 1 or self._test_around() is not None:
-            frame: Any = _getframe(2)
-            while frame is not None and is_of(frame, "doctest"):
-                frame = frame.f_back
-            is_ours = frame is not None and frame.f_code.co_filename.startswith(self._checks.tree)
-            if running.errors and isinstance(running.errors[0], str) and is_ours and drops_result(frame):
+            frame = outside(frame, "doctest")
+            is_ours = frame is not None and self._checks.is_ours(frame.f_code.co_filename)
+            if running.errors and isinstance(running.errors[0], str) and frame and is_ours and drops_result(frame):
                 self._checks.now.lost.append(f"{running.errors[0]}, and nobody looked at it")
         elif told:
             self._tell_begin(running.id)
@@ -278,50 +271,45 @@ class OtherRunners:
 
     def _watch_trial(self, reporter: Any) -> None:
         """Its tests are run by themselves, and tell a result of its own."""
-        results = reporter.TestResult
+        notes: dict[str, Callable[..., None]] = {
+            "startTest": self._trial_starts,
+            "addError": self._trial_failed,
+            "addFailure": self._trial_failed,
+            "addSkip": self._trial_skipped,
+            "addExpectedFailure": self._trial_expected,
+            "addUnexpectedSuccess": self._trial_unexpected,
+            "stopTest": self._trial_stops,
+        }
+        for name, note in notes.items():
+            watch(reporter.TestResult, name, before=note)
 
-        def watch(name: str, note: Callable[..., None]) -> None:
-            method = getattr(results, name)
+    def _of_trial(self, test: object) -> _Running:
+        """What has begun of a test; of another's test nothing is told."""
+        begun = (running for running in reversed(self._stacks.get(get_ident(), ())) if running.test is test)
+        return next(begun, _Running("", test))
 
-            @wraps(method)
-            def watched(result: Any, test: Any, *args: Any, **kwargs: Any) -> Any:
-                if name == "startTest" or current(test) is not None:
-                    note(test, *args, **kwargs)
-                return method(result, test, *args, **kwargs)
+    def _trial_starts(self, frame: FrameType, result: Any, test: Any) -> None:
+        if not self._of_trial(test).id:  # else it is one of unittest's own
+            self._begin(test.id(), test).is_trials = True
 
-            setattr(results, name, watched)
+    def _trial_failed(self, frame: FrameType, result: Any, test: Any, failure: Any, *_: Any) -> None:
+        error = failure[1] if isinstance(failure, tuple) else getattr(failure, "value", failure)
+        self._of_trial(test).errors.append(error if isinstance(error, BaseException) else str(error))
 
-        def current(test: Any) -> Any:
-            return next((r for r in reversed(self._stacks.get(get_ident(), ())) if r.test is test), None)
+    def _trial_skipped(self, frame: FrameType, result: Any, test: Any, reason: Any) -> None:
+        self._of_trial(test).skipped = str(reason)
 
-        def start(test: Any) -> None:
-            if current(test) is None:  # else it is one of unittest's own
-                self._begin(test.id(), test).is_trials = True
+    def _trial_expected(self, frame: FrameType, result: Any, test: Any, *_: Any) -> None:
+        running = self._of_trial(test)
+        running.expects = running.failed_as_expected = True
 
-        def failed(test: Any, failure: Any, *_: Any) -> None:
-            error = failure[1] if isinstance(failure, tuple) else getattr(failure, "value", failure)
-            current(test).errors.append(error if isinstance(error, BaseException) else str(error))
+    def _trial_unexpected(self, frame: FrameType, result: Any, test: Any, *_: Any) -> None:
+        self._of_trial(test).expects = True
 
-        def skipped(test: Any, reason: Any) -> None:
-            current(test).skipped = str(reason)
-
-        def expected(test: Any, *_: Any) -> None:
-            current(test).expects = current(test).failed_as_expected = True
-
-        def unexpected(test: Any, *_: Any) -> None:
-            current(test).expects = True
-
-        def stop(test: Any) -> None:
-            if current(test).is_trials:
-                self._end(current(test))
-
-        watch("startTest", start)
-        watch("addError", failed)
-        watch("addFailure", failed)
-        watch("addSkip", skipped)
-        watch("addExpectedFailure", expected)
-        watch("addUnexpectedSuccess", unexpected)
-        watch("stopTest", stop)
+    def _trial_stops(self, frame: FrameType, result: Any, test: Any) -> None:
+        running = self._of_trial(test)
+        if running.is_trials:
+            self._end(running)
 
 
 class _Part:
@@ -341,24 +329,9 @@ class _Part:
         return self._inner.__exit__(kind, error, traceback)
 
 
-_PENDING = "_nsa_pod_pending"
-
-
-def _note_asked(result: Any, frame: FrameType) -> None:
+def _note_asked(frame: FrameType, result: Any, *_: Any) -> None:
     if not is_of(frame, "unittest"):
-        for pending in result.__dict__.get(_PENDING, ()):
-            pending.retrieved = True
-
-
-def _told_when_asked(name: str) -> Any:
-    def get(result: Any) -> Any:
-        _note_asked(result, _getframe(1))
-        try:
-            return result.__dict__[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    return property(get, lambda result, value: result.__dict__.__setitem__(name, value))
+        retrieve(result)
 
 
 def _said(error: BaseException | str) -> str:

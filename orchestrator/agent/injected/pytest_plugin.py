@@ -193,17 +193,21 @@ def _watched(call: Callable[..., Any]) -> Callable[..., Any]:
     """Pytest's own call of the function, which tells what that has raised."""
 
     def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
-        state = pyfuncitem.__dict__
-        state[_CALLED] = ""
-        try:
-            return call(pyfuncitem)
-        except (pytest.skip.Exception, SkipTest):
-            raise
-        except BaseException as error:
-            state[_CALLED] = type(error).__name__
-            raise
+        pyfuncitem.__dict__[_CALLED] = ""
+        return _noting_raised(pyfuncitem.__dict__, call, pyfuncitem)
 
     return pytest_pyfunc_call
+
+
+def _noting_raised(state: dict[str, Any], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    __tracebackhide__ = True
+    try:
+        return call(*args, **kwargs)
+    except (pytest.skip.Exception, SkipTest):
+        raise
+    except BaseException as error:
+        state[_CALLED] = type(error).__name__
+        raise
 
 
 def _claiming(call: Callable[..., Any], *, is_ours: bool) -> Callable[..., Any]:
@@ -231,13 +235,7 @@ def _telling(function: Callable[..., Any], state: dict[str, Any]) -> Callable[..
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         state.setdefault(_CALLED, "")
-        try:
-            return function(*args, **kwargs)
-        except (pytest.skip.Exception, SkipTest):
-            raise
-        except BaseException as error:
-            state[_CALLED] = type(error).__name__
-            raise
+        return _noting_raised(state, function, *args, **kwargs)
 
     return call
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 import functools
-import inspect
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, Iterator, List, NamedTuple
+
+from .frames import codes_in
 
 # What can call nothing.
 _DATA = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
@@ -87,7 +88,4 @@ def _closed_over(function: FunctionType) -> Iterator[object]:
 
 def _names_others(code: CodeType) -> Iterator[str]:
     """Names that are looked up outside of it, but for Python's own."""
-    yield from (name for name in code.co_names if not hasattr(builtins, name))
-    for constant in code.co_consts:
-        if inspect.iscode(constant):
-            yield from _names_others(constant)
+    return (name for inner in codes_in(code) for name in inner.co_names if not hasattr(builtins, name))

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 
-from .frames import importing, local
+from .frames import codes_in, importing, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from .checks import Checks
 
 _UNKNOWN: Any = object()
+_constant: dict[CodeType, bool] = {}
 _CODE = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ModuleType, type)
 _TELLS = {"print", "log", "debug", "info", "warning", "warn", "write", "format"}
 _HARMLESS = ("builtins", "contextlib", "functools", "operator", "typing")
@@ -441,14 +441,7 @@ def _codes_in(file: str) -> frozenset[CodeType]:
         module = compile(_text(file), file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):
         return frozenset()
-    return frozenset(_inside(module))
-
-
-def _inside(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            yield from _inside(constant)
+    return frozenset(codes_in(module))
 
 
 def _text(path: str) -> str:
@@ -474,11 +467,16 @@ def _checks_nothing(code: CodeType) -> bool:
     return "RAISE_VARARGS" not in names and (not calls or (set(code.co_names) <= _TELLS and bool(code.co_names)))
 
 
-@lru_cache(maxsize=None)  # an assertion may run a million times
 def _is_constant(code: CodeType) -> bool:
     """Whether it calculates nothing: what it returns is the same each time."""
+    if code not in _constant:  # an assertion may run a million times
+        _constant[code] = all(map(_is_harmless, _operations(code)))
+    return _constant[code]
+
+
+def _is_harmless(operation: str) -> bool:
     harmless = ("RESUME", "LOAD_CONST", "RETURN_", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "LOAD_SMALL_INT")
-    return all(name.startswith(harmless) for name in _operations(code))
+    return operation.startswith(harmless)
 
 
 def _operations(code: CodeType) -> set[str]:

@@ -8,6 +8,8 @@ import ast
 import builtins
 import re
 
+from .syntax import BLOCKS, SETS, TRIES, called, name_of, within
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator
@@ -23,10 +25,6 @@ _CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "c
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
-TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
-BLOCKS = ("body", "orelse", "finalbody")
 
 
 def is_check(name: str) -> bool:
@@ -87,19 +85,6 @@ def is_comparison(value: ast.expr) -> bool:
     return isinstance(value, ast.Compare) or called(value) in COMPARES
 
 
-def within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes and all below them that run with them: not what a function or class among them holds."""
-    for node in nodes:
-        yield node
-        if not isinstance(node, SCOPES):
-            yield from within(ast.iter_child_nodes(node))
-
-
-def called(node: ast.AST) -> str:
-    function = node.func if isinstance(node, ast.Call) else None
-    return str(getattr(node, "calls_check", None) or getattr(function, "attr", None) or getattr(function, "id", ""))
-
-
 def makes_exception(node: ast.AST) -> bool:
     """Whether it calls one of Python's own exceptions, by its name."""
     name = getattr(getattr(node, "func", None), "id", "")
@@ -130,7 +115,7 @@ def answers(statement: ast.stmt) -> bool:
 def kept_in(body: Iterable[ast.stmt]) -> Iterator[str]:
     """The names of what a handler sets, or calls a method of."""
     for node in within(body):
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        if isinstance(node, SETS):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 yield from _named(target)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in TELLS:
@@ -166,7 +151,7 @@ def fails_in(node: Any) -> bool:
 def _fails(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Raise):
         raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
-        return getattr(raised, "attr", getattr(raised, "id", "")) == "AssertionError"
+        return name_of(raised) == "AssertionError"
     if isinstance(statement, ast.Assert):
         return isinstance(statement.test, ast.Constant) and not statement.test.value
     return isinstance(statement, ast.Expr) and called(statement.value) == "fail"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import operator
 
+from .syntax import DEFINITIONS, called
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Mapping, Sequence
@@ -114,7 +116,7 @@ class _Truth:
 
     def _of_Attribute(self, node: ast.Attribute) -> bool | None:
         """`(a == b).all`, a method that is not called."""
-        compared = isinstance(node.value, ast.Call) and _name_of(node.value.func) in _ELEMENTWISE
+        compared = isinstance(node.value, ast.Call) and called(node.value) in _ELEMENTWISE
         return (node.attr in ("all", "any") and (compared or isinstance(node.value, ast.Compare))) or None
 
     def _of_display(self, node: Any) -> bool | None:
@@ -270,12 +272,7 @@ def _same(left: ast.expr, right: ast.expr) -> bool:
 
 def _exact(node: ast.expr) -> ast.expr:
     """What pytest's `approx` stands for."""
-    name = _name_of(node.func) if isinstance(node, ast.Call) else ""
-    return node.args[0] if name == "approx" and isinstance(node, ast.Call) and node.args else node
-
-
-def _name_of(function: ast.expr) -> str:
-    return str(getattr(function, "attr", getattr(function, "id", "")))
+    return node.args[0] if isinstance(node, ast.Call) and called(node) == "approx" and node.args else node
 
 
 def _is_pure(node: ast.AST) -> bool:
@@ -322,7 +319,7 @@ def _bound_by(node: ast.AST) -> Iterable[str]:
         return [node.arg]
     if isinstance(node, (ast.Global, ast.Nonlocal)):
         return node.names
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(node, DEFINITIONS):
         return [node.name]
     if isinstance(node, ast.alias):
         return [(node.asname or node.name).partition(".")[0]]

@@ -83,12 +83,13 @@ class Unittests:
                 yield from self._not_run_of(file, names)
 
     def _not_run_of(self, file: str, names: dict[str, Any]) -> Iterator[str]:
-        from . import misnamed  # which takes `ast`
+        from .misnamed import names_in
+        from .syntax import parsed  # which takes `ast`
 
-        module = _read(file)
+        module = parsed(file)
         if module is None:
             return
-        named = misnamed.names_in(module)
+        named = names_in(module)
         for owner, node in _functions_written(module):
             cls = names.get(owner.name) if owner is not None else None
             if node.decorator_list or (file, node.lineno) in self._ran or (_is_case(cls) and self._is_unable(cls)):
@@ -161,26 +162,15 @@ def _functions_of(names: dict[str, Any], file: str) -> Iterator[FunctionType]:
                 yield found
 
 
-def _read(file: str) -> Any:
-    import ast
-
-    try:
-        with open(file, "rb") as f:
-            return ast.parse(f.read(), file)
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-
-
 def _functions_written(module: Any) -> Iterator[tuple[Any, Any]]:
     """The functions of a module and of its classes, each with its class; not those of which it has a choice."""
-    import ast
+    from .syntax import DEFINITIONS, FUNCTIONS
 
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in module.body:
-        if isinstance(node, functions):
+        if isinstance(node, FUNCTIONS):
             yield None, node
-        elif isinstance(node, ast.ClassDef):
-            yield from ((node, inner) for inner in node.body if isinstance(inner, functions))
+        elif isinstance(node, DEFINITIONS):
+            yield from ((node, inner) for inner in node.body if isinstance(inner, FUNCTIONS))
 
 
 def _is_lost(node: Any, owner: Any, cls: Any, named: set[str]) -> bool:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from .frames import IMPORTING, drops_result, is_of
+from .syntax import FUNCTIONS, SETS, called, name_of, parsed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,7 +37,6 @@ _COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
 _EXITS = ("exit", "quit", "_exit")
 _STREAMS = frozenset(("stdout", "stderr"))
 _PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _programs: dict[str, Program | None] = {}
 
 
@@ -81,15 +81,13 @@ def _program(frame: FrameType) -> Program | None:
 
 
 def _read(file: str) -> Program | None:
-    try:
-        if file == "<string>":  # of exec, where Python itself was not given one
-            words: list[str] = sys.orig_argv  # type: ignore[attr-defined, unused-ignore]
-            return Program(ast.parse(words[words.index("-c") + 1]), is_main=True)
-        is_main = file == getattr(sys.modules.get("__main__"), "__file__", None)
-        with open(file, "rb") as f:
-            return Program(ast.parse(f.read()), is_main=is_main)
-    except (OSError, SyntaxError, ValueError, RecursionError, AttributeError, IndexError):
-        return None
+    words: list[str] = getattr(sys, "orig_argv", [])
+    if file == "<string>" and "-c" in words:  # not of exec, where Python itself was not given one
+        module = parsed(file, words[words.index("-c") + 1].encode("utf-8", "surrogatepass"))
+    else:
+        module = parsed(file)
+    is_main = file in ("<string>", getattr(sys.modules.get("__main__"), "__file__", None))
+    return None if module is None else Program(module, is_main=is_main)
 
 
 class Program:
@@ -99,7 +97,7 @@ class Program:
         self._is_main = is_main
         self._nodes = list(ast.walk(module))
         self._above = {below: node for node in self._nodes for below in ast.iter_child_nodes(node)}
-        self._functions = {node.name: node for node in self._nodes if isinstance(node, _FUNCTIONS)}
+        self._functions = {node.name: node for node in self._nodes if isinstance(node, FUNCTIONS)}
         self._module = module
         self._imported = frozenset(_imported_names(self._nodes))
 
@@ -113,28 +111,26 @@ class Program:
 
     def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
         """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
-        node: Any = self.at(frame)
-        while node is not None and not isinstance(node, _FUNCTIONS):
-            above = self._above.get(node)
+        for node, above in self._around(self.at(frame)):
             if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
                 calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
-                if any(_last(c.func) == "suppress" and kinds & set(map(_last, c.args)) for c in calls):
+                if any(called(c) == "suppress" and kinds & set(map(name_of, c.args)) for c in calls):
                     return ()
             if isinstance(above, ast.Try) and node in above.body:
                 for handler in above.handlers:
                     if handler.type is None or kinds & set(_names(handler.type)):
                         return handler.body
-            node = above
         return None
 
     def is_in_finally(self, frame: FrameType) -> bool:
-        node: Any = self.at(frame)
-        while node is not None and not isinstance(node, _FUNCTIONS):
-            above = self._above.get(node)
-            if isinstance(above, ast.Try) and node in above.finalbody:
-                return True
-            node = above
-        return False
+        around = self._around(self.at(frame))
+        return any(isinstance(above, ast.Try) and node in above.finalbody for node, above in around)
+
+    def _around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """It, and each node that it stands in within its function, with the node around that."""
+        while node in self._above and not isinstance(node, FUNCTIONS):
+            yield node, self._above[node]
+            node = self._above[node]
 
     def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
         """Whether something depends on a status of which this statement knows."""
@@ -144,7 +140,7 @@ class Program:
                 return not isinstance(statement.value, ast.Await) and not self._says(value)
             own = value.elt if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else None
             return any(isinstance(n, ast.Call) and n is not own and not self._says(n) for n in ast.walk(own or value))
-        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        if isinstance(statement, SETS):
             return any(self._is_read(target, part, statement, seen) for target in _targets(statement))
         if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
             return True
@@ -173,7 +169,7 @@ class Program:
 
     def _is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
         """Whether a name is given to a function that does something with it, before the statement does."""
-        if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)):
+        if not isinstance(statement, (ast.Expr, *SETS, ast.Return)):
             return False
         node = self._above[name]
         while node is not statement:
@@ -196,7 +192,7 @@ class Program:
             return function is not None
         inside = list(ast.walk(function))
         loops = any(isinstance(node, (ast.For, ast.While)) for node in inside)
-        return loops and not any(_last(node.func) in _SAYING for node in inside if isinstance(node, ast.Call))
+        return loops and not any(called(node) in _SAYING for node in inside if isinstance(node, ast.Call))
 
     def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
         """Whether a call of the function that a statement returns from is used; one from elsewhere is."""
@@ -204,7 +200,7 @@ class Program:
         if f"{name}()" in seen:
             return False
         seen.add(f"{name}()")
-        calls = [node for node in self._nodes if isinstance(node, ast.Call) and _last(node.func) == name]
+        calls = [node for node in self._nodes if isinstance(node, ast.Call) and called(node) == name]
         named = [node for node in self._nodes if isinstance(node, ast.Name) and node.id == name]
         given = [node for node in named if not any(node is call.func for call in calls)]  # to another one, as to `map`
         return not (calls or given) or any(
@@ -237,35 +233,35 @@ class Program:
         others = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node is not statement)
         if not any(node.value is not None for node in others):
             return False
-        leaving = (node for node in self._nodes if isinstance(node, ast.Call) and _last(node.func) in _EXITS)
-        is_status = any(_last(node) == name for call in leaving for node in ast.walk(call))
+        leaving = (node for node in self._nodes if isinstance(node, ast.Call) and called(node) in _EXITS)
+        is_status = any(name_of(node) == name for call in leaving for node in ast.walk(call))
         return not is_status and self._is_returned(statement, seen)
 
     def _inside(self, node: ast.AST) -> Iterator[ast.stmt]:
         """The statements that run with this one."""
         if isinstance(node, ast.stmt):
             yield node
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             for below in ast.iter_child_nodes(node):
                 yield from self._inside(below)
 
     def _acts(self, statement: ast.stmt) -> bool:
         if isinstance(statement, ast.Expr):
             value = statement.value
-            if isinstance(value, ast.Call) and (self._says(value) or _last(value.func) in _COLLECTING):
+            if isinstance(value, ast.Call) and (self._says(value) or called(value) in _COLLECTING):
                 return False
             return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
-        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        if isinstance(statement, SETS):
             calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-            return any(_last(call.func) not in _PLAIN and not self._says(call) for call in calls)
+            return any(called(call) not in _PLAIN and not self._says(call) for call in calls)
         return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
 
     def _says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
         """Whether a call only prints, waits or ends with success; also by a function of this module."""
-        name = _last(call.func)
+        name = called(call)
         if name in _EXITS:
             status = call.args[0] if call.args else None
-            says = isinstance(status, ast.Call) and _last(status.func) == "print"
+            says = isinstance(status, ast.Call) and called(status) == "print"
             return status is None or says or getattr(status, "value", 1) in (None, 0)
         if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
             return True
@@ -273,7 +269,7 @@ class Program:
         if function is None or name in inside:
             return name in inside
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-        return all(_last(c.func) in _PLAIN or self._says(c, (*inside, name)) for c in calls) and not any(
+        return all(called(c) in _PLAIN or self._says(c, (*inside, name)) for c in calls) and not any(
             isinstance(node, (ast.Raise, ast.Assert, ast.Global, ast.Attribute)) and not _is_called(node, calls)
             for node in ast.walk(function)
         )
@@ -292,7 +288,7 @@ class Program:
         is_attribute = isinstance(target, ast.Attribute)
         if is_attribute and not self._is_main:
             return True  # of an object, whoever has it
-        name = _last(target)
+        name = name_of(target)
         if name in seen or self._is_set_anew(name, place):
             return False
         seen.add(name)
@@ -300,7 +296,7 @@ class Program:
         read = (
             (node, self._statement(node))
             for node in inside
-            if type(node) is type(target) and _last(node) == name and isinstance(node.ctx, ast.Load)
+            if type(node) is type(target) and name_of(node) == name and isinstance(node.ctx, ast.Load)
         )
         return any(
             self._is_worked_with(node, statement) or self.uses(statement, None, seen)
@@ -312,14 +308,13 @@ class Program:
         """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
         that is what it did.
         """
-        loop = self._above.get(place)
-        while loop is not None and not isinstance(loop, (ast.For, ast.AsyncFor, ast.While, *_FUNCTIONS)):
-            loop = self._above.get(loop)
-        if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, _FUNCTIONS):
+        kinds = (ast.For, ast.AsyncFor, ast.While, *FUNCTIONS)
+        loop = next((above for _, above in self._around(place) if isinstance(above, kinds)), None)
+        if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
         ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
-        return not ends and all(isinstance(node.ctx, ast.Store) for node in named if _last(node) == name)
+        return not ends and all(isinstance(node.ctx, ast.Store) for node in named if name_of(node) == name)
 
     def _statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):
@@ -327,10 +322,7 @@ class Program:
         return node
 
     def _function_of(self, node: ast.AST) -> ast.AST | None:
-        above = self._above.get(node)
-        while above is not None and not isinstance(above, _FUNCTIONS):
-            above = self._above.get(above)
-        return above
+        return next((above for _, above in self._around(node) if isinstance(above, FUNCTIONS)), None)
 
 
 def _place(frame: FrameType) -> tuple[int, int | None]:
@@ -372,13 +364,8 @@ def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
                     yield (alias.asname or alias.name).partition(".")[0]
 
 
-def _last(node: ast.AST) -> str:
-    """`run` of `subprocess.run`."""
-    return str(getattr(node, "attr", getattr(node, "id", "")))
-
-
 def _names(node: ast.AST) -> Iterator[str]:
-    return filter(None, map(_last, ast.walk(node)))
+    return filter(None, map(name_of, ast.walk(node)))
 
 
 def _is_called(node: ast.AST, calls: Iterable[ast.Call]) -> bool:

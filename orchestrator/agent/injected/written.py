@@ -19,9 +19,10 @@ from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, Nam
 
 import pytest
 
-from .assertions import first_line, mark
+from .assertions import mark
 from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 from .reached import reached
+from .syntax import FUNCTIONS, first_line, name_of, parsed, read
 
 NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
 """pytest's default `norecursedirs`: where nobody expects the commit's tests."""
@@ -29,7 +30,6 @@ Names = Tuple[str, ...]
 
 _FILES = ("test_*.py", "*_test.py")
 _NO_TESTS = ("conftest.py", "setup.py")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _DEFINED = re.compile(r"\bdef[\s\\]+(\w+)")
 # By which a file may have tests and define none.
@@ -115,10 +115,9 @@ def ignored(session: pytest.Session, items: Iterable[pytest.Item], paths: Iterab
 
 
 def _may_hold(path: Path, found: _Collected, names: Sequence[str]) -> bool:
-    try:
-        source = path.read_bytes()
-    except OSError:
+    if not os.access(path, os.R_OK):
         return True
+    source = read(str(path))
     return bool(_MAKES_TESTS.search(source)) or _may_miss(source, found.names.get(str(path), {}), names)
 
 
@@ -220,12 +219,9 @@ def _below(folders: Iterable[Path]) -> Iterator[Path]:
 
 def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: _Fixtures) -> Iterator[Names]:
     file = str(path)
-    try:
-        source = path.read_bytes()
-        if not _may_miss(source, found.names.get(file, {}), names):
-            return
-        module = ast.parse(source, file)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    source = read(str(path))
+    module = parsed(file, source) if _may_miss(source, found.names.get(file, {}), names) else None
+    if module is None:
         return
     written = [t for t in _Reader(module, names, fixtures).read(module) if not t.doubtful or _is_among(t, file, found)]
     missing = [
@@ -291,9 +287,9 @@ class _Reader:
             for child in getattr(node, block, ()):
                 begins = getattr(node, "pattern", node)  # a case of `match` has no line of its own
                 inside = arms if isinstance(node, (ast.Module, ast.ClassDef)) else (*arms, (begins.lineno, block))
-                if isinstance(child, _FUNCTIONS) and self._is_around(child, around):
+                if isinstance(child, FUNCTIONS) and self._is_around(child, around):
                     yield _Written((*path, child.name), first_line(child), inside, doubtful=True)
-                elif isinstance(child, _FUNCTIONS):
+                elif isinstance(child, FUNCTIONS):
                     yield from self._of_function(child, path, inside)
                 else:
                     is_class = isinstance(child, ast.ClassDef)
@@ -314,8 +310,8 @@ class _Reader:
             bare = not path and self._is_bare(node)
             doubtful = misspelt or any(map(_makes_another, node.decorator_list))
             yield _Written((*path, node.name), first_line(node), arms, bare, doubtful)
-        nested = [n for n in node.body if isinstance(n, _FUNCTIONS) and _is_named(n.name, self._names)]
-        used = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)} if nested else ()
+        nested = [n for n in node.body if isinstance(n, FUNCTIONS) and _is_named(n.name, self._names)]
+        used = {name_of(n) for n in ast.walk(node)} if nested else ()
         for inner in nested:
             if inner.name not in used and _only_marked(inner) and self._is_test(inner, is_method=False):
                 yield _Written((*path, node.name, inner.name), first_line(inner), arms)
@@ -349,7 +345,7 @@ class _Reader:
     def _is_own_fixture(self, name: str) -> bool:
         """Whether the file itself makes it, which nobody has asked if the file was not collected."""
         if self._own_fixtures is None:
-            functions = [node for node in ast.walk(self._module) if isinstance(node, _FUNCTIONS)]
+            functions = [node for node in ast.walk(self._module) if isinstance(node, FUNCTIONS)]
             self._own_fixtures = {f.name for f in functions if any(map(_makes_fixture, f.decorator_list))}
         return name in self._own_fixtures
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.injected.idle import holds_idle_tests
+from orchestrator.agent.injected.idle_tests import holds_idle_tests
 from orchestrator.agent.injected.inert import is_inert
 
 TEST = "def test_a(): assert len('a')\n"

@@ -1,0 +1,117 @@
+"""How functions and attributes of others are watched: the one way, for all of these modules.
+
+What is watched keeps its name and signature, and works as ever: what looks on is told of each call, and cannot make
+one fail. Several that watch the same look on one after another, and each is told of the same caller.
+"""
+
+from __future__ import annotations
+
+import sys
+from sys import _getframe  # bound here: a test may replace it while this is called
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Callable
+
+    Function = Callable[..., Any]
+
+__unittest = True  # its tracebacks leave such modules out
+missed: list[Function] = []
+"""Are told of what could not look on, with the error: it is wrong, or the version of a library is another."""
+_OWN = globals()
+_NAMED = ("__module__", "__name__", "__qualname__", "__doc__")
+
+
+def watch(holder: Any, name: str, **told: Function) -> None:
+    """Have a function, a method or a property that `holder` has under this name `watched`. A property is called by who
+    reads it.
+    """
+    replace(holder, name, lambda function: watched(function, **told))
+
+
+def watched(
+    function: Function, *, before: Function | None = None, after: Function | None = None, failed: Function | None = None
+) -> Function:
+    """`function`, which has `before(frame, ...)` told of each call, with the caller's frame and the arguments;
+    `after(frame, result, ...)` of what it returns, `failed(frame, error, ...)` of what it raises.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        frame = _caller(_getframe())
+        if before is not None:
+            _tell(before, frame, *args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            if failed is not None:
+                _tell(failed, frame, error, *args, **kwargs)
+            raise
+        if after is not None:
+            _tell(after, frame, result, *args, **kwargs)
+        return result
+
+    as_named(call, function)
+    return call
+
+
+def replace(holder: Any, name: str, made: Callable[[Function], Function]) -> None:
+    """Put what is `made` of it in the place of a function, a method or a property; nothing where there is none."""
+    found = getattr(holder, name, None)
+    if isinstance(found, property) and found.fget is not None:
+        setattr(holder, name, property(as_named(made(found.fget), found.fget), found.fset, found.fdel, found.__doc__))
+    elif found is not None:
+        new = as_named(made(found), found)
+        if type(holder) is type(sys):  # found there by its name, as what pickles it for a pool does
+            new.__module__, new.__qualname__ = holder.__name__, name
+        setattr(holder, name, new)
+
+
+def as_named(function: Any, other: Any) -> Any:
+    """`function` with the name and the signature of another one: `functools` does it too, and takes long to import."""
+    for name in _NAMED:
+        value = getattr(other, name, None)
+        if value is not None:
+            setattr(function, name, value)
+    function.__dict__.update(getattr(other, "__dict__", {}))
+    function.__wrapped__ = other
+    return function
+
+
+class Attribute:
+    """An attribute that objects keep in their own dictionaries: tells `read(frame, holder, value)` who reads it, and
+    `written(holder, value)` what it is set to.
+    """
+
+    def __init__(self, name: str, read: Function, written: Function | None = None) -> None:
+        self._name, self._read, self._written = name, read, written
+
+    def __get__(self, holder: Any, kind: type) -> Any:
+        if holder is None:
+            return self
+        if self._name not in holder.__dict__:
+            raise AttributeError(self._name)
+        value = holder.__dict__[self._name]
+        _tell(self._read, _caller(_getframe()), holder, value)
+        return value
+
+    def __set__(self, holder: Any, value: Any) -> None:
+        holder.__dict__[self._name] = value
+        if self._written is not None:
+            _tell(self._written, holder, value)
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """The first frame that is none of a hook, of which several may watch the same; None where Python itself calls."""
+    while frame is not None and frame.f_globals is _OWN:
+        frame = frame.f_back
+    return frame
+
+
+def _tell(look: Function, *args: Any, **kwargs: Any) -> None:
+    try:
+        look(*args, **kwargs)
+    except Exception as error:  # of what it looked at, or of a version that is otherwise: the program is not to see it
+        for told in missed:
+            told(look, error)

@@ -1,0 +1,67 @@
+"""What is asked of the syntax of Python in many places; imported where a program is read, as `ast` is."""
+
+from __future__ import annotations
+
+import ast
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, Iterator
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+SCOPES = (*DEFINITIONS, ast.Lambda)
+SETS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+BLOCKS = ("body", "orelse", "finalbody")
+
+
+def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
+    """A file's text, or another one as its own; None where it cannot be read, or does not compile."""
+    try:
+        return ast.parse(_content(file) if source is None else source, file)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def read(file: str) -> bytes:
+    """Nothing where it cannot be read."""
+    try:
+        return _content(file)
+    except OSError:
+        return b""
+
+
+def _content(file: str) -> bytes:
+    with open(file, "rb") as f:
+        return f.read()
+
+
+def name_of(node: object) -> str:
+    """The last word of a name: `run` of `subprocess.run`; blank of anything else."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def called(node: object) -> str:
+    """What a call calls, by its last word, or by what that is another name for (`calls_check`)."""
+    return str(getattr(node, "calls_check", "")) or name_of(getattr(node, "func", None))
+
+
+def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+    """As code objects have it: that of the first decorator."""
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def names_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """What is read in `nodes`, at any depth, by its name or as an attribute."""
+    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
+            yield name_of(node)
+
+
+def within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes and all below them that run with them: not what a function or class among them holds."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, SCOPES):
+            yield from within(ast.iter_child_nodes(node))
