@@ -1,36 +1,23 @@
-"""What the shell completes: names of pods, runbooks, runs and stages, and revisions, each as click asks for them.
-
-Nothing is contacted for it, and what cannot be read completes nothing.
-"""
+"""What the shell completes: each kind of name as click asks for it; what cannot be read completes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 
 import click
 from click.shell_completion import CompletionItem
 
-from orchestrator.config.inventory import load_inventory
-from orchestrator.config.runbook import examples
 from orchestrator.errors import NsaPodError
-from orchestrator.git.repository import Repository
-from orchestrator.store.launches import launches
-from orchestrator.store.run_directory import LATEST, find, kept
 
-# (name, what a shell may show beside it)
-Candidates = Iterable[tuple[str, str]]
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-_MOST_COMMITS = 50
-_REFS = ("for-each-ref", "--format=%(refname:short)%09%(contents:subject)", "refs/heads", "refs/tags")
-_COMMITS = ("log", f"-{_MOST_COMMITS}", "--format=%h%x09%s")
 
-
-def _completer(candidates: Callable[[click.Context], Candidates]) -> Completer:
+def _completer(kind: str) -> Completer:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from orchestrator import candidates  # most commands complete nothing, and need little of what it takes
+
         try:
-            found = list(candidates(ctx))
+            found = list(getattr(candidates, kind)(ctx))
         except (NsaPodError, OSError):
             return []
         return [CompletionItem(name, help=help) for name, help in found if name.startswith(incomplete)]
@@ -38,47 +25,8 @@ def _completer(candidates: Callable[[click.Context], Candidates]) -> Completer:
     return complete
 
 
-def _pods(ctx: click.Context) -> Candidates:
-    found = load_inventory(ctx.params.get("inventory")).pods.values()
-    return [(pod.name, pod.gpu or pod.transport) for pod in found]
-
-
-def _runbooks(ctx: click.Context) -> Candidates:
-    folders = (_repo(ctx) / "runbooks", examples() / "runbooks")
-    return [(name, "") for name in sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})]
-
-
-def _runs(ctx: click.Context) -> Candidates:
-    """Those that are kept here or were launched from here, newest first."""
-    here = {run.path.name for run in kept(_artifacts(ctx), _repo(ctx))}
-    launched = {launch.run_id for launch in launches()}
-    return [(LATEST, "the newest one"), *((name, "") for name in sorted(here | launched, reverse=True))]
-
-
-def _stages(ctx: click.Context) -> Candidates:
-    plan = find(_artifacts(ctx), _repo(ctx), ctx.params.get("run")).plan()
-    return [(stage["name"], "") for stage in plan["stages"]]
-
-
-def _commits(ctx: click.Context) -> Candidates:
-    """Branches, tags, and the commits before HEAD."""
-    repo = Repository.open(_repo(ctx))
-    lines = [
-        line for asked in (_REFS, _COMMITS) for line in (repo.said(*asked) or b"").decode(errors="replace").split("\n")
-    ]
-    return [(name, subject) for name, _, subject in (line.partition("\t") for line in lines if line)]
-
-
-def _repo(ctx: click.Context) -> Path:
-    return Path(ctx.params.get("repo") or ".")
-
-
-def _artifacts(ctx: click.Context) -> Path:
-    return Path(ctx.params.get("artifacts") or _repo(ctx) / "artifacts")
-
-
-pods = _completer(_pods)
-runbooks = _completer(_runbooks)
-runs = _completer(_runs)
-stages = _completer(_stages)
-commits = _completer(_commits)
+pods = _completer("pods")
+runbooks = _completer("runbooks")
+runs = _completer("runs")
+stages = _completer("stages")
+commits = _completer("commits")

@@ -32,6 +32,7 @@ STOREYS = (
     ("pod",),
     ("launchers",),
     ("tasks",),
+    ("candidates",),
     ("completion",),
     ("options",),
     ("commands",),

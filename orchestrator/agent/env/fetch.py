@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.shared.files import sha256
+from orchestrator.shared.wheels.addresses import filename
 from orchestrator.shared.wheels.lockfile import Wheel, canonical
 from orchestrator.shared.wheels.settings import Settings
-from orchestrator.shared.wheels.web import Listener, NotThere, Web, filename
+from orchestrator.shared.wheels.web import Listener, NotThere, Web
 
 _SOURCE = re.compile(r"^(.+?)-(\d[^-]*)\.(?:tar\.gz|zip)$")
 

@@ -20,7 +20,8 @@ from orchestrator.agent.host.processes import ending_with_parent, send_to_group
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.redaction import NOTHING, Redactor
 from orchestrator.shared.text import plain
-from orchestrator.shared.wheels.web import Listener, masked
+from orchestrator.shared.wheels.addresses import masked
+from orchestrator.shared.wheels.web import Listener
 
 _LAST_LINES = 8
 # Variables that would make a Python look for packages elsewhere than in itself.

@@ -29,6 +29,7 @@ library = sysconfig.get_path("purelib", "posix_prefix", vars={"base": "", "platb
 print(json.dumps({
     "prefix": sys.prefix, "version": sys.version.split()[0], "base": getattr(sys, "_base_executable", sys.executable),
     "virtual": sys.prefix != sys.base_prefix, "library": library.lstrip("/"), "sites": sites,
+    "bytecode": f"{sys.implementation.cache_tag} {importlib.util.MAGIC_NUMBER.hex()}",
     "modules": list(filter(known, sys.argv[1:])),
 }))
 """
@@ -41,8 +42,9 @@ class Interpreter:
     `prefix` is where it is installed; `base` is the interpreter that a virtual environment links to, or the Python
     itself; `virtual` says which;
     `library` is where a prefix has its packages, relative to it; `sites` are the directories of what is installed, and
-    `editables` the folders outside of them to which editable installations lead. Of the repository's own layer, `below`
-    is the environment that it lies over, whose `kind` and `root` it has.
+    `editables` the folders outside of them to which editable installations lead. `bytecode` names the form in which it
+    keeps modules that it has compiled. Of the repository's own layer, `below` is the environment that it lies over,
+    whose `kind` and `root` it has.
     """
 
     python: str
@@ -55,6 +57,7 @@ class Interpreter:
     library: str
     sites: tuple[str, ...]
     modules: frozenset[str]
+    bytecode: str = ""
     editables: tuple[str, ...] = ()
     below: Optional[Interpreter] = None
 
@@ -170,6 +173,7 @@ def _inspect(environment: Mapping[str, Any], python: str, modules: Iterable[str]
         library=said["library"],
         sites=tuple(said["sites"]),
         modules=frozenset(said["modules"]),
+        bytecode=said["bytecode"],
         editables=tuple(editable.targets(said["sites"])),
     )
 

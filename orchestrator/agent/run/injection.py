@@ -6,13 +6,12 @@ other Python by `sitecustomize`, which PYTHONPATH leads to, or as the environmen
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pkgutil
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Iterable, Mapping, Optional, Union
+from types import ModuleType
+from typing import Dict, Iterable, List, Mapping, Optional, Union
 
 from orchestrator.agent import injected, offered
 from orchestrator.agent.env.thin_venv import ThinVenv
@@ -20,6 +19,7 @@ from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.layout import Layout
+from orchestrator.agent.run import bytecode
 from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
@@ -34,7 +34,6 @@ from {package} import guard
 guard.install()
 guard.run_displaced_sitecustomize(os.path.dirname(os.path.abspath(__file__)))
 """
-_COMPILE_TIMEOUT_S = 120
 
 
 class Injection:
@@ -46,18 +45,13 @@ class Injection:
         self.venv = ThinVenv(places.venv, interpreter)
         package = places.injected / PACKAGE
         package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
-        for module in ("__init__", *(m.name for m in pkgutil.iter_modules(injected.__path__))):
-            (package / f"{module}.py").write_bytes(pkgutil.get_data(injected.__name__, f"{module}.py") or b"")
-        for offer in pkgutil.iter_modules(offered.__path__):
-            (places.injected / f"{offer.name}.py").write_bytes(
-                pkgutil.get_data(offered.__name__, f"{offer.name}.py") or b""
-            )
+        own = {
+            **_copied(injected, ["__init__", *_modules(injected)], package),
+            **_copied(offered, _modules(offered), places.injected),
+        }
         exit_codes.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
-        # Once, and not in each process: stages write no bytecode. Where it fails they compile it themselves.
-        compile_all = [interpreter.python, "-I", "-S", "-m", "compileall", "-q", str(places.injected)]
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(compile_all, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILE_TIMEOUT_S)
+        bytecode.keep(interpreter, places.injected, own)
 
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
@@ -96,3 +90,15 @@ class Injection:
         (self._places.injected / FILE).write_text(
             config_text({**own, **more}), encoding="utf-8", errors="surrogateescape"
         )
+
+
+def _modules(package: ModuleType) -> List[str]:
+    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+
+
+def _copied(package: ModuleType, names: Iterable[str], folder: Path) -> Dict[Path, str]:
+    """Write these modules of the package into `folder`: each file with the full name of the module that it is."""
+    copies = {folder / f"{name}.py": f"{package.__name__}.{name}" for name in names}
+    for path in copies:
+        path.write_bytes(pkgutil.get_data(package.__name__, path.name) or b"")
+    return copies

@@ -12,7 +12,9 @@ from typing import Any
 from orchestrator.agent.host import machine, processes
 from orchestrator.shared.locks import A_MOMENT_S, opened, strangers, take
 
-_SWEPT_S = 15.0  # a killed agent's lock is free when the reaper has ended what the run had left
+_SWEPT_S = (
+    15.0  # the lock of an agent that was killed or failed is free when the reaper has ended what the run had left
+)
 _POLL_S = 0.2
 
 
@@ -48,7 +50,14 @@ class Lock:
         os.close(self._fd)
 
     def _take(self) -> bool:
-        return take(self._fd, A_MOMENT_S) or (_is_dead(_read(self._fd)) and take(self._fd, _SWEPT_S))
+        """Whether it is had. It is waited for while who has it says nothing (the reaper of a run that let it go, or one
+        who has only just taken it), or is dead."""
+        end = time.monotonic() + _SWEPT_S
+        while not take(self._fd, A_MOMENT_S):
+            found = _read(self._fd)
+            if (found and not _is_dead(found)) or time.monotonic() >= end:
+                return False
+        return True
 
     def _take_from_strangers(self, workdir: Path) -> bool:
         """Whether another user has the lock, and now has it of a file that is none of the pod's any more: the workdir

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.vendor import tomli
-from orchestrator.shared.wheels.web import filename, without_credentials
+from orchestrator.shared.wheels.addresses import filename, without_credentials
 
 # Begins the local version of a wheel that was compiled on the pod.
 LABEL = "+src."

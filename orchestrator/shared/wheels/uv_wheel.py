@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.shared.failure import Failure
+from orchestrator.shared.wheels.addresses import filename
 from orchestrator.shared.wheels.settings import Settings
-from orchestrator.shared.wheels.web import Listener, NotThere, filename
+from orchestrator.shared.wheels.web import Listener, NotThere
 
 LEAST = (0, 7)  # writes pylock.toml
 _WHEEL = re.compile(r"^uv-(\d+)\.(\d+)\.(\d+)-py3-none-(\S+)\.whl$")

@@ -15,17 +15,17 @@ from collections.abc import Iterable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import unquote, urljoin
 
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256
+from orchestrator.shared.wheels.addresses import filename, masked, netloc, without_credentials
 
 _PATIENCE_S = 60
 _TRIES = 3
 _PAUSE_S = 2.0
 _PIECE = 1 << 20
 _NOT_THERE = (403, 404, 410)
-_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 _LINK = re.compile(r'href="([^"#]+)(?:#sha256=([0-9a-f]{64}))?')
 
 
@@ -55,7 +55,7 @@ class Web:
         addresses: Iterable[str] = (),
     ) -> None:
         self._trusted = frozenset(trusted)
-        parts = (_netloc(address).rpartition("@") for address in addresses)
+        parts = (netloc(address).rpartition("@") for address in addresses)
         self._users = {host: user for user, _, host in parts if user}
         strict, lenient = (ssl.create_default_context(cafile=certificate or None) for _ in range(2))
         lenient.check_hostname, lenient.verify_mode = False, ssl.CERT_NONE
@@ -117,7 +117,7 @@ class Web:
 
     def _open(self, url: str) -> Any:
         """The answer, as a file. OSError or HTTPException."""
-        user, _, host = _netloc(url).rpartition("@")
+        user, _, host = netloc(url).rpartition("@")
         request = urllib.request.Request(without_credentials(url))
         user = user or self._users.get(host, "")
         if user:
@@ -126,25 +126,6 @@ class Web:
             request.add_unredirected_header("Authorization", f"Basic {sent}")
         trusted = not self._trusted.isdisjoint((host, host.partition(":")[0]))
         return self._openers[trusted].open(request, timeout=_PATIENCE_S)
-
-
-def filename(url: str) -> str:
-    """The name of the file at an address."""
-    return unquote(urlsplit(url).path.rsplit("/", 1)[-1])
-
-
-def without_credentials(url: str) -> str:
-    """The address without a user and password."""
-    return urlunsplit(urlsplit(url)._replace(netloc=_netloc(url).rpartition("@")[2]))
-
-
-def masked(text: str) -> str:
-    """Text in which addresses do not show their passwords."""
-    return _PASSWORD.sub("***@", text)
-
-
-def _netloc(url: str) -> str:
-    return urlsplit(url).netloc
 
 
 def _opener(context: ssl.SSLContext, proxy: str) -> urllib.request.OpenerDirector:

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
-from orchestrator.agent.run.lock import Lock, holder
+from orchestrator.agent.run.lock import Busy, Lock, holder
+from orchestrator.shared.locks import opened, take
 from tests.support import ROOT, proc
 from tests.support.agent_pod import Pod, said
 from tests.support.gated_run import clone, commit, events, finish, validate, wait_until_waiting
@@ -49,6 +51,23 @@ def test_waiting_for_a_holder_gives_up_in_time(pod: Pod) -> None:
     assert 0.5 <= time.monotonic() - began < 10
     pod.ask("cancel", str(run.path))
     run.wait()
+
+
+def test_a_lock_that_says_nothing_is_waited_for(tmp_path: Path) -> None:
+    """As the reaper has it, after an agent that failed and let it go."""
+    fd = opened(tmp_path / "lock")
+    assert take(fd, 0.0)
+    Timer(0.4, os.close, [fd]).start()
+    Lock(tmp_path, {"holder": "next"}).release()
+
+
+def test_who_has_just_taken_the_lock_is_named(tmp_path: Path) -> None:
+    fd = opened(tmp_path / "lock")
+    assert take(fd, 0.0)
+    Timer(0.4, os.write, [fd, b'{"holder": "first"}']).start()
+    with pytest.raises(Busy, match="held by first"):
+        Lock(tmp_path, {"holder": "next"})
+    os.close(fd)
 
 
 @pytest.mark.parametrize("rebooted", [False, True])
