@@ -69,6 +69,8 @@ def _environment(found: Survey) -> Iterator[str]:
     yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
     if found.unread:
         yield f"  # left out, as they are not on an index: {'; '.join(found.unread)}"[:_LINE]
+    if found.unnamed:
+        yield f"  # left out, as no test names them: {'; '.join(found.unnamed)}"[:_LINE]
 
 
 def _installation(found: Survey) -> Iterator[str]:

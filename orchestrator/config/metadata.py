@@ -1,0 +1,230 @@
+"""What a project's own files say of it: pyproject.toml, setup.cfg, setup.py, requirements files, tox.ini, a noxfile."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from orchestrator.config import poetry, test_runners
+from orchestrator.config.markers import applies
+from orchestrator.config.read import ini, lines_of, parsed, text_of
+from orchestrator.shared.vendor import tomli
+
+FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+_FOR_TESTS = ("test", "tests", "testing")
+_INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(?P<path>\S+)")
+_OWN = re.compile(r"(?:-e|--editable)?[\s=]*(?P<name>\.|\w[\w.-]*)\s*(?:\[(?P<groups>[\w., -]+)\])?")
+
+
+@dataclass
+class Needs:
+    """Requirements by the names of their packages; lines that are none of a package on an index; and what was left out,
+    as no test names it.
+    """
+
+    plain: dict[str, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+
+
+class Metadata:
+    """What the files of the project in a folder say; what cannot be read says nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self._data: Mapping[str, Any] = tomli.loads(text_of(folder / "pyproject.toml"))
+        except (tomli.TOMLDecodeError, RecursionError):
+            self._data = {}
+        self._setup = ini(text_of(folder / "setup.cfg"))
+        self._setup_py = text_of(folder / "setup.py")
+        self._given = _setup_arguments(self._setup_py)
+
+    @property
+    def name(self) -> str:
+        """The project's own, if it says one."""
+        said = (self._project.get("name"), self._setup.get("metadata", "name", fallback=""), self._given.get("name"))
+        return next((name for name in said if name and isinstance(name, str)), "")
+
+    @property
+    def builds_extension(self) -> bool:
+        """Whether building it may compile something."""
+        build = _table(self._data, "build-system").get("requires", ())
+        tools = re.compile(r"scikit.build|meson|maturin|cython|pybind11|nanobind|cffi|torch|setuptools-rust", re.I)
+        native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
+        own = "ext-modules" in _table(self._data, "tool", "setuptools")
+        return bool(native or own or any(tools.match(str(text)) for text in build))
+
+    @property
+    def discovers(self) -> bool:
+        """Whether setuptools has to find by itself what it is to install (its automatic discovery)."""
+        build = _table(self._data, "build-system")
+        given = [*_table(self._data, "tool", "setuptools"), *self._given]
+        given += self._setup.options("options") if self._setup.has_section("options") else []
+        is_named = {name.replace("-", "_") for name in given} & {"packages", "py_modules", "ext_modules"}
+        is_project = bool(self._project or self._setup_py or self._setup.has_section("metadata"))
+        return is_project and not is_named and str(build.get("build-backend", "setuptools")).startswith("setuptools")
+
+    @property
+    def build_needs(self) -> list[str]:
+        """Requirements of setup.py, where there is one."""
+        given = _texts(_table(self._data, "build-system").get("requires"))
+        return (given or ["setuptools"]) if self._setup_py else []
+
+    @property
+    def pytest(self) -> str:
+        """pytest's configuration, as a text."""
+        return " ".join(f"{key} {value}" for key, value in self._pytest().items())
+
+    def pytest_paths(self, key: str) -> list[str]:
+        """Paths of pytest's configuration, such as `testpaths`; none that is a pattern."""
+        given = self._pytest().get(key)
+        words = given.split() if isinstance(given, str) else _texts(given)
+        return [word.removeprefix("./").rstrip("/") for word in words if not set(word) & set("*?[")]
+
+    def _pytest(self) -> dict[str, Any]:
+        own = _table(self._data, "tool", "pytest")
+        found = {**own, **_table(own, "ini_options")}
+        files = [("setup.cfg", "tool:pytest"), ("tox.ini", "pytest"), ("pytest.ini", "pytest")]
+        for name, section in files:
+            read = ini(text_of(self.folder / name))
+            found.update(read.items(section) if read.has_section(section) else ())
+        return found
+
+    def requirements(self, is_named: Callable[[str], bool]) -> Needs:
+        """Those of the project and of its tests; of what everybody who works on it gets, pytest's plugins and those
+        whose names stand in the tests.
+        """
+        needs = self._read([*self._of_project(), *self._of_tests()])
+        others = self._read([".[dev]", *self._files(("dev",)), *test_runners.needs(self.folder)])
+        for name, text in others.plain.items():
+            if "pytest" in name or is_named(name):
+                needs.plain.setdefault(name, text)
+            elif name not in needs.plain:
+                needs.unnamed.append(text)
+        needs.unread += others.unread
+        return needs
+
+    def _read(self, lines: Iterable[str]) -> Needs:
+        needs = Needs()
+        for line in dict.fromkeys(self._meant(lines, self.folder, set())):
+            try:
+                requirement = Requirement(line)
+            except InvalidRequirement:
+                needs.unread.append(line)
+                continue
+            if requirement.url:
+                needs.unread.append(line)
+            elif applies(requirement):
+                requirement.marker = None
+                needs.plain.setdefault(canonicalize_name(requirement.name), str(requirement))
+        return needs
+
+    def _meant(self, lines: Iterable[str], folder: Path, seen: set[str]) -> Iterator[str]:
+        """These lines; instead of one that names a file or the project itself, those of the file, of its extras or
+        groups. Options of an installer are none.
+        """
+        for line in lines:
+            include, own = _INCLUDE.fullmatch(line), _OWN.fullmatch(line)
+            if include:
+                path = (folder / include["path"]).resolve()
+                if path.is_relative_to(self.folder.resolve()) and str(path) not in seen:
+                    seen.add(str(path))
+                    source = path.with_suffix(".in")  # what was written, where the file is made of it
+                    text = text_of(source) if source.is_file() else text_of(path)
+                    yield from self._meant(lines_of(text), path.parent, seen)
+            elif own and (own["name"] == "." or canonicalize_name(own["name"]) == canonicalize_name(self.name)):
+                groups = {name.strip() for name in (own["groups"] or "").split(",")} & {*self._groups} - seen
+                seen |= groups
+                for name in sorted(groups):
+                    yield from self._meant(_group_lines(self._groups[name]), self.folder, seen)
+            elif not line.startswith("-") or line.startswith(("-e", "--editable")):
+                yield line
+
+    @property
+    def _project(self) -> Mapping[str, Any]:
+        return _table(self._data, "project") or _table(self._data, "tool", "poetry")
+
+    @property
+    def _groups(self) -> Mapping[str, Any]:
+        """Extras and dependency groups, by name."""
+        extras = "options.extras_require"
+        return {
+            **_table(self._given, "extras_require"),
+            **({key: lines_of(text) for key, text in self._setup[extras].items()} if extras in self._setup else {}),
+            **_table(self._project, "optional-dependencies"),
+            **poetry.groups(_table(self._data, "tool", "poetry")),
+            **_table(self._data, "dependency-groups"),
+        }
+
+    def _of_project(self) -> Iterator[str]:
+        yield from _texts(self._project.get("dependencies"))
+        yield from lines_of(self._setup.get("options", "install_requires", fallback=""))
+        yield from _texts(self._given.get("install_requires"))
+        yield "-r requirements.txt"
+
+    def _of_tests(self) -> Iterator[str]:
+        yield from [f".[{name}]" for name in _FOR_TESTS if name in self._groups][:1]
+        yield from self._files(_FOR_TESTS)
+
+    def _files(self, kinds: Sequence[str]) -> list[str]:
+        """The requirements file of the first of these kinds, in whichever order and folder its name has both words."""
+        files = sorted([*self.folder.glob("*.txt"), *self.folder.glob("requirements/*.txt")])
+        names = [path.relative_to(self.folder).as_posix() for path in files]
+        return [f"-r {name}" for kind in kinds for name in names if _words(name) == {"requirements", kind}][:1]
+
+
+def _words(name: str) -> set[str]:
+    return {*re.split(r"[-_./]", name.removesuffix(".txt"))} - {""}
+
+
+def _group_lines(group: object) -> Iterator[str]:
+    for item in group if isinstance(group, list) else ():
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict) and "include-group" in item:
+            yield f".[{item['include-group']}]"
+
+
+def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            return {}
+    return data
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _setup_arguments(text: str) -> dict[str, Any]:
+    """What setup.py gives to `setup` in so many words, by way of a variable too."""
+    nodes = [node for statement in parsed(text) for node in ast.walk(statement)]
+    named = {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setup")]
+    words = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
+    return {
+        name: _literal(named.get(value.id, value) if isinstance(value, ast.Name) else value)
+        for name, value in words.items()
+    }
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):
+        return None
