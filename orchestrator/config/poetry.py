@@ -25,8 +25,11 @@ def _items(table: object) -> list[tuple[str, Any]]:
 
 
 def _requirement(name: str, value: object) -> str:
-    """One that several ranges are given for, or a place instead, has none here."""
+    """One that several ranges are given for has none here."""
     told: Mapping[str, object] = value if isinstance(value, dict) else {"version": value}
+    place = told.get("git") or told.get("url") or told.get("path")
+    if place:
+        return f"{name} @ {place}"
     extras, markers = told.get("extras"), told.get("markers")
     brackets = f"[{','.join(map(str, extras))}]" if isinstance(extras, list) else ""
     return f"{name}{brackets}{_range(told.get('version'))}{f' ; {markers}' if markers else ''}"

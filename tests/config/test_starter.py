@@ -75,6 +75,7 @@ def test_a_project_with_an_extension_tests_for_both_devices_and_a_bench(tmp_path
         ),
         ({"pkg/__init__.py": "", "pkg/tests/test_x.py": "", "scripts/test_y.py": ""}, ["pkg/tests"], "."),
         ({"python/setup.py": "", "python/tests/test_x.py": "", "README.md": ""}, ["tests"], "python"),
+        ({"src/p/__init__.py": "", "src/p/_tests/test_x.py": "", "src/p/_y_test.py": ""}, ["src/p/_tests"], "."),
         ({"pyproject.toml": "not = [toml", "tests/test_x.py": "def ("}, ["tests"], "."),
     ],
 )
@@ -133,6 +134,32 @@ def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -
         },
     )
     assert set(runbook.environment.extra) == {"pytest", "numpy", "scipy", "pytest-xdist"}
+
+
+def test_modules_where_pytest_is_told_to_look_are_no_packages_of_an_index(tmp_path: Path) -> None:
+    files = {".hidden/helper.py": "", ".hidden/more/__init__.py": "", "tests/test_x.py": "import helper, more, numpy"}
+    _, runbook = written(tmp_path, {"pytest.ini": "[pytest]\npythonpath = .hidden\n", **files})
+    assert set(runbook.environment.extra) == {"pytest", "numpy"}
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "stages"),
+    [
+        ("import torch", "def test_it(): assert 'cuda'", ["tests", "gpu"]),
+        ("import torch", "print('cuda')", ["tests"]),
+        ("import re", "def test_it(): assert re.match('3.0+cuda', '3')", ["tests"]),
+    ],
+)
+def test_a_stage_for_cuda_where_tests_can_use_it(tmp_path: Path, code: str, tests: str, stages: list[str]) -> None:
+    _, runbook = written(tmp_path, {"pkg/__init__.py": code, "tests/test_x.py": tests})
+    assert [stage.name for stage in runbook.stages] == stages
+
+
+def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
+    groups = '[dependency-groups]\ndev = ["pytest-cov", "PyYAML>=6", "mkdocs"]\n'
+    text, runbook = written(tmp_path, {"pyproject.toml": groups, "tests/test_x.py": "def test(): import yaml"})
+    assert set(runbook.environment.extra) == {"pytest", "pytest-cov", "PyYAML>=6"}
+    assert "# left out, as no test names them: mkdocs\n" in text
 
 
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:
