@@ -54,6 +54,12 @@ class Metadata:
         return next((name for name in said if name and isinstance(name, str)), "")
 
     @property
+    def is_project(self) -> bool:
+        """Whether there is something to install: a pyproject.toml may hold no more than settings of tools."""
+        said = self._project or "build-system" in self._data or self._setup.has_section("metadata")
+        return bool(said or (self.folder / "setup.py").is_file())
+
+    @property
     def builds_extension(self) -> bool:
         """Whether building it may compile something."""
         build = _table(self._data, "build-system").get("requires", ())
@@ -69,8 +75,9 @@ class Metadata:
         given = [*_table(self._data, "tool", "setuptools"), *self._given]
         given += self._setup.options("options") if self._setup.has_section("options") else []
         is_named = {name.replace("-", "_") for name in given} & {"packages", "py_modules", "ext_modules"}
-        is_project = bool(self._project or self._setup_py or self._setup.has_section("metadata"))
-        return is_project and not is_named and str(build.get("build-backend", "setuptools")).startswith("setuptools")
+        return (
+            self.is_project and not is_named and str(build.get("build-backend", "setuptools")).startswith("setuptools")
+        )
 
     @property
     def build_needs(self) -> list[str]:

@@ -76,13 +76,17 @@ class Survey:
         return ", ".join(parts)
 
 
-def survey(root: Path) -> Survey:
-    """Look at the repository in `root`."""
+def survey(root: Path) -> list[Survey]:
+    """Look at the repository in `root`: at its project, or at each of several; at what there is without one."""
     files = list(_files(root))
-    found = Survey(name=root.resolve().name)
-    found.project = _project_folder(files)
-    own = [file for file in files if _below(file, found.project or "")]
-    metadata = Metadata(root / (found.project or ""))
+    projects: list[str | None] = [*_project_folders(root, files)]
+    return [_of_project(root, files, project) for project in projects or [None]]
+
+
+def _of_project(root: Path, files: Sequence[str], project: str | None) -> Survey:
+    found = Survey(name=(root / (project or "")).resolve().name, project=project)
+    own = [file for file in files if _below(file, project or "")]
+    metadata = Metadata(root / (project or ""))
     found.name = metadata.name or found.name
     found.extension = _has_extension(own, metadata)
     found.packages = sorted({package for file in own if (package := _package_of(file, found.project or ""))})
@@ -99,7 +103,7 @@ def survey(root: Path) -> Survey:
     needs = metadata.requirements(lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest)))
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
-    imported = _imported(texts.values(), own) - {path.stem for path in on_path}
+    imported = _imported(texts.values(), files) - {path.stem for path in on_path}
     found.needs = [*needs.plain.values(), *sorted(name for name in imported if not _brought(name, known))]
     found.unread, found.unnamed = needs.unread, needs.unnamed
     return found
@@ -174,13 +178,19 @@ def _files(root: Path) -> Iterator[str]:
             yield (Path(folder) / name).relative_to(root).as_posix()
 
 
-def _project_folder(files: Iterable[str]) -> str | None:
-    """The top, if it has metadata; else the only folder below it that does."""
-    folders = {str(PurePosixPath(file).parent) for file in files if PurePosixPath(file).name in FILES}
-    if "." in folders:
-        return ""
-    near = [folder for folder in folders if folder.count("/") <= 1]
-    return near[0] if len(near) == 1 else None
+def _project_folders(root: Path, files: Iterable[str]) -> list[str]:
+    """The top, if it is a project; else the only one near below it; of several, those that have tests."""
+    metadata = {PurePosixPath(file).parent for file in files if PurePosixPath(file).name in FILES}
+    folders = sorted(folder for folder in metadata if Metadata(root / folder).is_project)
+    if PurePosixPath() in folders:
+        return [""]
+    near = [str(folder) for folder in folders if len(folder.parts) <= 2]
+    tested = [
+        name
+        for name in near
+        if any(_below(file, name) and _TEST_FILE.fullmatch(PurePosixPath(file).name) for file in files)
+    ]
+    return tested if len(near) > 1 else near
 
 
 def _below(file: str, folder: str) -> bool:
