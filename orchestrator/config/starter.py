@@ -60,7 +60,7 @@ def _environment(projects: Sequence[Survey]) -> Iterator[str]:
     needs: dict[str, str] = {}
     for found in projects:
         for text in (*found.needs, *(found.build_needs if _builds_in_place(found) else ())):
-            needs.setdefault(canonicalize_name(Requirement(text).name), text)
+            needs.setdefault(_name(text), text)
     modules = {name for found in projects for name in found.modules}
     paired = [name for name in _PAIRED if name in modules or name in needs]
     own = {canonicalize_name(found.name) for found in projects}
@@ -73,7 +73,12 @@ def _environment(projects: Sequence[Survey]) -> Iterator[str]:
         yield f"  optional: [{_OPTIONAL}]"
     yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
     yield from _left_out("they are not on an index", [text for found in projects for text in found.unread])
-    yield from _left_out("no test names them", [text for found in projects for text in found.unnamed])
+    unnamed = [text for found in projects for text in found.unnamed if _name(text) not in needs]
+    yield from _left_out("no test names them", unnamed)
+
+
+def _name(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def _left_out(why: str, texts: Iterable[str]) -> Iterator[str]:

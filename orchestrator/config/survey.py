@@ -113,7 +113,7 @@ def _names(text: str, distribution: str) -> bool:
     """Whether a text of Python or of pytest's configuration names this distribution, or its module."""
     modules = [module for module, name in _DISTRIBUTIONS.items() if canonicalize_name(name) == distribution]
     words = "|".join(map(re.escape, (distribution, distribution.replace("-", "_"), *modules)))
-    return bool(re.search(rf"(?<![A-Za-z0-9])(?:{words})", text, re.IGNORECASE))
+    return bool(re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])", text, re.IGNORECASE))
 
 
 def _brought(name: str, known: Iterable[str]) -> bool:

@@ -88,7 +88,7 @@ def test_where_the_tests_are(tmp_path: Path, files: dict[str, str], run: list[st
 
 def test_several_projects_have_stages_of_their_own(tmp_path: Path) -> None:
     project = '[project]\nname = "a-{0}"\ndependencies = ["a-base", "need-{0}"]\n[tool.pytest.ini_options]\n{1}'
-    text, runbook = written(
+    _, runbook = written(
         tmp_path,
         {
             "pyproject.toml": "[tool.ruff]\nline-length = 120\n",
