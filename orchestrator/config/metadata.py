@@ -110,7 +110,7 @@ class Metadata:
         whose names stand in the tests.
         """
         needs = self._read([*self._of_project(), *self._of_tests()])
-        others = self._read([".[dev]", *self._files(("dev",)), *test_runners.needs(self.folder)])
+        others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *test_runners.needs(self.folder)])
         for name, text in others.plain.items():
             if "pytest" in name or is_named(name):
                 needs.plain.setdefault(name, text)
@@ -139,7 +139,7 @@ class Metadata:
         groups. Options of an installer are none.
         """
         for line in lines:
-            include, own = _INCLUDE.fullmatch(line), _OWN.fullmatch(line)
+            include, own = _INCLUDE.fullmatch(line), self._own(line)
             if include:
                 path = (folder / include["path"]).resolve()
                 if path.is_relative_to(self.folder.resolve()) and str(path) not in seen:
@@ -147,13 +147,19 @@ class Metadata:
                     source = path.with_suffix(".in")  # what was written, where the file is made of it
                     text = text_of(source) if source.is_file() else text_of(path)
                     yield from self._meant(lines_of(text), path.parent, seen)
-            elif own and (own["name"] == "." or canonicalize_name(own["name"]) == canonicalize_name(self.name)):
+            elif own:
                 groups = {name.strip() for name in (own["groups"] or "").split(",")} & {*self._groups} - seen
                 seen |= groups
                 for name in sorted(groups):
                     yield from self._meant(_group_lines(self._groups[name]), self.folder, seen)
             elif not line.startswith("-") or line.startswith(("-e", "--editable")):
                 yield line
+
+    def _own(self, line: str) -> re.Match[str] | None:
+        """The project itself, with or without extras or groups."""
+        match = _OWN.fullmatch(line)
+        is_own = match and (match["name"] == "." or canonicalize_name(match["name"]) == canonicalize_name(self.name))
+        return match if is_own else None
 
     @property
     def _project(self) -> Mapping[str, Any]:
@@ -175,7 +181,10 @@ class Metadata:
         yield from _texts(self._project.get("dependencies"))
         yield from lines_of(self._setup.get("options", "install_requires", fallback=""))
         yield from _texts(self._given.get("install_requires"))
-        yield "-r requirements.txt"
+        # One that installs the project itself is for those who work on it.
+        lines = lines_of(text_of(self.folder / "requirements.txt"))
+        own = [line for line in lines if (match := self._own(line)) and match["name"] == "."]
+        yield from own or ["-r requirements.txt"]
 
     def _of_tests(self) -> Iterator[str]:
         yield from [f".[{name}]" for name in _FOR_TESTS if name in self._groups][:1]

@@ -114,15 +114,17 @@ def test_what_is_on_no_index(tmp_path: Path) -> None:
     write_files(tmp_path, {"pyproject.toml": poetry, "requirements.txt": "-e git+https://example.org/c\n-e ."})
     needs = Metadata(tmp_path).requirements(lambda _: True)
     assert not needs.plain
-    assert needs.unread == ["-e git+https://example.org/c", "a @ https://example.org/a", "b @ ../b"]
+    assert needs.unread == ["a @ https://example.org/a", "b @ ../b", "-e git+https://example.org/c"]
 
 
 def test_what_developers_get_is_there_for_tests_that_name_it(tmp_path: Path) -> None:
+    extras = '[project.optional-dependencies]\nfast = ["numba"]\n'
     groups = '[dependency-groups]\ntest = ["lazily"]\ndev = ["pytest-cov", "hypothesis", "mkdocs", "lazily>=2"]\n'
-    write_files(tmp_path, {"pyproject.toml": PROJECT + groups})
+    write_files(tmp_path, {"pyproject.toml": PROJECT + extras + groups})
+    write_files(tmp_path, {"requirements.txt": "-e .[fast]\ntwine\nhypothesis==6"})
     needs = Metadata(tmp_path).requirements(lambda name: name == "hypothesis")
-    assert [*needs.plain.values()] == ["lazily", "pytest-cov", "hypothesis"]
-    assert needs.unnamed == ["mkdocs"]
+    assert [*needs.plain.values()] == ["numba", "lazily", "pytest-cov", "hypothesis"]
+    assert needs.unnamed == ["mkdocs", "twine"]
 
 
 @pytest.mark.parametrize(
