@@ -19,6 +19,7 @@ from orchestrator.shared.vendor import tomli
 
 FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 _FOR_TESTS = ("test", "tests", "testing")
+_MOST_TEXTS = 1000
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(?P<path>\S+)")
 _OWN = re.compile(r"(?:-e|--editable)?[\s=]*(?P<name>\.|\w[\w.-]*)\s*(?:\[(?P<groups>[\w., -]+)\])?")
 
@@ -45,7 +46,10 @@ class Metadata:
             self._data = {}
         self._setup = ini(text_of(folder / "setup.cfg"))
         self._setup_py = text_of(folder / "setup.py")
-        self._given = _setup_arguments(self._setup_py)
+        try:
+            self._given = _setup_arguments(self._setup_py)
+        except RecursionError:
+            self._given = {}
 
     @property
     def name(self) -> str:
@@ -222,24 +226,30 @@ def _texts(value: object) -> list[str]:
 
 
 def _setup_arguments(text: str) -> dict[str, Any]:
-    """What setup.py gives to `setup` in so many words, by way of a variable too."""
+    """What setup.py gives to `setup` in so many words, by way of variables too, also of one that is filled by keys."""
     nodes = [node for statement in parsed(text) for node in ast.walk(statement)]
-    named = {
-        target.id: node.value
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    named: dict[str, Any] = {}
+    for node in (node for node in nodes if isinstance(node, ast.Assign)):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                named[target.id] = _value(node.value, named)
+            elif isinstance(target, ast.Subscript):
+                filled, key = _value(target.value, named), _value(target.slice, named)
+                if isinstance(filled, dict) and isinstance(key, str):
+                    filled[key] = _value(node.value, named)
     calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setup")]
-    words = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
-    return {
-        name: _literal(named.get(value.id, value) if isinstance(value, ast.Name) else value)
-        for name, value in words.items()
-    }
+    return {word.arg: _value(word.value, named) for call in calls for word in call.keywords if word.arg}
 
 
-def _literal(node: ast.expr) -> object:
+def _value(node: ast.expr, named: Mapping[str, Any]) -> Any:
+    """Of a literal, a variable, a member of one, or a sum of lists; None of anything else."""
+    if isinstance(node, ast.Name):
+        return named.get(node.id)
+    if isinstance(node, ast.Subscript):
+        whole, key = _value(node.value, named), _value(node.slice, named)
+        return whole.get(key) if isinstance(whole, dict) and isinstance(key, str) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_texts(_value(node.left, named)), *_texts(_value(node.right, named))][:_MOST_TEXTS]
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError):

@@ -96,6 +96,19 @@ inner = ["group-two", {include-group = "grouped"}]
             "extra-one one two",
         ),
         ({"test-requirements.in": "written", "test-requirements.txt": "made==1\nof==1"}, "written"),
+        (
+            {
+                "setup.py": """
+extras = {}
+extras["docs"] = extras["more"] = ["sphinx"]
+extras["base"] = ["one"]
+extras["test"] = extras["base"] + ["two"] + listed()
+extras[name()] = others[0] = ["never"]
+setup(extras_require=extras)
+"""
+            },
+            "one two",
+        ),
         ({"requirements/_tests.txt": "one", "requirements/docs.txt": "two", "requirements-conda-test.txt": "3"}, "one"),
         (
             {"setup.cfg": "[options.extras_require]\ntest =\n one\n two; sys_platform == 'win32'\n"},
@@ -140,3 +153,9 @@ def test_what_developers_get_is_there_for_tests_that_name_it(tmp_path: Path) -> 
 def test_where_pytest_is_configured(tmp_path: Path, files: dict[str, str]) -> None:
     write_files(tmp_path, files)
     assert Metadata(tmp_path).pytest_paths("pythonpath") == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["a = " + " + ".join(["[]"] * 5000), "a = ['x']\n" + "a = a + a\n" * 60])
+def test_sums_without_end_say_little(tmp_path: Path, text: str) -> None:
+    write_files(tmp_path, {"setup.py": f"{text}\nsetup(name='x', install_requires=a)\n"})
+    assert set(Metadata(tmp_path).requirements(lambda _: True).plain) <= {"x"}
