@@ -52,7 +52,7 @@ BEFORE = REHEARSALS if DEVICE == "cuda" else 0
 """Calls before the one that is judged: nothing interpreted is replayed."""
 
 RUNS = [*product(KINDS, SLICED)]
-"""Each a test of its own, for a process of its own: kind, and which of q, k, v are `_of_one_projection`; None is any."""
+"""Each a test, for a process of its own: kind, and which of q, k, v are `_of_one_projection`; None is any."""
 
 PROPERTY = settings(
     deadline=None,

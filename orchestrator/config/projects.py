@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.install import Install
@@ -34,7 +35,7 @@ _HASH = re.compile(r"\s--hash(?:=|\s+)(?P<hash>\S+)")
 class Project:
     """A project in the folder `path`; `name` is None, and `dependencies` are none, where only a build tells them.
 
-    `asked` is the runbook's entry that it is installed by, `requires` what its build needs.
+    `requires` is what its build needs, `python` the range of Pythons that it is for.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Project:
     dependencies: tuple[str, ...]
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    python: str | None = None
 
     def with_extras(self, names: Sequence[str]) -> list[str]:
         """The dependencies, and those of these extras."""
@@ -118,6 +120,7 @@ def read_pyproject(path: str, read: Read) -> Project | None:
             tuple(own.get("dependencies", ())),
             dict(own.get("optional-dependencies", {})),
             dict(data.get("dependency-groups", {})),
+            str(SpecifierSet(own["requires-python"])) if own.get("requires-python") else None,
         )
     except (ValueError, TypeError, AttributeError) as e:
         raise InputError(f"{_file(path)} cannot be read: {e}") from e

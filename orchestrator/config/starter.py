@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from packaging.requirements import Requirement
@@ -39,58 +39,81 @@ pods:
 """
 
 
-def runbook(found: Survey) -> str:
-    """A runbook that fits what was found."""
-    return "\n".join([*_head(found), "stages:", *_stages(found)]) + "\n"
+def runbook(projects: Sequence[Survey]) -> str:
+    """A runbook that fits what was found of each project."""
+    stages = [_stages(found, f"_{_plain(found.name)}" if len(projects) > 1 else "") for found in projects]
+    return "\n".join([*_head(projects), "stages:", *_separated(stages)]) + "\n"
 
 
-def _head(found: Survey) -> Iterator[str]:
+def _head(projects: Sequence[Survey]) -> Iterator[str]:
     yield f"{_MODELINE}{SCHEMAS}/runbook.json"
-    yield f"# What `nsa-pod validate` runs of {found.name}, and what counts as evidence."
+    names = ", ".join(found.name for found in projects)
+    yield f"# What `nsa-pod validate` runs of {names}, and what counts as evidence."[:_LINE]
     yield "# `nsa-pod check` says what is wrong with it."
     yield f"name: {NAME}"
-    yield from _environment(found)
-    yield from _installation(found)
+    yield from _environment(projects)
+    yield from _installation(projects)
     yield "limits: {wall: 30m, silence: 10m}      # of each stage: all in all, and without a line of output"
 
 
-def _environment(found: Survey) -> Iterator[str]:
-    asked = [*found.needs, *(found.build_needs if _builds_in_place(found) else ())]
-    needs: dict[str, str] = {canonicalize_name(Requirement(text).name): text for text in asked}
-    paired = [name for name in _PAIRED if name in found.modules or name in needs]
-    flash = _OPTIONAL in found.modules or _OPTIONAL in needs
-    others = [text for name, text in needs.items() if name not in (*_PAIRED, _OPTIONAL, "pytest")]
+def _environment(projects: Sequence[Survey]) -> Iterator[str]:
+    needs: dict[str, str] = {}
+    for found in projects:
+        for text in (*found.needs, *(found.build_needs if _builds_in_place(found) else ())):
+            needs.setdefault(_name(text), text)
+    modules = {name for found in projects for name in found.modules}
+    paired = [name for name in _PAIRED if name in modules or name in needs]
+    own = {canonicalize_name(found.name) for found in projects}
+    others = [text for name, text in needs.items() if name not in (*_PAIRED, _OPTIONAL, "pytest", *own)]
     extra = [needs.get("pytest", "pytest"), *others]
     yield "environment:"
     if paired:
         yield f"  requires: [{', '.join(paired)}]      # a pair that fits the pod's driver; never from PyPI's newest"
-    if flash:
+    if _OPTIONAL in modules or _OPTIONAL in needs:
         yield f"  optional: [{_OPTIONAL}]"
     yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
-    if found.unread:
-        yield f"  # left out, as they are not on an index: {'; '.join(found.unread)}"[:_LINE]
+    yield from _left_out("they are not on an index", [text for found in projects for text in found.unread])
+    unnamed = [text for found in projects for text in found.unnamed if _name(text) not in needs]
+    yield from _left_out("no test names them", unnamed)
 
 
-def _installation(found: Survey) -> Iterator[str]:
-    if _builds_in_place(found):
-        return
-    if found.project is not None:
-        yield f"install: [{json.dumps(found.project or '.')}]      # built from the commit, over the environment"
-    elif found.packages:
-        folder = "/".join(filter(None, ("{tree}", found.project, found.source)))
-        yield f"env: {{PYTHONPATH: {json.dumps(folder)}}}"
+def _name(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
-def _stages(found: Survey) -> Iterator[str]:
+def _left_out(why: str, texts: Iterable[str]) -> Iterator[str]:
+    told = "; ".join(dict.fromkeys(texts))
+    if told:
+        yield f"  # left out, as {why}: {told}"[:_LINE]
+
+
+def _installation(projects: Sequence[Survey]) -> Iterator[str]:
+    built = [found.project or "." for found in projects if found.project is not None and not _builds_in_place(found)]
+    if built:
+        end = "]      # built from the commit, over the environment"
+        yield from _folded("install: [", map(json.dumps, built), end, 10)
+    for found in projects:
+        if found.project is None and found.packages:
+            yield f"env: {{PYTHONPATH: {json.dumps('/'.join(filter(None, ('{tree}', found.source))))}}}"
+
+
+def _separated(groups: Iterable[Iterable[str]]) -> Iterator[str]:
+    for number, lines in enumerate(groups):
+        yield from [""] if number else []
+        yield from lines
+
+
+def _stages(found: Survey, suffix: str) -> Iterator[str]:
+    """The stages of one project, whose names end with this."""
     where = [f"    cwd: {found.project}"] if found.project else []
     if found.tests:
-        yield from _tests(found, where)
+        yield from _tests(found, suffix, where)
     else:
-        yield from _import(found, where)
+        yield from _import(found, suffix, where)
     names: set[str] = set()
     for bench in found.benches[:_MOST_BENCHES]:
         stem = PurePosixPath(bench).stem
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", stem if stem.lower().startswith("bench") else f"bench_{stem}")
+        plain = _plain(stem if stem.lower().startswith("bench") else f"bench_{stem}") + suffix
         names.add(name := plain if plain not in names else f"{plain}_{len(names)}")
         yield ""
         yield from _bench(name, bench, found)
@@ -106,31 +129,31 @@ def _builds_in_place(found: Survey) -> bool:
     return bool(found.extension and not found.source and found.build_needs and inside)
 
 
-def _build(found: Survey, where: list[str]) -> Iterator[str]:
+def _build(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     yield "  # The tests stand inside the package, and import it from the tree: what is compiled has to be there."
-    yield "  - name: build"
+    yield f"  - name: build{suffix}"
     yield from where
     yield "    run: [python, setup.py, build_ext, --inplace]"
     folder = f"{found.project}/" if found.project else ""
     yield f"    builds: [{', '.join(json.dumps(f'{folder}{package}/**/*.so') for package in found.packages)}]"
-    yield "    expect: {artifacts: [{path: build.txt, from: stdout, contains: [running build_ext]}]}"
+    yield f"    expect: {{artifacts: [{{path: build{suffix}.txt, from: stdout, contains: [running build_ext]}}]}}"
     yield ""
 
 
-def _tests(found: Survey, where: list[str]) -> Iterator[str]:
+def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     in_place = _builds_in_place(found)
     if in_place:
-        yield from _build(found, where)
-    yield "  - name: tests"
+        yield from _build(found, suffix, where)
+    yield f"  - name: tests{suffix}"
     yield from where
-    yield from ["    needs: [build]"] if in_place else []
+    yield from [f"    needs: [build{suffix}]"] if in_place else []
     yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, found.tests), "]", 10)
     yield "    expect:"
     yield "      tests:"
     yield "        min_passed: 1      # raise it: fewer passes are not a pass"
     yield "        # A skip, an xfail or a deselection is not a pass either, unless its reason matches one of these."
     if found.cuda_tests:
-        yield "        # CUDA's tests may be skipped here; the stage `gpu` owes them."
+        yield f"        # CUDA's tests may be skipped here; the stage `gpu{suffix}` owes them."
     yield f"        allow_skips: [{json.dumps('(?i)cuda|gpu|triton') if found.cuda_tests else ''}]"
     if found.skips:
         yield "        # Reasons that stand in the tests:"
@@ -138,7 +161,7 @@ def _tests(found: Survey, where: list[str]) -> Iterator[str]:
     if found.cuda_tests:
         files = [str(PurePosixPath(file).relative_to(found.project or ".")) for file in found.cuda_tests]
         yield ""
-        yield "  - name: gpu"
+        yield f"  - name: gpu{suffix}"
         yield from where
         yield "    when: [cuda]      # left out, and said so, where there is no GPU"
         yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, files), "]", 10)
@@ -153,21 +176,21 @@ def _pytest(found: Survey) -> str:
     return "pytest, --import-mode=append" if installed else "python, -m, pytest"
 
 
-def _import(found: Survey, where: list[str]) -> Iterator[str]:
+def _import(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     """Of a repository without tests: that it can be imported, or compiled, is all that is known to ask."""
     if found.scripts and not found.packages:
         yield "  # No tests were found: a stage that only shows that the scripts can be compiled. Better: run them."
-        yield "  - name: compile"
+        yield f"  - name: compile{suffix}"
         yield from where
         yield "    run: [python, -m, compileall, -f, .]"
-        yield "    expect: {artifacts: [{path: compile.txt, from: stdout, contains: [Compiling]}]}"
+        yield f"    expect: {{artifacts: [{{path: compile{suffix}.txt, from: stdout, contains: [Compiling]}}]}}"
         return
     package = next(iter(found.packages), "sys")
     yield "  # No tests were found: a stage that only shows that the code can be imported. Better: pytest."
-    yield "  - name: import"
+    yield f"  - name: import{suffix}"
     yield from where
     yield f"    run: [python, -c, \"import {package}; print('imported', {package}.__name__)\"]"
-    yield f"    expect: {{artifacts: [{{path: import.txt, from: stdout, contains: [imported {package}]}}]}}"
+    yield f"    expect: {{artifacts: [{{path: import{suffix}.txt, from: stdout, contains: [imported {package}]}}]}}"
 
 
 def _bench(name: str, bench: str, found: Survey) -> Iterator[str]:
@@ -183,6 +206,10 @@ def _bench(name: str, bench: str, found: Survey) -> Iterator[str]:
         yield f"    run: [python, {_word(bench)}]"
         yield "    # One that writes a table can be held to it: {path: x.csv, kind: csv, columns: [...], checks: [...]}"
         yield f"    expect: {{artifacts: [{{path: {name}.txt, from: stdout}}]}}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
 
 
 def _pattern(text: str) -> str:

@@ -29,7 +29,7 @@ def init(folder: Path) -> Begun:
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: expected that of a repository")
     found = survey(folder)
-    done = Begun(found.told(), _advice(found))
+    done = Begun("; ".join(project.told() for project in found), "; ".join(filter(None, map(_advice, found))))
     _write(folder / FILENAME, starter.PODS, done)
     own = [folder / FOLDER / f"{name}.yaml" for name in own_runbooks(folder)]
     done.kept += own

@@ -80,8 +80,17 @@ def _of_packages(runbook: Runbook, read: Read, commit: str) -> Needs:
         if spec.python != SYSTEM:
             named += each.paired
     found = [as_requirement(text, "environment") for text in named]
-    flat = spec.model_copy(update={"requirements": [], "pyproject": []})
+    flat = spec.model_copy(update={"requirements": [], "pyproject": [], "python": _python(spec, installations)})
     return Needs(flat, installations).adding(r for r in found if canonicalize_name(r.name) not in own)
+
+
+def _python(spec: EnvironmentSpec, installations: tuple[Installation, ...]) -> str | None:
+    """The runbook's, else the range that what is installed is for."""
+    ranges = [(each.asked.path, each.project.python) for each in installations if each.project.python]
+    for path, wanted in ranges:
+        if spec.python not in (None, SYSTEM) and not is_python(spec.python, wanted):
+            raise InputError(f"install: {path} is for Python {wanted}, not for {spec.python}")
+    return spec.python or ",".join(dict.fromkeys(wanted for _, wanted in ranges)) or None
 
 
 def _locked(spec: EnvironmentSpec, read: Read, installations: tuple[Installation, ...]) -> Needs:

@@ -33,7 +33,7 @@ def test_the_shipped_files_fit() -> None:
         schema("runbook.json").validate(yaml.safe_load(path.read_text()))
     schema("pods.json").validate(yaml.safe_load((ROOT / "pods.yaml").read_text()))
     schema("pods.json").validate(yaml.safe_load(starter.PODS))
-    schema("runbook.json").validate(yaml.safe_load(starter.runbook(Survey("x", tests=["tests"]))))
+    schema("runbook.json").validate(yaml.safe_load(starter.runbook([Survey("x", tests=["tests"])])))
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,21 @@ PYLOCK = f"""
 """
 
 
+def test_what_is_installed_says_for_which_pythons_it_is() -> None:
+    project = '[project]\nname = "{0}"\nrequires-python = "{1}"\n'
+    read = reading(
+        {"a/pyproject.toml": project.format("a", ">=3.12"), "b/pyproject.toml": project.format("b", "<3.14")}
+    )
+    assert needs(read, ["a", "b"]).spec.python == ">=3.12,<3.14"
+    assert needs(read, ["a"], python="3.13").spec.python == "3.13"
+    assert needs(read, ["a"], python="system").spec.python == "system"
+    assert needs(reading({"setup.py": ""}), ["."]).spec.python is None
+    with pytest.raises(InputError, match=r"install: a is for Python >=3\.12, not for 3\.11"):
+        needs(read, ["a"], python="3.11")
+    with pytest.raises(InputError, match=r"c/pyproject\.toml cannot be read: .*3\+"):
+        needs(reading({"c/pyproject.toml": project.format("c", "3+")}), ["c"])
+
+
 def test_a_lock_names_versions_and_hashes_and_leaves_torchs_build_to_the_pod() -> None:
     found = needs(commit(pylock_toml=PYLOCK), lock="pylock.toml").spec
     assert found.extra == ['six==1.16; python_version > "3"', "torch==2.8.0"]

@@ -61,7 +61,7 @@ def test_a_project_with_an_extension_tests_for_both_devices_and_a_bench(tmp_path
     assert (bench.name, bench.required, bench.exclusive, bench.when) == ("bench_attn", False, "gpu", ["cuda"])
     assert r"needs a network \\(slow\\)" in text
     assert text.startswith("# yaml-language-server: $schema=.schema/runbook.json\n")
-    assert "src layout" in survey(tmp_path).told() and "compiled extension" in survey(tmp_path).told()
+    assert "src layout" in survey(tmp_path)[0].told() and "compiled extension" in survey(tmp_path)[0].told()
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,7 @@ def test_a_project_with_an_extension_tests_for_both_devices_and_a_bench(tmp_path
         ),
         ({"pkg/__init__.py": "", "pkg/tests/test_x.py": "", "scripts/test_y.py": ""}, ["pkg/tests"], "."),
         ({"python/setup.py": "", "python/tests/test_x.py": "", "README.md": ""}, ["tests"], "python"),
+        ({"src/p/__init__.py": "", "src/p/_tests/test_x.py": "", "src/p/_y_test.py": ""}, ["src/p/_tests"], "."),
         ({"pyproject.toml": "not = [toml", "tests/test_x.py": "def ("}, ["tests"], "."),
     ],
 )
@@ -83,6 +84,45 @@ def test_where_the_tests_are(tmp_path: Path, files: dict[str, str], run: list[st
     (stage,) = runbook.stages
     assert stage.run and stage.run[4:] == run
     assert stage.cwd == cwd
+
+
+def test_several_projects_have_stages_of_their_own(tmp_path: Path) -> None:
+    project = '[project]\nname = "a-{0}"\ndependencies = ["a-base", "need-{0}"]\n[tool.pytest.ini_options]\n{1}'
+    _, runbook = written(
+        tmp_path,
+        {
+            "pyproject.toml": "[tool.ruff]\nline-length = 120\n",
+            "libs/one/pyproject.toml": project.format("one", "testpaths = ['t']"),
+            "libs/one/a/one/x.py": "",
+            "libs/one/t/test_x.py": "import a.base, torch",
+            "libs/base/pyproject.toml": project.format("base", ""),
+            "libs/base/tests/test_x.py": "def test_it(): 'cuda'",
+            "libs/base/bench/bench_x.py": "if __name__ == '__main__': pass",
+            "examples/one/pyproject.toml": project.format("example", ""),
+        },
+    )
+    assert [entry.path for entry in runbook.install] == ["libs/base", "libs/one"]
+    assert runbook.environment.requires == ["torch"]
+    assert set(runbook.environment.extra) == {"pytest", "need-one", "need-base"}
+    told = [(stage.name, stage.cwd, stage.run and stage.run[-1]) for stage in runbook.stages]
+    assert told == [
+        ("tests_a-base", "libs/base", "tests"),
+        ("bench_x_a-base", ".", "libs/base/bench/bench_x.py"),
+        ("tests_a-one", "libs/one", "t"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pyproject.toml": "[tool.black]\nline-length = 120\n"},
+        {"setup.cfg": "[flake8]\nmax-line-length = 120\n"},
+    ],
+)
+def test_settings_of_tools_are_no_project(tmp_path: Path, files: dict[str, str]) -> None:
+    _, runbook = written(tmp_path, {**files, "pkg/__init__.py": "", "data/x.py": "", "tests/test_x.py": ""})
+    assert not runbook.install
+    assert runbook.env == {"PYTHONPATH": "{tree}"}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +175,32 @@ def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -
     assert set(runbook.environment.extra) == {"pytest", "numpy", "scipy", "pytest-xdist"}
 
 
+def test_modules_where_pytest_is_told_to_look_are_no_packages_of_an_index(tmp_path: Path) -> None:
+    files = {".hidden/helper.py": "", ".hidden/more/__init__.py": "", "tests/test_x.py": "import helper, more, numpy"}
+    _, runbook = written(tmp_path, {"pytest.ini": "[pytest]\npythonpath = .hidden\n", **files})
+    assert set(runbook.environment.extra) == {"pytest", "numpy"}
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "stages"),
+    [
+        ("import torch", "def test_it(): assert 'cuda'", ["tests", "gpu"]),
+        ("import torch", "print('cuda')", ["tests"]),
+        ("import re", "def test_it(): assert re.match('3.0+cuda', '3')", ["tests"]),
+    ],
+)
+def test_a_stage_for_cuda_where_tests_can_use_it(tmp_path: Path, code: str, tests: str, stages: list[str]) -> None:
+    _, runbook = written(tmp_path, {"pkg/__init__.py": code, "tests/test_x.py": tests})
+    assert [stage.name for stage in runbook.stages] == stages
+
+
+def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
+    groups = '[dependency-groups]\ndev = ["pytest-cov", "PyYAML>=6", "mkdocs"]\n'
+    text, runbook = written(tmp_path, {"pyproject.toml": groups, "tests/test_x.py": "def test(): import yaml"})
+    assert set(runbook.environment.extra) == {"pytest", "pytest-cov", "PyYAML>=6"}
+    assert "# left out, as no test names them: mkdocs\n" in text
+
+
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:
     setup = """
 from setuptools import Extension, setup
@@ -175,7 +241,7 @@ setup(name="ring-attention", ext_modules=[Extension(name="other", sources=[])], 
 )
 def test_what_setuptools_has_to_find_by_itself(tmp_path: Path, files: dict[str, str], found: str) -> None:
     write_files(tmp_path, files)
-    assert survey(tmp_path).discovered == found
+    assert [project.discovered for project in survey(tmp_path)] == [found]
 
 
 def test_a_file_of_tests_beside_the_metadata(tmp_path: Path) -> None:

@@ -1,0 +1,256 @@
+"""What a project's own files say of it: pyproject.toml, setup.cfg, setup.py, requirements files, tox.ini, a noxfile."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from orchestrator.config import poetry, test_runners
+from orchestrator.config.markers import applies
+from orchestrator.config.read import ini, lines_of, parsed, text_of
+from orchestrator.shared.vendor import tomli
+
+FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+_FOR_TESTS = ("test", "tests", "testing")
+_MOST_TEXTS = 1000
+_INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(?P<path>\S+)")
+_OWN = re.compile(r"(?:-e|--editable)?[\s=]*(?P<name>\.|\w[\w.-]*)\s*(?:\[(?P<groups>[\w., -]+)\])?")
+
+
+@dataclass
+class Needs:
+    """Requirements by the names of their packages; lines that are none of a package on an index; and what was left out,
+    as no test names it.
+    """
+
+    plain: dict[str, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+
+
+class Metadata:
+    """What the files of the project in a folder say; what cannot be read says nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self._data: Mapping[str, Any] = tomli.loads(text_of(folder / "pyproject.toml"))
+        except (tomli.TOMLDecodeError, RecursionError):
+            self._data = {}
+        self._setup = ini(text_of(folder / "setup.cfg"))
+        self._setup_py = text_of(folder / "setup.py")
+        try:
+            self._given = _setup_arguments(self._setup_py)
+        except RecursionError:
+            self._given = {}
+
+    @property
+    def name(self) -> str:
+        """The project's own, if it says one."""
+        said = (self._project.get("name"), self._setup.get("metadata", "name", fallback=""), self._given.get("name"))
+        return next((name for name in said if name and isinstance(name, str)), "")
+
+    @property
+    def is_project(self) -> bool:
+        """Whether there is something to install: a pyproject.toml may hold no more than settings of tools."""
+        said = self._project or "build-system" in self._data or self._setup.has_section("metadata")
+        return bool(said or (self.folder / "setup.py").is_file())
+
+    @property
+    def builds_extension(self) -> bool:
+        """Whether building it may compile something."""
+        build = _table(self._data, "build-system").get("requires", ())
+        tools = re.compile(r"scikit.build|meson|maturin|cython|pybind11|nanobind|cffi|torch|setuptools-rust", re.I)
+        native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
+        own = "ext-modules" in _table(self._data, "tool", "setuptools")
+        return bool(native or own or any(tools.match(str(text)) for text in build))
+
+    @property
+    def discovers(self) -> bool:
+        """Whether setuptools has to find by itself what it is to install (its automatic discovery)."""
+        build = _table(self._data, "build-system")
+        given = [*_table(self._data, "tool", "setuptools"), *self._given]
+        given += self._setup.options("options") if self._setup.has_section("options") else []
+        is_named = {name.replace("-", "_") for name in given} & {"packages", "py_modules", "ext_modules"}
+        return (
+            self.is_project and not is_named and str(build.get("build-backend", "setuptools")).startswith("setuptools")
+        )
+
+    @property
+    def build_needs(self) -> list[str]:
+        """Requirements of setup.py, where there is one."""
+        given = _texts(_table(self._data, "build-system").get("requires"))
+        return (given or ["setuptools"]) if self._setup_py else []
+
+    @property
+    def pytest(self) -> str:
+        """pytest's configuration, as a text."""
+        return " ".join(f"{key} {value}" for key, value in self._pytest().items())
+
+    def pytest_paths(self, key: str) -> list[str]:
+        """Paths of pytest's configuration, such as `testpaths`; none that is a pattern."""
+        given = self._pytest().get(key)
+        words = given.split() if isinstance(given, str) else _texts(given)
+        return [word.removeprefix("./").rstrip("/") for word in words if not set(word) & set("*?[")]
+
+    def _pytest(self) -> dict[str, Any]:
+        own = _table(self._data, "tool", "pytest")
+        found = {**own, **_table(own, "ini_options")}
+        files = [("setup.cfg", "tool:pytest"), ("tox.ini", "pytest"), ("pytest.ini", "pytest")]
+        for name, section in files:
+            read = ini(text_of(self.folder / name))
+            found.update(read.items(section) if read.has_section(section) else ())
+        return found
+
+    def requirements(self, is_named: Callable[[str], bool]) -> Needs:
+        """Those of the project and of its tests; of what everybody who works on it gets, pytest's plugins and those
+        whose names stand in the tests.
+        """
+        needs = self._read([*self._of_project(), *self._of_tests()])
+        others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *test_runners.needs(self.folder)])
+        for name, text in others.plain.items():
+            if "pytest" in name or is_named(name):
+                needs.plain.setdefault(name, text)
+            elif name not in needs.plain:
+                needs.unnamed.append(text)
+        needs.unread += others.unread
+        return needs
+
+    def _read(self, lines: Iterable[str]) -> Needs:
+        needs = Needs()
+        for line in dict.fromkeys(self._meant(lines, self.folder, set())):
+            try:
+                requirement = Requirement(line)
+            except InvalidRequirement:
+                needs.unread.append(line)
+                continue
+            if requirement.url:
+                needs.unread.append(line)
+            elif applies(requirement):
+                requirement.marker = None
+                needs.plain.setdefault(canonicalize_name(requirement.name), str(requirement))
+        return needs
+
+    def _meant(self, lines: Iterable[str], folder: Path, seen: set[str]) -> Iterator[str]:
+        """These lines; instead of one that names a file or the project itself, those of the file, of its extras or
+        groups. Options of an installer are none.
+        """
+        for line in lines:
+            include, own = _INCLUDE.fullmatch(line), self._own(line)
+            if include:
+                path = (folder / include["path"]).resolve()
+                if path.is_relative_to(self.folder.resolve()) and str(path) not in seen:
+                    seen.add(str(path))
+                    source = path.with_suffix(".in")  # what was written, where the file is made of it
+                    text = text_of(source) if source.is_file() else text_of(path)
+                    yield from self._meant(lines_of(text), path.parent, seen)
+            elif own:
+                groups = {name.strip() for name in (own["groups"] or "").split(",")} & {*self._groups} - seen
+                seen |= groups
+                for name in sorted(groups):
+                    yield from self._meant(_group_lines(self._groups[name]), self.folder, seen)
+            elif not line.startswith("-") or line.startswith(("-e", "--editable")):
+                yield line
+
+    def _own(self, line: str) -> re.Match[str] | None:
+        """The project itself, with or without extras or groups."""
+        match = _OWN.fullmatch(line)
+        is_own = match and (match["name"] == "." or canonicalize_name(match["name"]) == canonicalize_name(self.name))
+        return match if is_own else None
+
+    @property
+    def _project(self) -> Mapping[str, Any]:
+        return _table(self._data, "project") or _table(self._data, "tool", "poetry")
+
+    @property
+    def _groups(self) -> Mapping[str, Any]:
+        """Extras and dependency groups, by name."""
+        extras = "options.extras_require"
+        return {
+            **_table(self._given, "extras_require"),
+            **({key: lines_of(text) for key, text in self._setup[extras].items()} if extras in self._setup else {}),
+            **_table(self._project, "optional-dependencies"),
+            **poetry.groups(_table(self._data, "tool", "poetry")),
+            **_table(self._data, "dependency-groups"),
+        }
+
+    def _of_project(self) -> Iterator[str]:
+        yield from _texts(self._project.get("dependencies"))
+        yield from lines_of(self._setup.get("options", "install_requires", fallback=""))
+        yield from _texts(self._given.get("install_requires"))
+        # One that installs the project itself is for those who work on it.
+        lines = lines_of(text_of(self.folder / "requirements.txt"))
+        own = [line for line in lines if (match := self._own(line)) and match["name"] == "."]
+        yield from own or ["-r requirements.txt"]
+
+    def _of_tests(self) -> Iterator[str]:
+        yield from [f".[{name}]" for name in _FOR_TESTS if name in self._groups][:1]
+        yield from self._files(_FOR_TESTS)
+
+    def _files(self, kinds: Sequence[str]) -> list[str]:
+        """The requirements file of the first of these kinds, in whichever order and folder its name has both words."""
+        files = sorted([*self.folder.glob("*.txt"), *self.folder.glob("requirements/*.txt")])
+        names = [path.relative_to(self.folder).as_posix() for path in files]
+        return [f"-r {name}" for kind in kinds for name in names if _words(name) == {"requirements", kind}][:1]
+
+
+def _words(name: str) -> set[str]:
+    return {*re.split(r"[-_./]", name.removesuffix(".txt"))} - {""}
+
+
+def _group_lines(group: object) -> Iterator[str]:
+    for item in group if isinstance(group, list) else ():
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict) and "include-group" in item:
+            yield f".[{item['include-group']}]"
+
+
+def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            return {}
+    return data
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _setup_arguments(text: str) -> dict[str, Any]:
+    """What setup.py gives to `setup` in so many words, by way of variables too, also of one that is filled by keys."""
+    nodes = [node for statement in parsed(text) for node in ast.walk(statement)]
+    named: dict[str, Any] = {}
+    for node in (node for node in nodes if isinstance(node, ast.Assign)):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                named[target.id] = _value(node.value, named)
+            elif isinstance(target, ast.Subscript):
+                filled, key = _value(target.value, named), _value(target.slice, named)
+                if isinstance(filled, dict) and isinstance(key, str):
+                    filled[key] = _value(node.value, named)
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setup")]
+    return {word.arg: _value(word.value, named) for call in calls for word in call.keywords if word.arg}
+
+
+def _value(node: ast.expr, named: Mapping[str, Any]) -> Any:
+    """Of a literal, a variable, a member of one, or a sum of lists; None of anything else."""
+    if isinstance(node, ast.Name):
+        return named.get(node.id)
+    if isinstance(node, ast.Subscript):
+        whole, key = _value(node.value, named), _value(node.slice, named)
+        return whole.get(key) if isinstance(whole, dict) and isinstance(key, str) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_texts(_value(node.left, named)), *_texts(_value(node.right, named))][:_MOST_TEXTS]
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):
+        return None
