@@ -19,7 +19,10 @@ _CHECK = re.compile(
 FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 # They convert what they are called on, and change nothing.
-_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item")
+_CONVERTS = (
+    "float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item", "view", "reshape",
+    "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute",
+)  # fmt: skip
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
