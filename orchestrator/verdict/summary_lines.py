@@ -35,7 +35,8 @@ _OF = re.compile(
 )
 # What runners write below such a line.
 _BELOW = re.compile(
-    r"[\W\d]*(?:m?s\W*)?|assertions?: .*|(?:Took|Time|Duration|Finished in|Ran all|Snapshots|Output|Log|Report|Seed|Randomized)\b.*",
+    r"[\W\d]*(?:m?s\W*)?|assertions?: .*|"
+    r"(?:Took|Time|Duration|Finished in|Ran all|Snapshots|Output|Log|Report|Seed|Randomized)\b.*",
     re.IGNORECASE,
 )
 # One of these says that it is about tests: files and downloads are ok, failed and skipped too.

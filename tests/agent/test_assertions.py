@@ -296,10 +296,10 @@ def test_who_waits_for_a_result_has_asked_for_it(
     ("source", "never"),
     [
         ("def test():\n    assert len('a') == 1\n    if not pytest:\n        assert check\n", ["4"]),
-        ("def test():\n    assert len('a') == 1\n    for x in []:\n        assert x\n        assert not x\n", ["4", "5"]),
+        ("def test():\n    assert len('a') == 1\n    for x in []:\n        assert x\n        assert x\n", ["4", "5"]),
         ("def test():\n    assert len('a') == 1\n    if not pytest: pytest.fail()\n", []),
         ("def test():\n    with pytest.raises(KeyError):\n        assert {}['a']\n        assert check\n", []),
-        ("def test():\n    assert len('a') == 1\n    def later():\n        assert check\n    return later and None\n", ["4"]),
+        ("def test():\n    assert len('a') == 1\n    def later():\n        assert check\n    later\n", ["4"]),
         ("def helps(x):\n    if x: assert x\n    assert not check\ndef test():\n    helps(0)\n", ["2"]),
         ("def other():\n    assert check\ndef test():\n    assert len('a') == 1\n", []),
     ],

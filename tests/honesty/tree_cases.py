@@ -553,14 +553,21 @@ LIES = [
     ),
     *(
         lie(
-            runs(name, "invalid", "impl came from", "python", f"sub/{name}.py", files={f"sub/{name}.py": program}),
+            runs(
+                name,
+                "invalid",
+                "impl came from",
+                "python",
+                f"sub/{name}.py",
+                files={f"sub/{name}.py": program.format("../elsewhere/impl.py")},
+            ),
             pretends,
             honest="own_by_path",
             before=first(name, WRITES_IMPL),
         )
         for name, program, pretends in (
-            ("by_path", BY_PATH.format("../elsewhere/impl.py"), "a program loads a file that is not the commit's, by its path"),
-            ("as_text", AS_TEXT.format("../elsewhere/impl.py"), "a program reads such a file, and executes it"),
+            ("by_path", BY_PATH, "a program loads a file that is not the commit's, by its path"),
+            ("as_text", AS_TEXT, "a program reads such a file, and executes it"),
         )
     ),
     lie(

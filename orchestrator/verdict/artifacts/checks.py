@@ -247,8 +247,8 @@ def _sample_not_finite(row: Row, name: str) -> Optional[Finding]:
 
 
 class OnDevice(Check):
-    """What a table says of where it was measured: by its device, if it is asked for that; in any case where each row has
-    a card's whole name, as PyTorch and nvidia-smi have it.
+    """What a table says of where it was measured: by its device, if it is asked for that; by a card's whole name, as
+    PyTorch and nvidia-smi have it, in any case, where each row has one.
     """
 
     column = "device"

@@ -186,7 +186,8 @@ class _Table:
         self.meant = {*judged, *(asked.get("allow") or {})}
         is_asked = checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ()))
         self._checks.append(checks.OnDevice(self.meant, is_asked=is_asked))
-        self._checks.append(Passed([*self._columns, *((asked.get("figures") or {}).get("measures") or ())], self._allowed))
+        measures = (asked.get("figures") or {}).get("measures") or ()
+        self._checks.append(Passed([*self._columns, *measures], self._allowed))
         self._words = Words(self._columns, self._allowed)
 
     def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
