@@ -109,6 +109,7 @@ class Checks:
         self.tree = config.one("tree") + os.sep
         self.facts: dict[str, Facts] = {}
         self._due = Due(self.tree)
+        self._passed: dict[int, CodeType] = {}  # of tests, by ids
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
@@ -162,7 +163,10 @@ class Checks:
         """Which assertions the test whose own code is `code` adds to those of tests that passed, and to those that
         ran.
         """
-        stand = self.facts[code.co_filename].assertions_of(code) if passed else ()
+        stand: list[str] = []
+        if passed and id(code) not in self._passed:
+            self._passed[id(code)] = code
+            stand = self.facts[code.co_filename].assertions_of(code)
         return self._due.of_test(stand, (*self.now.counts, *self.now.no_checks))
 
     def _owed_by(self, function: Any, code: CodeType) -> list[str]:
