@@ -61,8 +61,8 @@ def _is_failure(key: str, text: str) -> bool:
 
 
 def _is_all(content: Mapping[str, Any], error: Any) -> bool:
-    """Whether an error is all that there is, beside words: {"error": "OutOfResources"}, but not {"error": "no"}."""
-    is_error = is_word(error) and not says_nothing(error) and re.fullmatch("[a-z]*", error.strip()) is None
+    """Whether it is all that there is: {"error": "OutOfResources"}, and not a kind of error, {"error": "max_abs"}."""
+    is_error = is_word(error) and not says_nothing(error) and re.fullmatch(r"[a-z\d_]*", error.strip()) is None
     return is_error and all(number_in(part) is None for part in leaves(content))
 
 
