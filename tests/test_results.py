@@ -12,7 +12,9 @@ from orchestrator.errors import IntegrityError
 from orchestrator.results import Seen
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import describe
+from orchestrator.verdict.case import SESSIONS
 from orchestrator.verdict.status import OUTCOMES
+from tests.support.files import write_files
 from tests.support.run_files import make_run, record, write_journal
 
 FACTS: dict[str, dict[str, Any]] = {
@@ -134,6 +136,26 @@ def test_a_record_of_any_shape_gives_a_report(tmp_path: Path, facts: dict[str, A
 
 
 ON_CUDA = "  - {name: g, run: [tool], when: [cuda], required: false, expect: {artifacts: [{path: g.txt}]}}\n"
+
+
+def test_what_tests_have_not_shown_is_said(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    seen = (
+        {"event": "start"},
+        {"event": "phase", "id": "t", "when": "call", "outcome": "passed"},
+        {"event": "phase", "id": "t", "when": "teardown", "outcome": "passed",
+         "checks": {"ran": 0, "vacuous": "both are NaN", "due": ["t.py:9", "t.py:10"], "reached": ["t.py:9"]}},
+    )  # fmt: skip
+    path = f"stages/a/{SESSIONS}/1.jsonl"
+    write_files(run.path, {path: "".join(f"{json.dumps(line)}\n" for line in seen)})
+    told = record(run, "a")
+    write_journal(run, plan, [{**told, "files": [*told["files"], describe(run.path, path)]}])
+    result = run.settle(Seen("ended"))
+    assert "1 test checked nothing; 1 assertion of passed tests never ran" in result.summary
+    assert result.stages[0].notes == [
+        "1 test passed whose checks could not fail, the first because both are NaN: t",
+        "1 assertion of tests that passed never ran: t.py:10",
+    ]
 
 
 @pytest.mark.parametrize(

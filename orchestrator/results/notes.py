@@ -8,16 +8,31 @@ from typing import Any
 from orchestrator.shared import telemetry
 from orchestrator.shared.schema import first_error
 from orchestrator.shared.stage_record import Built, Left
-from orchestrator.text import listing, plain
+from orchestrator.text import count, listing, plain
 from orchestrator.verdict import routes
 from orchestrator.verdict.case import Run
+from orchestrator.verdict.tests import NeverRan, Summary
 
 
-def of(facts: Mapping[str, Any], run: Run, stage: str, taken: routes.Routes) -> Iterator[str]:
-    """All of the stage that the record `facts` is of, with the routes that it has taken."""
+def of(facts: Mapping[str, Any], run: Run, stage: str, taken: routes.Routes, tests: Summary) -> Iterator[str]:
+    """All of the stage that the record `facts` is of, with the routes that it has taken and its `tests`."""
     yield from of_record(facts)
+    yield from _of_tests(tests)
     yield from _at_their_word(run, taken)
     yield from telemetry.summaries(telemetry.read(run.directory / "stages" / stage / telemetry.FILE))
+
+
+def _of_tests(tests: Summary) -> Iterator[str]:
+    """What those that passed have not shown."""
+    if tests.get("unchecked"):
+        yield f"{count(tests['unchecked'], 'test')} passed without a check"
+    vacuous = tests.get("vacuous")
+    if vacuous:
+        ids, first = listing(test["id"] for test in vacuous), vacuous[0]["reason"]
+        yield f"{count(len(vacuous), 'test')} passed whose checks could not fail, the first because {first}: {ids}"
+    never = tests.get("never_ran")
+    if never and never["count"]:
+        yield f"{count(never['count'], 'assertion')} of tests that passed never ran: {_some(never)}"
 
 
 def left(facts: Mapping[str, Any]) -> Left | None:
@@ -53,7 +68,7 @@ def of_record(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"processes that outlived it were ended: {listing(outlived)}"
 
 
-def _some(told: Left | Built) -> str:
+def _some(told: Left | Built | NeverRan) -> str:
     """The first of them, and how many more there are."""
     more = told["count"] - len(told["first"])
     return ", ".join(map(plain, told["first"])) + (f" and {more} more" if more > 0 else "")

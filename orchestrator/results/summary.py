@@ -23,6 +23,8 @@ def summary(
     cuda_left_out = sum(stage["cuda"] for stage in plan["left_out"])
     other_left_out = len(plan["left_out"]) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
+    idle = sum(stage.tests.get("unchecked", 0) + len(stage.tests.get("vacuous", ())) for stage in stages)
+    never_ran = sum(stage.tests["never_ran"]["count"] for stage in stages if "never_ran" in stage.tests)
     not_passed = [s for s in stages if s.status != "passed"]
     how_many = f"{len(stages) - len(not_passed)} of {count(len(stages), 'stage')} passed"
     on_gpu = sum(stage.used_cuda for stage in stages)
@@ -34,6 +36,8 @@ def summary(
         f"{count(cuda_left_out, 'CUDA stage')} not part of this run" if cuda_left_out else "",
         f"{count(other_left_out, 'other stage')} not part of this run" if other_left_out else "",
         f"{count(allowed, 'allowed skip')}" if allowed else "",
+        f"{count(idle, 'test')} checked nothing" if idle else "",
+        f"{count(never_ran, 'assertion')} of passed tests never ran" if never_ran else "",
         _sabotage(plan, stages),
         how_many if not not_passed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",

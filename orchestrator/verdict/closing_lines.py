@@ -20,11 +20,12 @@ _CTEST = re.compile(
 _CTEST_AFTER = re.compile(r"Label Time|Total Test time|The following tests|Errors while|\s")
 _CTEST_SKIPS = re.compile(r"^\s+\d+ - (?P<name>.+) \((?P<why>Skipped|Disabled|Not Run)\)$", re.MULTILINE)
 _GO = re.compile(
-    r"^(?:(?P<ok>ok)  \t(?P<name>\S+)\t(?:\(cached\)|[\d.]+s)(?P<none>.*\[no tests to run\])?.*|"
+    r"^(?:(?P<ok>ok)  \t(?P<name>\S+)\t(?:(?P<cached>\(cached\))|[\d.]+s)(?P<none>.*\[no tests to run\])?.*|"
     r"(?P<fail>FAIL)(?:\t(?P<failed>\S+).*)?|\?   \t(?P<empty>\S+)\t\[no test files\])$",
     re.MULTILINE,
 )
 _GO_SKIPS = re.compile(r"^\s*--- SKIP: (?P<name>\S+) \([\d.]+s\)$", re.MULTILINE)
+_BAZEL = re.compile(r"^//\S+ +(?P<cached>\(cached\) )?(?P<end>PASSED|FAILED|TIMEOUT|NO STATUS)\b.*$", re.MULTILINE)
 _CARGO = re.compile(
     r"^test result: (?P<end>ok|FAILED)\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<ignored>\d+) ignored;.*$",
     re.MULTILINE,
@@ -115,9 +116,22 @@ def _go(text: str, everywhere: bool) -> Iterator[Closing]:
     lines = list(_GO.finditer(text))
     if lines:
         failed = next((m[0] for m in lines if m["fail"]), None)
-        ran = sum(bool(m["ok"] and not m["none"]) or bool(m["fail"]) for m in lines)
-        skipped = tuple(m[0].strip() for m in _GO_SKIPS.finditer(text))
-        yield Closing("go", ran, failed, skipped)
+        ran = sum(bool(m["ok"] and not (m["none"] or m["cached"])) or bool(m["fail"]) for m in lines)
+        skipped = [m[0].strip() for m in _GO_SKIPS.finditer(text)] + _cached(lines)
+        yield Closing("go", ran, failed, tuple(skipped))
+
+
+def _bazel(text: str, everywhere: bool) -> Iterator[Closing]:
+    lines = list(_BAZEL.finditer(text))
+    if lines:
+        failed = next((m[0] for m in lines if m["end"] != "PASSED"), None)
+        cached = _cached(lines)
+        yield Closing("bazel", len(lines) - len(cached), failed, tuple(cached))
+
+
+def _cached(lines: "List[re.Match[str]]") -> List[str]:
+    """Those that a runner has not run, for it has found what an earlier run of them said."""
+    return [" ".join(m[0].split()) for m in lines if m["cached"]]
 
 
 def _cargo(text: str, everywhere: bool) -> Iterator[Closing]:
@@ -215,6 +229,7 @@ _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("doctest", _doctest),
     ("ctest", _ctest),
     ("go", _go),
+    ("bazel", _bazel),
     ("cargo", _cargo),
     ("make", _make),
     ("gtest", _gtest),

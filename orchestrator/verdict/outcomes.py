@@ -48,7 +48,8 @@ class Session:
     stand in those that were; `lost` says which AssertionErrors were raised after the last test and seen by nobody;
     `stripped` says that the Python ran with -O, which leaves assertions out; `inside` is the test that started it,
     `outside` says that it has nothing to do with the tree, `bare` that it has none of the stage's
-    environment variables, `only_collects` that it was asked for no more.
+    environment variables, `only_collects` that it was asked for no more; `due` are the places of assertions in tests
+    that passed, `reached` of those that ran.
     """
 
     started: bool = False
@@ -76,6 +77,8 @@ class Session:
     told: dict[str, int] = field(default_factory=dict)
     reruns: dict[str, str] = field(default_factory=dict)
     uncalled: set[str] = field(default_factory=set)
+    due: set[str] = field(default_factory=set)
+    reached: set[str] = field(default_factory=set)
 
     def with_outcome(self, *outcomes: str) -> list[Test]:
         return [test for test in self.tests.values() if test.outcome in outcomes]
@@ -114,6 +117,8 @@ def merged(sessions: Iterable[Session]) -> Session:
         for of_id in ("collect_errors", "collect_skips", "causes", "raised", "told", "reruns"):
             getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
         whole.uncalled.update(names[id_] for id_ in session.uncalled)
+        whole.due |= session.due
+        whole.reached |= session.reached
     ran = set(whole.collected)  # in another process, where several share the tests
     whole.not_collected = [id_ for id_ in whole.not_collected if id_ not in ran]
     return whole
@@ -180,7 +185,10 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
         test.finished = True
         for name, value in event.get("routes", ()):
             test.routes.setdefault(str(name), []).append(str(value))
-        _fold_checks(test, event.get("checks") or {})
+        checks = event.get("checks") or {}
+        _fold_checks(test, checks)
+        session.due.update(map(str, checks.get("due", ())))
+        session.reached.update(map(str, checks.get("reached", ())))
 
 
 def _fold_cause(session: Session, event: dict[str, Any]) -> None:

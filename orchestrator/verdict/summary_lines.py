@@ -29,13 +29,14 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 # What may stand in it besides: `Tests:`, `[doctest]`, `Ran`.
-_BESIDES = re.compile(r"[\W_]*(?:[a-z]+(?: [a-z]+)?\s*[:\]]|ran\b)?[\W_]*(?:and[\W_]*)*", re.IGNORECASE)
+_BESIDES = re.compile(r"[\W_]*(?:[a-z]+(?: [a-z]+)?\s*[:\]]|ran\b|all\b)?[\W_]*(?:and[\W_]*)*", re.IGNORECASE)
 _OF = re.compile(
     r"\W*(?P<passed>\d+)\s*(?:/|of|out of)\s*(?P<all>\d+)\s+(?:\w+ )?(?:passed|succeeded|ok)\W*", re.IGNORECASE
 )
 # What runners write below such a line.
 _BELOW = re.compile(
-    r"[\W\d]*(?:m?s\W*)?|(?:Took|Time|Duration|Finished in|Ran all|Snapshots|Output|Log|Report|Seed|Randomized)\b.*",
+    r"[\W\d]*(?:m?s\W*)?|assertions?: .*|"
+    r"(?:Took|Time|Duration|Finished in|Ran all|Snapshots|Output|Log|Report|Seed|Randomized)\b.*",
     re.IGNORECASE,
 )
 # One of these says that it is about tests: files and downloads are ok, failed and skipped too.
@@ -74,12 +75,14 @@ def _summary(line: str) -> Optional[Summary]:
         passed, total = int(part["passed"]), int(part["all"])
         return Summary(line.strip(), total, total - passed, 0) if passed <= total else None
     counts = list(_COUNT.finditer(line)) if len(line) <= _LONGEST else []
-    if len(counts) < 2 or not _BESIDES.fullmatch(_COUNT.sub("", line)):
+    if not counts or not _BESIDES.fullmatch(_COUNT.sub("", line)):
         return None
     most: Dict[str, int] = {}
     for match in counts:
         kind = _KINDS[(match["word"] or match["label"]).lower()]
         most[kind] = max(most.get(kind, 0), int(match["before"] or match["after"]))
+    if most == {"passed": 0}:  # all of them
+        return Summary(line.strip(), 0, 0, 0)
     if len(most.keys() & {"passed", "failed", "skipped", "tests"}) < 2:  # it may be about anything
         return None
     failed, skipped = most.get("failed", 0), most.get("skipped", 0)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_LISTED = 1000
 _MOST_GROUPS = 50
+_MOST_PLACES = 20
 _UNSEEN = {"not collected": "written, but not collected", "ignored": "ignored by pytest"}
 """Of what pytest itself never saw as a test: the words that a reason begins with, and what they are called."""
 
@@ -70,11 +71,19 @@ class Vacuous(TypedDict):
     reason: str
 
 
+class NeverRan(TypedDict):
+    """Assertions that stand in tests that passed and ran in none: how many, and the file and line of the first."""
+
+    count: int
+    first: List[str]
+
+
 class Summary(TypedDict, total=False):
     """How many tests were collected, what became of them, and what did not simply pass. Empty without a session.
 
     As a bare pytest counts, but for `not_collected` of those deselected, which it does not know. Of those that passed
-    `unasserted` hold assertions of which none ran, and `unchecked` have checked nothing.
+    `unasserted` hold assertions of which none ran, and `unchecked` have checked nothing; `never_ran` are assertions
+    that stand beside others which did.
     """
 
     collected: int
@@ -92,6 +101,7 @@ class Summary(TypedDict, total=False):
     not_passed: List[NotPassed]
     unchecked: int
     vacuous: List[Vacuous]
+    never_ran: NeverRan
 
 
 def asked(case: Case) -> Asked:
@@ -181,7 +191,14 @@ def summary(case: Case) -> Summary:
             for t in session.with_outcome("passed")[:_MOST_LISTED]
             if t.vacuous
         ]
+        never = sorted(session.due - session.reached, key=_by_line)
+        counts["never_ran"] = NeverRan(count=len(never), first=[plain(place) for place in never[:_MOST_PLACES]])
     return counts
+
+
+def _by_line(place: str) -> Tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdecimal() else 0
 
 
 def skips(case: Case) -> List[Skips]:

@@ -292,8 +292,36 @@ def test_who_waits_for_a_result_has_asked_for_it(
     assert bool(checks.now.failures()) is lost
 
 
+@pytest.mark.parametrize(
+    ("source", "never"),
+    [
+        ("def test():\n    assert len('a') == 1\n    if not pytest:\n        assert check\n", ["4"]),
+        ("def test():\n    assert len('a') == 1\n    for x in []:\n        assert x\n        assert x\n", ["4", "5"]),
+        ("def test():\n    assert len('a') == 1\n    if not pytest: pytest.fail()\n", []),
+        ("def test():\n    with pytest.raises(KeyError):\n        assert {}['a']\n        assert check\n", []),
+        ("def test():\n    assert len('a') == 1\n    def later():\n        assert check\n    later\n", ["4"]),
+        ("def helps(x):\n    if x: assert x\n    assert not check\ndef test():\n    helps(0)\n", ["2"]),
+        ("def other():\n    assert check\ndef test():\n    assert len('a') == 1\n", []),
+    ],
+)  # fmt: skip
+def test_assertions_that_never_ran(checks: Checks, source: str, never: list[str]) -> None:
+    test = loaded(checks, source)
+    test()
+    told = checks.due(test.__code__, passed=True)
+    missing = set(told["due"]) - set(told.get("reached", ()))
+    assert sorted(missing) == [f"test_it.py:{line}" for line in never]
+    assert checks.due(test.__code__, passed=True) == {}  # each is told once
+
+
+def test_an_assertion_that_ran_before_its_test_passed_is_told_with_it(checks: Checks) -> None:
+    test = loaded(checks, "def test():\n    assert len('a') == 1\n")
+    test()
+    assert checks.due(test.__code__, passed=False) == {}
+    assert checks.due(test.__code__, passed=True) == {"due": ["test_it.py:2"], "reached": ["test_it.py:2"]}
+
+
 def test_no_references_to_small_integers_are_kept(checks: Checks) -> None:
     before = sys.getrefcount(1)
     loaded(checks, "def test():\n    for i in range(3): assert i + 1\n    assert len('a')\n")()
     del checks.facts[_FILE]
-    assert sorted(checks.now.counts.values()) == [4.0] and abs(sys.getrefcount(1) - before) < 10
+    assert sorted(checks.now.counts.values()) == [1.0, 3.0] and abs(sys.getrefcount(1) - before) < 10

@@ -272,6 +272,49 @@ LIES = [
     ),
     lie(
         jsons(
+            "errors_alone",
+            "invalid",
+            "says that it failed: error is 'no kernel image is available'.*each of 2 rows under selected",
+            '{"selected": {"512": {"error": "no kernel image is available"}, "1024": {"error": "OutOfResources"}}}',
+        ),
+        "a JSON file whose rows are error messages",
+        honest="rows_of_their_own",
+    ),
+    lie(
+        jsons(
+            "not_close",
+            "invalid",
+            "says that it failed: allclose is False",
+            '{"selected": [{"ms": 1.5, "allclose": false}, {"ms": 2.5, "allclose": false}]}',
+        ),
+        "each row says that the results were not close",
+        honest="rows_of_their_own",
+    ),
+    lie(
+        jsons(
+            "card_of_another",
+            "invalid",
+            "holds 'NVIDIA H100 80GB HBM3' in each row, column gpu, but the pod has no CUDA GPU",
+            '{"selected": 1.5, "gpu": "NVIDIA H100 80GB HBM3"}',
+        ),
+        "a file names the card that it was measured on, which the pod does not have",
+        honest="own_status",
+    ),
+    lie(
+        rows(
+            "minus_one",
+            "invalid",
+            "holds -1 in row 2, column ms, and no time is below zero",
+            "512,1.5,2,cpu",
+            "1024,-1,4,cpu",
+            header="S,ms,b,device",
+            columns=["ms"],
+        ),
+        "a time of -1, where the kernel failed",
+        honest="sweep",
+    ),
+    lie(
+        jsons(
             "error_beside_figures",
             "invalid",
             "says that it failed: error is 'OutOfMemoryError",

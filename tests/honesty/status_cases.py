@@ -246,7 +246,26 @@ ENDS = """
         sys.exit(0)
 """
 
+CHECKS_IN_MAIN = """
+import sys
+def main():
+    if len("ab") != {}:
+        print("differs")
+        return 1
+    print("same")
+    return 0
+if __name__ == "__main__":
+    {}
+"""
+
+
+def _main(name: str, status: str, reason: str, size: int, end: str) -> StageCase:
+    program = {f"status/{name}.py": CHECKS_IN_MAIN.format(size, end)}
+    return runs(name, status, reason, "python", f"status/{name}.py", files=program)
+
+
 HONEST = [
+    truth(_main("main_handed_on", "passed", "", 2, "sys.exit(main())"), "a program ends with what its main returns"),
     truth(_bash("status_acted_on", ACTED_ON), "statuses on which something depends: another command, an end, a branch"),
     truth(_bash("acted_on_by_words", BY_WORDS),
           "statuses that words hand on: in a file that is read, by a function that sets a variable, as an `[ $? ]`"),
@@ -520,4 +539,8 @@ CHILDREN_LIES = [
                  "import ctypes\nctypes.CDLL(None).system(b'python status/fails.py')\nprint(1)", "nobody was told"),
 ]  # fmt: skip
 
-CASES = [*HONEST, *SHELLS, *CHILDREN_LIES]
+MAINS = [
+    lie(_main("main_dropped", "invalid", r"main\(\) of .*py returns an exit code, which nobody passes on", 3, "main()"),
+        "main() returns 1, and the program ends with 0", honest="main_handed_on"),
+]  # fmt: skip
+CASES = [*HONEST, *SHELLS, *CHILDREN_LIES, *MAINS]

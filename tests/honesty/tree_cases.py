@@ -169,6 +169,20 @@ VENDORED = {
 VENDOR_FIRST = "import sys\nsys.path.insert(0, 'vendor/site-packages')\nimport {0}\nprint({0}.VALUE)\n"
 KEPT = {"lib/kept/__init__.py": "VALUE = 'own'\n", "sub/shows_kept.py": "import kept\nprint(kept.VALUE)\n"}
 HELPED = {"sub/helped.py": "import helper_of_another\nprint(helper_of_another.VALUE)\n"}
+BY_PATH = """
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("impl", "{0}")
+impl = module_from_spec(spec)
+spec.loader.exec_module(impl)
+value = impl.value
+print(value())
+"""
+AS_TEXT = """
+exec(compile(open("{0}").read(), "{0}", "exec"))
+print(value())
+"""
+IMPL = "def value(): return 1\n"
+WRITES_IMPL = f"os.makedirs('../elsewhere', exist_ok=True)\nopen('../elsewhere/impl.py', 'w').write({IMPL!r})"
 OLD_LOG = {"old.log": "===== 5 passed in 0.00s =====\n"}
 
 
@@ -253,6 +267,10 @@ HONEST = [
         ),
         "a module comes from a folder that the runbook allows under `outside`",
         before=first("helper_allowed", _module_elsewhere("helper_of_another")),
+    ),
+    truth(
+        runs("own_by_path", "passed", "", "python", "-c", BY_PATH.format("sub/impl.py"), files={"sub/impl.py": IMPL}),
+        "a program loads a file of the commit past the imports",
     ),
     truth(
         runs("shows_an_old_log", "passed", "", "python", "-c", "print('then:', open('old.log').read())", files=OLD_LOG),
@@ -532,6 +550,25 @@ LIES = [
         "the same of a package under bindings/python/",
         honest="kept_in_lib",
         before=first("kept_deeper_and_not_used", _module_elsewhere("kept_deeper")),
+    ),
+    *(
+        lie(
+            runs(
+                name,
+                "invalid",
+                "impl came from",
+                "python",
+                f"sub/{name}.py",
+                files={f"sub/{name}.py": program.format("../elsewhere/impl.py")},
+            ),
+            pretends,
+            honest="own_by_path",
+            before=first(name, WRITES_IMPL),
+        )
+        for name, program, pretends in (
+            ("by_path", BY_PATH, "a program loads a file that is not the commit's, by its path"),
+            ("as_text", AS_TEXT, "a program reads such a file, and executes it"),
+        )
     ),
     lie(
         runs(

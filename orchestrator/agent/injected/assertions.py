@@ -20,7 +20,7 @@ from .truths import literals, why_method_holds, why_true
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Callable, Collection, Iterable, Sequence
+    from typing import Any, Callable, Collection, Iterable, Iterator, Sequence
 
     from .callees import Spec
 
@@ -47,8 +47,8 @@ _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
 
 class Function:
-    """A function of a file that stands in no other: whether it holds an assertion, and one that can fail; by which key
-    it is seen that one ran.
+    """A function of a file that stands in no other: whether it holds an assertion, and one that can fail; by which keys
+    it is seen that one ran: of each of its assertions, and its own for those that an exception may well leave out.
     """
 
     def __init__(self, name: str, line: int, key: str) -> None:
@@ -56,6 +56,7 @@ class Function:
         self.line = line
         self.key = key
         self.holds = self.owes = False
+        self.assertions: list[str] = []
 
 
 class Facts:
@@ -83,12 +84,21 @@ class Facts:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
         known = self._owed.get(id(code))
         if known is None:
-            own = self._functions.get(code.co_firstlineno)
-            functions = [] if own is None else [own]
-            for name in self._by_name.keys() & names_in(code):
-                functions += self._by_name[name]
-            known = self._owed[id(code)] = code, [function.key for function in functions if function.owes]
+            functions = [function for function in self._named_by(code) if function.owes]
+            keys = [key for function in functions for key in (function.key, *function.assertions)]
+            known = self._owed[id(code)] = code, keys
         return known[1]
+
+    def assertions_of(self, code: CodeType) -> list[str]:
+        """The keys of all assertions that stand in `code`, and in the functions that it names."""
+        return [key for function in self._named_by(code) for key in function.assertions]
+
+    def _named_by(self, code: CodeType) -> Iterator[Function]:
+        """The function whose code it is, and those of the file that it names."""
+        if code.co_firstlineno in self._functions:
+            yield self._functions[code.co_firstlineno]
+        for name in self._by_name.keys() & names_in(code):
+            yield from self._by_name[name]
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -151,6 +161,7 @@ class _Marker:
         self._checked: set[str] | None = None
         self._constants: dict[str, object] | None = None
         self._is_observed = False  # by a `with` or a `try` around
+        self._expects = False  # a `with` around it that something is raised
         self._read: set[str] | None = None
 
     def statements(self, node: Any) -> None:
@@ -170,10 +181,12 @@ class _Marker:
             self._facts.add(self._function)
             self._outermost, self._checked, self._constants, self._read = node, None, None, None
             self._callees.begin()
-        was_observed = self._is_observed
-        self._is_observed = was_observed or statements.observes(node)
+        around = self._is_observed, self._expects
+        self._is_observed = self._is_observed or statements.observes(node)
+        self._expects = self._expects or statements.expects(node)
         self.statements(node)
-        self._function, self._is_observed = outer, was_observed
+        self._function = outer
+        self._is_observed, self._expects = around
         if isinstance(node, TRIES):
             self._watch_handlers(node)
         before, after = self._beside(node)
@@ -413,11 +426,18 @@ class _Marker:
         equals: Iterable[Spec] = (),
     ) -> list[ast.stmt]:
         """That a check ran: by its function's key alone, or with what it was called by, is about, and compares with."""
-        key = self._facts.key(0) if self._function is None else self._function.key
-        if self._function is not None:
-            self._function.holds = self._function.owes = True
+        key = self._facts.key(0) if self._function is None else self._key_in(self._function, node)
         more = (called, tuple(sorted(set(about))), tuple(sorted(set(equals))))
         return [_seen(node, (key, *more) if any(more) else key)]
+
+    def _key_in(self, function: Function, node: ast.stmt) -> str:
+        function.holds = function.owes = True
+        if self._expects:
+            return function.key
+        key = f"{function.key}:{node.lineno}"
+        if key not in function.assertions:
+            function.assertions.append(key)
+        return key
 
     def _watch_handlers(self, node: Any) -> None:
         """Have a handler that neither raises nor checks tell which AssertionError it has swallowed; and a `finally`

@@ -12,6 +12,7 @@ import os
 import sys
 from types import FunctionType, ModuleType
 
+from .due import Due
 from .hooks import replace
 from .seen import Seen
 from .stage import test_around
@@ -40,6 +41,7 @@ class Record:
         self.counts: dict[str, float] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
+        self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
         self.told: list[str] = []  # the same, of which something was said
@@ -82,6 +84,8 @@ class Checks:
         self.notes = notes
         self.tree = config.one("tree") + os.sep
         self.facts: dict[str, Facts] = {}
+        self._due = Due(self.tree)
+        self._passed: dict[int, CodeType] = {}  # of tests, by ids
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
@@ -130,6 +134,16 @@ class Checks:
             return {"idle": True, "why": record.none} if record.none else {"idle": True}
         dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
+
+    def due(self, code: CodeType, *, passed: bool) -> dict[str, list[str]]:
+        """Which assertions the test whose own code is `code` adds to those of tests that passed, and to those that
+        ran.
+        """
+        stand: list[str] = []
+        if passed and id(code) not in self._passed:
+            self._passed[id(code)] = code
+            stand = self.facts[code.co_filename].assertions_of(code)
+        return self._due.of_test(stand, (*self.now.counts, *self.now.no_checks))
 
     def _owed_by(self, function: Any, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when a test has run, whose own code is `code`: of its file, and of the
@@ -320,6 +334,7 @@ class Checks:
             why = self._why_none(called, about, equals, frame)
             if why is not None:
                 now.none = now.none or why
+                now.no_checks.add(key)
                 return
             now.counts[key] += 1
             why = self._stand_ins.cannot_fail(called, equals, frame)

@@ -113,6 +113,8 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
     if more.get("decimal") is not None:
         atol = 0.5 * 10.0 ** -more["decimal"]
+    if left is None and right is None:  # the gradients of what asked for none
+        return "None is compared with None"
     if left is right and isinstance(left, (list, dict)):
         return "something is compared with itself"
     if not (hasattr(left, "shape") and hasattr(right, "shape")):

@@ -61,11 +61,34 @@ class Imports:
         self._pending = []
         for name, module in list(sys.modules.items()):
             self._look_at(name, module)
+            self._look_inside(module, self._program if name == "__main__" else None)
         if self._program:
             self._look_at_file("__main__", self._program)
         for path in _mapped():
             if not path.startswith((*self._home, self._tree)):
                 self._note(mapped=path)
+
+    def _look_inside(self, module: object, program: str | None) -> None:
+        """Look at what a module of the tree, or the `program`, holds that came past the finders: functions, and modules
+        that are known by no name, of files that were read and executed (`spec_from_file_location`, `exec`).
+        """
+        own = (_own_dict(module) if issubclass(type(module), type(sys)) else None) or {}
+        file = program or own.get("__file__")
+        if not isinstance(file, str) or not self._is_of_tree(os.path.normpath(os.path.join(self._folder, file))):
+            return
+        known = (*self._home, self._tree, _INJECTED)
+        for value in list(own.values()):
+            inside = list(vars(value).values()) if type(value) is type else ()
+            for held in (value, *inside):
+                came_from = _came_from(held)
+                if came_from is not None and (not came_from.startswith(known) or "/../" in came_from):
+                    self._look_at_code(came_from)
+
+    def _look_at_code(self, file: str) -> None:
+        """What generates code may give its file any name; one that is there was read."""
+        path = self._resolved(os.path.normpath(os.path.join(self._folder, file)))
+        if not path.startswith((*self._home, self._tree)) and os.path.isfile(path):
+            self._note(module=os.path.splitext(os.path.basename(path))[0], file=path)
 
     def look_at_tests(self, files: Iterable[str]) -> None:
         """Note those of the collected test files that are not the tree's."""
@@ -172,6 +195,15 @@ class Imports:
             self._real[folder] = os.path.realpath(folder)
         found = os.path.join(self._real[folder], name)
         return os.path.realpath(found) if os.path.islink(found) else found
+
+
+def _came_from(value: object) -> str | None:
+    """The file of a function's code, or of a module."""
+    kind = type(value)
+    if kind is type(_own_folders):
+        return value.__code__.co_filename  # type: ignore[attr-defined, no-any-return]
+    file = _own_dict(value).get("__file__") if kind is type(sys) else None
+    return file if isinstance(file, str) else None
 
 
 def _is_tests(module: str) -> bool:

@@ -29,6 +29,8 @@ FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
 # On each report: what the item has raised so far, in every phase and attempt; whether the test itself was called.
 _RAISED, _CALLED = "nsa_pod_raised", "nsa_pod_called"
+# On each item: whether its call passed.
+_PASSED = "nsa_pod_passed"
 # On each collection's report: its outcome and how much it holds, as pytest itself had made it.
 _COLLECTED = "nsa_pod_collected"
 # On the last report of a test: which checks ran, as `_checks` says it.
@@ -122,6 +124,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if _RAISED in state:
         setattr(report, _RAISED, list(state[_RAISED]))
     if call.when == "call":
+        state[_PASSED] = report.passed
         setattr(report, _CALLED, _CALLED in state or not _calls_function(item))
     elif call.when == "teardown":
         setattr(report, _CHECKS, _checks(item))
@@ -148,6 +151,7 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     if code is not None and facts is not None:
         found.update(checks.idle(getattr(item, "function", None), code, getattr(item, "cls", None)))
         found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
+        found.update(checks.due(code, passed=item.__dict__.get(_PASSED, False)))
         if not found["ran"] and (record.vacuous or record.none):
             found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found

@@ -21,7 +21,10 @@ _CHECK = re.compile(
 FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
 # They convert what they are called on, and change nothing.
-_CONVERTS = ("float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item")
+_CONVERTS = (
+    "float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item", "view", "reshape",
+    "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute",
+)  # fmt: skip
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
@@ -63,11 +66,15 @@ def read_in(node: ast.AST) -> Iterator[str]:
         yield from read_in(inner)
 
 
+def expects(node: ast.stmt) -> bool:
+    """Whether it is a `with` that something in it is raised: what follows that does not run."""
+    return isinstance(node, (ast.With, ast.AsyncWith)) and any(checks(item.context_expr) for item in node.items)
+
+
 def observes(node: ast.stmt) -> bool:
     """Whether what is done in it may be done to see that it raises, or warns, or does not."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
-        items = [item.context_expr for item in node.items]
-        return any(checks(item) or called(item) in _OBSERVES for item in items)
+        return expects(node) or any(called(item.context_expr) in _OBSERVES for item in node.items)
     return isinstance(node, TRIES)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, Collection, Mapping, Optional, Sequence
 
-from orchestrator.verdict.artifacts.cells import named, shown
+from orchestrator.verdict.artifacts.cells import is_word, leaves, named, number_in, says_nothing, shown
 
 _STATES = frozenset(("status", "state", "result", "outcome", "verdict", "conclusion"))
 _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|aborted", re.IGNORECASE)
 _SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
-_TRUTHS = frozenset(("success", "succeeded", "ok", "passed", "verified"))
+_TRUTHS = frozenset(("success", "succeeded", "ok", "passed", "verified", "correct", "allclose", "matches"))
+_UNTRUE = frozenset(("false", "no", "\u274c", "\u2717", "\u2718"))  # and crosses
 _FAILURES = frozenset(("failed", "error_occurred"))  # google-benchmark's
 _OF_FAILURES = re.compile(r"fail|err|skip|invalid|reject|oom", re.IGNORECASE)
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
@@ -23,7 +24,7 @@ def failure(content: Mapping[str, Any], judged: Collection[str]) -> Optional[str
     """That it failed, or did nothing, as a clause, if it says so; the keys in `judged` are known to the runbook."""
     for key, value in content.items():
         text = "" if isinstance(value, (list, dict)) else str(value).strip()
-        failed = _is_failure(key.lower(), text)
+        failed = _is_failure(key.lower(), text) or (key.lower() in _ERRORS and _is_all(content, value))
         if key not in judged and (failed or _is_skip(key.lower(), text)):
             name = named(key)
             said = "says that it failed" if failed else "says that it was skipped"
@@ -51,12 +52,18 @@ def _rows_under(value: Any) -> Sequence[Mapping[str, Any]]:
 def _is_failure(key: str, text: str) -> bool:
     """By a value, or by what a table writes for it."""
     if key in _TRUTHS:
-        return text.lower() == "false"
+        return text.lower() in _UNTRUE
     if key in _FAILURES:
         return text.lower() == "true"
     if key in _CODES:
         return _NOT_0.fullmatch(text) is not None
     return bool((key in _STATES and _FAILED.fullmatch(text)) or (key in _ERRORS and _RAISED.match(text)))
+
+
+def _is_all(content: Mapping[str, Any], error: Any) -> bool:
+    """Whether it is all that there is: {"error": "OutOfResources"}, and not a kind of error, {"error": "max_abs"}."""
+    is_error = is_word(error) and not says_nothing(error) and re.fullmatch(r"[a-z\d_]*", error.strip()) is None
+    return is_error and all(number_in(part) is None for part in leaves(content))
 
 
 def _is_skip(key: str, text: str) -> bool:
