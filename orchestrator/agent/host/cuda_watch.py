@@ -10,7 +10,8 @@ from orchestrator.agent.injected.cuda import has_device_open
 
 # CUDA takes longer than that to begin, so that none is missed; a look costs milliseconds.
 _PAUSE_S = 0.2
-_PYTHONS = ("python", "pypy")  # they tell themselves, and better: who only asks which GPUs there are computes nothing
+_NOT_LOOKED_AT = ("python", "pypy", "nvidia-")
+"""Pythons tell themselves, and better. NVIDIA's tools (nvidia-smi, nvidia-modprobe) ask and compute nothing."""
 
 
 class CudaWatch:
@@ -27,12 +28,12 @@ class CudaWatch:
     def look(self, pids: Callable[[], Iterable[int]]) -> None:
         """Look at the stage's processes, if it is time."""
         if self.wait() == 0.0:
-            self.seen = any(has_device_open(pid) for pid in pids() if not _is_python(pid))
+            self.seen = any(has_device_open(pid) for pid in pids() if not _is_known(pid))
             self._next = time.monotonic() + _PAUSE_S
 
 
-def _is_python(pid: int) -> bool:
+def _is_known(pid: int) -> bool:
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(_PYTHONS)
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(_NOT_LOOKED_AT)
     except OSError:
         return False
