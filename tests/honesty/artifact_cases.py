@@ -301,19 +301,6 @@ LIES = [
         honest="own_status",
     ),
     lie(
-        rows(
-            "minus_one",
-            "invalid",
-            "holds -1 in row 2, column ms, and no time is below zero",
-            "512,1.5,2,cpu",
-            "1024,-1,4,cpu",
-            header="S,ms,b,device",
-            columns=["ms"],
-        ),
-        "a time of -1, where the kernel failed",
-        honest="sweep",
-    ),
-    lie(
         jsons(
             "error_beside_figures",
             "invalid",

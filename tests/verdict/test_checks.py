@@ -330,14 +330,6 @@ OOM = {"b": ["OOM"]}
         ("json", '{"gpu": "Tesla V100-SXM2-16GB", "ms": 1.5}', {}, {"elsewhere"}),
         ("json", '{"gpu": "NVIDIA H100", "ms": 1.5}', {"checks": [{"column": "gpu", "matches": "H100"}]}, set()),
         ("json", '{"gpu": "nvidia", "target": "NVIDIA H100", "ms": 1.5}', {}, set()),
-        # What passed is not below zero, what lies between two times may be.
-        ("csv", "S,ms\n512,1.5\n1024,-1\n", {"columns": ["S", "ms"]}, {"absent"}),
-        ("csv", "S,ms\n512,1.5\n1024,-1\n", {"columns": ["S", "ms"], "allow": {"ms": ["-1"]}}, set()),
-        ("csv", "S,ms\n512,1.5\n1024,-1\n", {"columns": ["S"]}, set()),
-        ("csv", "S,delta_ms,gain,terms\n512,-1,-2,-3\n", {"columns": ["S", "delta_ms", "gain", "terms"]}, set()),
-        ("jsonl", '{"fwd_time": -0.5}', {"columns": ["fwd_time"]}, {"absent"}),
-        ("json", '{"latency": -1}', {"figures": {"measures": {"latency": {"unit": "s", "better": "lower"}}}},
-         {"absent"}),
         # A pointer is not the file, whatever kind was owed.
         ("text", POINTER, {}, {"borrowed"}),
         ("csv", POINTER, {}, {"borrowed"}),

@@ -38,7 +38,6 @@ from orchestrator.verdict.artifacts.cells import (
 from orchestrator.verdict.artifacts.columns import Allowed, Words
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind
 from orchestrator.verdict.artifacts.reading import Beside, Reading
-from orchestrator.verdict.artifacts.times import Passed
 
 T = TypeVar("T")
 Count = NewType("Count", int)
@@ -186,8 +185,6 @@ class _Table:
         self.meant = {*judged, *(asked.get("allow") or {})}
         is_asked = checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ()))
         self._checks.append(checks.OnDevice(self.meant, is_asked=is_asked))
-        measures = (asked.get("figures") or {}).get("measures") or ()
-        self._checks.append(Passed([*self._columns, *measures], self._allowed))
         self._words = Words(self._columns, self._allowed)
 
     def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
