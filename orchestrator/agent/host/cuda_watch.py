@@ -6,16 +6,15 @@ import os
 import time
 from typing import Callable, Iterable
 
-from orchestrator.agent.injected.cuda import has_device_open
+from orchestrator.agent.injected.cuda import has_context
 
 # CUDA takes longer than that to begin, so that none is missed; a look costs milliseconds.
 _PAUSE_S = 0.2
-_NOT_LOOKED_AT = ("python", "pypy", "nvidia-")
-"""Pythons tell themselves, and better. NVIDIA's tools (nvidia-smi, nvidia-modprobe) ask and compute nothing."""
+_PYTHONS = ("python", "pypy")  # they tell themselves, and better
 
 
 class CudaWatch:
-    """Of one stage; `seen` once a program of it had a device open that CUDA computes through."""
+    """Of one stage; `seen` once a program of it had a CUDA context."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -28,12 +27,12 @@ class CudaWatch:
     def look(self, pids: Callable[[], Iterable[int]]) -> None:
         """Look at the stage's processes, if it is time."""
         if self.wait() == 0.0:
-            self.seen = any(has_device_open(pid) for pid in pids() if not _is_known(pid))
+            self.seen = any(has_context(pid) for pid in pids() if not _is_python(pid))
             self._next = time.monotonic() + _PAUSE_S
 
 
-def _is_known(pid: int) -> bool:
+def _is_python(pid: int) -> bool:
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(_NOT_LOOKED_AT)
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(_PYTHONS)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Whether a process worked on CUDA beside Triton: by torch's own account, else by the device file that CUDA opens.
+"""Whether a process worked on CUDA beside Triton: by torch's own account, else by the device file that CUDA maps.
 
 CUPTI would know each kernel, and cost each of them, and there can be only one user of it: never here.
 """
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from .stage import Notes
 
-COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/dxg")
-"""What CUDA opens to compute, under WSL the second; who only asks the driver (nvidia-smi, NVML) does not."""
+MAPPED, OPENED = "/dev/nvidia-uvm", "/dev/dxg"
+"""What a CUDA context maps into memory, and what it opens under WSL. Who only asks (nvidia-smi, NVML, cuInit) has the
+first one open, too.
+"""
 _LIBRARIES = ("cupy", "numba.cuda", "jax", "pycuda", "cuda", "tensorflow", "paddle", "warp", "cudf")
 
 
@@ -25,11 +27,11 @@ class CudaWork:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._allocated: dict[int, int] = {}
-        self._opened = False
+        self._has_context = False
 
     def note(self, test: str | None, *, at_end: bool = False) -> None:
         """Write down, as the work of `test`, whether there was any; `at_end` looks where it costs more, too."""
-        if self._torch_allocated() or self._has_device(at_end):
+        if self._torch_allocated() or self._others_have(at_end):
             self._notes.add(cuda="used", test=test)
 
     def _torch_allocated(self) -> bool:
@@ -45,22 +47,25 @@ class CudaWork:
         before, self._allocated = self._allocated, now
         return any(now[device] != before.get(device, 0) for device in now)
 
-    def _has_device(self, at_end: bool) -> bool:
-        """What other libraries compute is not told apart by test: from the first on, each has the device open."""
+    def _others_have(self, at_end: bool) -> bool:
+        """What other libraries compute is not told apart by test: a context stays, from the first on."""
         other = not sys.modules.keys().isdisjoint(_LIBRARIES)
-        if not self._opened and (other or (at_end and "torch" not in sys.modules)):  # torch opens it to count GPUs
-            self._opened = has_device_open("self")
-        return self._opened
+        if not self._has_context and (other or (at_end and "torch" not in sys.modules)):
+            self._has_context = has_context("self")
+        return self._has_context
 
 
-def has_device_open(pid: int | str) -> bool:
-    """Whether the process has a file open that CUDA computes through; False if it is gone or is another user's."""
-    folder = f"/proc/{pid}/fd"
+def has_context(pid: int | str) -> bool:
+    """Whether the process has a CUDA context; False if it is gone or is another user's."""
+    process = f"/proc/{pid}"
     try:
-        numbers = os.listdir(folder)
+        with open(f"{process}/maps", "rb") as maps:
+            if any(line.endswith(b" %s\n" % MAPPED.encode()) for line in maps):
+                return True
+        numbers = os.listdir(f"{process}/fd")
     except OSError:
         return False
-    return any(_target(f"{folder}/{number}") in COMPUTE_DEVICES for number in numbers)
+    return any(_target(f"{process}/fd/{number}") == OPENED for number in numbers)
 
 
 def _target(link: str) -> str:

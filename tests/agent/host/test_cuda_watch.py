@@ -13,19 +13,28 @@ from orchestrator.agent.injected import cuda
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("program", "computes"), [("solver", True), ("nvidia-smi", False), ("python3.12", False)])
-def test_who_has_the_device_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, computes: bool) -> None:
-    device = tmp_path / "nvidia-uvm"
+@pytest.mark.parametrize(
+    ("program", "maps", "computes"),
+    [("solver", True, True), ("nvidia-smi", False, False), ("python3.12", True, False)],
+)
+def test_who_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, maps: bool, computes: bool
+) -> None:
+    """What a program has mapped here is its own code."""
+    copy, device = tmp_path / program, tmp_path / "nvidia-uvm"
     device.touch()
-    monkeypatch.setattr(cuda, "COMPUTE_DEVICES", (str(device),))
-    shutil.copy(str(shutil.which("cat")), tmp_path / program)
+    shutil.copy(str(shutil.which("cat")), copy)
+    monkeypatch.setattr(cuda, "MAPPED", str(copy if maps else device))
     watch = CudaWatch()
-    with (
-        device.open() as opened,
-        subprocess.Popen([tmp_path / program], stdin=subprocess.PIPE, stdout=opened) as process,
-    ):
+    with device.open() as opened:
+        process = subprocess.Popen([copy], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[opened.fileno()])
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"ready\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ready\n"  # its code is mapped
         watch.look(lambda: [process.pid])
-        process.communicate()
+        process.stdin.close()
     assert watch.seen is computes
 
 

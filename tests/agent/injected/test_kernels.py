@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.injected.cuda import CudaWork, has_device_open
+from orchestrator.agent.injected.cuda import CudaWork, has_context
 from orchestrator.agent.injected.kernels import Launches
 from orchestrator.verdict.execution import Execution
 from tests.support import simulated_gpu
@@ -150,10 +151,12 @@ def test_an_allocator_without_an_account_is_no_alarm(install: Any, told: Told) -
     assert told.lines == [{"cuda": "used", "test": "a"}]
 
 
-def test_who_has_the_device_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_a_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What maps the device; who only has it open asks."""
     device = tmp_path / "nvidia-uvm"
-    device.write_text("")
-    monkeypatch.setattr("orchestrator.agent.injected.cuda.COMPUTE_DEVICES", (str(device),))
-    assert not has_device_open(os.getpid()) and not has_device_open(1 << 30)
-    with device.open():
-        assert has_device_open(os.getpid()) and has_device_open("self")
+    device.write_text("pages")
+    monkeypatch.setattr("orchestrator.agent.injected.cuda.MAPPED", str(device))
+    with device.open("rb") as opened:
+        assert not has_context(os.getpid()) and not has_context(1 << 30)
+        with mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ):
+            assert has_context(os.getpid()) and has_context("self")
