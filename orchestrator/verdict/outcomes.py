@@ -158,6 +158,11 @@ def _lost(session: Session, event: dict[str, Any]) -> None:
     session.lost.extend(str(reason) for reason in event["reasons"])
 
 
+def _assertions(session: Session, event: dict[str, Any]) -> None:
+    session.due.update(str(place) for place in event["due"])
+    session.reached.update(str(place) for place in event["reached"])
+
+
 def _collect_error(session: Session, event: dict[str, Any]) -> None:
     session.collect_errors[str(event["id"])] = str(event["reason"])
     _fold_cause(session, event)
@@ -185,10 +190,7 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
         test.finished = True
         for name, value in event.get("routes", ()):
             test.routes.setdefault(str(name), []).append(str(value))
-        checks = event.get("checks") or {}
-        _fold_checks(test, checks)
-        session.due.update(map(str, checks.get("due", ())))
-        session.reached.update(map(str, checks.get("reached", ())))
+        _fold_checks(test, event.get("checks") or {})
 
 
 def _fold_cause(session: Session, event: dict[str, Any]) -> None:
@@ -255,6 +257,7 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
     "deselected": _ids,
     "ignored": _ids,
     "not_collected": _ids,
+    "assertions": _assertions,
     "lost": _lost,
     "selected": _ids,
     "collect_error": _collect_error,

@@ -55,8 +55,8 @@ def test_what_was_not_collected_is_a_deselection_that_can_be_allowed() -> None:
 
 
 def test_an_assertion_has_run_if_it_did_in_any_test() -> None:
-    found = session({"ran": 1, "due": ["a.py:2", "a.py:9"], "reached": ["a.py:2"]})
-    again = session({"ran": 1, "due": ["b.py:3"], "reached": ["a.py:9"]})
+    found = events({"event": "assertions", "due": ["a.py:9"], "reached": ["a.py:2"]})
+    again = events({"event": "assertions", "due": ["b.py:3", "a.py:2"], "reached": ["a.py:9"]})
     assert found.due - found.reached == {"a.py:9"}
     whole = outcomes.merged([found, again])
     assert whole.due - whole.reached == {"b.py:3"}

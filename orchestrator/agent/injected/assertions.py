@@ -20,7 +20,7 @@ from .truths import literals, why_method_holds, why_true
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Callable, Collection, Iterable, Iterator, Sequence
+    from typing import Any, Callable, Collection, Iterable, Sequence
 
     from .callees import Spec
 
@@ -66,7 +66,7 @@ class Facts:
         self.path = path
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
-        self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, for to compare codes takes longer
+        self._named: dict[int, tuple[CodeType, list[Function]]] = {}  # by ids, for to compare codes takes longer
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function
@@ -82,23 +82,22 @@ class Facts:
 
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        known = self._owed.get(id(code))
-        if known is None:
-            functions = [function for function in self._named_by(code) if function.owes]
-            keys = [key for function in functions for key in (function.key, *function.assertions)]
-            known = self._owed[id(code)] = code, keys
-        return known[1]
+        return [key for f in self._named_by(code) if f.owes for key in (f.key, *f.assertions)]
 
     def assertions_of(self, code: CodeType) -> list[str]:
         """The keys of all assertions that stand in `code`, and in the functions that it names."""
-        return [key for function in self._named_by(code) for key in function.assertions]
+        return [key for f in self._named_by(code) for key in f.assertions]
 
-    def _named_by(self, code: CodeType) -> Iterator[Function]:
+    def _named_by(self, code: CodeType) -> list[Function]:
         """The function whose code it is, and those of the file that it names."""
-        if code.co_firstlineno in self._functions:
-            yield self._functions[code.co_firstlineno]
-        for name in self._by_name.keys() & names_in(code):
-            yield from self._by_name[name]
+        known = self._named.get(id(code))
+        if known is None:
+            own = self._functions.get(code.co_firstlineno)
+            named = [] if own is None else [own]
+            for name in self._by_name.keys() & names_in(code):
+                named += self._by_name[name]
+            known = self._named[id(code)] = code, named
+        return known[1]
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -138,9 +137,10 @@ def _name_calls(module: ast.Module) -> None:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
-def count(module: ast.Module) -> int:
-    """How many `assert` statements it holds."""
-    return sum(isinstance(node, ast.Assert) for node in ast.walk(module))
+def count(node: Any) -> int:
+    """How many `assert` statements it holds, itself included; expressions hold none."""
+    inner = [each for name in (*BLOCKS, "handlers", "cases") for each in getattr(node, name, ())]
+    return isinstance(node, ast.Assert) + sum(map(count, inner))
 
 
 def _or_fails(test: ast.expr) -> ast.expr:

@@ -84,7 +84,7 @@ class Checks:
         self.notes = notes
         self.tree = config.one("tree") + os.sep
         self.facts: dict[str, Facts] = {}
-        self._due = Due(self.tree)
+        self.due = Due(self.tree)
         self._passed: dict[int, CodeType] = {}  # of tests, by ids
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
@@ -129,21 +129,23 @@ class Checks:
 
     def idle(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
         """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten."""
-        owed, record = self._owed_by(function, code), self.now
+        record = self.now
+        owed = self.facts[code.co_filename].owed_by(code)
+        if record.counts.keys().isdisjoint(owed):
+            owed = self._owed_by(function, code)
         if owed and record.counts.keys().isdisjoint(owed) and not self._overridden(code, kind, record):
             return {"idle": True, "why": record.none} if record.none else {"idle": True}
         dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
 
-    def due(self, code: CodeType, *, passed: bool) -> dict[str, list[str]]:
-        """Which assertions the test whose own code is `code` adds to those of tests that passed, and to those that
-        ran.
-        """
+    def note_due(self, code: CodeType, *, passed: bool) -> None:
+        """Add the assertions of the test whose own code is `code` to those of tests that passed, and what ran."""
         stand: list[str] = []
         if passed and id(code) not in self._passed:
             self._passed[id(code)] = code
             stand = self.facts[code.co_filename].assertions_of(code)
-        return self._due.of_test(stand, (*self.now.counts, *self.now.no_checks))
+        self.due.add(stand, self.now.counts)
+        self.due.add((), self.now.no_checks)
 
     def _owed_by(self, function: Any, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when a test has run, whose own code is `code`: of its file, and of the

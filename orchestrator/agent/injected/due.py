@@ -1,4 +1,4 @@
-"""Which assertions stand in tests that passed, and which of these ran in any test: each is told once.
+"""Which assertions stand in tests that passed, and which of these ran in any test.
 
 A test that checks shapes and leaves its numbers out (`if cuda:`, a decorator that drops RuntimeErrors) has checked
 something; that the rest never ran shows only when all tests are through, for others may reach it by other parameters.
@@ -8,28 +8,30 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Iterable, Iterator
 
 
 class Due:
-    """The assertions of this process, by their keys: `due` are those of tests that passed, `reached` those that ran."""
+    """The assertions of this process, by their keys."""
 
     def __init__(self, tree: str) -> None:
         self._tree = tree
         self._due: set[str] = set()
         self._reached: set[str] = set()
 
-    def of_test(self, stand: Iterable[str], reached: Iterable[str]) -> dict[str, list[str]]:
-        """What a test adds: of the assertions that `stand` in it, and of those that ran, the ones not told before."""
-        due = [key for key in stand if key not in self._due]
-        ran = [key for key in reached if key not in self._reached]
+    def add(self, due: Iterable[str], reached: Iterable[str]) -> None:
+        """A test's: those that stand in it, if it passed, and those that ran."""
         self._due.update(due)
-        told = [key for key in ran if key in self._due] + [key for key in due if key in self._reached]
-        self._reached.update(ran)
-        found = {"due": due, "reached": told}
-        return {name: [self._place(key) for key in keys] for name, keys in found.items() if keys}
+        self._reached.update(reached)
 
-    def _place(self, key: str) -> str:
-        """File and line, of a key that holds the function's line too."""
-        path, _, line = key.rsplit(":", 2)
-        return f"{path[len(self._tree) :]}:{line}"
+    def told(self) -> dict[str, list[str]]:
+        """What is left `due` here, and all that was `reached`, for another process may leave that due."""
+        found = {"due": self._due - self._reached, "reached": self._reached}
+        return {name: [*self._places(keys)] for name, keys in found.items()} if self._due else {}
+
+    def _places(self, keys: Iterable[str]) -> Iterator[str]:
+        """File and line of each, whose key holds the line of its function, too; other keys are of whole functions."""
+        for key in keys:
+            path, *lines = key.rsplit(":", 2)
+            if len(lines) == 2 and lines[0].isdigit():
+                yield f"{path[len(self._tree) :]}:{lines[1]}"

@@ -59,8 +59,10 @@ class Imports:
     def look_at_all(self) -> None:
         """Also at what was loaded past the finders, or before they were watched, and at what is mapped."""
         self._pending = []
-        for name, module in list(sys.modules.items()):
+        modules = list(sys.modules.items())
+        for name, module in modules:
             self._look_at(name, module)
+        for name, module in modules:  # then, for a module's own name says more
             self._look_inside(module, self._program if name == "__main__" else None)
         if self._program:
             self._look_at_file("__main__", self._program)

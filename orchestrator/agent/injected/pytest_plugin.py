@@ -151,7 +151,7 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     if code is not None and facts is not None:
         found.update(checks.idle(getattr(item, "function", None), code, getattr(item, "cls", None)))
         found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
-        found.update(checks.due(code, passed=item.__dict__.get(_PASSED, False)))
+        checks.note_due(code, passed=item.__dict__.get(_PASSED, False))
         if not found["ran"] and (record.vacuous or record.none):
             found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found
@@ -319,9 +319,11 @@ class Reporter(Events):
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         notes = getattr(node, "workeroutput", {}).get(_WORKER_KEY)
-        if notes is not None and self._is_first("notes"):
+        if notes is not None:  # each has collected the same
+            first = self._is_first("notes")
             for note in notes:
-                self.send(**note)
+                if first or note["event"] == "assertions":
+                    self.send(**note)
 
     def _is_first(self, what: str) -> bool:
         """Whether no worker has told this yet; xdist itself refuses workers that collected different tests."""
@@ -370,6 +372,11 @@ class Collection:
             item.__dict__[_WRITTEN] = code_of(item)
         if test_around() is None:
             guards.installed().note_test_files(map(str, {item.path for item in items}))
+
+    def pytest_sessionfinish(self) -> None:
+        told = guards.installed().checks.due.told()
+        if told:
+            self._tell("assertions", **told)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._tell("deselected", ids=[item.nodeid for item in items])
