@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from orchestrator.shared.vendor import tomli
 FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 _FOR_TESTS = ("test", "tests", "testing")
 _MOST_TEXTS = 1000
+_MOST_INCLUDES = 100
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(?P<path>\S+)")
 _OWN = re.compile(r"(?:-e|--editable)?[\s=]*(?P<name>\.|\w[\w.-]*)\s*(?:\[(?P<groups>[\w., -]+)\])?")
 
@@ -59,18 +61,22 @@ class Metadata:
 
     @property
     def is_project(self) -> bool:
-        """Whether there is something to install: a pyproject.toml may hold no more than settings of tools."""
+        """Whether there is something to install: a pyproject.toml may hold no more than settings of tools, and Poetry's
+        no more than dependencies.
+        """
+        if _table(self._data, "tool", "poetry").get("package-mode") is False:
+            return False
         said = self._project or "build-system" in self._data or self._setup.has_section("metadata")
         return bool(said or (self.folder / "setup.py").is_file())
 
     @property
     def builds_extension(self) -> bool:
         """Whether building it may compile something."""
-        build = _table(self._data, "build-system").get("requires", ())
+        build = _texts(_table(self._data, "build-system").get("requires"))
         tools = re.compile(r"scikit.build|meson|maturin|cython|pybind11|nanobind|cffi|torch|setuptools-rust", re.I)
         native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
         own = "ext-modules" in _table(self._data, "tool", "setuptools")
-        return bool(native or own or any(tools.match(str(text)) for text in build))
+        return bool(native or own or any(map(tools.match, build)))
 
     @property
     def discovers(self) -> bool:
@@ -87,7 +93,7 @@ class Metadata:
     def build_needs(self) -> list[str]:
         """Requirements of setup.py, where there is one."""
         given = _texts(_table(self._data, "build-system").get("requires"))
-        return (given or ["setuptools"]) if self._setup_py else []
+        return (list(filter(_is_requirement, given)) or ["setuptools"]) if self._setup_py else []
 
     @property
     def pytest(self) -> str:
@@ -98,7 +104,8 @@ class Metadata:
         """Paths of pytest's configuration, such as `testpaths`; none that is a pattern."""
         given = self._pytest().get(key)
         words = given.split() if isinstance(given, str) else _texts(given)
-        return [word.removeprefix("./").rstrip("/") for word in words if not set(word) & set("*?[")]
+        paths = [word.removeprefix("./").rstrip("/") for word in words if not set(word) & set("*?[")]
+        return [path for path in paths if path]
 
     def _pytest(self) -> dict[str, Any]:
         own = _table(self._data, "tool", "pytest")
@@ -145,11 +152,11 @@ class Metadata:
         for line in lines:
             include, own = _INCLUDE.fullmatch(line), self._own(line)
             if include:
-                path = (folder / include["path"]).resolve()
-                if path.is_relative_to(self.folder.resolve()) and str(path) not in seen:
+                path = Path(os.path.normpath(folder / include["path"]))
+                if self._is_own(path) and len(seen) < _MOST_INCLUDES and str(path) not in seen:
                     seen.add(str(path))
                     source = path.with_suffix(".in")  # what was written, where the file is made of it
-                    text = text_of(source) if source.is_file() else text_of(path)
+                    text = text_of(source) or text_of(path)
                     yield from self._meant(lines_of(text), path.parent, seen)
             elif own:
                 groups = {name.strip() for name in (own["groups"] or "").split(",")} & {*self._groups} - seen
@@ -158,6 +165,12 @@ class Metadata:
                     yield from self._meant(_group_lines(self._groups[name]), self.folder, seen)
             elif not line.startswith("-") or line.startswith(("-e", "--editable")):
                 yield line
+
+    def _is_own(self, path: Path) -> bool:
+        try:
+            return path.resolve().is_relative_to(self.folder.resolve())
+        except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is none
+            return False
 
     def _own(self, line: str) -> re.Match[str] | None:
         """The project itself, with or without extras or groups."""
@@ -199,6 +212,13 @@ class Metadata:
         files = sorted([*self.folder.glob("*.txt"), *self.folder.glob("requirements/*.txt")])
         names = [path.relative_to(self.folder).as_posix() for path in files]
         return [f"-r {name}" for kind in kinds for name in names if _words(name) == {"requirements", kind}][:1]
+
+
+def _is_requirement(text: str) -> bool:
+    try:
+        return bool(Requirement(text))
+    except InvalidRequirement:
+        return False
 
 
 def _words(name: str) -> set[str]:

@@ -21,6 +21,7 @@ _OPTIONAL = "flash-attn"
 _MOST_BENCHES = 3
 _MOST_REASONS = 8
 _LINE = 116
+_NO_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # as YAML reads them
 _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 
 PODS = f"""\
@@ -41,7 +42,11 @@ pods:
 
 def runbook(projects: Sequence[Survey]) -> str:
     """A runbook that fits what was found of each project."""
-    stages = [_stages(found, f"_{_plain(found.name)}" if len(projects) > 1 else "") for found in projects]
+    names = [_plain(found.name) for found in projects]
+    if len(set(names)) < len(names):  # what tells them apart is where they are
+        names = [_plain(found.project or "") for found in projects]
+    suffixes = [f"_{name}" if len(projects) > 1 else "" for name in names]
+    stages = [_stages(*each) for each in zip(projects, suffixes, strict=True)]
     return "\n".join([*_head(projects), "stages:", *_separated(stages)]) + "\n"
 
 
@@ -82,7 +87,7 @@ def _name(requirement: str) -> str:
 
 
 def _left_out(why: str, texts: Iterable[str]) -> Iterator[str]:
-    told = "; ".join(dict.fromkeys(texts))
+    told = "".join(char if char.isprintable() else " " for char in "; ".join(dict.fromkeys(texts)))
     if told:
         yield f"  # left out, as {why}: {told}"[:_LINE]
 
@@ -105,7 +110,7 @@ def _separated(groups: Iterable[Iterable[str]]) -> Iterator[str]:
 
 def _stages(found: Survey, suffix: str) -> Iterator[str]:
     """The stages of one project, whose names end with this."""
-    where = [f"    cwd: {found.project}"] if found.project else []
+    where = [f"    cwd: {_word(found.project)}"] if found.project else []
     if found.tests:
         yield from _tests(found, suffix, where)
     else:
@@ -218,7 +223,8 @@ def _pattern(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    return text if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", text) else json.dumps(text)
+    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in _NO_TEXT
+    return text if is_plain else json.dumps(text)
 
 
 def _folded(begin: str, items: Iterable[str], end: str, indent: int) -> Iterator[str]:

@@ -23,7 +23,11 @@ _TESTS_BY_NAME = re.compile(r"tests?\.py")
 _BENCH = re.compile(r"bench(mark)?s?(_.*)?|.*_bench(mark)?s?", re.IGNORECASE)
 _NATIVE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _CUDA = re.compile(r"\bcuda\b|\btriton\b", re.IGNORECASE)
-_IMPORT = re.compile(r"^\s*(?:from|import)\s+(torch|triton|flash_attn|cupy|jax|numba|tensorflow)\b", re.MULTILINE)
+_IMPORT = re.compile(
+    r"(?:^\s*(?:from|import)\s+|\bimportorskip\(\s*[\"'])"
+    r"(torch|triton|flash_attn|cupy|jax|numba|tensorflow|pycuda|cuda|cudf|cuml|taichi|tinygrad)\b",
+    re.MULTILINE,
+)
 _WRITTEN_TEST = re.compile(r"^\s*(?:(?:async\s+)?def|class)\s+\w*test|import \*", re.IGNORECASE | re.MULTILINE)
 _TESTS_FOLDER = re.compile(r"_*tests?_*|testing")
 _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
@@ -79,13 +83,15 @@ class Survey:
 def survey(root: Path) -> list[Survey]:
     """Look at the repository in `root`: at its project, or at each of several; at what there is without one."""
     files = list(_files(root))
-    projects: list[str | None] = [*_project_folders(root, files)]
-    return [_of_project(root, files, project) for project in projects or [None]]
+    projects = _project_folders(root, files)
+    rest = [file for file in files if not any(_below(file, project) for project in projects)]
+    is_tested = any(_TEST_FILE.fullmatch(PurePosixPath(file).name) for file in rest)
+    found = [_of_project(root, files, [f for f in files if _below(f, name)], name) for name in projects]
+    return found + ([_of_project(root, files, rest, None)] if is_tested or not projects else [])
 
 
-def _of_project(root: Path, files: Sequence[str], project: str | None) -> Survey:
+def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: str | None) -> Survey:
     found = Survey(name=(root / (project or "")).resolve().name, project=project)
-    own = [file for file in files if _below(file, project or "")]
     metadata = Metadata(root / (project or ""))
     found.name = metadata.name or found.name
     found.extension = _has_extension(own, metadata)
@@ -190,7 +196,14 @@ def _project_folders(root: Path, files: Iterable[str]) -> list[str]:
         for name in near
         if any(_below(file, name) and _TEST_FILE.fullmatch(PurePosixPath(file).name) for file in files)
     ]
-    return tested if len(near) > 1 else near
+    if len(near) <= 1:
+        return near
+    told = {name: Metadata(root / name) for name in near}
+    names: dict[str, str] = {canonicalize_name(metadata.name): name for name, metadata in told.items() if metadata.name}
+    for name in tested:  # grows: what these need of the repository is installed from it, and not from an index
+        needs = told[name].requirements(lambda _: False).plain
+        tested += [names[need] for need in needs if need in names and names[need] not in tested]
+    return sorted(tested)
 
 
 def _below(file: str, folder: str) -> bool:

@@ -11,8 +11,10 @@ from orchestrator.config.read import ini, lines_of, parsed, text_of
 
 _TESTENV = re.compile(r"testenv(:(unit|tests?|py\d*))?")
 _ONLY_IN_SOME = re.compile(r"[\w!{},.-]+:\s|.*\{")
+_TOP = re.compile(r"\{(?:toxinidir|tox_root)\}[/\\]?")
 _ASKED = {"deps": "{}", "extras": ".[{}]", "dependency_groups": ".[{}]"}
-_TAKES_A_VALUE = {"-r": "-r {}", "--requirement": "-r {}", "--group": ".[{}]"}
+_TAKES_A_VALUE = {"-r": "-r {}", "--requirement": "-r {}", "--group": ".[{}]", "-e": "-e {}", "--editable": "-e {}"}
+_OF_THE_INSTALLER = {"-c", "--constraint", "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--python"}
 
 
 def needs(folder: Path) -> Iterator[str]:
@@ -25,7 +27,7 @@ def _tox(text: str) -> Iterator[str]:
     read = ini(text)
     for section in filter(_TESTENV.fullmatch, read.sections()):
         for key, form in _ASKED.items():
-            lines = lines_of(read[section].get(key, ""))
+            lines = [_TOP.sub("", line) for line in lines_of(read[section].get(key, ""))]
             yield from (form.format(line) for line in lines if not _ONLY_IN_SOME.match(line))
 
 
@@ -44,6 +46,9 @@ def _install(words: Iterable[object]) -> Iterator[str]:
         if option in _TAKES_A_VALUE and not value:
             form = _TAKES_A_VALUE[option]
             continue
-        if isinstance(word, str):
+        if option in _OF_THE_INSTALLER:
+            form = "" if not value else "{}"
+            continue
+        if isinstance(word, str) and form:
             yield _TAKES_A_VALUE[option].format(value) if option in _TAKES_A_VALUE else form.format(word)
         form = "{}"

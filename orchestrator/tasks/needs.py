@@ -21,6 +21,7 @@ from orchestrator.pairing.wanted import PAIRED, is_python
 from orchestrator.shared.wheels.lockfile import is_cuda_package
 
 _LOCAL = re.compile(r"\+[\w.]+")
+_MOST_MINORS = 30  # of Python 3
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ def _python(spec: EnvironmentSpec, installations: tuple[Installation, ...]) -> s
     for path, wanted in ranges:
         if spec.python not in (None, SYSTEM) and not is_python(spec.python, wanted):
             raise InputError(f"install: {path} is for Python {wanted}, not for {spec.python}")
+    if not any(all(is_python(f"3.{minor}", wanted) for _, wanted in ranges) for minor in range(_MOST_MINORS)):
+        told = ", ".join(f"{path} is for {wanted}" for path, wanted in ranges)
+        raise InputError(f"install: expected projects that share a Python, but {told}")
     return spec.python or ",".join(dict.fromkeys(wanted for _, wanted in ranges)) or None
 
 

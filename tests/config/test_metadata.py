@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 
 import pytest
 
 from orchestrator.config.metadata import Metadata
+from orchestrator.config.read import text_of
 from tests.support.files import write_files
 
+NOX = "import nox\n@nox.session\ndef tests(session):\n    session.install({})\n"
 PROJECT = '[project]\nname = "own-thing"\n'
 POETRY = """
 [tool.poetry]
@@ -159,3 +163,44 @@ def test_where_pytest_is_configured(tmp_path: Path, files: dict[str, str]) -> No
 def test_sums_without_end_say_little(tmp_path: Path, text: str) -> None:
     write_files(tmp_path, {"setup.py": f"{text}\nsetup(name='x', install_requires=a)\n"})
     assert set(Metadata(tmp_path).requirements(lambda _: True).plain) <= {"x"}
+
+
+@pytest.mark.parametrize(
+    ("files", "plain"),
+    [
+        ({"tox.ini": "[testenv]\ndeps = -r{toxinidir}/deps/ci.txt\n", "deps/ci.txt": "a\tfirst"}, []),
+        ({"tox.ini": "[testenv]\ndeps = -r{toxinidir}/deps/ci.txt\n", "deps/ci.txt": "a>=1\t# why\n#b\n"}, ["a>=1"]),
+        ({"noxfile.py": NOX.format('"-c", "c.txt", "-i", "https://x", "-e", ".[more]"'), "pyproject.toml": GROUPS},
+         ["extra-one"]),
+        ({"noxfile.py": NOX.format('"--index-url=https://x", "a"')}, ["a"]),
+        ({"setup.py": "x = '\\d'\nsetup(extras_require={'test': ['a']})\n"}, ["a"]),
+        ({"setup.py": "not " * 20000 + "1"}, []),
+        ({"requirements-dev.txt": "-r " + "x" * 5000 + "\n-r \0\na\n"}, ["a"]),
+    ],
+)  # fmt: skip
+def test_odd_files_say_what_they_can(tmp_path: Path, files: dict[str, str], plain: list[str]) -> None:
+    write_files(tmp_path, files)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(Metadata(tmp_path).requirements(lambda _: True).plain.values()) == plain
+
+
+def test_includes_without_end_say_little(tmp_path: Path) -> None:
+    chain = {f"r{number}.txt": f"-r r{number + 1}.txt\n" for number in range(1200)}
+    write_files(tmp_path, {**chain, "requirements-dev.txt": "-r r0.txt\n-r loop/x.txt\na\n"})
+    (tmp_path / "loop").symlink_to("loop")
+    assert list(Metadata(tmp_path).requirements(lambda _: True).plain) == ["a"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_text_is_read_as_its_first_bytes_say(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "x").write_text("a>=1\n", encoding=encoding)
+    assert text_of(tmp_path / "x") == "a>=1\n"
+
+
+def test_of_what_does_not_end_the_beginning_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(1 << 40)
+    os.mkfifo(tmp_path / "pipe")
+    assert len(text_of(tmp_path / "large")) == 1 << 20
+    assert text_of(tmp_path / "pipe") == text_of(tmp_path / "none") == ""

@@ -139,6 +139,11 @@ def test_what_is_installed_says_for_which_pythons_it_is() -> None:
     assert needs(reading({"setup.py": ""}), ["."]).spec.python is None
     with pytest.raises(InputError, match=r"install: a is for Python >=3\.12, not for 3\.11"):
         needs(read, ["a"], python="3.11")
+    old = reading({"a/pyproject.toml": project.format("a", ">=3.12"), "b/pyproject.toml": project.format("b", "<3.11")})
+    with pytest.raises(
+        InputError, match=r"expected projects that share a Python, but a is for >=3\.12, b is for <3\.11"
+    ):
+        needs(old, ["a", "b"])
     with pytest.raises(InputError, match=r"c/pyproject\.toml cannot be read: .*3\+"):
         needs(reading({"c/pyproject.toml": project.format("c", "3+")}), ["c"])
 

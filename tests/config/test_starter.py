@@ -187,11 +187,59 @@ def test_modules_where_pytest_is_told_to_look_are_no_packages_of_an_index(tmp_pa
         ("import torch", "def test_it(): assert 'cuda'", ["tests", "gpu"]),
         ("import torch", "print('cuda')", ["tests"]),
         ("import re", "def test_it(): assert re.match('3.0+cuda', '3')", ["tests"]),
+        ("", "import pycuda\ndef test_it(): assert 'cuda'", ["tests", "gpu"]),
+        ("", "import pytest\ntorch = pytest.importorskip('torch')\ndef test_it(): assert 'cuda'", ["tests", "gpu"]),
     ],
 )
 def test_a_stage_for_cuda_where_tests_can_use_it(tmp_path: Path, code: str, tests: str, stages: list[str]) -> None:
     _, runbook = written(tmp_path, {"pkg/__init__.py": code, "tests/test_x.py": tests})
     assert [stage.name for stage in runbook.stages] == stages
+
+
+def test_a_sibling_without_tests_that_is_needed_is_installed(tmp_path: Path) -> None:
+    project = '[project]\nname = "{0}"\ndependencies = [{1}]\n'
+    _, runbook = written(
+        tmp_path,
+        {
+            "app/pyproject.toml": project.format("acme-app", '"acme_core"'),
+            "app/tests/test_x.py": "",
+            "core/pyproject.toml": project.format("acme-core", ""),
+            "docs/setup.py": "",
+        },
+    )
+    assert [entry.path for entry in runbook.install] == ["app", "core"]
+    assert runbook.environment.extra == ["pytest"]
+
+
+def test_tests_beside_the_projects_have_a_stage(tmp_path: Path) -> None:
+    files = {"python/pyproject.toml": '[project]\nname = "a"\n', "tests/test_x.py": "", "python/a/__init__.py": ""}
+    _, runbook = written(tmp_path, files)
+    assert [stage.run[-1] for stage in runbook.stages if stage.run and "pytest" in stage.run] == ["tests"]
+    assert [entry.path for entry in runbook.install] == ["python"]
+
+
+def test_projects_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    files = {f"{side}/python/{name}": "" for side in ("client", "server") for name in ("setup.py", "test_x.py")}
+    _, runbook = written(tmp_path, files)
+    assert [stage.name for stage in runbook.stages] == ["tests_client_python", "tests_server_python"]
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "installs"),
+    [
+        ({"2024/setup.py": "", "2024/test_x.py": ""}, 'cwd: "2024"', ["2024"]),
+        ({"on/setup.py": "", "on/test_x.py": ""}, 'cwd: "on"', ["on"]),
+        ({"pyproject.toml": '[project]\nname = "a"\ndependencies = ["x\\nevil: 1"]\n'}, "index: x evil: 1", ["."]),
+        ({"pyproject.toml": '[tool.pytest.ini_options]\ntestpaths = ["./"]\n'}, "pytest", []),
+        ({"pyproject.toml": "[build-system]\nrequires = 5\n", "setup.py": ""}, "pytest", ["."]),
+        ({"pyproject.toml": '[tool.poetry]\nname = "a"\npackage-mode = false\n'}, "pytest", []),
+    ],
+)
+def test_odd_words_make_a_runbook_that_is_one(
+    tmp_path: Path, files: dict[str, str], words: str, installs: list[str]
+) -> None:
+    text, runbook = written(tmp_path, {"test_y.py": "", **files} if "pyproject.toml" in files else files)
+    assert words in text and [entry.path for entry in runbook.install] == installs
 
 
 def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def keep(interpreter: Interpreter, folder: Path, own: Mapping[Path, str]) -> Non
             subprocess.run(compile_all, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S)
             return
         for path in folder.rglob("*.py"):
-            _write(path, _code(own[path]) if path in own else _compiled(path))
+            with contextlib.suppress(SyntaxError, ValueError):  # what a stage has left there, in a run that goes on
+                _write(path, _code(own[path]) if path in own else _compiled(path))
 
 
 def _code(module: str) -> CodeType:
@@ -51,4 +52,10 @@ def _write(path: Path, code: CodeType) -> None:
     head = importlib.util.MAGIC_NUMBER + _BY_TIME + b"".join(number.to_bytes(4, "little") for number in numbers)
     place = Path(importlib.util.cache_from_source(str(path)))
     place.parent.mkdir(exist_ok=True)
-    place.write_bytes(head + marshal.dumps(code))
+    part = place.with_suffix(".part")  # half a file, of a full disk, ends who imports it
+    try:
+        part.write_bytes(head + marshal.dumps(code))
+        part.replace(place)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()

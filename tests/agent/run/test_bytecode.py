@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import sys
 from importlib.machinery import SourceFileLoader
@@ -47,6 +48,25 @@ def test_what_is_written_later_is_compiled_anew(tmp_path: Path) -> None:
     (copy,) = copies
     copy.write_text("changed = True\n")
     assert "changed" in SourceFileLoader("truths", str(copy)).get_code("truths").co_names
+
+
+def test_no_half_of_a_file_is_left_by_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "no space")
+
+    copies = _copies(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    bytecode.keep(_interpreter("/no/python", bytecode.FORM), tmp_path, copies)
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pyc", ".part")]
+
+
+def test_code_that_is_none_is_left_to_those_who_import_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def (\n")
+    (tmp_path / "whole.py").write_text("x = 1\n")
+    bytecode.keep(_interpreter("/no/python", bytecode.FORM), tmp_path, {})
+    assert [path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")] == ["whole"]
 
 
 @pytest.mark.process
