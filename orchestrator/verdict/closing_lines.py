@@ -25,7 +25,9 @@ _GO = re.compile(
     re.MULTILINE,
 )
 _GO_SKIPS = re.compile(r"^\s*--- SKIP: (?P<name>\S+) \([\d.]+s\)$", re.MULTILINE)
-_BAZEL = re.compile(r"^//\S+ +(?P<cached>\(cached\) )?(?P<end>PASSED|FAILED|TIMEOUT|NO STATUS)\b.*$", re.MULTILINE)
+_BAZEL = re.compile(
+    r"^//\S+ +(?P<cached>\(cached\) )?(?P<end>PASSED|FLAKY|SKIPPED|FAILED|TIMEOUT|NO STATUS)\b.*$", re.MULTILINE
+)
 _CARGO = re.compile(
     r"^test result: (?P<end>ok|FAILED)\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<ignored>\d+) ignored;.*$",
     re.MULTILINE,
@@ -124,9 +126,9 @@ def _go(text: str, everywhere: bool) -> Iterator[Closing]:
 def _bazel(text: str, everywhere: bool) -> Iterator[Closing]:
     lines = list(_BAZEL.finditer(text))
     if lines:
-        failed = next((m[0] for m in lines if m["end"] != "PASSED"), None)
-        cached = _cached(lines)
-        yield Closing("bazel", len(lines) - len(cached), failed, tuple(cached))
+        failed = next((m[0] for m in lines if m["end"] not in ("PASSED", "FLAKY", "SKIPPED")), None)
+        skipped = [*_cached(lines), *(" ".join(m[0].split()) for m in lines if m["end"] == "SKIPPED")]
+        yield Closing("bazel", len(lines) - len(skipped), failed, tuple(skipped))
 
 
 def _cached(lines: "List[re.Match[str]]") -> List[str]:

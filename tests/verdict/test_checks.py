@@ -286,6 +286,8 @@ OOM = {"b": ["OOM"]}
         ("json", '{"rows": {"fwd": {"error": "no kernel image"}, "bwd": {"error": "OutOfResources"}}}', {}, {"absent"}),
         ("json", '{"rows": {"fwd": {"error": "no kernel image"}, "bwd": {"error": null, "ms": 1}}}', {}, set()),
         ("json", '{"error": "l2", "case": "no mask"}', {}, set()),
+        ("json", '{"error": "OK", "case": "no mask"}', {}, set()),
+        ("json", '{"error": "No error", "case": "no mask"}', {}, set()),
         ("json", '{"error": "relative", "case": "no mask"}', {}, set()),
         ("json", '{"error": "max abs", "value": 1e-6}', {}, set()),
         ("json", '{"returncode": 1, "ms": 1}', {}, {"absent"}),

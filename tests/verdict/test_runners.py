@@ -49,6 +49,7 @@ TOX = "{}  a: {} (0.22=setup[0.14]+cmd[0.08] seconds)\n  congratulations :) (0.2
         ("ok  \texample.com/d\t(cached)\n" + GO_OK, Closing("go", 1, None, ("ok example.com/d (cached)",))),
         ("//a:b   PASSED in 0.3s\n//a:c   FAILED in 1 out of 2 in 1s\n",
          Closing("bazel", 2, "//a:c   FAILED in 1 out of 2 in 1s")),
+        ("//a:b FLAKY, failed in 1 out of 2 in 1s\n//a:c SKIPPED\n", Closing("bazel", 1, None, ("//a:c SKIPPED",))),
         ("//a:b (cached) PASSED in 0.3s\n", Closing("bazel", 0, None, ("//a:b (cached) PASSED in 0.3s",))),
         ("All 0 cases passed\n", Closing("the runner", 0)),
         ("test cases: 3 | 1 passed | 2 skipped\nassertions: 4 | 4 passed\n",

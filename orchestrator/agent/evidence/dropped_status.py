@@ -39,12 +39,15 @@ def _program(argv: Sequence[str]) -> Optional[str]:
 
 
 def _called_last(module: ast.Module) -> Iterator[str]:
-    """Functions that are called by a statement of their own, for which the program is there: the last, or a guard's."""
-    last = module.body[-1:]
-    for node in [*last, *(last[0].body[-1:] if last and isinstance(last[0], ast.If) else [])]:
-        call = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            yield call.func.id
+    """The function for which the program is there, called by a statement of its own: `main`, last, or a guard's any."""
+    last = module.body[-1] if module.body else None
+    is_guard = isinstance(last, ast.If) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(last.test)
+    )
+    node = last.body[-1] if is_guard and isinstance(last, ast.If) else last
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and (is_guard or call.func.id == "main"):
+        yield call.func.id
 
 
 def _returns_codes(function: ast.FunctionDef) -> bool:
@@ -68,5 +71,7 @@ def _values(node: ast.expr) -> Iterator[ast.expr]:
     if isinstance(node, ast.IfExp):
         yield from _values(node.body)
         yield from _values(node.orelse)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield node.operand
     else:
         yield node

@@ -261,13 +261,19 @@ class Checks:
             gc.disable()  # a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it
             try:
                 if module_path is not None and self.is_ours(module_path):
-                    self._mark(mod, source, module_path)
+                    self._mark_if_it_can(mod, source, module_path)
                 rewrite_asserts(mod, source, module_path, config)
             finally:
                 if collects:
                     gc.enable()
 
         return marked
+
+    def _mark_if_it_can(self, module: Any, source: bytes, path: str) -> None:
+        try:
+            self._mark(module, source, path)
+        except RecursionError:  # of hundreds of `elif`, which Python compiles, nothing is known
+            self.facts.pop(path, None)
 
     def _mark_helpers(self) -> None:
         """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache. A loader

@@ -80,7 +80,7 @@ class Children:
         """Watch what every Python has."""
         for name in ("waitpid", "wait", "wait3", "wait4"):
             watch(os, name, after=self._note_waited)
-        watch(os, "waitid", after=lambda frame, found, *_: self._note_wait(frame, found.si_pid, None, found.si_status))
+        watch(os, "waitid", after=self._note_waitid)
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
             watch(os, name, before=self._say_which_test, after=self._note_forked)
         replace(os, "system", self._calling)
@@ -234,6 +234,10 @@ class Children:
 
     def _note_waited(self, frame: FrameType, found: Any, *_: Any, **__: Any) -> None:
         self._note_wait(frame, found[0], 1, found[1])
+
+    def _note_waitid(self, frame: FrameType, found: Any, *_: Any) -> None:
+        if found is not None:  # none has ended
+            self._note_wait(frame, found.si_pid, None, found.si_status)
 
     def _note_wait(self, frame: FrameType, pid: int, part: int | None, status: int) -> None:
         """A process has ended; `part` of the tuple that the caller gets is a status, which tells of a signal."""

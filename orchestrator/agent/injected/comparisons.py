@@ -51,9 +51,13 @@ class Comparisons:
         self._note(why_vacuous(*operands, **options))
 
     def _has_held_to_decimals(
-        self, frame: FrameType, result: object, left: Any, right: Any, decimal: Any = None, *_: Any, **__: Any
+        self, frame: FrameType, result: object, *operands: Any, decimal: Any = None, **options: Any
     ) -> None:
-        self._note(why_vacuous(left, right, decimal=decimal))
+        left, right, *more = (
+            *operands,
+            *(options[name] for name in ("actual", "desired", "x", "y") if name in options),
+        )
+        self._note(why_vacuous(left, right, decimal=more[0] if more else decimal))
 
     def _note(self, why: str | None) -> None:
         if why:
@@ -113,8 +117,6 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
     if more.get("decimal") is not None:
         atol = 0.5 * 10.0 ** -more["decimal"]
-    if left is None and right is None:  # the gradients of what asked for none
-        return "None is compared with None"
     if left is right and isinstance(left, (list, dict)):
         return "something is compared with itself"
     if not (hasattr(left, "shape") and hasattr(right, "shape")):

@@ -27,7 +27,7 @@ class Due:
     def told(self) -> dict[str, list[str]]:
         """What is left `due` here, and all that was `reached`, for another process may leave that due."""
         found = {"due": self._due - self._reached, "reached": self._reached}
-        return {name: [*self._places(keys)] for name, keys in found.items()} if self._due else {}
+        return {name: [*self._places(keys)] for name, keys in found.items()} if self._due or self._reached else {}
 
     def _places(self, keys: Iterable[str]) -> Iterator[str]:
         """File and line of each, whose key holds the line of its function, too; other keys are of whole functions."""

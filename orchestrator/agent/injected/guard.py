@@ -62,6 +62,7 @@ class Guard:
         watching = (made, self._launches, self.checks, *others, lost, lost.children, lost.inner, self._runners)
         self._after_import: dict[str, list[Callable[[ModuleType], None]]] = {}
         self._when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
+        self._when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
         for each in watching:
             self._when_imported(each.after_import)
         for target in config.all("kill"):

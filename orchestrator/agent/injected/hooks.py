@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     Function = Callable[..., Any]
 
-__unittest = True  # its tracebacks leave such modules out
 missed: list[Function] = []
 """Are told of what could not look on, with the error: it is wrong, or the version of a library is another."""
 _OWN = globals()
-_NAMED = ("__module__", "__name__", "__qualname__", "__doc__")
+_NAMED = (
+    "__module__", "__name__", "__qualname__", "__doc__",
+    "__annotate__" if sys.version_info >= (3, 14) else "__annotations__",
+)  # fmt: skip
 
 
 def watch(holder: Any, name: str, **told: Function) -> None:
@@ -75,6 +77,7 @@ def as_named(function: Any, other: Any) -> Any:
         if value is not None:
             setattr(function, name, value)
     function.__dict__.update(getattr(other, "__dict__", {}))
+    function.__dict__.setdefault("_torchdynamo_inline", other)  # what looks on is no part of a graph
     function.__wrapped__ = other
     return function
 
@@ -109,9 +112,12 @@ def _caller(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _tell(look: Function, *args: Any, **kwargs: Any) -> None:
+def _tell(look: Function, /, *args: Any, **kwargs: Any) -> None:
     try:
         look(*args, **kwargs)
     except Exception as error:  # of what it looked at, or of a version that is otherwise: the program is not to see it
         for told in missed:
-            told(look, error)
+            try:
+                told(look, error)
+            except Exception:  # an error that cannot even be written
+                continue

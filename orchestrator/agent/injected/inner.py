@@ -129,7 +129,7 @@ class Inner:
     def _watch_executor(self, executor: Any) -> None:
         watch(executor, "submit", after=self._submitted)
 
-    def _submitted(self, frame: FrameType, future: Any, pool: Any, *args: Any, **kwargs: Any) -> None:
+    def _submitted(self, frame: FrameType, future: Any, pool: Any, /, *args: Any, **kwargs: Any) -> None:
         call = self._call(args[0] if args else kwargs.get("fn"), outside(frame, "concurrent"))
         if call is not None:
             hold(call, future)
@@ -156,7 +156,7 @@ class Inner:
         for results in (pool.ApplyResult, pool.MapResult):
             watch(results, "_set", after=lambda frame, _, result, *__: self._set_result(result))
 
-    def _given(self, frame: FrameType, result: Any, pool: Any, *args: Any, **named: Any) -> None:
+    def _given(self, frame: FrameType, result: Any, pool: Any, /, *args: Any, **named: Any) -> None:
         call = self._call(args[0] if args else named.get("func"), outside(frame, "multiprocessing"))
         if call is not None and not result._error_callback:
             hold(call, result)

@@ -12,7 +12,7 @@ from sys import _getframe  # bound here, as in `hooks`
 
 from .events import Events, file_of_its_own
 from .frames import drops_result, is_of, outside
-from .hooks import Attribute, replace, watch, watched
+from .hooks import Attribute, as_named, replace, watch
 from .pending import Pending, hold, retrieve
 from .stage import moved_up
 from .unittests import Unittests, returned
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .stage import Config
 
 RUNNER = "unittest"
+__unittest = True  # its tracebacks leave out what it calls a test through
 _DOCTEST = "import doctest, sys\nif __name__ == '__main__':\n    sys.exit(doctest._test())\n"
 
 
@@ -202,13 +203,17 @@ class OtherRunners:
         return executor
 
     def _watch_method(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def look_at(frame: FrameType, value: object, *_: Any, **__: Any) -> None:
-            why = returned(value)
-            stack = self._stacks.get(get_ident())
-            if why and stack:
-                stack[-1].errors.append(why)
+        def called(test: Any, method: Any) -> Any:
+            def looked_at(*args: Any, **kwargs: Any) -> Any:
+                value = method(*args, **kwargs)
+                why, stack = returned(value), self._stacks.get(get_ident())
+                if why and stack:
+                    stack[-1].errors.append(why)
+                return value
 
-        return lambda test, method: call(test, watched(method, after=look_at))
+            return call(test, as_named(looked_at, method))
+
+        return called
 
     def _watch_suites(self, suite: Any) -> None:
         """What fails before the tests of a class or a module is told as a test of its name."""

@@ -12,9 +12,8 @@ from typing import Any
 from orchestrator.agent.host import machine, processes
 from orchestrator.shared.locks import A_MOMENT_S, opened, strangers, take
 
-_SWEPT_S = (
-    15.0  # the lock of an agent that was killed or failed is free when the reaper has ended what the run had left
-)
+# The lock of an agent that was killed or failed is free when the reaper has ended what the run had left.
+_SWEPT_S = 15.0
 _POLL_S = 0.2
 
 

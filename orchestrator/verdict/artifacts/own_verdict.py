@@ -17,6 +17,7 @@ _OF_FAILURES = re.compile(r"fail|err|skip|invalid|reject|oom", re.IGNORECASE)
 _CODES = frozenset(("returncode", "return_code", "exitcode", "exit_code", "exit_status"))
 _NOT_0 = re.compile(r"-?0*[1-9]\d*")
 _ERRORS = frozenset(("error", "exception", "traceback"))
+_NO_ERROR = re.compile(r"[a-z\d_]*|(?i:ok|none|no(?: errors?)?)")  # the first: the kind of one, as in a column
 _RAISED = re.compile(r"[\w.]*[A-Z]\w*(?:Error|Exception)\b|Traceback|.*\bout of memory\b")
 
 
@@ -62,7 +63,7 @@ def _is_failure(key: str, text: str) -> bool:
 
 def _is_all(content: Mapping[str, Any], error: Any) -> bool:
     """Whether it is all that there is: {"error": "OutOfResources"}, and not a kind of error, {"error": "max_abs"}."""
-    is_error = is_word(error) and not says_nothing(error) and re.fullmatch(r"[a-z\d_]*", error.strip()) is None
+    is_error = is_word(error) and not says_nothing(error) and _NO_ERROR.fullmatch(error.strip()) is None
     return is_error and all(number_in(part) is None for part in leaves(content))
 
 

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import types
+import typing
 from typing import Any
 
 import pytest
@@ -70,6 +71,27 @@ def test_what_is_watched_keeps_its_name_and_signature(machine: Any) -> None:
     hooks.watch(machine, "add", before=lambda *_, **__: None)
     assert machine.add.__doc__ == "The sum." and machine.add.__qualname__ == "Machine.add"
     assert str(inspect.signature(machine.add)) == "(self, left: 'int', right: 'int' = 1) -> 'int'"
+
+
+def test_arguments_may_have_any_name(machine: Any) -> None:
+    told: list[Any] = []
+    machine.any = lambda own, **named: named
+    hooks.watch(machine, "any", after=lambda frame, result, own, /, **named: told.append(named))
+    assert machine().any(look=1, frame=2) == {"look": 1, "frame": 2} == told[0]
+
+
+def test_an_error_that_cannot_be_written_fails_no_call(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(frame: Any, *_: Any) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(hooks, "missed", [lambda look, error: 1 // 0])
+    hooks.watch(machine, "add", before=look)
+    assert machine().add(1) == 2
+
+
+def test_types_of_what_is_watched_are_those_that_it_has_written(machine: Any) -> None:
+    hooks.watch(machine, "add")
+    assert typing.get_type_hints(machine.add) == {"left": int, "right": int, "return": int}
 
 
 def test_a_property_is_told_of_when_it_is_read(machine: Any) -> None:
