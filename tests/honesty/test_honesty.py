@@ -130,11 +130,11 @@ def test_what_it_is_called(case: Case, outcomes: Callable[[Case], Outcome]) -> N
     assert re.search(case.reason, stage["reason"]), stage["reason"]
 
 
-def _not_passed(outcome: Outcome) -> tuple[str, list[str], str]:
-    """What a run says as a whole, and which stages did not pass."""
+def _not_passed(outcome: Outcome) -> str:
+    """What a run says as a whole, and which stages did not pass: as lines, of which pytest leaves out none."""
     stages = [stage for stage in outcome.json.get("stages", ()) if stage["status"] != "passed"]
     said = [f"{stage['name']} {stage['status']}: {stage['reason']}" for stage in stages]
-    return outcome.json.get("error") or outcome.json["summary"], said, outcome.stderr
+    return "\n".join([outcome.json.get("error") or outcome.json["summary"], *said])
 
 
 def test_each_lie_stands_beside_an_honest_case() -> None:
