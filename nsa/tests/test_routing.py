@@ -313,8 +313,9 @@ def test_dense_attention_is_a_choice() -> None:
 def test_dense_attention_stays_within_each_sequence(borders: list[int]) -> None:
     q, k, v, gates = (PROBLEM.tensors()[name][:1, : borders[-1]] for name in ("q", "k_win", "v_win", "gates"))
     packed = {"cu_seqlens": torch.tensor(borders, dtype=torch.int32)}
-    with flags.using(dense=True, dense_below=100):
+    with flags.using(dense=True, dense_below=100), routing.record() as recording:
         found = nsa_attention(q, k, v, gates, CONFIG, **packed)
+    assert recording.of("dense") and found.shape == (*q.shape[:3], v.shape[3])
     torch.testing.assert_close(found, ops.sliding_window_attention(q, k, v, 40, **packed))
 
 

@@ -292,16 +292,6 @@ LIES = [
     ),
     lie(
         jsons(
-            "card_of_another",
-            "invalid",
-            "holds 'NVIDIA H100 80GB HBM3' in each row, column gpu, but the pod has no CUDA GPU",
-            '{"selected": 1.5, "gpu": "NVIDIA H100 80GB HBM3"}',
-        ),
-        "a file names the card that it was measured on, which the pod does not have",
-        honest="own_status",
-    ),
-    lie(
-        jsons(
             "error_beside_figures",
             "invalid",
             "says that it failed: error is 'OutOfMemoryError",

@@ -328,10 +328,8 @@ OOM = {"b": ["OOM"]}
         ("csv", "a,device\n1,cuda:0\n", {"columns": ["a"]}, set()),
         ("json", '{"device": "cuda"}', {"keys": ["device"]}, {"elsewhere"}),
         ("csv", "a,device\n1,NVIDIA H100\n2,cpu\n", {"columns": ["device"]}, set()),
-        ("csv", "a,gpu\n1,NVIDIA H100\n2,NVIDIA H100\n", {"columns": ["a"]}, {"elsewhere"}),
-        ("json", '{"gpu": "Tesla V100-SXM2-16GB", "ms": 1.5}', {}, {"elsewhere"}),
-        ("json", '{"gpu": "NVIDIA H100", "ms": 1.5}', {"checks": [{"column": "gpu", "matches": "H100"}]}, set()),
-        ("json", '{"gpu": "nvidia", "target": "NVIDIA H100", "ms": 1.5}', {}, set()),
+        # Of which card a table speaks is its own affair: it may predict.
+        ("csv", "gpu,tflops\nNVIDIA H100,800\nNVIDIA A100,312\n", {"columns": ["gpu", "tflops"]}, set()),
         # A pointer is not the file, whatever kind was owed.
         ("text", POINTER, {}, {"borrowed"}),
         ("csv", POINTER, {}, {"borrowed"}),

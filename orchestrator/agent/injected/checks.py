@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .pending import Pending
     from .stage import Config, Notes
 
+_DEEPEST = 20_000  # frames, of which a level of the source takes four; what Python compiles has some 3,000 levels
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
 # Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
 _HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
@@ -230,12 +231,19 @@ class Checks:
         from .assertions import count, mark
         from .syntax import parsed
 
-        asserts = count(module)
-        self.facts[path] = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
-        if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
-            written = parsed(path, source)
-            if written is not None and count(written) > asserts:
-                self.facts[path] = mark(written, source, path, self._names)
+        deepest = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(deepest, _DEEPEST))  # each `elif` is inside the one before
+        try:
+            asserts = count(module)
+            self.facts[path] = mark(
+                module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules
+            )
+            if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
+                written = parsed(path, source)
+                if written is not None and count(written) > asserts:
+                    self.facts[path] = mark(written, source, path, self._names)
+        finally:
+            sys.setrecursionlimit(deepest)
 
     def _mark_rewritten(self, rewrite: Any) -> None:
         """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
@@ -261,19 +269,13 @@ class Checks:
             gc.disable()  # a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it
             try:
                 if module_path is not None and self.is_ours(module_path):
-                    self._mark_if_it_can(mod, source, module_path)
+                    self._mark(mod, source, module_path)
                 rewrite_asserts(mod, source, module_path, config)
             finally:
                 if collects:
                     gc.enable()
 
         return marked
-
-    def _mark_if_it_can(self, module: Any, source: bytes, path: str) -> None:
-        try:
-            self._mark(module, source, path)
-        except RecursionError:  # of hundreds of `elif`, which Python compiles, nothing is known
-            self.facts.pop(path, None)
 
     def _mark_helpers(self) -> None:
         """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache. A loader

@@ -10,7 +10,6 @@ from functools import partial
 from typing import (
     Any,
     Callable,
-    Collection,
     Dict,
     Iterator,
     List,
@@ -247,38 +246,16 @@ def _sample_not_finite(row: Row, name: str) -> Optional[Finding]:
 
 
 class OnDevice(Check):
-    """What a table says of where it was measured: by its device, if it is asked for that; by a card's whole name, as
-    PyTorch and nvidia-smi have it, in any case, where each row has one.
-    """
+    """What a table that is asked for its device says of it."""
 
     column = "device"
-    _CARDS = ("gpu", "gpu_name", "device", "device_name", "hardware", "accelerator")
     _CUDA = re.compile(r"cuda(?::\w+)?", re.IGNORECASE)
-    _CARD = re.compile(r"(?:NVIDIA|Tesla|GeForce|Quadro) \S.*")
-
-    def __init__(self, meant: Collection[str], *, is_asked: bool) -> None:
-        self._in_each = {name: "" for name in self._CARDS if name not in meant}
-        self._is_asked = is_asked
 
     def see(self, row: Any, number: int) -> Iterator[Finding]:
-        cells = row if isinstance(row, dict) else {}
-        self._in_each = {name: cells[name] for name in self._in_each if self._holds(cells, name, self._CARD)}
-        if self._is_asked and self._holds(cells, self.column, self._CUDA):
-            yield self._elsewhere(cells[self.column], f"in row {number}, column {self.column}")
-
-    def finish(self) -> Iterator[Finding]:
-        for name, card in self._in_each.items():
-            if card:
-                yield self._elsewhere(card, f"in each row, column {name}")
-
-    @staticmethod
-    def _elsewhere(value: Any, where: str) -> Finding:
-        return Finding(f"holds {shown(value)} {where}, but the pod has no CUDA GPU", "elsewhere", since=2)
-
-    @staticmethod
-    def _holds(row: Row, name: str, pattern: "re.Pattern[str]") -> bool:
-        value = row.get(name)
-        return isinstance(value, str) and pattern.fullmatch(value) is not None
+        value = row.get(self.column) if isinstance(row, dict) else None
+        if isinstance(value, str) and self._CUDA.fullmatch(value):
+            where = f"in row {number}, column {self.column}"
+            yield Finding(f"holds {shown(value)} {where}, but the pod has no CUDA GPU", "elsewhere", since=2)
 
 
 def _not_finite(row: Row, columns: Sequence[str]) -> Optional[Finding]:

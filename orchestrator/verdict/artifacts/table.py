@@ -183,8 +183,8 @@ class _Table:
         judged = [name for check in self._checks for name in check.columns]
         self._wanted = [*self._columns, *judged]
         self.meant = {*judged, *(asked.get("allow") or {})}
-        is_asked = checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ()))
-        self._checks.append(checks.OnDevice(self.meant, is_asked=is_asked))
+        if checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ())):
+            self._checks.append(checks.OnDevice())
         self._words = Words(self._columns, self._allowed)
 
     def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
