@@ -355,8 +355,9 @@ PYTHONS = [
             "sys.stderr.close()\nos.environ.clear()\nimport json, subprocess\nsubprocess.run(['/bin/echo', '2'])\n"),
     _python("odd_excepthook", "an excepthook, a signal and an alarm of its own",
             "import signal, sys\nsys.excepthook = lambda *a: print('hook')\n"
-            "signal.signal(signal.SIGALRM, lambda *a: print('alarm'))\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\n"
-            "signal.pause()\nsys.settrace(None)\nsys.setrecursionlimit(500)\n"),
+            "signal.signal(signal.SIGALRM, lambda *a: print('alarm'))\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)\nsignal.pause()\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0)\nsys.settrace(None)\nsys.setrecursionlimit(500)\n"),
     _says("odd_stdin", "a program on stdin, of a here-document", "bash", "-c", "python - 1 <<'END'\nimport sys\n"
           "print(sys.argv)\nEND\n"),
     _says("odd_code", "python -c of several lines", "python", "-c", "import sys\nfor i in range(2):\n    print(i)\n"),
