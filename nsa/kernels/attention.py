@@ -21,7 +21,8 @@ from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import Packing, of_compressed, of_window, pack
-from nsa.kernels.recorded import Differentiable, Tensors, beside, repeated
+from nsa.kernels.recorded import Differentiable, Tensors, beside, in_turn, repeated
+from nsa.kernels.selected import fused as fused_selected
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import Sum, selected_forward
 from nsa.kernels.selection.select import select_blocks
@@ -36,6 +37,9 @@ HOST_BOUND = 16384
 SMALL = 4096
 """Up to so many queries neither the selected branch's gradient nor that of the others fills the card: they are computed
 beside each other, with the memory of both. At most `fused.FEW_QUERIES`."""
+
+LEAST_BESIDE = 2048
+"""From so many queries on, up to HOST_BOUND, a second stream gains the forward pass more than it costs the host."""
 
 Pair = tuple[Tensor, Tensor]
 
@@ -114,13 +118,20 @@ def _forward(
     if shared:
         k_sel, v_sel, k_win, v_win = k_cmp, v_cmp, k_cmp, v_cmp
     gates = gates.contiguous()
-    # The window first: while it runs, the host prepares the launches of the others.
-    o_win, lse_win = ranges_forward(q, k_win, v_win, of_window(q, k_win, config.w, *where), scale)
-    if compress:
-        k_cmp, v_cmp = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope)
-    o_cmp, lse_cmp = ranges_forward(q, k_cmp, v_cmp, of_compressed(q, k_cmp, config, *where), scale)
-    if block_indices is None:
-        block_indices = select_blocks(q, k_cmp, config, scale, where[0], lse_cmp, q_start)
+
+    def window() -> Pair:
+        return ranges_forward(q, k_win, v_win, of_window(q, k_win, config.w, *where), scale)
+
+    def others() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        k, v = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope) if compress else (k_cmp, v_cmp)
+        o, lse = ranges_forward(q, k, v, of_compressed(q, k, config, *where), scale)
+        chosen = block_indices
+        return k, v, o, lse, select_blocks(q, k, config, scale, where[0], lse, q_start) if chosen is None else chosen
+
+    # The window first: while it runs, the host prepares the launches of the others; and it needs nothing of them, so it
+    # takes what they leave of the card.
+    both = beside if LEAST_BESIDE <= q.shape[:2].numel() <= HOST_BOUND else in_turn
+    (o_win, lse_win), (k_cmp, v_cmp, o_cmp, lse_cmp, block_indices) = both(window, others)
     o = torch.empty_like(o_cmp)
     into = Sum(o_cmp, o_win, gates, o, keep=keep)
     o_sel, lse_sel = selected_forward(q, k_sel, v_sel, block_indices, config, scale, *where, into=into)
@@ -154,7 +165,10 @@ def _backward(
         fused.Branch(k_win, v_win, stats[2], of_window(q, k_win, config.w, *where)),
     ]
     queries = q.shape[:2].numel()
-    if queries > HOST_BOUND:  # nothing else is held while the selected branch needs the most memory
+    if fused_selected.chosen(q, v_sel, deterministic):
+        selected = fused_selected.Branch.of(q, k_sel, v_sel, stats[1], block_indices, config, *where)
+        dq, (d_cmp, d_win, d_sel) = fused.backward(do, q, [*branches, selected], scale)
+    elif queries > HOST_BOUND:  # nothing else is held while the selected branch needs the most memory
         dq, *d_sel = of_selected()
         dq, d_cmp, d_win = _of_ranges(fuse, do, q, branches, scale, dq)
     elif fuse and 0 < queries <= SMALL:

@@ -22,6 +22,7 @@ from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.attention import compressed_attention, window_attention
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
+from nsa.kernels.selected import fused as fused_selected
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selection.select import select_blocks
 from nsa.phi import MlpPhi, Phi
@@ -38,6 +39,7 @@ LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
+ONE_KERNEL = "one kernel for dq, dk and dv"
 ORDERS_BORDERS = True
 """Of the whole operation: borders on the device need not be looked at before."""
 
@@ -99,14 +101,17 @@ def _most_heads(request: Request) -> int:
 
 
 def gradient(request: Request) -> str:
-    """How the gradient of the compressed and of the window branch is computed."""
-    if request.operation not in ("compressed", "window", "attention"):
+    """How the gradient of the branches is computed."""
+    if request.operation not in ("compressed", "selected", "window", "attention"):
         return ""
     major, minor = request.capability or (0, 0)
     target = f"sm_{major}{minor}" if request.capability else fused.INTERPRETER
-    facts = request.dtype, request.dk, request.dv, request.group_size, request.deterministic
-    reason = fused.against(target, *facts)
-    return "one kernel for dq, dk and dv" if reason is None else f"dq apart from dk and dv: {reason}"
+    facts = target, request.dtype, request.dk, request.dv, request.group_size, request.deterministic
+    reason = (fused_selected if request.operation == "selected" else fused).against(*facts)
+    if reason is not None:
+        return f"dq apart from dk and dv: {reason}"
+    apart = fused_selected.against(*facts) if request.operation == "attention" else None
+    return ONE_KERNEL + (f"; of the selected branch dq apart from dk and dv: {apart}" if apart else "")
 
 
 # --- the operations: those of `nsa.routing.registry`, as their kernels take them ---

@@ -100,7 +100,12 @@ def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Oth
     second stream beside `one`; both hold what they make until both are done.
     """
     recorder = _RECORDER.get()
-    return (one(), other()) if recorder is None else recorder.beside(one, other)
+    return in_turn(one, other) if recorder is None else recorder.beside(one, other)
+
+
+def in_turn(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+    """The results of both, on one stream."""
+    return one(), other()
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,6 @@ _LONG = (
     "test_kernels_attention.py::test_matches_the_oracle[batch-float16]",
     "test_kernels_attention.py::test_matches_the_oracle[packed-float32]",
     "test_kernels_attention.py::test_matches_the_oracle[wide-group-float16]",
-    "test_ahead_of_time.py::test_products_of_the_fused_gradient_are_under_way_together[64]",
-    "test_ahead_of_time.py::test_products_of_the_fused_gradient_are_under_way_together[192]",
     "test_ahead_of_time.py::test_sample_fits[sm_80]",
     "test_kernels_fused.py::test_chunks_of_a_prefill[alike]",
     "test_kernels_fused.py::test_in_splits_of_the_queries_and_of_the_heads[batch]",

@@ -1,4 +1,4 @@
-"""The fused gradient of attention to ranges of keys in plain Triton: what `fused_gluon` computes, as the same work.
+"""The fused gradients in plain Triton: what `ranges.fused_gluon` and `selected.fused_gluon` compute, as the same work.
 
 The interpreter runs it in that one's place, one program after the other, so that sums need no atomics. On a GPU it
 would gain nothing over two kernels, which do two products more: what makes the fused gradient fast is how its warps
@@ -11,10 +11,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.kernels.common.backward_preprocess import load_stats
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.tiles import LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.ranges.fused import Run
+from nsa.kernels.selected import fused as selected
+from nsa.kernels.selected.forward import load_pairs, query_of
 
 
 @launched
@@ -105,4 +108,71 @@ def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head
         heads, first_head, run_heads, batch, run.split, run.splits, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         scale,
         G=group, GP=pad_group(group), BM=tile.BM, BN=tile.BN, ADD=run.adds, DK=dk, DV=v.shape[-1], num_warps=4,
+    )  # fmt: skip
+
+
+@launched
+@triton.jit(do_not_specialize=["BINS", "M", "K", "H0", "NH"])
+def _backward_selected(
+    p_q, p_k, p_v, p_do, p_dq, p_dk, p_dv, p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, p_stats,
+    p_limit, BINS, M, K, H0, NH, s_ks, s_kh, s_vs, s_vh, scale,
+    H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, NG: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr,
+):  # fmt: skip
+    """One program: a segment of one of the NH KV heads from H0 on, and BN keys of its block of LB. Arguments as of
+    `selected.fused_gluon`, whose descriptors are pointers here.
+    """
+    TB: tl.constexpr = BM // GP
+    i_segment = tl.load(p_segment_edges + H0 * K) + tl.program_id(0)
+    if i_segment >= tl.load(p_segment_edges + (H0 + NH) * K):
+        return
+    i_bin = tl.load(p_segment_key + i_segment)
+    begin = tl.load(p_edges + i_bin) + (i_segment - tl.load(p_segment_edges + i_bin)) * PAIRS
+    n_pairs = tl.minimum(PAIRS, tl.load(p_edges + i_bin + 1) - begin)
+    i_h = i_bin // K
+    i_first = tl.load(p_blocks + i_bin % BINS)
+    i_end = tl.minimum(i_first + LB, M)
+    o_key = i_first + tl.program_id(1) * BN + tl.arange(0, BN)  # [BN]
+    m_key = o_key < i_end
+    o_at = o_key.to(tl.int64)
+    b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_at * s_ks, m_key, DK, True)  # [BN, DK]
+    b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_at * s_vs, m_key, DV, True)  # [BN, DV]
+    b_dk0, b_dk1 = zeros_pair(BN, DK)
+    b_dv0, b_dv1 = zeros_pair(BN, DV)
+    o_r = tl.arange(0, BM)
+    for i in range(tl.cdiv(n_pairs, TB)):
+        o_pos = i * TB + o_r // GP
+        m_row = (o_pos < n_pairs) & (o_r % GP < G)
+        o_n = query_of(load_pairs(p_order + begin, o_pos, n_pairs), H, SLOTS)
+        o_row = o_n * (H * G) + i_h * G + o_r % GP
+        b_q0, b_q1 = load_pair(p_q, o_row * DK, m_row, DK, True)
+        b_do0, b_do1 = load_pair(p_do, o_row * DV, m_row, DV, True)
+        b_lse, b_delta, b_sign = load_stats(p_stats, o_row, m_row)
+        b_limit = tl.load(p_limit + o_n)
+        b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK, "ieee") * (scale * LOG2E) - b_lse[None, :])  # [BN, BM]
+        seen = m_key[:, None] & (o_key[:, None] <= b_limit[None, :])
+        b_p = tl.where(seen, b_p * b_sign[None, :], 0.0)
+        b_ds = b_p * (dot_rows(b_v0, b_v1, b_do0, b_do1, DV, "ieee") - b_delta[None, :])
+        b_p, b_ds = b_p.to(b_do0.dtype), b_ds.to(b_q0.dtype)
+        b_dv0, b_dv1 = add_product(b_dv0, b_dv1, b_p, b_do0, b_do1, DV, "ieee")
+        b_dk0, b_dk1 = add_product(b_dk0, b_dk1, b_ds, b_q0, b_q1, DK, "ieee")
+        b_dq0, b_dq1 = zeros_pair(BM, DK)
+        b_dq0, b_dq1 = add_product(b_dq0, b_dq1, tl.trans(b_ds), b_k0, b_k1, DK, "ieee")
+        store_pair(p_dq, (o_n * NG + (i_h - H0) * G + o_r % GP) * DK, m_row, b_dq0, b_dq1, DK, True)
+    o_row = o_at * H + i_h
+    store_pair(p_dk, o_row * DK, m_key, b_dk0 * scale, b_dk1 * scale, DK, True)
+    store_pair(p_dv, o_row * DV, m_key, b_dv0, b_dv1, DV, True)
+
+
+def launch_selected(
+    run: selected.Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head: int, run_heads: int
+) -> None:
+    """As `selected.fused_gluon.launch`."""
+    (k, v, stats, indices, where), tile = vars(run.branch).values(), run.tile
+    heads, group = k.shape[2], q.shape[2] // k.shape[2]
+    _backward_selected[(run.at_most(run_heads), cdiv(where.l_sel, tile.BN))](
+        q, k, v, do, dq, run.dk, run.dv, *run.segments.arrays, where.blocks, stats, where.queries[2], where.bins,
+        where.keys, run.keys, first_head, run_heads, *k.stride()[1:3], *v.stride()[1:3], scale,
+        H=heads, G=group, GP=pad_group(group), NG=dq.shape[2], DK=k.shape[-1], DV=v.shape[-1], LB=where.l_sel,
+        BM=tile.BM, BN=tile.BN, SLOTS=indices.shape[-1], PAIRS=run.segments.pairs, num_warps=4,
     )  # fmt: skip

@@ -38,6 +38,7 @@ from nsa.cache import NSACache
 from nsa.kernels import attention, recorded
 from nsa.kernels.common import streams
 from nsa.kernels.ranges import fused
+from nsa.kernels.selected import fused as fused_selected
 from nsa.kernels.tuning import lookup
 from nsa.phi import MlpPhi, WeightedPhi
 from nsa.plans import PLANS
@@ -141,10 +142,9 @@ def on(architecture: str) -> Iterator[Driver]:
         mock.patch.object(streams, "fork", found.fork),
         *_without_compiled_parts(found),
     ]
-    if fused.lacking() is None:
-        from nsa.kernels.ranges import fused_gluon
-
-        patches.append(mock.patch.object(fused, "_launcher", lambda: fused_gluon.launch))
+    for module in (fused, fused_selected) if fused.lacking() is None else ():
+        launch = module._launcher()
+        patches.append(mock.patch.object(module, "_launcher", lambda launch=launch: launch))
     driver.set_active(found)
     try:
         with ExitStack() as stack:

@@ -1,9 +1,10 @@
-"""The gradient of attention to key ranges in one kernel: on a GPU that of sm_90, on a CPU its interpreted twin."""
+"""The gradients in one kernel, of key ranges and of chosen blocks: on a GPU those of sm_90, on a CPU their twins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from nsa.kernels import attention
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import KeyRanges
+from nsa.kernels.selected import fused as fused_selected
 from nsa.testing import Problem
 from nsa.tests import fused_twin
 from nsa.tests.kernel_cases import CHUNKS, DEVICE, SMALL, judge
@@ -36,7 +38,19 @@ CASES = {
     "packed-wide": Problem(SMALL, lengths=(21, 1, 40), group_size=4, dk=192, dv=64),
     "one-token": Problem(SMALL, tokens=1, group_size=4, dk=64, dv=64),
 }
+SELECTED = {
+    "group-of-16": CASES["group-of-16"],
+    "group-of-32": Problem(WIDE, tokens=23, batch=2, group_size=32, dk=128, dv=64),
+    "packed-of-8": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=8, dk=64, dv=64),
+    "odd-blocks": Problem(replace(SMALL, l_sel=24), tokens=70, kv_heads=2, group_size=5, dk=64, dv=64),
+    "one-token": Problem(SMALL, tokens=1, group_size=8, dk=64, dv=64),
+}
 if DEVICE == "cuda":  # several of its tiles
+    SELECTED |= {
+        "long": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=2, group_size=16, dk=128, dv=128),
+        "long-blocks": Problem(replace(WIDE, l_sel=128), tokens=300, batch=2, group_size=32, dk=64, dv=128),
+        "long-packed": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=8, dk=128, dv=64),
+    }
     CASES |= {
         "long": Problem(SMALL, tokens=701, kv_heads=2, group_size=16, dk=128, dv=128),
         "long-wide": Problem(SMALL, tokens=530, batch=2, group_size=4, dk=192, dv=128),
@@ -46,30 +60,38 @@ BACKEND = {"backend": "triton", "strict": True}
 LACKING = fused.lacking
 
 
+Run = fused.Run | fused_selected.Run
+
+
 @pytest.fixture(autouse=True)
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[fused.Run, int]]]:
-    """The launches of the kernel under test, each with its number of heads; without any a test fails. A CPU takes its
-    twin, in small tiles.
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Run, int]]]:
+    """The launches of the kernels under test, each with its number of heads; without any a test fails. A CPU takes
+    their twins, in small tiles.
     """
     if DEVICE == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip(f"sm_90 is needed, this is {torch.cuda.get_device_name()}")
     if DEVICE == "cuda" and fused.lacking():
         pytest.skip(str(fused.lacking()))
-    launches: list[tuple[fused.Run, int]] = []
+    launches: list[tuple[Run, int]] = []
     if DEVICE == "cpu":
         monkeypatch.setattr(fused, "INTERPRETER", "sm_90")
         monkeypatch.setattr(fused, "lacking", lambda: None)
         monkeypatch.setattr(fused, "_tile", lambda q: fused.Tile(32, 16, 1, 2))
+        monkeypatch.setattr(fused_selected, "TILE", fused.Tile(32, 16, 1, 2))
         fused._target.cache_clear()
-    launch = fused_twin.launch if DEVICE == "cpu" else fused._launcher()
+    for module, twin in ((fused, fused_twin.launch), (fused_selected, fused_twin.launch_selected)):
+        launch = twin if DEVICE == "cpu" else module._launcher()
+        monkeypatch.setattr(module, "_launcher", partial(_noting, launches, launch))
+    yield launches
+    fused._target.cache_clear()
 
-    def noting(run: fused.Run, *others: object) -> None:
+
+def _noting(launches: list[tuple[Run, int]], launch: Callable[..., None]) -> Callable[..., None]:
+    def noting(run: Run, *others: object) -> None:
         launches.append((run, others[-1]))
         launch(run, *others)
 
-    monkeypatch.setattr(fused, "_launcher", lambda: noting)
-    yield launches
-    fused._target.cache_clear()
+    return noting
 
 
 def problems(*names: str) -> list[object]:
@@ -90,6 +112,8 @@ def in_splits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(fused, "_split", one_tile)
     monkeypatch.setattr(fused, "FEW_QUERIES", 0)
+    monkeypatch.setattr(fused_selected, "PAIRS", 6)
+    monkeypatch.setattr(fused_selected, "CHUNK_OF_MANY", 10)
 
 
 # --- each branch ---
@@ -119,21 +143,46 @@ def _compressed(problem: Problem) -> None:
     )
 
 
+def _selected(problem: Problem) -> None:
+    found = problem.tensors()
+    where = {"cu_seqlens": problem.cu_seqlens}
+    k_cmp = reference.compress(found["k_cmp_in"].double(), problem.config, **where)
+    indices = reference.select_blocks(found["q"].double(), k_cmp, problem.config, **where)
+    judge(
+        problem,
+        {"q": found["q"], "k": found["k_sel"], "v": found["v_sel"]},
+        lambda q, k, v: ops.selected_attention(q, k, v, indices, problem.config, **where, **BACKEND),
+        lambda q, k, v: reference.selected_attention(q, k, v, indices, problem.config, **where),
+    )
+
+
 @pytest.mark.parametrize("problem", problems())
-def test_window_matches_the_oracle(problem: Problem, counted: list[tuple[fused.Run, int]]) -> None:
+def test_window_matches_the_oracle(problem: Problem, counted: list[tuple[Run, int]]) -> None:
     _window(problem, problem.config.w)
     assert counted
 
 
 @pytest.mark.parametrize("problem", problems())
-def test_compressed_matches_the_oracle(problem: Problem, counted: list[tuple[fused.Run, int]]) -> None:
+def test_compressed_matches_the_oracle(problem: Problem, counted: list[tuple[Run, int]]) -> None:
     _compressed(problem)
     assert counted or problem.total < problem.config.l
 
 
+@pytest.mark.parametrize("few", [True, False], ids=["few-queries", "many-queries"])
+@pytest.mark.parametrize("name", SELECTED)
+def test_selected_matches_the_oracle(
+    name: str, few: bool, counted: list[tuple[Run, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not few:
+        in_splits(monkeypatch)
+    problem = replace(SELECTED[name], dtype=HALVES[-1], device=DEVICE)
+    _selected(problem)
+    assert [heads for _, heads in counted] == ([problem.kv_heads] if few else [1] * problem.kv_heads)
+
+
 @pytest.mark.parametrize("name", ["batch", "group-of-12", "packed", "wider-keys"])
 def test_in_splits_of_the_queries_and_of_the_heads(
-    name: str, counted: list[tuple[fused.Run, int]], monkeypatch: pytest.MonkeyPatch
+    name: str, counted: list[tuple[Run, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_splits(monkeypatch)
     problem = replace(CASES[name], dtype=torch.float16, device=DEVICE)
@@ -177,9 +226,9 @@ def _whole(problem: Problem, tensors: dict[str, Tensor] | None = None, **where: 
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few-queries", "many-queries"])
-@pytest.mark.parametrize("problem", problems("batch", "packed-wide"))
+@pytest.mark.parametrize("problem", problems("batch", "packed-wide", "group-of-16"))
 def test_the_whole_matches_the_oracle(
-    few: bool, problem: Problem, counted: list[tuple[fused.Run, int]], monkeypatch: pytest.MonkeyPatch
+    few: bool, problem: Problem, counted: list[tuple[Run, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not few:
         in_splits(monkeypatch)
@@ -206,7 +255,7 @@ def test_chunks_of_a_prefill(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_any_layout(counted: list[tuple[fused.Run, int]]) -> None:
+def test_any_layout(counted: list[tuple[Run, int]]) -> None:
     """What TMA cannot load is copied, not computed otherwise."""
     problem = replace(CASES["batch"], dtype=torch.float16, device=DEVICE)
     found = problem.tensors()
@@ -279,7 +328,7 @@ def test_no_queries_and_no_keys() -> None:
 # --- where it runs ---
 
 
-def test_asked_to_repeat_its_bits_it_stays_away(counted: list[tuple[fused.Run, int]]) -> None:
+def test_asked_to_repeat_its_bits_it_stays_away(counted: list[tuple[Run, int]]) -> None:
     x = replace(CASES["batch"], dtype=torch.float16, device=DEVICE).tensors()
     q, k, v = (x[name].requires_grad_() for name in ("q", "k_win", "v_win"))
     for how in ({"deterministic": True}, {"globally": True}, {}):
@@ -303,8 +352,21 @@ def test_routing_explains_it() -> None:
     said = {key: found.decisions["attention"].gradient for key, found in ways.items()}
     assert said[64, 1] == "one kernel for dq, dk and dv"
     assert said[96, 1].startswith("dq apart from dk and dv: head dimensions 96 and 96 are not among")
-    assert said[64, 0] == "" == ways[64, 1].decisions["selected"].gradient
+    assert said[64, 0] == ""
+    assert ways[64, 1].decisions["selected"].gradient == "one kernel for dq, dk and dv"
+    few = explain_routing(SMALL, **{**shape, "kv_heads": 16}, dk=64, needs_grad=True).decisions["attention"].gradient
+    assert few.startswith("one kernel for dq, dk and dv; of the selected branch dq apart from dk and dv: 4 query heads")
     assert f"gradient: {said[96, 1]}" in str(ways[96, 1])
+
+
+@pytest.mark.parametrize("change", [{"dk": 192}, {"group": 4}, {"group": 33}, {"deterministic": True}])
+def test_what_does_not_fit_the_selected_branch_has_a_reason(
+    change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "lacking", lambda: None)
+    assert fused_selected.against(**FITTING) is None  # type: ignore[arg-type]
+    (fact,) = change.values()
+    assert str(fact) in (fused_selected.against(**{**FITTING, **change}) or "")  # type: ignore[arg-type]
 
 
 FITTING = {"target": "sm_90", "dtype": torch.bfloat16, "dk": 128, "dv": 128, "group": 16, "deterministic": False}

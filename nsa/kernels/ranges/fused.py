@@ -1,20 +1,23 @@
-"""The gradient of attention to ranges of keys in one kernel: dq, dk and dv from five products instead of seven.
+"""The gradient of attention in one kernel for a branch: dq, dk and dv from five products instead of seven.
+
+Here is that of attention to ranges of keys, and what sums the branches; `selected.fused` is another branch.
 
 A program takes a tile of keys, which gives their dk and dv as in `backward`, and adds its share of dq to memory in
 fp32, where all key tiles that a query reads add up. So no logits are computed twice; but the order of the additions is
 that of the moment: results differ in their last bits from run to run. `deterministic=True` asks for the two kernels.
 
 The fp32 sums of dq take twice the room of dq. For many queries they are made for a quarter of the KV heads after the
-other, both branches of the whole operation into the same.
+other, all branches of the whole operation into the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
+from typing import Protocol
 
 import torch
 import triton
@@ -29,6 +32,7 @@ from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tma import describable
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.key_ranges import KeyRanges
+from nsa.kernels.recorded import beside
 from nsa.kernels.tuning.lookup import COMPILING_FOR, Tile
 
 TILES = {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 192: Tile(32, 128, 8, 2)}
@@ -55,14 +59,29 @@ FEWEST_TILES, MOST_TILES = 32, 512
 same queries, whose sums then are in the level-2 cache."""
 
 
-@dataclass(frozen=True)
-class Branch:
-    """What one branch attends to: k [B,S,Hkv,Dk], v [B,S,Hkv,Dv], the stats of its rows by head, and its key ranges."""
+Pair = tuple[Tensor, Tensor]
 
-    k: Tensor
-    v: Tensor
-    stats: Tensor
-    where: KeyRanges
+
+class Share(Protocol):
+    """A branch's part of a gradient on its way."""
+
+    def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
+        """Add dq / scale of `run_heads` KV heads from `first_head` on to sums, fp32 [B,T,run_heads * G,Dk], and make or
+        sum up dk and dv of these; q [B,T,Hq,Dk] and do [B,T,Hq,Dv] as `tma.describable` wants them.
+        """
+
+    def results(self) -> Pair:
+        """dk and dv of all heads, after the last launch."""
+
+
+class Shares(Protocol):
+    """A branch: its keys and values, and whose they are."""
+
+    @property
+    def k(self) -> Tensor: ...
+
+    def share(self, q: Tensor, heads: int) -> Share:
+        """Its part of the gradient for q, of which `heads` KV heads are summed at once."""
 
 
 # --- where it can run ---
@@ -106,10 +125,18 @@ def _target(device: torch.device) -> str:
     return device_name(device).removeprefix("cuda:") if device.type == "cuda" else INTERPRETER
 
 
+Facts = tuple[str, torch.dtype, int, int, int, bool]
+
+
+def facts_of(q: Tensor, v: Tensor, deterministic: bool) -> Facts:
+    """What `against` asks of the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv]."""
+    target = COMPILING_FOR.get() or _target(q.device)
+    return target, q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // v.shape[2], deterministic
+
+
 def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
     """Whether the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv] is made in one kernel: `against` finds nothing."""
-    target = COMPILING_FOR.get() or _target(q.device)
-    return _chosen(target, q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // v.shape[2], deterministic)
+    return _chosen(*facts_of(q, v, deterministic))
 
 
 @lru_cache(maxsize=1024)
@@ -132,8 +159,8 @@ def gradients(
 
 
 def backward(
-    do: Tensor, q: Tensor, branches: list[Branch], scale: float, dq: Tensor | None = None
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    do: Tensor, q: Tensor, branches: Sequence[Shares], scale: float, dq: Tensor | None = None
+) -> tuple[Tensor, list[Pair]]:
     """The gradient of q, summed over the branches, and those of each branch's k and v.
 
     Args:
@@ -154,31 +181,28 @@ class Gradient:
 
     Attributes:
         do, q: as TMA takes them.
-        runs: of the branches, whose dk and dv are added to or written by each of `sums`.
+        shares: of the branches, the one that takes longest last.
         scale: of the logits.
         wide: fp32 room for dq of `at_once` KV heads.
-        at_once: KV heads whose dq is summed at once.
+        kv_heads, at_once: KV heads; those whose dq is summed at once.
     """
 
     do: Tensor
     q: Tensor
-    runs: list[Run]
+    shares: list[Share]
     scale: float
     wide: Tensor
+    kv_heads: int
     at_once: int
 
     @classmethod
-    def of(cls, do: Tensor, q: Tensor, branches: list[Branch], scale: float) -> Gradient:
-        q, do = _described(q), _described(do)
+    def of(cls, do: Tensor, q: Tensor, branches: Sequence[Shares], scale: float) -> Gradient:
+        q, do = made_describable(q), made_describable(do)
         kv_heads = branches[0].k.shape[2]
         at_once = kv_heads if q.shape[:2].numel() <= FEW_QUERIES else cdiv(kv_heads, 4)
-        runs = [Run.of(q, branch, at_once) for branch in branches]
+        shares = [branch.share(q, at_once) for branch in branches]
         wide = torch.empty(q.numel() // kv_heads * at_once, dtype=torch.float32, device=q.device)
-        return cls(do, q, runs, scale, wide, at_once)
-
-    @property
-    def kv_heads(self) -> int:
-        return self.runs[0].branch.k.shape[2]
+        return cls(do, q, shares, scale, wide, kv_heads, at_once)
 
     @property
     def group(self) -> int:
@@ -190,24 +214,61 @@ class Gradient:
         count = min(self.at_once, self.kv_heads - first)
         shape = batch, tokens, count * self.group, size
         sums = cleared(self.wide[: math.prod(shape)].view(shape))
-        for run in self.runs:
-            if run.branch.k.numel():
-                _launcher()(run, self.q, self.do, sums, self.scale, first, count)
+        *others, last = self.shares
+        if len(others) > 1 and self.at_once == self.kv_heads:  # what one leaves of the card at its end, others take
+            beside(partial(self._launch, [last], sums, first, count), partial(self._launch, others, sums, first, count))
+        else:
+            self._launch(self.shares, sums, first, count)
         return sums
 
-    def results(self) -> list[tuple[Tensor, Tensor]]:
+    def _launch(self, shares: list[Share], sums: Tensor, first: int, count: int) -> None:
+        for share in shares:
+            share.launch(self.q, self.do, sums, self.scale, first, count)
+
+    def results(self) -> list[Pair]:
         """dk and dv of each branch."""
-        return [run.results() for run in self.runs]
+        return [share.results() for share in self.shares]
 
 
-def _described(x: Tensor) -> Tensor:
+def made_describable(x: Tensor) -> Tensor:
     """x, copied where TMA could not load tiles of it."""
     return x if describable(x) else x.clone(memory_format=torch.contiguous_format)
 
 
+def sums_for(k: Tensor, v: Tensor) -> Pair:
+    """Zeros in fp32 for dk and dv."""
+    sums = cleared(torch.empty(k.numel() + v.numel(), dtype=torch.float32, device=k.device))
+    return sums[: k.numel()].view(k.shape), sums[k.numel() :].view(v.shape)
+
+
+# --- attention to ranges of keys ---
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What one branch attends to: k [B,S,Hkv,Dk], v [B,S,Hkv,Dv], the stats of its rows by head, and its key ranges."""
+
+    k: Tensor
+    v: Tensor
+    stats: Tensor
+    where: KeyRanges
+
+    def share(self, q: Tensor, heads: int) -> Run:
+        """See `Shares`."""
+        k, v = made_describable(self.k), made_describable(self.v)
+        tile = _tile(q)
+        split = _split(q, k, self.where, tile, heads)
+        splits = max(1, cdiv(q.shape[1], split))
+        if splits > 1 or not q.numel():
+            dk, dv = sums_for(k, v)
+        else:
+            dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))
+        return Run(Branch(k, v, self.stats, self.where), tile, splits, split, dk, dv)
+
+
 @dataclass(frozen=True)
 class Run:
-    """A branch on its way: what all of its launches share.
+    """A branch's share on its way: what all of its launches have.
 
     Attributes:
         branch: its tensors, as TMA takes them.
@@ -223,25 +284,17 @@ class Run:
     dk: Tensor
     dv: Tensor
 
-    @classmethod
-    def of(cls, q: Tensor, branch: Branch, heads: int) -> Run:
-        k, v = _described(branch.k), _described(branch.v)
-        tile = _tile(q)
-        split = _split(q, k, branch.where, tile, heads)
-        splits = max(1, cdiv(q.shape[1], split))
-        if splits > 1 or not q.numel():
-            sums = cleared(torch.empty(k.numel() + v.numel(), dtype=torch.float32, device=k.device))
-            dk, dv = sums[: k.numel()].view(k.shape), sums[k.numel() :].view(v.shape)
-        else:
-            dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))
-        return cls(Branch(k, v, branch.stats, branch.where), tile, splits, split, dk, dv)
-
     @property
     def adds(self) -> bool:
         """Whether dk and dv are added to."""
         return self.splits > 1
 
-    def results(self) -> tuple[Tensor, Tensor]:
+    def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
+        """See `Share`; dk and dv are added to or written."""
+        if self.branch.k.numel():
+            _launcher()(self, q, do, sums, scale, first_head, run_heads)
+
+    def results(self) -> Pair:
         """dk and dv, in the dtype of k."""
         if self.dk.dtype == self.branch.k.dtype:
             return self.dk, self.dv

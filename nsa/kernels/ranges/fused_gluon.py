@@ -12,10 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch import Tensor
-from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -23,27 +21,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from nsa.kernels.common.gluon import LOG2E, REGISTERS, add_tile, descriptor, load_tile, product, sign_of, store_rows
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group, split_dim
 from nsa.kernels.common.tma import described, key_tiles, query_tiles
 
 if TYPE_CHECKING:
     from nsa.kernels.ranges.fused import Run
-
-LOG2E = gl.constexpr(1.4426950408889634)
-
-_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-"""A tile at coordinates, by TMA: (descriptor, coordinates, barrier, tile). Triton 3.8 gave it another name."""
-
-
-@builtin
-def _add_tile(descriptor, coordinates, tile, _semantic=None):
-    """memory[box at coordinates] += tile, by TMA; Gluon has no name for it before Triton 3.8."""
-    at = _semantic._convert_to_ir_values(coordinates, require_i64=False)
-    _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, descriptor.handle, at, tile.handle)
-
 
 # --- which tiles ---
 
@@ -77,34 +62,27 @@ def _copy(
     column = i_h * (DK0 + DK1)
     size: gl.constexpr = DK0 + DK1 + DV
     mbarrier.expect(ready, 2 * v.type.shape[0] * size)
-    _load(d_k0, [i_key, column], ready, k0)
+    load_tile(d_k0, [i_key, column], ready, k0)
     if DK1 > 0:
-        _load(d_k1, [i_key, column + DK0], ready, k1)
-    _load(d_v, [i_key, i_h * DV], ready, v)
+        load_tile(d_k1, [i_key, column + DK0], ready, k1)
+    load_tile(d_v, [i_key, i_h * DV], ready, v)
     for j in range(n):
         slot = j % NB
         i_t = i_lo + i_tile * TB
         mbarrier.wait(empty.index(slot), (j // NB & 1) ^ 1)
         bar = full.index(slot)
         mbarrier.expect(bar, 2 * BM * size + 2 * 4 * BM)
-        _load(d_q0, [i_row + i_t, i_head, 0], bar, q0.index(slot))
+        load_tile(d_q0, [i_row + i_t, i_head, 0], bar, q0.index(slot))
         if DK1 > 0:
-            _load(d_q1, [i_row + i_t, i_head, DK0], bar, q1.index(slot))
+            load_tile(d_q1, [i_row + i_t, i_head, DK0], bar, q1.index(slot))
         i_number = i_stats + i_t * (BM // TB)
-        _load(d_stats, [i_number], bar, lse.index(slot))
-        _load(d_stats, [n_stats + i_number], bar, delta.index(slot))
-        _load(d_do, [i_row + i_t, i_head, 0], bar, do.index(slot))
+        load_tile(d_stats, [i_number], bar, lse.index(slot))
+        load_tile(d_stats, [n_stats + i_number], bar, delta.index(slot))
+        load_tile(d_do, [i_row + i_t, i_head, 0], bar, do.index(slot))
         i_tile = gl.where(i_tile + 1 < n, i_tile + 1, 0)
 
 
 # --- the partition that computes ---
-
-
-@gluon.constexpr_function
-def _product(rows, columns, warps):
-    """How wgmma holds a product [rows, columns] in `warps` warps: by rows as far as they reach, then by columns."""
-    down = min(warps, rows // 16)
-    return gl.NVMMADistributedLayout([3, 0], [down, warps // down], [16, columns * down // warps, 16])
 
 
 @gluon.jit
@@ -112,7 +90,7 @@ def _add_dq(d_dq, dq, tile, i_row, i_head, i_column: gl.constexpr, BM: gl.conste
     """Add dq^T [D, BM] to memory through `tile`, which TMA may read until the next `tma.store_wait`."""
     tile.reshape((BM, D)).permute((1, 0)).store(dq)
     fence_async_shared()
-    _add_tile(d_dq, [i_row, i_head, i_column], tile)
+    add_tile(d_dq, [i_row, i_head, i_column], tile)
 
 
 @gluon.jit
@@ -127,7 +105,7 @@ def _step(
     """
     W: gl.constexpr = gl.num_warps()
     NB: gl.constexpr = ring[2].type.shape[0]
-    S_L: gl.constexpr = _product(BN, BM, W)
+    S_L: gl.constexpr = product(BN, BM, W)
     column: gl.constexpr = gl.SliceLayout(0, S_L)
     dk0, dk1, dv = sums
     k0, k1, v = keys
@@ -144,13 +122,12 @@ def _step(
     b_dp = warpgroup_mma(v, b_do.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
     b_lse = lse.index(slot).load(column)
     b_delta = delta.index(slot).load(column)
-    b_sign = ((b_delta.to(gl.int32, bitcast=True) << 31) | 0x3F800000).to(gl.float32, bitcast=True)  # 1 or -1
     o_t = gl.expand_dims(i_t + gl.arange(0, BM, layout=column) // GP, 0)
     seen = (o_t >= gl.expand_dims(b_qlo, 1)) & (o_t < gl.expand_dims(b_qhi, 1))
     b_s = warpgroup_mma_wait(1, [b_s])  # and the products of dk of the step before
-    b_p = gl.exp2(b_s * scale - gl.expand_dims(b_lse, 0)) * gl.expand_dims(b_sign, 0)  # [BN, BM]
+    b_p = gl.exp2(b_s * scale - gl.expand_dims(b_lse, 0)) * gl.expand_dims(sign_of(b_delta), 0)  # [BN, BM]
     b_p = gl.where(seen, b_p, 0.0)
-    LEFT: gl.constexpr = gl.DotOperandLayout(0, _product(BN, DV, W), 2)
+    LEFT: gl.constexpr = gl.DotOperandLayout(0, product(BN, DV, W), 2)
     b_left = gl.convert_layout(b_p.to(v.dtype), LEFT, assert_trivial=True)
     dv = warpgroup_mma(b_left, b_do, dv, is_async=True)
     mbarrier.arrive(empty.index((slot + NB - 1) % NB), count=1, pred=j > 0)
@@ -158,10 +135,10 @@ def _step(
     b_dp = warpgroup_mma_wait(1, [b_dp])
     b_ds.store((b_p * (b_dp - gl.expand_dims(b_delta, 0))).to(v.dtype))
     fence_async_shared()
-    T0_L: gl.constexpr = _product(DK0, BM, W)
+    T0_L: gl.constexpr = product(DK0, BM, W)
     b_x0 = warpgroup_mma(k0.permute((1, 0)), b_ds, gl.zeros([DK0, BM], gl.float32, T0_L), use_acc=False, is_async=True)
     if DK1 > 0:
-        T1_L: gl.constexpr = _product(DK1, BM, W)
+        T1_L: gl.constexpr = product(DK1, BM, W)
         b_x1 = warpgroup_mma(
             k1.permute((1, 0)), b_ds, gl.zeros([DK1, BM], gl.float32, T1_L), use_acc=False, is_async=True
         )
@@ -182,20 +159,6 @@ def _step(
 
 
 @gluon.jit
-def _give(p_x, x, o_row, m_row, START: gl.constexpr, WIDTH: gl.constexpr, ADD: gl.constexpr):
-    """Store x [BN, WIDTH] in columns START onwards of its rows, or add it to them."""
-    layout: gl.constexpr = x.type.layout
-    o_row = gl.convert_layout(o_row, gl.SliceLayout(1, layout))
-    m_row = gl.convert_layout(m_row, gl.SliceLayout(1, layout))
-    o_column = START + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, layout))
-    p_tile = p_x + gl.expand_dims(o_row, 1) + gl.expand_dims(o_column, 0)
-    if ADD:
-        gl.atomic_add(p_tile, x, mask=gl.expand_dims(m_row, 1), sem="relaxed")
-    else:
-        gl.store(p_tile, x.to(p_x.dtype.element_ty), mask=gl.expand_dims(m_row, 1))
-
-
-@gluon.jit
 def _compute(
     d_dqs, keys, ring, numbers, spare, ready, full, empty, p_qlo, p_qhi, p_dk, p_dv, i_first, i_h, o_batch, H, S, T,
     i_end, i_tile, n, i_lo, i_row, i_head, scale,
@@ -204,16 +167,16 @@ def _compute(
 ):  # fmt: skip
     W: gl.constexpr = gl.num_warps()
     NB: gl.constexpr = ring[2].type.shape[0]
-    of_key: gl.constexpr = gl.SliceLayout(1, _product(BN, BM, W))
+    of_key: gl.constexpr = gl.SliceLayout(1, product(BN, BM, W))
     o_s = i_first + gl.arange(0, BN, layout=of_key)  # [BN]
     m_s = o_s < S
     b_qlo = gl.load(p_qlo + o_s, mask=m_s, other=T)
     b_qhi = gl.minimum(gl.load(p_qhi + o_s, mask=m_s, other=0), i_end)
-    dk0 = gl.zeros([BN, DK0], gl.float32, _product(BN, DK0, W))
+    dk0 = gl.zeros([BN, DK0], gl.float32, product(BN, DK0, W))
     dk1 = 0
     if DK1 > 0:
-        dk1 = gl.zeros([BN, DK1], gl.float32, _product(BN, DK1, W))
-    dv = gl.zeros([BN, DV], gl.float32, _product(BN, DV, W))
+        dk1 = gl.zeros([BN, DK1], gl.float32, product(BN, DK1, W))
+    dv = gl.zeros([BN, DV], gl.float32, product(BN, DV, W))
     gl.assume(n > 0)  # else ptxas sees a way past the loop, on which the sums are no products, and serialises them all
     mbarrier.wait(ready, 0)
     for j in range(n):
@@ -229,10 +192,10 @@ def _compute(
         dk0 = warpgroup_mma_wait(0, [dk0])
     tma.store_wait(0)
     o_row = (o_batch + o_s) * H + i_h  # [BN]
-    _give(p_dk, dk0 * scale, o_row * (DK0 + DK1), m_s, 0, DK0, ADD)
+    store_rows(p_dk, dk0 * scale, o_row * (DK0 + DK1), m_s, 0, DK0, ADD)
     if DK1 > 0:
-        _give(p_dk, dk1 * scale, o_row * (DK0 + DK1), m_s, DK0, DK1, ADD)
-    _give(p_dv, dv, o_row * DV, m_s, 0, DV, ADD)
+        store_rows(p_dk, dk1 * scale, o_row * (DK0 + DK1), m_s, DK0, DK1, ADD)
+    store_rows(p_dv, dv, o_row * DV, m_s, 0, DV, ADD)
 
 
 # --- the kernel ---
@@ -321,17 +284,6 @@ def _backward_qkv(
 
 # --- launching ---
 
-REGISTERS = 240
-"""Of a thread of the partition that computes, two warpgroups; four warps that copy leave it so many."""
-
-ELEMENTS = {2: gl.float16, 4: gl.float32}
-"""What stands for any type of so many bytes in a layout."""
-
-
-def _descriptor(x: Tensor, shape: list[int], strides: list[int], box: list[int]) -> TensorDescriptor:
-    layout = gl.NVMMASharedLayout.get_default_for(box, ELEMENTS[x.dtype.itemsize])
-    return TensorDescriptor(x, shape, strides, box, layout)
-
 
 def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head: int, run_heads: int) -> None:
     """One launch for `run_heads` KV heads from `first_head` on; tensors as `tma.describable` wants them.
@@ -342,10 +294,10 @@ def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head
     tokens, group, dv = q.shape[1], q.shape[2] // heads, branch.v.shape[-1]
     padded = pad_group(group)
     first, second = split_dim(dk)
-    box, how = (tile.BM // padded, padded), {"make": _descriptor}
+    box, how = (tile.BM // padded, padded), {"make": descriptor}
     (k0, k1), (v, _) = key_tiles(branch.k, tile.BN, **how), key_tiles(branch.v, tile.BN, **how)
     (q0, q1), (do0, _), (dq0, dq1) = (query_tiles(x, *box, **how) for x in (q, do, dq))
-    numbers = described(_descriptor, branch.stats, (branch.stats.numel(),), (1,), (tile.BM,))
+    numbers = described(descriptor, branch.stats, (branch.stats.numel(),), (1,), (tile.BM,))
     _backward_qkv[(cdiv(keys, tile.BN) * run_heads * batch * run.splits,)](
         k0, k1, v, q0, q1, do0, numbers, dq0, dq1, run.dk, run.dv, where.q_lo, where.q_hi, where.s_key,
         branch.stats.stride(2), tokens, keys, heads, first_head, run_heads, batch, run.split, run.splits, scale,

@@ -8,9 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.recorded import Differentiable
-from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected import fused
 from nsa.kernels.selected.forward import selected_forward
 
 
@@ -25,12 +24,11 @@ def _backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, cu_seqlens: Tensor | None,
     q_start: Tensor | None, o: Tensor, lse: Tensor, config: NSAConfig, scale: float, deterministic: bool,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    stats = backward_preprocess(do, o, lse)
-    grads = selected_backward(do, q, k, v, stats, block_indices, config, scale, cu_seqlens, q_start)
-    return *grads, None, None, None
+    found = fused.gradients(do, q, k, v, o, lse, block_indices, config, scale, cu_seqlens, q_start, deterministic)
+    return *found, None, None, None
 
 
 selected_attention = Differentiable("selected", _forward, _backward)
 """`selected_forward` of (q, k, v, block_indices, cu_seqlens, q_start), with settings (config, scale, deterministic):
-its gradients are those of q, k and v, and always deterministic.
+its gradients are those of q, k and v.
 """

@@ -36,6 +36,9 @@ from nsa.plans import constant
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
 LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
 
+ALL_QUERIES = 1 << 30
+"""More than there are."""
+
 
 # --- where queries and blocks stand ---
 
@@ -295,8 +298,8 @@ def _key_of_each(indices: Tensor, last_key: int) -> Tensor:
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "HKV", "BINS", "past"])
-def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOTS: tl.constexpr,
+@triton.jit(do_not_specialize=["N", "HKV", "BINS", "CHUNKS", "chunk", "past"])
+def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, CHUNKS, chunk, past, i_t, i_h, SLOTS: tl.constexpr,
                       L_SEL: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     h = tl.program_id(1)
@@ -304,17 +307,19 @@ def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOT
     live = n < N
     block = tl.load(indices + n.to(tl.int64) * i_t + h.to(tl.int64) * i_h + slot, mask=live, other=-1)
     start = tl.load(queries + N + n, mask=live, other=0) + block * L_SEL
-    key = h * BINS + _bin(queries, n, start, N, L_SEL, live)
+    key = (h * CHUNKS + n // chunk) * BINS + _bin(queries, n, start, N, L_SEL, live)
     tl.store(keys + (n.to(tl.int64) * HKV + h) * SLOTS + slot, tl.where(block >= 0, key, past), mask=live)
 
 
-def pair_keys(indices: Tensor, where: Places) -> Tensor:
-    """Bin keys [pairs] of all pairs of indices [N,Hkv,slots]; padding gets Hkv * bins."""
+def pair_keys(indices: Tensor, where: Places, chunk: int = ALL_QUERIES) -> Tensor:
+    """Keys [pairs] of all pairs of indices [N,Hkv,slots]: (h * chunks + n // chunk) * bins + bin, past them padding."""
     rows, heads, slots = indices.shape
-    keys = _key_of_each(indices, heads * where.bins)
+    chunks = cdiv(rows, chunk)
+    past = heads * chunks * where.bins
+    keys = _key_of_each(indices, past)
     _pair_keys_kernel[(cdiv(rows * slots, 1024), heads)](
-        indices, where.queries, keys, rows, heads, where.bins, heads * where.bins, indices.stride(0), indices.stride(1),
-        SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
+        indices, where.queries, keys, rows, heads, where.bins, chunks, chunk, past, indices.stride(0),
+        indices.stride(1), SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
     )  # fmt: skip
     return keys
 

@@ -1,0 +1,162 @@
+"""The gradient of selected attention in one kernel, a branch of `ranges.fused.Gradient`.
+
+A program takes a block of keys and a segment of the queries that chose it, gathers these, and adds their share of dq to
+memory in fp32, as the other branches do; so no partial dq is held, and no logits are computed twice. Segments go chunk
+by chunk of the queries of a KV head, whose sums then are in the level-2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from nsa.config import NSAConfig
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.common.sizes import cdiv, pad_group, rows_last
+from nsa.kernels.common.split_reduce import reduce_splits
+from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.key_ranges import Borders
+from nsa.kernels.selected import inverted_index
+from nsa.kernels.selected.backward import selected_backward
+from nsa.kernels.selected.inverted_index import Places, Segments
+from nsa.kernels.tuning.lookup import Tile
+
+TILE = Tile(32, 64, 8, 4)
+"""Of the two warpgroups that compute, which take 32 rows each in turn; stages are tiles loaded ahead."""
+
+ROWS = (8, 32)
+"""Of a query, at least and at most, with those that fill them up to a power of two: they are a box of TMA, which takes
+whole groups of eight, and a tile holds them.
+"""
+
+SIZES = (64, 128)
+"""Dk and Dv."""
+
+PAIRS = 256
+"""Pairs of a segment: even work, and enough for the keys that a program loads and the sums that it adds."""
+
+CHUNK, CHUNK_OF_MANY = 1024, 2048
+"""Queries whose dq are added up at the same time, up to `fused.FEW_QUERIES` and beyond."""
+
+
+# --- where it can run ---
+
+
+def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deterministic: bool) -> str | None:
+    """Why the gradient takes the other kernels: a sentence, or None; as `ranges.fused.against`."""
+    reason = fused.against(target, dtype, dk, dv, group, deterministic)
+    if reason is None and dk not in SIZES:
+        return f"head dimension {dk} is not among {', '.join(map(str, SIZES))}"
+    if reason is None and not ROWS[0] <= pad_group(group) <= ROWS[1]:
+        return f"{group} query heads share a KV head, not {ROWS[0] // 2 + 1} to {ROWS[1]}"
+    return reason
+
+
+def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
+    """Whether the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv] is made in one kernel: `against` finds nothing."""
+    return _chosen(*fused.facts_of(q, v, deterministic))
+
+
+@lru_cache(maxsize=1024)
+def _chosen(*facts: object) -> bool:
+    return against(*facts) is None  # type: ignore[arg-type]
+
+
+# --- the gradient ---
+
+
+def gradients(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, block_indices: Tensor, config: NSAConfig,
+    scale: float, cu_seqlens: Borders, q_start: Tensor | None, deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v of this branch alone, in one kernel or in several; tensors as in `selected_backward`."""
+    stats = backward_preprocess(do, o, lse)
+    if not chosen(q, v, deterministic):
+        return selected_backward(do, q, k, v, stats, block_indices, config, scale, cu_seqlens, q_start)
+    branch = Branch.of(q, k, v, stats, block_indices, config, cu_seqlens, q_start)
+    dq, ((dk, dv),) = fused.backward(do, q, [branch], scale)
+    return dq, dk, dv
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What the branch attends to: k [B,S,Hkv,Dk], v [B,S,Hkv,Dv], the stats of its rows int64 [B,T,Hq], the chosen
+    blocks int32 [N,Hkv,slots], and where they and the queries stand.
+    """
+
+    k: Tensor
+    v: Tensor
+    stats: Tensor
+    indices: Tensor
+    where: Places
+
+    @classmethod
+    def of(
+        cls, q: Tensor, k: Tensor, v: Tensor, stats: Tensor, block_indices: Tensor, config: NSAConfig,
+        cu_seqlens: Borders, q_start: Tensor | None,
+    ) -> Branch:  # fmt: skip
+        """Tensors as in `selected_backward`."""
+        where = inverted_index.places(q, k, config.l_sel, cu_seqlens, q_start)
+        return cls(k, v, stats, rows_last(block_indices.to(torch.int32)).flatten(0, 1), where)
+
+    def share(self, q: Tensor, heads: int) -> Run:
+        """See `ranges.fused.Shares`."""
+        k, v = fused.made_describable(self.k), fused.made_describable(self.v)
+        few = q.shape[:2].numel() <= fused.FEW_QUERIES
+        branch = Branch(k, v, self.stats, self.indices, self.where)
+        return Run(branch, TILE, CHUNK if few else CHUNK_OF_MANY, *fused.sums_for(k, v))
+
+
+@dataclass(frozen=True)
+class Run:
+    """The branch's share on its way: what all of its launches have.
+
+    Attributes:
+        branch: its tensors, k and v as TMA takes them.
+        tile: the kernel's.
+        chunk: queries whose dq are added up at the same time.
+        dk, dv: fp32 [B,S,Hkv,D*], added to.
+    """
+
+    branch: Branch
+    tile: Tile
+    chunk: int
+    dk: Tensor
+    dv: Tensor
+
+    @cached_property
+    def segments(self) -> Segments:
+        """Those of a KV head one after another, of which those of a chunk of the queries, of which those of a bin."""
+        branch = self.branch
+        keys = inverted_index.pair_keys(branch.indices, branch.where, self.chunk)
+        heads = branch.k.shape[2]
+        return inverted_index.segments(keys, heads * self.keys, PAIRS, heads * branch.where.reachable(self.chunk))
+
+    @property
+    def keys(self) -> int:
+        """Keys of the segments of one KV head."""
+        return cdiv(self.branch.indices.shape[0], self.chunk) * self.branch.where.bins
+
+    def at_most(self, heads: int) -> int:
+        """So many segments `heads` KV heads have at most."""
+        rows, _, slots = self.branch.indices.shape
+        return heads * (rows * slots // PAIRS + min(rows * slots, self.branch.where.reachable(self.chunk)))
+
+    def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
+        """See `ranges.fused.Share`."""
+        if self.branch.indices.numel():
+            _launcher()(self, q.contiguous(), do.contiguous(), sums, scale, first_head, run_heads)
+
+    def results(self) -> fused.Pair:
+        """dk and dv, in the dtype of k."""
+        return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
+
+
+def _launcher() -> Callable[..., None]:
+    found: Callable[..., None] = import_module("nsa.kernels.selected.fused_gluon").launch
+    return found
