@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton"):
         from nsa.tests import interpreter  # not before the line above: Triton asks for the variable when it is imported
 
-        interpreter.replace_builtins_once()
+        interpreter.hasten()
     for sentence in ("overflow", "invalid value"):  # of what kernels read and mask: a GPU computes with it in silence
         config.addinivalue_line("filterwarnings", f"ignore:{sentence} encountered:RuntimeWarning")
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, ten times slower on a busy machine
