@@ -3,11 +3,13 @@
 A kernel's start replaces the language's builtins until its end. As it is, each call of another jitted function within
 does so again, and looks at every member of the language to find none. Each sum of integers is computed twice, the second
 time to see whether it overflows, which is then said in debug mode alone. What NumPy calls a type is looked up in a table
-that is made for it. A reduction by xor, of which sorting is made, calls its Python function for each element.
+that is made for it. The type of a block is checked and named for each value, and its shape made into constants. A
+reduction by xor, of which sorting is made, calls its Python function for each element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -19,7 +21,10 @@ from triton.runtime import interpreter
 _replace_all = interpreter._patch_lang
 _dtype = interpreter._get_np_dtype
 _reduce_by_function = interpreter.ReduceOps.generic_reduce
+_begin_block, _begin_tensor = tl.block_type.__init__, tl.tensor.__init__
 _dtypes: dict[str, np.dtype[Any]] = {}
+_blocks: dict[tuple[Any, ...], dict[str, Any]] = {}
+_shapes: dict[str, tuple[Any, Any]] = {}
 
 
 def hasten() -> None:
@@ -27,6 +32,7 @@ def hasten() -> None:
     interpreter._patch_lang = _replace
     interpreter._get_np_dtype = _known_dtype
     interpreter.ReduceOps.generic_reduce = _reduce
+    tl.block_type.__init__, tl.tensor.__init__ = _known_block, _tensor
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
 
@@ -43,6 +49,23 @@ def _known_dtype(kind: tl.dtype) -> np.dtype[Any]:
     if kind.name not in _dtypes:
         _dtypes[kind.name] = _dtype(kind)
     return _dtypes[kind.name]
+
+
+def _known_block(self: tl.block_type, element: tl.dtype, shape: Sequence[Any]) -> None:
+    sizes = (size.value if isinstance(size, tl.constexpr) else size for size in getattr(shape, "values", shape))
+    key = element.name, *sizes
+    if key not in _blocks:
+        _begin_block(self, element, shape)
+        _blocks[key] = {**vars(self)}
+    vars(self).update(_blocks[key], element_ty=element)  # of two pointers of one name, the address space may differ
+
+
+def _tensor(self: tl.tensor, handle: interpreter.TensorHandle, kind: tl.dtype) -> None:
+    if kind.name not in _shapes:
+        _begin_tensor(self, handle, kind)
+        _shapes[kind.name] = self.shape, self.numel
+    self.handle, self.type, self.dtype = handle, kind, kind.scalar
+    self.shape, self.numel = _shapes[kind.name]
 
 
 def _reduce(self: interpreter.ReduceOps, given: tuple[tl.tensor, ...]) -> Any:
