@@ -1,10 +1,10 @@
 """Triton's interpreter without what it does for nothing, half of the time that these tests took.
 
 A kernel's start replaces the language's builtins until its end. As it is, each call of another jitted function within
-does so again, and looks at every member of the language to find none. Each sum of integers is computed twice, the second
-time to see whether it overflows, which is then said in debug mode alone. What NumPy calls a type is looked up in a table
-that is made for it. The type of a block is checked and named for each value, and its shape made into constants. A
-reduction by xor, of which sorting is made, calls its Python function for each element.
+does so again, and looks at every member of the language to find none. Each sum of integers is computed twice, the
+second time to see whether it overflows, which is then said in debug mode alone. What NumPy calls a type is looked up in
+a table that is made for it. The type of a block is checked and named for each value, and its shape made into constants.
+A reduction by xor, of which sorting is made, calls its Python function for each element.
 """
 
 from __future__ import annotations

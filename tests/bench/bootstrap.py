@@ -95,7 +95,7 @@ def _bare(environment: dict[str, Any], folder: Path) -> float:
     folder.mkdir()
     python = str((Path(environment["root"]) / "bin" / "python").resolve())
     (folder / "lock.txt").write_text(environment["lock"])
-    uv = find_uv(Store(folder), Settings.of(python), BuildProgress(folder / "progress.jsonl")).path
+    uv = find_uv(Store(folder), lambda: Settings.of(python), BuildProgress(folder / "progress.jsonl")).path
 
     def install() -> None:
         options = ["--cache-dir", str(folder / "cache"), "--quiet"]

@@ -102,8 +102,8 @@ def pod(tmp_path: Path, agent: Path, environment: dict[str, Any]) -> Pod:
 def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real uv, alone in its directory: this machine's, or one that is fetched as a pod would fetch it."""
     folder = tmp_path_factory.mktemp("uv")
-    settings = Settings.of(shutil.which("python3") or "python3")
-    found = find_uv(Store(folder), settings, Progress(folder / "progress.jsonl"))
+    python = shutil.which("python3") or "python3"
+    found = find_uv(Store(folder), lambda: Settings.of(python), Progress(folder / "progress.jsonl"))
     (folder / "bin").mkdir()
     (folder / "bin" / "uv").symlink_to(found.path)
     return folder / "bin" / "uv"

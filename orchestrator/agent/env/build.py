@@ -82,7 +82,7 @@ class Builder:
     def _means(self) -> Means:
         python = self._find_python()
         settings = self._settings(python)
-        return Means(python, find_uv(self._store, settings, self._progress), settings)
+        return Means(python, find_uv(self._store, lambda: settings, self._progress), settings)
 
     def _provide(self, means: Means, lockfile: Lockfile) -> None:
         """The environment of `lockfile`, as it is or made; the request is remembered to come to it."""
@@ -127,7 +127,7 @@ class Builder:
                 raise Failure(f"{path} is Python {version}, expected {wanted}")
             return executable
         self._progress.enter("python", f"fetching Python {wanted}")
-        uv = find_uv(self._store, self._settings("python3"), self._progress)
+        uv = find_uv(self._store, lambda: self._settings("python3"), self._progress)
         return uv.managed_python(wanted, self._store.workdir / "python", self._progress)
 
     def _settings(self, python: str) -> Settings:

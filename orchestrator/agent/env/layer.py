@@ -144,7 +144,7 @@ class LayerBuilder:
         }
         self._progress.enter("install", f"installing {listing(wheel.name for wheel in wheels.values())}")
         ThinVenv(root, below).make([])
-        uv = find_uv(self._store, Settings.of(below.python), self._progress)
+        uv = find_uv(self._store, lambda: Settings.of(below.python), self._progress)
         uv.install_files(root, list(wheels.values()), self._progress)
         damaged = [file for _, file in differences(root)]
         if damaged:

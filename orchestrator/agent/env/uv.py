@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,8 +125,11 @@ class Means:
             wheels.unlink()
 
 
-def find_uv(store: Store, settings: Settings, progress: Progress) -> Uv:
-    """The pod's uv: its own, one that was put below the workdir, or one that is fetched now. NoUv if there is none."""
+def find_uv(store: Store, settings: Callable[[], Settings], progress: Progress) -> Uv:
+    """The pod's uv: its own, one that was put below the workdir, or one that is fetched now. NoUv if there is none.
+
+    What `settings` there are is asked only to fetch it.
+    """
     usual = [shutil.which("uv"), *map(os.path.expanduser, ("~/.local/bin/uv", "~/.cargo/bin/uv"))]
     ours = store.tools / "uv"
     for place in filter(None, [*usual, str(ours)]):
@@ -134,7 +137,7 @@ def find_uv(store: Store, settings: Settings, progress: Progress) -> Uv:
         if version >= uv_wheel.LEAST:
             return Uv(place, version, store.cache)
     try:
-        _put(ours, store, settings, progress)
+        _put(ours, store, settings(), progress)
     except Failure as e:
         raise NoUv(f"the pod has no uv {_dotted(uv_wheel.LEAST)} or newer, and cannot get it: {e}") from e
     version = _version(str(ours))
