@@ -376,14 +376,14 @@ def test_sentences_are_short_and_printable(tmp_path: Path) -> None:
 
 def test_large_tables_are_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "artifact"
-    path.write_text("a,b\n" + "".join(f"{i},{i * 0.5}\n" for i in range(60_000)))
+    path.write_text("a,b\n" + "".join(f"{i},{i * 0.5}\n" for i in range(15_000)))
     expected = artifact("artifact", kind="csv", columns=["a"], checks=ALL)
     tracemalloc.start()
     with path.open("rb") as f:
         assert asking.findings(expected, f) == []
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1 << 20
+    assert peak < 1 << 18
 
 
 @pytest.mark.parametrize("kind", ["text", "csv", "json", "jsonl"])
