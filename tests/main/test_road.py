@@ -78,7 +78,7 @@ def test_a_runbook_that_the_commit_does_not_hold_is_said(project: Project) -> No
     project.write({"runbooks/r.yaml": FILES["runbooks/r.yaml"] + "# weaker\n"})
     assert said in project.validate("--runbook", "r").json["summary"]
     (project.root / "runbooks/cpu-smoke.yaml").unlink()  # then a packaged one takes its place
-    plan = project.validate("--runbook", "cpu-smoke", "--dry-run").json
+    plan = project.here("validate", "--pod", "local", "--json", "--runbook", "cpu-smoke", "--dry-run").json
     assert plan["runbook"]["instead_of"] == "runbooks/cpu-smoke.yaml"
 
 
@@ -146,28 +146,28 @@ def test_report_judges_again_and_believes_no_stored_verdict(project: Project) ->
     project.commit(FILES)
     result = project.validate("--runbook", "r").json
     directory = project.root / result["path"]
-    assert project.run("report", "--json").json == result
+    assert project.here("report", "--json").json == result
     (directory / "environment.json").write_text('{"gpus": [{"name": "NVIDIA H200"}]}')
-    assert "H200" not in project.run("report", "--markdown").stdout
+    assert "H200" not in project.here("report", "--markdown").stdout
     (directory / "artifacts" / "t.csv").write_text("S,ms\n1,2\n3,5\n")
-    again = project.run("report", "--json")
+    again = project.here("report", "--json")
     assert (again.exit_code, again.stage("tool")["status"]) == (1, "invalid")
     (directory / "artifacts" / "t.csv").write_text("S,ms\n1,2\n3,4\n")
     relaxed = json.loads((directory / "plan.json").read_text())
     relaxed["stages"].pop()
     (directory / "plan.json").write_text(json.dumps(relaxed))
-    refused = project.run("report", "--json")
+    refused = project.here("report", "--json")
     assert (refused.exit_code, refused.json["verdict"]) == (2, "error")
 
 
 def test_dry_run_prints_the_plan_and_contacts_nothing(project: Project) -> None:
     project.commit({**FILES, "runbooks/r.yaml": RUNBOOK.replace("name: tool", "name: tool\n    when: [cuda]")})
-    outcome = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
+    outcome = project.here("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
     assert outcome.stderr.startswith(f"runbook r on commit {outcome.json['commit'][:7]}, pod local\n")
     plan = outcome.json
     assert [s["name"] for s in plan["stages"]] == ["tests"]
     assert [s["name"] for s in plan["left_out"]] == ["tool"]
-    page = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run")
+    page = project.here("validate", "--pod", "local", "--runbook", "r", "--dry-run")
     assert page.exit_code == 0 and re.search(r"runs +tests\s+python -m pytest.*\s+evidence: at least 1", page.stdout), (
         page
     )
@@ -211,7 +211,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(project: Project, arguments: 
     pods = json.loads(project.inventory.read_text())["pods"]
     pods["pinned"] = {"host": "127.0.0.1", "port": 9, "environment": "torch99"}  # nobody is there
     project.inventory.write_text(json.dumps({"pods": pods}))
-    outcome = project.run(*arguments, "--json")
+    outcome = project.here(*arguments, "--json")
     assert outcome.exit_code == 2, outcome.stderr
     assert sentence in outcome.json["error"]
     assert outcome.json["verdict"] == "error"

@@ -125,8 +125,8 @@ def test_no_secret_is_written_down_anywhere(any_project: Project) -> None:
         assert f"***{name}***" in said
     assert "E   ***DEPLOY***" in (directory / "stages/say/stderr").read_text()
 
-    report = any_project.run("report", "--markdown")
-    shown = any_project.run("report")
+    report = any_project.here("report", "--markdown")
+    shown = any_project.here("report")
     for text in (outcome.stdout, outcome.stderr, report.stdout, shown.stdout, shown.stderr):
         assert not any(form in text for form in PLANTED)
     key = Path(json.loads(any_project.inventory.read_text())["pods"]["p"].get("identity_file", "/no/such_key")).name

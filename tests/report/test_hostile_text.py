@@ -166,8 +166,8 @@ def test_a_stage_puts_no_markup_into_report_or_terminal(project: Project) -> Non
         "tests/test_it.py": HOSTILE_TEST.format(evil=evil),
     })  # fmt: skip
     outcome = project.run("validate", "--pod", "local", "--runbook", "r", "-v")
-    report = project.run("report", "--markdown")
-    result = project.run("report", "--json")
+    report = project.here("report", "--markdown")
+    result = project.here("report", "--json")
     for text in (outcome.stdout, outcome.stderr, report.stdout, report.stderr, result.stdout):
         assert not CONTROL.search(text.replace("\n", ""))
     markup = report.stdout

@@ -62,9 +62,9 @@ def test_no_form_of_a_shared_report_tells_whose_machine_it_was(project: Project)
     project.inventory.write_text(json.dumps({"pods": pods}))
     assert project.validate("--runbook", "r").stage("s")["status"] == "skipped"
     planted = (socket.gethostname(), "203.0.113.77", "10645", "/home/alice", "planteduser", "planted-host")
-    assert all(word in project.run("report", "--markdown").stdout for word in ("203.0.113.77", "planteduser", "10645"))
+    assert all(word in project.here("report", "--markdown").stdout for word in ("203.0.113.77", "planteduser", "10645"))
     for form in ([], ["--json"], ["--markdown"], *(["--format", name] for name in FORMS)):
-        shared = project.run("report", *form, "--redact-hosts")
+        shared = project.here("report", *form, "--redact-hosts")
         assert shared.exit_code == 3, shared.stderr
         if form == ["--json"]:
             assert shared.json["stages"][0]["tests"]["passed"] == 1

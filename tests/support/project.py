@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.support import ROOT
 from tests.support.agent_pod import small_python
 from tests.support.compiled import compiled_agent
 from tests.support.files import write_files
+from tests.support.in_process import command
 
 _GIT_ENV = {
     "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "A",
@@ -98,6 +100,16 @@ class Project:
         finally:
             process.kill()
         return Outcome(process.returncode, stdout, stderr)
+
+    def here(self, *arguments: str, **extra: str) -> Outcome:
+        """As `run`, in this process: for what starts no run, and is soon done."""
+        before = os.getcwd()
+        with patch.dict(os.environ, self.environment(**extra), clear=True):
+            os.chdir(self.root)
+            try:
+                return Outcome(*command(*arguments))
+            finally:
+                os.chdir(before)
 
     def validate(self, *arguments: str, pod: str = "local", **extra: str) -> Outcome:
         """`nsa-pod validate --json` on this repository."""

@@ -74,7 +74,7 @@ FILES = {"tests/test_a.py": "def test_a(): assert True\n"}
 )
 def test_all_that_is_wrong_with_a_runbook_is_said_at_once(project: Project, verb: list[str]) -> None:
     project.commit({**FILES, "runbooks/wrong.yaml": WRONG})
-    outcome = project.run(*verb, "--json")
+    outcome = project.here(*verb, "--json")
     assert outcome.exit_code == 2
     errors = outcome.json["errors"]
     assert len(errors) == len(SENTENCES), errors
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_the_inventory_is_said_beside_it(project: Project) ->
     project.commit({**FILES, "runbooks/wrong.yaml": WRONG})
     project.inventory.write_text("pods:\n  local: {transport: local, runbok: x}\n  gpu: {host: x, port: 99999}\n")
     for verb in (["check", "wrong"], ["validate", "--pod", "local", "--runbook", "wrong"]):
-        outcome = project.run(*verb, "--json")
+        outcome = project.here(*verb, "--json")
         assert outcome.exit_code == 2 and len(outcome.json["errors"]) == len(SENTENCES) + 2
         assert "pods.yaml:2: key 'pods.local.runbok': unknown key: did you mean runbook" in outcome.json["error"]
         assert "pods.yaml:3: key 'pods.gpu.port': expected at most 65535, got 99999" in outcome.json["error"]
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_the_inventory_is_said_beside_it(project: Project) ->
 def test_what_the_inventory_names_exists(project: Project) -> None:
     project.commit({**FILES, "runbooks/good.yaml": GOOD})
     with_pod(project, runbook="goood", environment="torch99")
-    outcome = project.run("check", "good")
+    outcome = project.here("check", "good")
     assert outcome.exit_code == 2
     assert "key 'pods.local.runbook': unknown runbook 'goood': did you mean good?" in outcome.stderr
     assert "key 'pods.local.environment': unknown environment 'torch99'" in outcome.stderr
@@ -104,8 +104,8 @@ def test_what_the_inventory_names_exists(project: Project) -> None:
 def test_a_missing_path_and_a_stage_without_evidence_are_found_by_all(project: Project) -> None:
     commit = project.commit({**FILES, "runbooks/absent.yaml": ABSENT})
     findings = [sentence.format(commit[:7]) for sentence in FINDINGS]
-    checked = project.run("check")
-    dry = project.run("validate", "--pod", "local", "--dry-run")
+    checked = project.here("check")
+    dry = project.here("validate", "--pod", "local", "--dry-run")
     ran = project.validate()
     assert (checked.exit_code, dry.exit_code, ran.exit_code) == (2, 3, 1)
     for outcome in (checked, dry, ran):
@@ -117,27 +117,27 @@ def test_a_missing_path_and_a_stage_without_evidence_are_found_by_all(project: P
 
 def test_nothing_wrong_is_said_too(project: Project) -> None:
     commit = project.commit({**FILES, "runbooks/good.yaml": GOOD})
-    outcome = project.run("check")
+    outcome = project.here("check")
     assert outcome.exit_code == 0 and f"runbooks/good.yaml on {commit[:7]}" in outcome.stdout
-    assert project.run("check", "--json", "--pod", "local").json["commit"] == commit
-    assert project.run("check", "--pod", "locl").exit_code == 2
+    assert project.here("check", "--json", "--pod", "local").json["commit"] == commit
+    assert project.here("check", "--pod", "locl").exit_code == 2
 
 
 def test_a_repository_without_a_runbook_is_told_what_to_run(project: Project) -> None:
     project.commit(FILES)
     for verb in (["check"], ["validate", "--pod", "local"], ["validate", "--pod", "local", "--dry-run"]):
-        outcome = project.run(*verb)
+        outcome = project.here(*verb)
         assert outcome.exit_code == 2
         assert outcome.stderr.count("\n") == 1
         assert f"{project.root} has no runbook: `nsa-pod init {project.root}` writes one" in outcome.stderr
-    assert project.run("validate", "--pod", "local", "--runbook", "cpu-smoke", "--dry-run", "--json").json["stages"]
+    assert project.here("validate", "--pod", "local", "--runbook", "cpu-smoke", "--dry-run", "--json").json["stages"]
 
 
 def test_the_runbook_that_is_meant(project: Project) -> None:
     """The pod's own; else the usual one, the only one; of several, nobody guesses."""
 
     def chosen() -> str:
-        outcome = project.run("validate", "--pod", "local", "--dry-run", "--json")
+        outcome = project.here("validate", "--pod", "local", "--dry-run", "--json")
         return outcome.json["runbook"]["path"] if outcome.exit_code == 0 else outcome.json["error"]
 
     project.commit({**FILES, "runbooks/one.yaml": GOOD})
@@ -153,7 +153,7 @@ def test_the_runbook_that_is_meant(project: Project) -> None:
 
 def test_what_init_writes_is_right(project: Project) -> None:
     project.commit(FILES)
-    first = project.run("init")
+    first = project.here("init")
     written = [line.removeprefix("./") for line in first.stdout.split()]
     assert written == [
         "pods.yaml",
@@ -162,9 +162,9 @@ def test_what_init_writes_is_right(project: Project) -> None:
         "runbooks/.schema/runbook.json",
     ]
     project.inventory.unlink()
-    assert project.run("check", NSA_POD_INVENTORY="pods.yaml").exit_code == 0
+    assert project.here("check", NSA_POD_INVENTORY="pods.yaml").exit_code == 0
     before = (project.root / "runbooks/validate.yaml").read_text()
-    again = project.run("init")
+    again = project.here("init")
     assert (again.exit_code, again.stdout) == (0, "")
     assert "kept pods.yaml" in again.stderr and "kept runbooks/validate.yaml" in again.stderr
     assert (project.root / "runbooks/validate.yaml").read_text() == before
@@ -185,5 +185,5 @@ def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Pr
 def test_a_patch_of_an_impossible_name_is_bad_input(project: Project) -> None:
     stage = f"{{name: a, run: [pytest, tests], expect: {{mutants: [{{patch: {'x' * 300}}}]}}}}"
     project.commit({**FILES, "runbooks/good.yaml": f"name: good\nstages: [{stage}]\n"})
-    outcome = project.run("check", "--json")
+    outcome = project.here("check", "--json")
     assert outcome.exit_code == 2 and "expected a patch in the commit, or beside the runbook" in outcome.json["error"]

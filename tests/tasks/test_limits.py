@@ -17,7 +17,7 @@ def test_the_estimate_is_shown_before_the_start(project: Project) -> None:
     assert first.exit_code == 0 and "how long the stages take is unknown" in first.stderr
     second = finish(validate(project, "--max-time", "1h"))
     assert "by 1 earlier run on this pod; the run is ended at --max-time 1h" in second.stderr
-    dry = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
+    dry = project.here("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
     assert dry.json["estimate"]["runs"] == 2 and dry.json["estimate"]["by_limit"] == []
     assert 0 < dry.json["estimate"]["seconds"] < 60 and "by 2 earlier runs" in dry.stderr
     assert second.json["verdict"] == "passed" and "ended_early" not in second.json
@@ -28,7 +28,7 @@ def test_a_damaged_result_only_misses_in_the_estimate(project: Project) -> None:
     kept = project.root / finish(validate(project)).json["path"]
     for name in ("result.json", "plan.json"):
         (kept / name).write_bytes(b"\xff" + (kept / name).read_bytes())
-        dry = project.run("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
+        dry = project.here("validate", "--pod", "local", "--runbook", "r", "--dry-run", "--json")
         assert dry.exit_code == 0 and dry.json["estimate"]["runs"] == 0, dry.stderr
 
 

@@ -28,17 +28,17 @@ def ended(project: Project) -> str:
 
 
 def test_the_copy_here_is_shown_and_else_the_pods(project: Project, ended: str) -> None:
-    assert project.run("logs", "latest", "talks").stdout == "out ***TOKEN***\n"
-    assert project.run("logs", ended[:15], "talks", "--stderr").stdout == "err\n"
+    assert project.here("logs", "latest", "talks").stdout == "out ***TOKEN***\n"
+    assert project.here("logs", ended[:15], "talks", "--stderr").stdout == "err\n"
     shutil.rmtree(project.root / "artifacts")
     assert project.run("logs", "--pod", "local", ended, "talks", "--stderr").stdout == "err\n"
     unknown = project.run("logs", "--pod", "local", "2019", "talks")
     assert unknown.exit_code == 4 and "knows 0 runs called 2019" in unknown.stderr
-    assert project.run("logs", ended, "talks").exit_code == 2  # nobody knows on which pod
+    assert project.here("logs", ended, "talks").exit_code == 2  # nobody knows on which pod
 
 
 def test_what_cannot_be_shown_is_said(project: Project, ended: str) -> None:
-    unknown = project.run("logs", ended, "talk")
+    unknown = project.here("logs", ended, "talk")
     assert unknown.exit_code == 2 and "has no stage 'talk': did you mean talks?" in unknown.stderr
     for _ in range(2):
         blocked = project.run("logs", "--pod", "local", ended, "absent", "--follow")

@@ -37,7 +37,7 @@ def test_follow_fetch_and_report_from_another_laptop(project: Project, other: Pr
     assert (followed.exit_code, result["verdict"], result["run_id"]) == (0, "passed", run_id), followed.stderr
     assert result["plan_from"] == "pod" and FROM_POD in result["summary"]
     assert other.run("fetch", "--pod", "local", "--json").json == result
-    assert other.run("report", "--json").json == result
+    assert other.here("report", "--json").json == result
     own = project.run("fetch", "--pod", "local", "--json").json
     assert own["plan_from"] == "laptop" and FROM_POD not in own["summary"]
     elsewhere = project.root.parent / "elsewhere"
@@ -126,12 +126,12 @@ def test_a_plan_that_was_changed_on_the_pod_is_refused(project: Project, other: 
         outcome = other.run("fetch", "--pod", "local", "--json", changed["run_id"])
         assert (outcome.exit_code, outcome.json["verdict"]) == (4, "error") and sentence in outcome.json["error"]
         assert not (other.root / "artifacts").exists() and not list(other.root.parent.rglob("out"))
-    launched = project.run("report", "--json", run_id).json
+    launched = project.here("report", "--json", run_id).json
     assert (launched["verdict"], launched["plan_from"]) == ("passed", "laptop")
 
     record = project.home / "runs" / f"{run_id}.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "plan_sha256": "0" * 64}))
-    swapped = project.run("report", "--json", run_id).json
+    swapped = project.here("report", "--json", run_id).json
     assert swapped["plan_from"] == "pod" and FROM_POD in swapped["summary"], (
         "a plan here that was not launched from here"
     )

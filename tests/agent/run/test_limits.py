@@ -53,4 +53,4 @@ def test_the_limit_is_kept_without_the_laptop(project: Project) -> None:
     )
     assert result["stages"][2]["reason"] == "the run ended before it: its limit was reached: --max-time 8s"
     assert result["ended_early"] in result["summary"] and "--max-time 8s" in result["summary"]
-    assert project.run("report", "--json").json == result
+    assert project.here("report", "--json").json == result

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli import main
 from orchestrator.errors import NsaPodError
+from tests.support import in_process
+from tests.support.in_process import Said
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 # No example may take longer, on however busy a machine.
@@ -50,30 +48,14 @@ def sentence_or(body: Callable[[], Any]) -> Any:
         return e
 
 
-@dataclass(frozen=True)
-class Said:
-    """How a command ended and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-
 def command(*arguments: str) -> Said:
-    """The command line in this process; it ends by one of the documented codes, never by another exception."""
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    texts = []
-    for stream in (out, err):
-        stream.seek(0)
-        texts.append(stream.read())
-    code = ended.value.code
-    assert code in (0, 1, 2, 3, 4), (code, texts)
-    if "error:" in texts[1]:
-        for line in texts[1].strip().split("\n"):
+    """A command ends by one of the documented codes, and says in sentences what failed."""
+    said = in_process.command(*arguments)
+    assert said.code in (0, 1, 2, 3, 4), said
+    if "error:" in said.err:
+        for line in said.err.strip().split("\n"):
             _check_sentence(line)
-    return Said(int(code), *texts)
+    return said
 
 
 def _check_sentence(text: str) -> None:
