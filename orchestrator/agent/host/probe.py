@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 from orchestrator.agent.env import source
 from orchestrator.agent.host import gpu, gpu_use, machine
@@ -33,7 +33,7 @@ def probe(workdir: str) -> dict[str, Any]:
     with ThreadPoolExecutor(max_workers=8) as pool:
         gpus, cuda = pool.submit(gpu.list_gpus), pool.submit(gpu.driver_cuda)
         holders = pool.submit(gpu_use.holders)
-        pythons = pool.map(_about, dict.fromkeys([sys.executable, *filter(None, map(shutil.which, _PYTHONS))]))
+        pythons = pool.map(_about, _named([sys.executable, *filter(None, map(shutil.which, _PYTHONS))]))
         return {
             "now": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "home": os.path.expanduser("~"),
@@ -50,6 +50,19 @@ def probe(workdir: str) -> dict[str, Any]:
             "holder": lock.holder(Path(expanded)),
             "newest_run": runs.newest(Path(expanded)),
         }
+
+
+def _named(pythons: Sequence[str]) -> list[str]:
+    """One name for each that is to be asked: python3 is mostly a link to its neighbour python3.11.
+
+    A link to what is not called Python may be a shim, which goes by the name that it was called by.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for python in pythons:
+        file = os.path.realpath(python)
+        is_python = os.path.basename(file).startswith("python")
+        found.setdefault((os.path.dirname(python), file) if is_python else (python, ""), python)
+    return list(found.values())
 
 
 def _about(python: str) -> dict[str, Any] | None:
