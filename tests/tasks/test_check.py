@@ -174,10 +174,11 @@ def test_what_init_writes_is_right(project: Project) -> None:
 def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Project) -> None:
     project.commit({**FILES, "runbooks/good.yaml": GOOD})
     project.write({"kept": "a file"})
-    outcome = project.validate("--runbook", "good", "--artifacts", "kept/here")
+    asked = ["validate", "--pod", "local", "--json", "--runbook", "good", "--artifacts"]
+    outcome = project.here(*asked, "kept/here")
     assert outcome.exit_code == 2, outcome.stderr
     assert "kept/here: expected a folder for results, and " in outcome.json["error"]
-    outcome = project.validate("--runbook", "good", "--artifacts", "/proc/kept")
+    outcome = project.here(*asked, "/proc/kept")
     assert outcome.exit_code == 2 and "and /proc cannot be written to" in outcome.json["error"]
     assert not (project.root.parent / "workdir").exists()
 
