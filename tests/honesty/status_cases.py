@@ -246,6 +246,15 @@ ENDS = """
         sys.exit(0)
 """
 
+COMPARES = "def allclose(a, b): return abs(a - b) < 0.1\ndef equal(a, b): return a == b\n"
+COMPARED = """
+if not allclose(1.0, 1.0): print("differs")
+assert not allclose(1.0, 2.0), "they differ"
+assert (allclose(1.0, 1.0) and not allclose(1.0, 2.0))
+backend = "fast" if allclose(1.0, 2.0) else "exact"
+assert backend == "exact"
+print("equal to the last bit:", equal(1.0, 2.0))
+"""
 CHECKS_IN_MAIN = """
 import sys
 def main():
@@ -266,6 +275,8 @@ def _main(name: str, status: str, reason: str, size: int, end: str) -> StageCase
 
 HONEST = [
     truth(_main("main_handed_on", "passed", "", 2, "sys.exit(main())"), "a program ends with what its main returns"),
+    truth(_main("main_well", "passed", "", 2, "main()"), "nobody passes on what main() returns, which is 0"),
+    truth(_program("compared_asked", COMPARES + COMPARED), "comparisons on which something depends, or that came out well"),
     truth(_bash("status_acted_on", ACTED_ON), "statuses on which something depends: another command, an end, a branch"),
     truth(_bash("acted_on_by_words", BY_WORDS),
           "statuses that words hand on: in a file that is read, by a function that sets a variable, as an `[ $? ]`"),
@@ -539,8 +550,22 @@ CHILDREN_LIES = [
                  "import ctypes\nctypes.CDLL(None).system(b'python status/fails.py')\nprint(1)", "nobody was told"),
 ]  # fmt: skip
 
-MAINS = [
-    lie(_main("main_dropped", "invalid", r"main\(\) of .*py returns an exit code, which nobody passes on", 3, "main()"),
-        "main() returns 1, and the program ends with 0", honest="main_handed_on"),
+PROGRAMS = [
+    lie(_main("main_dropped", "failed", "main_dropped.py returned 1, and nobody was told", 3, "main()"),
+        "main() returns 1, and the program ends with 0", honest="main_well"),
+    lie(_main("main_dropped_amid", "failed", "returned 1, and nobody was told", 3, "main()\n    print('done')"),
+        "main() returns 1, and the program goes on", honest="main_well"),
+    _program_lie("compared_by_words", "a program says whether two results match, and ends with 0 if they do not",
+                 COMPARES + "print('match' if allclose(1.0, 2.0) else 'differ')", "allclose.. failed", "compared_asked"),
+    _program_lie("compared_for_nothing", "a comparison is a statement of its own, and came out false",
+                 COMPARES + "allclose(1.0, 2.0)\nprint('same')", "allclose.. failed", "compared_asked"),
+    _program_lie("compared_in_a_check", "a function returns whether two results match, which its callers drop",
+                 COMPARES + "def check(x): return allclose(x, 2.0)\nfor x in (1.0, 2.0): check(x)\nprint('done')",
+                 "allclose.. failed", "compared_asked"),
+    _program_lie("asserted_tuple", "a program asserts a tuple", "assert (len('ab') == 3, 'differs')\nprint('same')",
+                 "an assertion of a tuple failed", "compared_asked"),
+    _program_lie("made_and_not_raised", "a program makes an exception, and does not raise it",
+                 "if len('ab') != 3:\n    ValueError('differs')\nprint('same')", "is made, and not raised",
+                 "compared_asked"),
 ]  # fmt: skip
-CASES = [*HONEST, *SHELLS, *CHILDREN_LIES, *MAINS]
+CASES = [*HONEST, *SHELLS, *CHILDREN_LIES, *PROGRAMS]

@@ -14,7 +14,6 @@ import shutil
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from orchestrator.agent.evidence.dropped_status import main_that_drops
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
 from orchestrator.agent.evidence.shell_commands import SAYING
 from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
@@ -249,9 +248,6 @@ def _unseen(argv: Sequence[str], cwd: Path, loaded: bool) -> Optional[str]:
     name = os.path.basename(argv[0])
     if _is_made_to_go_on(argv):
         return _GOES_ON
-    main = main_that_drops(argv, cwd)
-    if main is not None:
-        return f"{main} returns an exit code, which nobody passes on"
     interpreter = _interpreter(argv[0], cwd)
     shell = os.path.basename(interpreter[0]) if interpreter else name
     if _SHELL.fullmatch(shell) and not loaded:

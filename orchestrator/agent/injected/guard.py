@@ -25,6 +25,7 @@ from .kernels import Launches
 from .lost import Lost
 from .notebooks import Notebooks
 from .other_runners import OtherRunners
+from .programs import Programs
 from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
 
 TYPE_CHECKING = False
@@ -56,6 +57,7 @@ class Guard:
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test, is_bare=self.origin.is_bare)
+        self._programs = Programs(self.checks.tree, self._lost.inner, self._end)
         lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
         others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes))
@@ -166,6 +168,7 @@ class Guard:
         self.checks.start()
         self._runners.start()
         self._lost.start()
+        self._programs.start()
         watch(os, "_exit", before=self._leaves)
         for name in self._after_import.keys() & sys.modules.keys():  # what Python itself has loaded by now
             self._has_imported(name, sys.modules[name])

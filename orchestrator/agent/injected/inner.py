@@ -105,9 +105,10 @@ class Inner:
             if os.path.abspath(program).startswith(self._tree):
                 self._end.ended_inside(code)  # as a profiler runs it
         elif self._children.drops(starter, kind):
-            self._note(f"python {program}", code, starter.f_code.co_filename, starter.f_lineno, call=False)
+            self.note(f"python {program}", code, starter.f_code.co_filename, starter.f_lineno, call=False)
 
-    def _note(self, name: str, code: int, file: str, line: int, *, call: bool) -> None:
+    def note(self, name: str, code: int, file: str, line: int, *, call: bool) -> None:
+        """Tell of a `call`, or a program, that failed in this line and ended nothing; of a line once."""
         if (file, line) not in self._told:
             self._told.add((file, line))
             self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
@@ -116,12 +117,12 @@ class Inner:
         """An assertion of a test, or of a helper that checks, fails at `frame`, in a program that calls it itself."""
         if _is_below_a_check(frame) and not is_in_test(frame) and self._children.drops(frame, AssertionError):
             name = f"an assertion of {frame.f_code.co_name}()"
-            self._note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
+            self.note(name, 1, frame.f_code.co_filename, frame.f_lineno, call=True)
 
     def comparison_fails(self, name: str, frame: FrameType) -> None:
         """A comparison of a library, which `frame` has called, raises an AssertionError in a program."""
         if not _runs_tests() and not is_in_test(frame) and self._children.drops(frame, AssertionError):
-            self._note(f"{name}()", 1, frame.f_code.co_filename, frame.f_lineno, call=True)
+            self.note(f"{name}()", 1, frame.f_code.co_filename, frame.f_lineno, call=True)
 
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
         return Call(function, frame) if frame is not None and self._children.is_ours(frame) else None
@@ -175,7 +176,7 @@ class Inner:
     def _tell(self) -> None:
         for call in self._failed:
             if not call.retrieved:
-                self._note(call.sentence, 1, call.file, call.line, call=True)
+                self.note(call.sentence, 1, call.file, call.line, call=True)
 
 
 def _runs_tests() -> bool:

@@ -204,12 +204,12 @@ class Program:
         named = [node for node in self._nodes if isinstance(node, ast.Name) and node.id == name]
         given = [node for node in named if not any(node is call.func for call in calls)]  # to another one, as to `map`
         return not (calls or given) or any(
-            not (isinstance(node, ast.Call) and self._is_dropped(node)) and self.uses(self._statement(node), None, seen)
+            not (isinstance(node, ast.Call) and self._is_dropped(node)) and self.uses(self.statement(node), None, seen)
             for node in (*calls, *given)
         )
 
     def _is_dropped(self, call: ast.Call) -> bool:
-        statement = self._statement(call)
+        statement = self.statement(call)
         value = statement.value if isinstance(statement, ast.Expr) else None
         return value is call or (isinstance(value, ast.Await) and value.value is call)
 
@@ -294,7 +294,7 @@ class Program:
         seen.add(name)
         inside = self._nodes if is_attribute else ast.walk(self._function_of(place) or self._module)
         read = (
-            (node, self._statement(node))
+            (node, self.statement(node))
             for node in inside
             if type(node) is type(target) and name_of(node) == name and isinstance(node.ctx, ast.Load)
         )
@@ -316,7 +316,7 @@ class Program:
         ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
         return not ends and all(isinstance(node.ctx, ast.Store) for node in named if name_of(node) == name)
 
-    def _statement(self, node: ast.AST) -> ast.stmt:
+    def statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):
             node = self._above[node]
         return node

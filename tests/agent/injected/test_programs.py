@@ -1,0 +1,122 @@
+"""Real programs that drop what says that something is wrong: what is seen of it, and that nothing else is different."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.injected.stage import TEST_VARIABLE
+from tests.support import ROOT
+
+pytestmark = pytest.mark.process
+
+SITE = """
+import json
+from orchestrator.agent.injected.programs import Programs
+class Told:
+    def ended_inside(self, code): self._tell("main", code)
+    def note(self, name, code, file, line, *, call): self._tell(name, line)
+    def _tell(self, *what): open({notes!r}, "a").write(json.dumps(what) + "\\n")
+Programs({tree!r}, Told(), Told()).start()
+"""
+GUARD = "if __name__ == '__main__':\n    "
+MAIN = "import sys\ndef main():\n    if len(sys.argv) > {}:\n        return 1\n    return 0\n"
+BAD, GOOD = MAIN.format(0), MAIN.format(9)
+ONLY_1 = "def main():\n    if 1 < 2:\n        return 1\n    print('same')\n"
+ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
+WHERE = """
+import json, sys
+def frames():
+    frame, found = sys._getframe(1), []
+    while frame: found.append(frame.f_code.co_name); frame = frame.f_back
+    return [name for name in found if "_run" not in name]
+print(json.dumps([__name__, __file__, __spec__, __package__, type(__loader__).__name__, __doc__, __builtins__ is not None,
+                  sys.path, sys.argv, sorted(globals()), frames(), sys.modules["__main__"].__dict__ is globals()]))
+"""
+
+
+def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object]]]:
+    """What the program `source` printed, and what was told of it."""
+    notes, site, program = tmp_path / "notes", tmp_path / "site", tmp_path / "tree" / "program.py"
+    for folder in (site, program.parent):
+        folder.mkdir(exist_ok=True)
+    tree = os.path.realpath(program.parent) + os.sep
+    (site / "sitecustomize.py").write_text(SITE.format(notes=str(notes), tree=tree))
+    program.write_text(source)
+    env = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
+    env.pop(TEST_VARIABLE, None)
+    command = [sys.executable, *(argv or ["program.py"])]
+    done = subprocess.run(command, cwd=program.parent, env=env, capture_output=True, timeout=60, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (BAD + "main()\n", [["main", 1]]),
+        (BAD + GUARD + "main()\n", [["main", 1]]),
+        (BAD + GUARD + "main()\n    print('end')\n", [["main", 1]]),
+        (ONLY_1 + GUARD + "main()\n", [["main", 1]]),
+        ("def main():\n    return -1 if 1 < 2 else 0\nmain()\n", [["main", -1]]),
+        (BAD.replace("main", "check") + GUARD + "check()\n", [["main", 1]]),
+        (GOOD + "main()\n", []),
+        (GOOD + GUARD + "main()\n", []),
+        (GOOD + GUARD + "sys.exit(main())\n", []),
+        (BAD + GUARD + "assert main() == 1\n", []),
+        (ONLY_1.replace("main", "check") + "check()\n", []),
+        ("def save(x):\n    return 1 if x else 0\nsave('x')\n", []),
+        ("def main():\n    return 3\ndef other():\n    return main()\nprint(other())\n", []),
+        ("def main():\n    return int('3')\nmain()\n", []),
+        ("def main():\n    def inner():\n        return 1\n    print(inner())\nmain()\n", []),
+        (f"def again(f): return f\n@again\n{BAD[BAD.index('def') :]}import sys\nmain()\n", []),
+        (ALLCLOSE + "allclose(1, 2)\n", [["allclose()", 3]]),
+        (ALLCLOSE + "allclose(1, 1)\n", []),
+        (ALLCLOSE + "equal(1, 2)\n", [["a comparison", 3]]),
+        (ALLCLOSE + "print('equal', equal(1, 2))\n", []),
+        (ALLCLOSE + "print('match', allclose(1, 2))\n", [["allclose()", 3]]),
+        (ALLCLOSE + "if allclose(1, 2):\n    print('match')\nelse:\n    print('differ')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "if not allclose(1, 1):\n    print('differ')\n", []),
+        (ALLCLOSE + "ok = allclose(1, 2)\nprint('done')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "ok = allclose(1, 2)\nassert not ok\n", []),
+        (ALLCLOSE + "fast = 2 if allclose(1, 2) else 3\nopen('x', 'w').write(str(fast))\n", []),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\ncheck()\n", [["allclose()", 3]]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\nassert not check()\n", []),
+        ("def gradcheck(*a, **k): return False\nprint(gradcheck(1, raise_exception=False))\n", [["gradcheck()", 2]]),
+        ("assert (1 > 2, 'why')\n", [["an assertion of a tuple", 1]]),
+        ("assert (1 < 2, 'why')\n", []),
+        ("assert (1 <\n 2)\n", []),
+        ("if 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 2]]),
+        ("try:\n    raise ValueError('no')\nexcept ValueError: pass\n", []),
+        ("class Odd:\n    def __eq__(self, _): return self\n    def __bool__(self): raise TypeError\nOdd() == 1  # equal(\n", []),
+    ],
+)  # fmt: skip
+def test_what_a_program_drops(tmp_path: Path, source: str, told: list[list[object]]) -> None:
+    assert seen(tmp_path, source)[1] == told
+    assert seen(tmp_path, source, "-m", "program")[1] == 2 * told
+
+
+@pytest.mark.parametrize("first", ["", '"""Text."""\n', '"""Text."""\nfrom __future__ import annotations\n', "# x\n"])
+def test_a_program_with_marks_finds_all_as_without(tmp_path: Path, first: str) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "link.py").symlink_to("program.py")
+    for argv in (["program.py", "--all"], ["./program.py"], [str(tmp_path / "tree" / "program.py")], ["link.py"]):
+        plain, told = seen(tmp_path, first + WHERE, *argv)
+        assert told == []
+        assert seen(tmp_path, first + WHERE + "1 == 2 or equal(1)\n".replace(" or equal(1)", "  # equal("), *argv) == (
+            plain,
+            [["a comparison", len((first + WHERE).splitlines()) + 1]],
+        )
+        (tmp_path / "notes").unlink()
+
+
+def test_processes_of_a_program_with_marks(tmp_path: Path) -> None:
+    source = BAD + "import multiprocessing\ndef twice(x): return 2 * x\n" + GUARD + (
+        "with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(twice, [1, 2]))\n    main()\n"
+    )  # fmt: skip
+    assert seen(tmp_path, source) == ("[2, 4]\n", [["main", 1]])
