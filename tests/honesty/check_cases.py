@@ -92,6 +92,14 @@ def _collected(name: str, source: str, says: str, **over: Any) -> Case:
     return truth(tests(name, "passed", "", "def test_z(): assert len('a')\n" + textwrap.dedent(source), **over), says)
 
 
+_EMPTY = """
+class Tensor:
+    dtype, shape = "float32", (0, 4)
+    def __lt__(self, other): return self
+    def all(self): return True
+class Full(Tensor):
+    shape = 2, 4
+"""
 MUST_RAISE = """
     import os, pytest
     HAS_GPU = os.path.exists("/no/such/device")
@@ -205,6 +213,12 @@ HONEST = [
           "a hook that wraps each test"),
     _ran("check_finally", "for x in [1, 2]:\n    try: assert x > 0\n    finally: continue",
          "a `finally` that is left by a jump, and drops nothing"),
+    truth(tests("gradchecked", "passed", "",
+                _EMPTY + "def gradcheck(f, x, raise_exception=True): return f(x) == len(x)\n"
+                "def test_a():\n    gradcheck(len, 'ab')\n    assert gradcheck(len, 'ab', raise_exception=False)\n"
+                "    ok = gradcheck(len, 'ab', raise_exception=False)\n    print(ok)\n"
+                "def test_b():\n    error = Full()\n    assert (error < 1).all()\n", tests={"checked": True}),
+          "gradchecks on which something depends; all elements of a tensor are small"),
     truth(tests("compared_beside", "passed", "",
                 "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
                 "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
@@ -384,6 +398,17 @@ LIES = [
     lie(tests("compared_only", "skipped", "1 test unasserted: a comparison came out false, and nothing asserts it",
               "def test_a():\n    len('ab') == 3\n    assert len('a')\n"),
         "a comparison that is false, and a statement of its own", honest="compared_beside"),
+    lie(tests("gradcheck_dropped", "skipped", "1 test unasserted: a comparison came out false, and nothing asserts it",
+              "def gradcheck(f, x, raise_exception): return f(x) == x\n"
+              "def test_a():\n    gradcheck(len, 'ab', raise_exception=False)\n"),
+        "a gradcheck that was told not to raise, and whose result is dropped", honest="gradchecked"),
+    lie(tests("gradcheck_printed", "skipped", "1 test unasserted: a comparison came out false, and nothing asserts it",
+              "def gradcheck(f, x, raise_exception): return f(x) == x\n"
+              "def test_a():\n    ok = gradcheck(len, 'ab', raise_exception=False)\n    print(ok)\n"),
+        "a gradcheck that was told not to raise, and whose result is printed", honest="gradchecked"),
+    lie(tests("all_of_nothing", "invalid", "test_a passed and checked nothing: empty tensors are compared",
+              _EMPTY + "def test_a():\n    error = Tensor()\n    assert (error < 1).all()\n", tests={"checked": True}),
+        "all elements of an empty tensor are small", honest="gradchecked"),
     lie(tests("named_only", "failed", "assert_called_with is named, and not called",
               "from unittest.mock import Mock\ndef test_a():\n    m = Mock(); m(1)\n    m.assert_called_with\n"
               "    assert m.called\n"),

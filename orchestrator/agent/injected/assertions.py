@@ -367,6 +367,8 @@ class _Marker:
         """
         if called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
+            if isinstance(inside, ast.Compare) and statements.is_plain(inside.left):
+                return [_call(node, "compared_all", inside.left)]
             call = inside if isinstance(inside, ast.Call) else call
         if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
             return []

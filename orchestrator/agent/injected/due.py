@@ -6,6 +6,8 @@ something; that the rest never ran shows only when all tests are through, for ot
 
 from __future__ import annotations
 
+from os import getpid
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable, Iterator
@@ -18,6 +20,12 @@ class Due:
         self._tree = tree
         self._due: set[str] = set()
         self._reached: set[str] = set()
+        self._pid = getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is one of those that a session starts for a test, and ends before the session's end."""
+        return getpid() != self._pid
 
     def add(self, due: Iterable[str], reached: Iterable[str]) -> None:
         """A test's: those that stand in it, if it passed, and those that ran."""

@@ -36,6 +36,8 @@ _COLLECTED = "nsa_pod_collected"
 # On the last report of a test: which checks ran, as `_checks` says it.
 _CHECKS = "nsa_pod_checks"
 # On the report of a failure: why, as `why` says it.
+_ASSERTIONS = "assertions"
+"""Among the checks of a test that ran in a fork: what its session does not see."""
 _WHY = "nsa_pod_why"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"
@@ -152,6 +154,8 @@ def _checks(item: pytest.Item) -> dict[str, object]:
         found.update(checks.idle(getattr(item, "function", None), code, getattr(item, "cls", None)))
         found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
         checks.note_due(code, passed=item.__dict__.get(_PASSED, False))
+        if checks.due.is_forked:
+            found[_ASSERTIONS] = checks.due.told()
         if not found["ran"] and (record.vacuous or record.none):
             found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found
@@ -294,6 +298,9 @@ class Reporter(Events):
             self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        of_fork = getattr(report, _CHECKS, {}).pop(_ASSERTIONS, None)
+        if of_fork:
+            self.send("assertions", **of_fork)
         details = {"seconds": round(report.duration, 4), **_details(report)}
         self.hold("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
         if report.when == "setup" or report.failed:  # known if the process dies

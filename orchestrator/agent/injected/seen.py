@@ -63,6 +63,11 @@ class Seen(type):
         if any(isinstance(i, (list, tuple, dict, set)) and not i for i in iterables):
             cls.checks.now.vacuous.append("empty sequences are compared")
 
+    def compared_all(cls, side: Any) -> None:
+        """Look at one side of a comparison of which all elements have held."""
+        if hasattr(side, "dtype") and 0 in tuple(side.shape):
+            cls.checks.now.vacuous.append("empty tensors are compared")
+
     def compared_slices(cls, left: Any, right: Any) -> None:
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
             cls.checks.now.vacuous.append("empty slices are compared")

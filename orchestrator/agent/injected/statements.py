@@ -20,6 +20,7 @@ _CHECK = re.compile(
 )
 FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
+_MAY_BE_SILENT = ("gradcheck", "gradgradcheck")
 # They convert what they are called on, and change nothing.
 _CONVERTS = (
     "float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item", "view", "reshape",
@@ -28,6 +29,16 @@ _CONVERTS = (
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
+
+
+def compares(node: object) -> bool:
+    """Whether it calls what compares two things and says by its result whether they are equal."""
+    name = called(node)
+    return name in COMPARES or (name in _MAY_BE_SILENT and any(map(_is_silent, node.keywords)))  # type: ignore[attr-defined]
+
+
+def _is_silent(keyword: ast.keyword) -> bool:
+    return keyword.arg == "raise_exception" and getattr(keyword.value, "value", True) is False
 
 
 def is_check(name: str) -> bool:
@@ -43,10 +54,10 @@ def says_differ(node: ast.expr) -> bool:
 def is_equality(node: ast.expr) -> bool:
     """Whether it says that two results are equal, or that they are not; what is compared with a word is none."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return called(node.operand) in COMPARES
+        return compares(node.operand)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
         return not any(isinstance(getattr(side, "value", ()), (str, bool)) for side in (node.left, *node.comparators))
-    return called(node) in COMPARES
+    return compares(node)
 
 
 def only_tells(node: ast.stmt) -> bool:
@@ -89,7 +100,7 @@ def is_comparison(value: ast.expr) -> bool:
     """Whether it says by its result, and in no other way, that something is not as it should be."""
     if called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
         value = value.func.value  # type: ignore[attr-defined]
-    return isinstance(value, ast.Compare) or called(value) in COMPARES
+    return isinstance(value, ast.Compare) or compares(value)
 
 
 def makes_exception(node: ast.AST) -> bool:
@@ -100,7 +111,7 @@ def makes_exception(node: ast.AST) -> bool:
 
 
 def checks(node: ast.AST) -> bool:
-    return any(is_check(called(inner)) for inner in within([node]))
+    return any(is_check(called(inner)) and not compares(inner) for inner in within([node]))
 
 
 def raises(node: ast.AST) -> bool:
