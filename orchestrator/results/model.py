@@ -64,6 +64,7 @@ class StageResult(_Model):
     left: Annotated[Left, _AS_IT_IS] | None = None
     kills: Annotated[Kills, _AS_IT_IS] = {}
     notes: list[str] = []
+    doubts: list[str] = []
     command: list[str] = []
     env: dict[str, str] = {}
     blocked_by: str | None = None

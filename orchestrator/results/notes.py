@@ -43,6 +43,12 @@ def left(facts: Mapping[str, Any]) -> Left | None:
     return Left(count=found["count"], first=[plain(path) for path in found["first"]])  # type: ignore[index]
 
 
+def doubts(facts: Mapping[str, Any]) -> list[str]:
+    """What the agent saw and nobody but a person can judge."""
+    found = facts.get("doubts")
+    return [plain(doubt) for doubt in found] if isinstance(found, list) else []
+
+
 def of_record(facts: Mapping[str, Any]) -> Iterator[str]:
     """What the agent saw."""
     redacted = facts.get("redacted")

@@ -38,6 +38,7 @@ def summary(
         f"{count(allowed, 'allowed skip')}" if allowed else "",
         f"{count(idle, 'test')} checked nothing" if idle else "",
         f"{count(never_ran, 'assertion')} of passed tests never ran" if never_ran else "",
+        _doubts(stages),
         _sabotage(plan, stages),
         how_many if not not_passed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
@@ -71,6 +72,12 @@ def told_of_comparison(plan: Plan, stages: list[StageResult], how_far: str | Non
     passed = sum(stage.status == "passed" for stage in stages)
     told = f"compared {asked['a'][:7]} with {asked['b'][:7]}; {passed} of {count(len(stages), 'stage')} passed"
     return f"{told}; {how_far}" if how_far else told
+
+
+def _doubts(stages: list[StageResult]) -> str:
+    """What was seen of stages that passed, and can be judged by nobody but a person: how much, and the first of it."""
+    doubts = [f"{stage.name}: {doubt}" for stage in stages if stage.status == "passed" for doubt in stage.doubts]
+    return f"{count(len(doubts), 'doubt')} ({doubts[0]})" if doubts else ""
 
 
 def _sabotage(plan: Plan, stages: list[StageResult]) -> str:

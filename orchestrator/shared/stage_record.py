@@ -154,6 +154,7 @@ class StageRecord(Evidence):
     refused: List[Dict[str, str]]  # what it left that is no regular file
     left: Left
     built: Optional[Built]
+    doubts: List[str]  # what was seen and can be judged by nobody but a person, as sentences
 
 
 # Evidence that the journals of earlier versions do not have.
@@ -202,6 +203,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "refused": [],
         "left": {"count": 0, "first": []},
         "built": None,
+        "doubts": [],
     }
 
 

@@ -20,7 +20,7 @@ KEPT = ROOT / "tests" / "data" / "format-1"
 ADDED = {"causes", "started", "ended", "seconds"}
 ADDED_TO_STAGES = {
     "executed", "used_cuda", "kills", "command", "env", "blocked_by", "failures", "causes", "skips", "raised",
-    "stderr_tail", "stdout_tail", "unowed", "unowed_more",
+    "stderr_tail", "stdout_tail", "unowed", "unowed_more", "doubts",
 }  # fmt: skip
 ADDED_TO_TESTS = {"unasserted", "not_collected"}
 # Where a result was kept and made: another place is no change.

@@ -84,12 +84,13 @@ class Child(NamedTuple):
 
 class Seen(NamedTuple):
     """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded; of the
-    scripts in `inert` nothing ran that they are there for.
+    scripts in `inert` nothing ran that they are there for; `doubts` are what somebody was told of, as sentences.
     """
 
     lost: List[LostExitCode]
     unseen: Optional[str]
     inert: List[str]
+    doubts: List[str]
 
 
 def install(root: Path) -> None:
@@ -162,7 +163,11 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         )
     if in_eval and not unseen:
         unseen = f"what {in_eval['command']!r} returned in a pipe at the end of an eval is lost"
-    return Seen(lost[:_MOST], unseen, _inert(record, where) if text and not processes.pythons else [])
+    inert = _inert(record, where) if text and not processes.pythons else []
+    taken = {f"{_as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
+    return Seen(
+        lost[:_MOST], unseen, inert, [plain(said) for said, end in taken.items() if _is_own(end, where)][:_MOST]
+    )
 
 
 def _inert(record: ShellRecord, where: Where) -> List[str]:

@@ -22,7 +22,7 @@ class Observed:
 
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
-    the programs in `idle` hold tests and called none of them, those in `inert` only define.
+    the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
     """
 
     guarded: Optional[bool] = None
@@ -33,6 +33,7 @@ class Observed:
     processes: Processes = field(default_factory=Processes)
     idle: Dict[str, None] = field(default_factory=dict)
     inert: Dict[str, None] = field(default_factory=dict)
+    doubts: Dict[str, None] = field(default_factory=dict)
 
 
 def read_observed(folder: Path) -> Observed:
@@ -58,6 +59,8 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.idle[plain(line["idle"])] = None
     if "inert" in line:
         seen.inert[plain(line["inert"])] = None
+    if "doubt" in line:
+        seen.doubts[plain(line["doubt"])] = None
     if "child" in line:
         place = str(line["file"]), int(line["line"])
         seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))
@@ -75,6 +78,10 @@ def _fold_process(processes: Processes, line: Mapping[str, Any]) -> None:
         processes.ended.append(End(int(line["ended"]), int(line["code"]), above, str(line["command"]), *how))
     elif "handled" in line:
         processes.handled.add(line["handled"])
+        if "by" in line:
+            processes.by[line["handled"]] = plain(line["by"])
+    elif "answered" in line:
+        processes.by.pop(line["answered"], None)
     elif "handled_by" in line:
         processes.handling.add(line["handled_by"])
     elif "under" in line:

@@ -36,12 +36,14 @@ class End(NamedTuple):
 @dataclass
 class Processes:
     """What the Pythons of a stage told: which they are, those of them that `ended` badly, the processes that somebody
-    answers for, Pythons that answer for all that they start, and shells that may not be recorded, by their names.
+    answers for, those of them that a library has started (`by` which), Pythons that answer for all that they start, and
+    shells that may not be recorded, by their names.
     """
 
     pythons: Set[int] = field(default_factory=set)
     ended: List[End] = field(default_factory=list)
     handled: Set[int] = field(default_factory=set)
+    by: "dict[int, str]" = field(default_factory=dict)
     handling: Set[int] = field(default_factory=set)
     under: "dict[int, str]" = field(default_factory=dict)
 
@@ -73,6 +75,19 @@ class Ends:
             if not end.cut_short and (end.hidden or not self._is_told(end)):
                 by = next((p.name for p in end.above[:1] if p.pid not in {*self._told.pythons, self._agent}), "")
                 yield Untold(end, "" if by in _SHELLS and end.above[0].pid in self._record.shells else by)
+
+    def taken(self) -> Iterator[Untold]:
+        """Pythons and shells that ended badly, and of which a library was told that may make nothing of it."""
+        files = {line.shell: self._record.file_of(line.shell) for line in self._record.ends}
+        shells = [
+            End(line.shell, line.code, line.above, f"bash {files[line.shell]}" if files[line.shell] else line.command)
+            for line in self._record.ends
+        ]
+        for end in (*self._told.ended, *shells) if self._status == 0 else ():
+            index = self._watched_above(end)
+            child = end.above[index - 1].pid if index else end.pid
+            if child in self._told.by and not (end.cut_short or end.asks or end.hidden):
+                yield Untold(end, self._told.by[child])
 
     def untold_shells(self) -> Iterator[Tuple[Line, str]]:
         """Shells that ended badly, and nobody was told, each with the program that kept it to itself."""
@@ -110,7 +125,7 @@ class Ends:
         )
 
     def _is_told(self, end: End, *, of_shell: bool = False) -> bool:
-        index = next((i for i, process in enumerate(end.above) if self._is_watched(process)), None)
+        index = self._watched_above(end)
         if index is None:  # without names nothing is known of those above
             return bool(end.above) and not end.above[0].name
         watched, child = end.above[index], end.above[index - 1].pid if index else end.pid
@@ -124,6 +139,9 @@ class Ends:
         if index == 0 and end.pid in self._record.by_system:
             return True
         return child in self._told.handled or watched.pid in self._told.handling
+
+    def _watched_above(self, end: End) -> Optional[int]:
+        return next((i for i, process in enumerate(end.above) if self._is_watched(process)), None)
 
     def _is_watched(self, process: Above) -> bool:
         if process.pid in self._record.shells:  # not what it has become

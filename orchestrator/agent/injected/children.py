@@ -3,7 +3,8 @@
 Two ask. A test's AssertionError in a child is lost unless somebody may have seen it, in the child's output too. Outside
 of tests, of a child that code of the tree has started, something has to depend on the exit code: the agent is told of
 those of which nothing does (`{"child": COMMAND, ...}`), and of all for which somebody answers (`{"handled": PID}`), as
-libraries do for theirs: a child that fails tells of itself (`ends`), however it was started.
+libraries do for theirs (`{"handled": PID, "by": LIBRARY}`; who has called them may drop what they make of it, or not:
+`{"answered": PID}`): a child that fails tells of itself (`ends`), however it was started.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Children:
                 child = _Child(process.args, frame, process)
                 process.__dict__[_CHILD] = self._children[id(child)] = child
             else:
-                self._handle(process.pid)
+                self._handle(process.pid, by=frame)
 
         return __init__
 
@@ -158,7 +159,7 @@ class Children:
         starter = outside(frame, *_STARTING)
         # Of those of multiprocessing, who has started the process decides.
         if pid and not (starter and is_of(starter, "multiprocessing")) and not self.is_ours(starter):
-            self._handle(pid)
+            self._handle(pid, by=starter)
 
     def _say_which_test(self, *_: Any, **__: Any) -> None:
         """For a process that is about to start, and may be given environment variables that do not."""
@@ -179,10 +180,11 @@ class Children:
             return frame.f_globals.get("__name__") == "__main__"
         return os.path.abspath(file).startswith(self._checks.tree)
 
-    def _handle(self, pid: int) -> None:
-        """Say that somebody answers for the end of a process."""
+    def _handle(self, pid: int, by: FrameType | None = None) -> None:
+        """Say that somebody answers for the end of a process: `by` the library that has started it."""
         if test_around() is None:
-            self._checks.notes.write(f'{{"handled": {pid}}}')
+            library = f', "by": "{package(by)}"' if by is not None else ""
+            self._checks.notes.write(f'{{"handled": {pid}{library}}}')
 
     def _note_code(self, process: Any, code: int | None) -> None:
         child = process.__dict__.get(_CHILD)
@@ -222,6 +224,8 @@ class Children:
         if not code:
             return
         child = process.__dict__.get(_CHILD)
+        if child is None and self._is_answered(frame):
+            self._checks.notes.write(f'{{"answered": {process.pid}}}')
         failed = (process.pid, child)
         same = self._failed.setdefault(id(process.args), (process.args, []))[1]
         if failed not in same:
@@ -231,6 +235,12 @@ class Children:
         inside = frame is None or is_of(frame, "subprocess", "asyncio")
         if frame is not None and not inside and self._is_used(frame, called=True):
             self._note_look(process.pid, child)
+
+    def _is_answered(self, frame: FrameType | None) -> bool:
+        """Whether code of the tree makes something of what a library returns that it has called, and that waits."""
+        while frame is not None and not os.path.abspath(frame.f_code.co_filename).startswith(self._checks.tree):
+            frame = frame.f_back
+        return frame is not None and self._is_used(frame, called=True)
 
     def _note_waited(self, frame: FrameType, found: Any, *_: Any, **__: Any) -> None:
         self._note_wait(frame, found[0], 1, found[1])

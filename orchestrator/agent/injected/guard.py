@@ -14,6 +14,7 @@ from .ancestors import Origin
 from .checks import Checks
 from .commands import Commands
 from .comparisons import Comparisons
+from .compiled import Compiled
 from .cuda import CudaWork
 from .ends import End
 from .environments import MadeEnvironments
@@ -57,10 +58,11 @@ class Guard:
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test, is_bare=self.origin.is_bare)
-        self._programs = Programs(self.checks.tree, self._lost.inner, self._end)
+        self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
+        self._compiled = Compiled(self.checks.tree, self.notes)
         lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
-        others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes))
+        others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes), self._compiled)
         watching = (made, self._launches, self.checks, *others, lost, lost.children, lost.inner, self._runners)
         self._after_import: dict[str, list[Callable[[ModuleType], None]]] = {}
         self._when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
@@ -142,6 +144,7 @@ class Guard:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
         self._note_work()
+        self._compiled.tell()
         for session in self._sessions:
             if session.pluginmanager.is_blocked(PLUGIN):
                 wrong = "the agent's plugin was kept out of a pytest session"

@@ -43,15 +43,15 @@ def watched(
         __tracebackhide__ = True
         frame = _caller(_getframe())
         if before is not None:
-            _tell(before, frame, *args, **kwargs)
+            tell(before, frame, *args, **kwargs)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             if failed is not None:
-                _tell(failed, frame, error, *args, **kwargs)
+                tell(failed, frame, error, *args, **kwargs)
             raise
         if after is not None:
-            _tell(after, frame, result, *args, **kwargs)
+            tell(after, frame, result, *args, **kwargs)
         return result
 
     as_named(call, function)
@@ -96,13 +96,13 @@ class Attribute:
         if self._name not in holder.__dict__:
             raise AttributeError(self._name)
         value = holder.__dict__[self._name]
-        _tell(self._read, _caller(_getframe()), holder, value)
+        tell(self._read, _caller(_getframe()), holder, value)
         return value
 
     def __set__(self, holder: Any, value: Any) -> None:
         holder.__dict__[self._name] = value
         if self._written is not None:
-            _tell(self._written, holder, value)
+            tell(self._written, holder, value)
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:
@@ -112,9 +112,10 @@ def _caller(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _tell(look: Function, /, *args: Any, **kwargs: Any) -> None:
+def tell(look: Function, /, *args: Any, **kwargs: Any) -> Any:
+    """Call what only looks on, for what it returns: what it raises is noted, and nobody else's affair."""
     try:
-        look(*args, **kwargs)
+        return look(*args, **kwargs)
     except Exception as error:  # of what it looked at, or of a version that is otherwise: the program is not to see it
         for told in missed:
             try:

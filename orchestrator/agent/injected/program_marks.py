@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast  # this module is imported where a program is read
 
-from .statements import is_comparison, makes_exception
+from .statements import compares, makes_exception
 from .syntax import called, name_of, parsed, within
 from .uses import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Iterator
+    from typing import Iterable, Iterator
 
-_WORDS_ARE_NO_TEST = ("allclose", "gradcheck", "gradgradcheck")
-"""That two things are equal to the last bit may be all that a program wants to say."""
+_EXACT = ("equal", "array_equal", "array_equiv", "isclose")
+"""That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
 
 def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | None:
@@ -40,9 +40,13 @@ def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | 
 class _Marker(ast.NodeTransformer):
     def __init__(self, module: ast.Module, path: str, marks: str) -> None:
         self._module, self._path, self._marks = module, path, marks
-        self._codes = {id(call) for call in _dropped_codes(module)}
-        self._program = Program(module, is_main=True)
-        self._dropped = {id(node) for node in ast.walk(module) if self._drops(node)}
+        nodes = list(ast.walk(module))
+        branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
+        ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
+        compared = [node for node in nodes if compares(node) and called(node) not in _EXACT]
+        self._ends = set(map(id, ends))
+        self._codes = set(map(id, _dropped_codes(module)))
+        self._dropped = set(map(id, _by_words(Program(module, is_main=True), compared) if compared else ()))
         self.has_marked = False
 
     def mark(self) -> None:
@@ -59,17 +63,6 @@ class _Marker(ast.NodeTransformer):
     def _place(self, node: ast.AST) -> tuple[ast.expr, ast.expr]:
         return ast.Constant(self._path), ast.Constant(node.lineno)  # type: ignore[attr-defined]
 
-    def _drops(self, node: ast.AST) -> bool:
-        """Whether it is a comparison of which the program makes no more than words."""
-        is_check = called(node) in _WORDS_ARE_NO_TEST and not self._may_raise(node)
-        return is_check and not self._program.uses(self._program.statement(node), None, set())
-
-    @staticmethod
-    def _may_raise(node: ast.AST) -> bool:
-        """Whether it fails by raising, as a gradcheck does unless it is told not to."""
-        silent = any(k.arg == "raise_exception" for k in getattr(node, "keywords", ()))
-        return called(node) != "allclose" and not silent
-
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         if id(node) not in self._dropped:
@@ -81,9 +74,11 @@ class _Marker(ast.NodeTransformer):
         if id(value) in self._codes:
             self.generic_visit(node)
             node.value = self.call("returns", value, node.value)
+        elif id(value) in self._ends:
+            node.value = self.call("names", value, ast.Constant(name_of(value)), *self._place(value))
         elif makes_exception(value):
             node.value = self.call("makes", value, value, *self._place(value))
-        elif is_comparison(value) and id(value) not in self._dropped:
+        elif compares(value) and id(value) not in self._dropped:
             node.value = self.call("compares", value, value, ast.Constant("a comparison"), *self._place(value))
         else:
             self.generic_visit(node)
@@ -93,6 +88,17 @@ class _Marker(ast.NodeTransformer):
         if isinstance(node.test, ast.Tuple) and node.test.elts:
             node.test = self.call("asserts", node.test, node.test, *self._place(node))
         return node
+
+
+def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons of which the program makes no more than words."""
+    for node in compared:
+        if not program.uses(program.statement(node), None, set()):
+            yield node
+
+
+def _names_exit(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) in ("exit", "_exit", "quit")
 
 
 def _comes_first(node: ast.stmt) -> bool:
@@ -107,7 +113,9 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
     `main`, or of a guard's any.
     """
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
-    guards = [node for node in module.body if isinstance(node, ast.If) and "__name__" in map(name_of, ast.walk(node.test))]
+    guards = [
+        node for node in module.body if isinstance(node, ast.If) and "__name__" in map(name_of, ast.walk(node.test))
+    ]
     for block, is_guard in ((module.body, False), *((guard.body, True) for guard in guards)):
         for call in (node.value for node in block if isinstance(node, ast.Expr)):
             name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""

@@ -1,5 +1,6 @@
 """What a program drops by which it would say that something is wrong: the exit code that its `main` returns, a
-comparison that came out false, a tuple that is asserted, an exception that is made and not raised.
+comparison that came out false, a tuple that is asserted, an exception that is made and not raised, an exit that is
+named and not called.
 
 Python gives nobody the code of its program before it runs that. But a path that has an importer of its own, as a zip
 file has, it runs by that: so has the file of a program in which such a thing stands, and no other. What stands there is
@@ -12,17 +13,17 @@ import builtins
 import os
 import sys
 
-from .hooks import replace
+from .hooks import replace, tell
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ast
     from types import CodeType
     from typing import Any, Callable
 
     from .ends import End
     from .inner import Inner
+    from .stage import Notes
 
 _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
@@ -32,11 +33,15 @@ _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 class Programs:
     """Of this process, if it runs a program of the tree."""
 
-    def __init__(self, tree: str, inner: Inner, end: End) -> None:
-        self._tree, self._inner, self._end = tree, inner, end
+    def __init__(self, tree: str, inner: Inner, end: End, notes: Notes) -> None:
+        self._tree, self._inner, self._end, self._notes = tree, inner, end, notes
         self._path = ""
 
     def start(self) -> None:
+        """Before the program begins; in a folder that has gone, or of another Python, it begins as it is."""
+        tell(self._look)
+
+    def _look(self) -> None:
         words: list[str] = getattr(sys, "orig_argv", [])
         program = (getattr(sys, "argv", None) or [""])[0]
         if test_around() is not None:
@@ -47,7 +52,7 @@ class Programs:
             self._path = os.path.join(os.getcwd(), program)
             code = self._marked(self._path, is_script=True)
             if code is not None:
-                sys.path_importer_cache[self._path] = _Importer(self._path, code)  # type: ignore[assignment]
+                sys.path_importer_cache[self._path] = _Importer(self._path, code)
 
     def _watch_module(self, module: str) -> None:
         from _frozen_importlib_external import SourceFileLoader  # as in `checks`
@@ -55,7 +60,7 @@ class Programs:
         def marking(get_code: Callable[..., Any]) -> Callable[..., Any]:
             def marked(loader: Any, name: str) -> Any:
                 is_program = sys.argv[:1] == ["-m"] and name in (module, f"{module}.__main__")
-                code = self._marked(loader.path) if is_program else None
+                code = tell(self._marked, loader.path) if is_program else None
                 return get_code(loader, name) if code is None else code
 
             return marked
@@ -71,7 +76,9 @@ class Programs:
                 source = f.read()
         except OSError:
             return None
-        if not _may_drop(source):
+        if sys.flags.optimize and b"assert " in source:
+            self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
+        if b"numba" in source or not _may_drop(source):  # as in `assertions`
             return None
         from .program_marks import marked
 
@@ -112,6 +119,10 @@ class Programs:
         self.compares(value[0], "an assertion of a tuple", file, line)
         return value
 
+    def names(self, name: str, file: str, line: int) -> None:
+        """What would have ended the program there."""
+        self._inner.note(f"a check ({name} is named, and not called)", 1, file, line, call=True)
+
     def makes(self, value: Any, file: str, line: int) -> None:
         """What is raised nowhere."""
         if isinstance(value, BaseException):
@@ -145,11 +156,14 @@ class _Importer:
 
 def _may_drop(source: bytes) -> bool:
     """Whether it is worth to read, which takes longer than many a program: it holds a comparison, or an assertion in
-    brackets, a line that begins with an exception, or a `return` that may be of a number other than 0.
+    brackets, a line that begins with an exception or ends with `exit`, or a `return` that may be of another number
+    than 0.
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
     lines = [line.strip() for line in source.split(b"\n")]
+    if any(line.endswith((b"exit", b"quit")) for line in lines):
+        return True
     begins = (line.partition(b"(")[0] for line in lines)
     if any(name.endswith((b"Error", b"Exception")) and b" " not in name for name in begins):
         return True

@@ -121,7 +121,7 @@ def _sabotage(stages: Sequence[StageResult]) -> Section | None:
 
 
 def _notes(result: Result) -> Section | None:
-    lines = [f"{stage.name}: {note}" for stage in result.stages for note in stage.notes]
+    lines = [f"{stage.name}: {note}" for stage in result.stages for note in (*stage.doubts, *stage.notes)]
     return section("Notes", bullets([*lines, *(f"refused from the pod: {sentence}" for sentence in result.refused)]))
 
 

@@ -22,7 +22,7 @@ class Told:
     def ended_inside(self, code): self._tell("main", code)
     def note(self, name, code, file, line, *, call): self._tell(name, line)
     def _tell(self, *what): open({notes!r}, "a").write(json.dumps(what) + "\\n")
-Programs({tree!r}, Told(), Told()).start()
+Programs({tree!r}, Told(), Told(), Told()).start()
 """
 GUARD = "if __name__ == '__main__':\n    "
 MAIN = "import sys\ndef main():\n    if len(sys.argv) > {}:\n        return 1\n    return 0\n"
@@ -31,11 +31,12 @@ ONLY_1 = "def main():\n    if 1 < 2:\n        return 1\n    print('same')\n"
 ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
 WHERE = """
 import json, sys
+from operator import eq as equal
 def frames():
     frame, found = sys._getframe(1), []
     while frame: found.append(frame.f_code.co_name); frame = frame.f_back
     return [name for name in found if "_run" not in name]
-print(json.dumps([__name__, __file__, __spec__, __package__, type(__loader__).__name__, __doc__, __builtins__ is not None,
+print(json.dumps([__name__, __file__, __spec__, __package__, type(__loader__).__name__, __doc__,
                   sys.path, sys.argv, sorted(globals()), frames(), sys.modules["__main__"].__dict__ is globals()]))
 """
 
@@ -92,8 +93,11 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("assert (1 < 2, 'why')\n", []),
         ("assert (1 <\n 2)\n", []),
         ("if 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 2]]),
+        ("import sys\nif 1 < 2:\n    print('no')\n    sys.exit\n", [["a check (exit is named, and not called)", 4]]),
+        ("import sys\nif 1 > 2:\n    sys.exit\nquit\n", []),
         ("try:\n    raise ValueError('no')\nexcept ValueError: pass\n", []),
-        ("class Odd:\n    def __eq__(self, _): return self\n    def __bool__(self): raise TypeError\nOdd() == 1  # equal(\n", []),
+        ("class equal:\n    def __init__(self, _): pass\n    def __bool__(self): raise TypeError\nequal(1)\n", []),
+        (ALLCLOSE + "1 == 2\nlen('a') > 3\n", []),
     ],
 )  # fmt: skip
 def test_what_a_program_drops(tmp_path: Path, source: str, told: list[list[object]]) -> None:
@@ -108,7 +112,7 @@ def test_a_program_with_marks_finds_all_as_without(tmp_path: Path, first: str) -
     for argv in (["program.py", "--all"], ["./program.py"], [str(tmp_path / "tree" / "program.py")], ["link.py"]):
         plain, told = seen(tmp_path, first + WHERE, *argv)
         assert told == []
-        assert seen(tmp_path, first + WHERE + "1 == 2 or equal(1)\n".replace(" or equal(1)", "  # equal("), *argv) == (
+        assert seen(tmp_path, first + WHERE + "equal(1, 2)\n", *argv) == (
             plain,
             [["a comparison", len((first + WHERE).splitlines()) + 1]],
         )

@@ -1,0 +1,51 @@
+"""Whether torch.compile has compiled what the tree gave it: it may run all of that as it is, and say nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from .frames import outside
+from .hooks import watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+    from typing import Any, Callable
+
+    from .stage import Notes
+
+
+class Compiled:
+    """Of this process: by TorchDynamo's own counters, at its end."""
+
+    def __init__(self, tree: str, notes: Notes) -> None:
+        self._tree, self._notes = tree, notes
+        self._is_asked = False
+        self._told = ""
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "torch._dynamo": lambda dynamo: watch(dynamo, "optimize", before=self._asks)
+        }
+
+    def _asks(self, frame: FrameType, *_: Any, **__: Any) -> None:
+        asking = outside(frame, "torch")
+        self._is_asked |= asking is not None and asking.f_code.co_filename.startswith(self._tree)
+
+    def tell(self) -> None:
+        """`{"doubt": ...}`, where it was asked to compile and did not."""
+        utils = sys.modules.get("torch._dynamo.utils")
+        found = _why_not(utils) if self._is_asked and utils is not None else ""
+        if found not in ("", self._told):
+            self._told = found
+            self._notes.add(doubt=found)
+
+
+def _why_not(utils: Any) -> str:
+    counters = utils.counters
+    if not counters and getattr(utils, "compilation_time_metrics", None):  # somebody has cleared them
+        return ""
+    tried, done = (int(counters["frames"][name]) if "frames" in counters else 0 for name in ("total", "ok"))
+    if not done or not counters["stats"]["unique_graphs"]:
+        return "torch.compile compiled nothing: what it was given ran as it is"
+    return (
+        f"torch.compile gave up on {tried - done} of {tried} functions, which ran as they are" if done < tried else ""
+    )

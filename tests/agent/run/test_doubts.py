@@ -1,0 +1,103 @@
+"""What is seen of stages that pass, and is said in the verdict line, for nobody but a person can judge it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.project import local_pod, new_project
+
+pytestmark = pytest.mark.process
+
+FORKS = """
+import json, os
+from _pytest.runner import runtestprotocol
+def pytest_runtest_protocol(item, nextitem):
+    said = item.config.hook
+    said.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        reports = runtestprotocol(item, log=False)
+        told = [said.pytest_report_to_serializable(config=item.config, report=r) for r in reports]
+        os.write(write, json.dumps(told).encode())
+        os._exit(0)
+    os.wait()
+    for told in json.loads(os.read(read, 1 << 16)):
+        report = said.pytest_report_from_serializable(config=item.config, data=told)
+        said.pytest_runtest_logreport(report=report)
+    return True
+"""
+TESTS = """
+def test_a(): assert len("a") == 1
+def test_b():
+    assert len("ab") == 2
+    if not len("ab"):
+        assert len("c") == 7
+"""
+DYNAMO = """
+from collections import Counter, defaultdict
+from torch._dynamo import utils
+def optimize(backend):
+    def compiled(function):
+        utils.counters["frames"]["total"] += 1
+        if backend == "inductor":
+            utils.counters["frames"]["ok"] += 1
+            utils.counters["stats"]["unique_graphs"] += 1
+        return function
+    return compiled
+"""
+FILES = {
+    "forked/conftest.py": FORKS,
+    "forked/test_it.py": TESTS,
+    "torch/__init__.py": "def compile(f, backend='inductor'):\n    import torch._dynamo\n"
+    "    return torch._dynamo.optimize(backend)(f)\n",
+    "torch/_dynamo/__init__.py": DYNAMO,
+    "torch/_dynamo/utils.py": "from collections import Counter, defaultdict\ncounters = defaultdict(Counter)\n",
+    "compiles.py": "import sys, torch\nfor backend in sys.argv[1:]: print(torch.compile(len, backend)('ab'))\n",
+    "asserts.py": "assert 1 > 2\nprint('done')\n",
+    "fails.py": "import sys\nsys.exit(3)\n",
+    "fails.sh": "exit 4\n",
+    "acts.py": "import webbrowser as w\nassert not w.GenericBrowser(['python', '%s']).open('fails.py')\nprint(1)\n",
+    "by_library.py": "import sys, webbrowser as w\nprint(w.GenericBrowser([sys.argv[1], '%s']).open(sys.argv[2]))\n",
+}
+
+
+def stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "run": ["python", *argv], "expect": {"artifacts": [{"path": name, "from": "stdout"}]}, **more}
+
+
+def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
+    project = new_project(tmp_path, {"local": local_pod(tmp_path)})
+    stages = [
+        stage("forked", "-m", "pytest", "forked", expect={"tests": {"min_passed": 2}}),
+        stage("compiled", "compiles.py", "inductor", "inductor"),
+        stage("eager", "compiles.py", "eager"),
+        stage("partly", "compiles.py", "inductor", "eager"),
+        stage("without", "-O", "asserts.py"),
+        stage("told", "by_library.py", "python", "fails.py"),
+        stage("acted_on", "acts.py"),
+        stage("told_shell", "by_library.py", "bash", "fails.sh"),
+    ]
+    project.commit(
+        {**FILES, "runbooks/r.yaml": json.dumps({"name": "r", "environment": {"python": "system"}, "stages": stages})}
+    )
+    outcome = project.validate("--runbook", "r")
+    assert outcome.exit_code == 0, outcome.stdout
+    assert {s["name"]: s["doubts"] for s in outcome.json["stages"]} == {
+        "forked": [],
+        "compiled": [],
+        "eager": ["torch.compile compiled nothing: what it was given ran as it is"],
+        "partly": ["torch.compile gave up on 1 of 2 functions, which ran as they are"],
+        "without": ["Python left the assertions of asserts.py out (-O)"],
+        "told": ["python fails.py returned 3, and webbrowser went on"],
+        "acted_on": [],
+        "told_shell": ["bash fails.sh returned 4, and webbrowser went on"],
+    }
+    assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
+    assert (
+        "1 assertion of passed tests never ran; 5 doubts (eager: torch.compile compiled nothing"
+        in outcome.json["summary"]
+    )
