@@ -79,9 +79,9 @@ exception, an assertion's too, that a program catches in its own file and only p
 numpy's and torch's `testing`, and what a Python or a shell returned), of one that a pool, a task or a library keeps
 where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
 exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
-failures that a project itself declares to be none (`WILL_FAIL`, `success_codes`, `warn=True`, a cell's tags under
-pytest, an optional extension); nor of what a runbook itself names too little of: one test by its id, `make -n`, a
-list of sessions, `builds` that match nothing.
+failures that a project itself declares to be none (`WILL_FAIL`, a cell's tags under pytest, an optional extension; of
+`success_codes` and `warn=True` the verdict line tells, as a doubt); nor of what a runbook itself names too little of:
+one test by its id, `make -n`, a list of sessions, `builds` that match nothing.
 """
 
 
