@@ -44,8 +44,6 @@ def _why_not(utils: Any) -> str:
     if not counters and getattr(utils, "compilation_time_metrics", None):  # somebody has cleared them
         return ""
     tried, done = (int(counters["frames"][name]) if "frames" in counters else 0 for name in ("total", "ok"))
-    if not done or not counters["stats"]["unique_graphs"]:
-        return "torch.compile compiled nothing: what it was given ran as it is"
-    return (
-        f"torch.compile gave up on {tried - done} of {tried} functions, which ran as they are" if done < tried else ""
-    )
+    if done < tried:  # with `fullgraph` none is counted, and it raises
+        return f"torch.compile gave up on {tried - done} of {tried} functions, which ran as they are"
+    return "" if counters else "torch.compile compiled nothing: what it was given ran as it is"

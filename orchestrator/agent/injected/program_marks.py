@@ -43,7 +43,8 @@ class _Marker(ast.NodeTransformer):
         nodes = list(ast.walk(module))
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
-        compared = [node for node in nodes if compares(node) and called(node) not in _EXACT]
+        measured = set(map(id, _in_sweeps(nodes)))
+        compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in measured]
         self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
         self._dropped = set(map(id, _by_words(Program(module, is_main=True), compared) if compared else ()))
@@ -95,6 +96,17 @@ def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST
     for node in compared:
         if not program.uses(program.statement(node), None, set()):
             yield node
+
+
+def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons that find out how near two things are: a loop is over their tolerances."""
+    for loop in nodes:
+        if isinstance(loop, ast.For):
+            swept = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+            for node in ast.walk(loop):
+                tolerances = (k.value for k in getattr(node, "keywords", ()) if k.arg in ("atol", "rtol"))
+                if compares(node) and not swept.isdisjoint(map(name_of, tolerances)):
+                    yield node
 
 
 def _names_exit(node: ast.expr) -> bool:

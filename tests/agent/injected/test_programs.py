@@ -86,6 +86,10 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         (ALLCLOSE + "ok = allclose(1, 2)\nprint('done')\n", [["allclose()", 3]]),
         (ALLCLOSE + "ok = allclose(1, 2)\nassert not ok\n", []),
         (ALLCLOSE + "fast = 2 if allclose(1, 2) else 3\nopen('x', 'w').write(str(fast))\n", []),
+        ("def allclose(a, b, atol): return b - a < atol\n"
+         "for tol in (1, 9): print(tol, allclose(1, 5, atol=tol))\n", []),
+        ("def allclose(a, b, atol): return b - a < atol\n"
+         "for x in (1, 9): print(x, allclose(1, x, atol=3))\n", [["allclose()", 2]]),
         (ALLCLOSE + "def check(): return allclose(1, 2)\ncheck()\n", [["allclose()", 3]]),
         (ALLCLOSE + "def check(): return allclose(1, 2)\nassert not check()\n", []),
         ("def gradcheck(*a, **k): return False\nprint(gradcheck(1, raise_exception=False))\n", [["gradcheck()", 2]]),

@@ -42,10 +42,11 @@ from collections import Counter, defaultdict
 from torch._dynamo import utils
 def optimize(backend):
     def compiled(function):
+        if backend == "none":
+            return function
         utils.counters["frames"]["total"] += 1
         if backend == "inductor":
             utils.counters["frames"]["ok"] += 1
-            utils.counters["stats"]["unique_graphs"] += 1
         return function
     return compiled
 """
@@ -74,7 +75,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     stages = [
         stage("forked", "-m", "pytest", "forked", expect={"tests": {"min_passed": 2}}),
         stage("compiled", "compiles.py", "inductor", "inductor"),
-        stage("eager", "compiles.py", "eager"),
+        stage("eager", "compiles.py", "none"),
         stage("partly", "compiles.py", "inductor", "eager"),
         stage("without", "-O", "asserts.py"),
         stage("told", "by_library.py", "python", "fails.py"),
