@@ -23,7 +23,7 @@ from nsa import nsa_attention, routing
 from nsa.bench import options, rows
 from nsa.bench.kernels_cases import REGIMES, tensors
 from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
-from nsa.bench.timing import Timing, measure
+from nsa.bench.timing import Timing, measure, with_gradients
 
 PASSES = ("fwd", "fwd+bwd")
 ANY = "any"
@@ -111,10 +111,9 @@ class Bench:
     def _timed(self, name: str, x: Tensors, call: Callable[[Tensors], Tensor], leaves: Sequence[str]) -> Timing:
         measured = partial(measure, device=self.where.device, iters=self.iters, warmup=self.warmup)
         if name == "fwd":
-            with torch.no_grad():
-                return measured(partial(call, x))
-        wanted = [x[leaf].requires_grad_() for leaf in leaves]
-        return measured(lambda: torch.autograd.grad(call(x), wanted, x["do"]))
+            return measured(torch.no_grad()(partial(call, x)))
+        taken = [x[leaf] for leaf in leaves]
+        return measured(with_gradients(lambda *y: call(dict(zip(leaves, y, strict=True))), taken, upstream=x["do"]))
 
     def _note(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> None:
         self._known[name, regime, tokens] = timing

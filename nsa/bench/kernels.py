@@ -15,6 +15,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import CEILINGS, Work
-from nsa.bench.timing import cold, peak_bytes, queued
+from nsa.bench.timing import cold, peak_bytes, queued, with_gradients
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
 PARTS = ("whole", "compressed", "select", "selected", "window", "combine")
@@ -85,24 +86,18 @@ def check(case: Case, x: Tensors, backend: str, count: int, seed: int = 0) -> Ro
 def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], Work]]:
     """The passes of a part that can be timed: their names, calls and least work."""
 
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return part.call(x)
-
-    yield "fwd", forward, part.forward
+    yield "fwd", torch.no_grad()(partial(part.call, x)), part.forward
     if not part.leaves:
         return
-    leaves = {name: x[name].detach().clone().requires_grad_() for name in part.leaves}
-    mine, wanted = {**x, **leaves}, list(leaves.values())
+
+    def call(*leaves: Tensor) -> Tensor:
+        return part.call({**x, **dict(zip(part.leaves, leaves, strict=True))})
+
+    gradients = partial(with_gradients, call, [x[name] for name in part.leaves], upstream=x["do"])
     if part.part == "whole":
-        yield (
-            "fwd+bwd",
-            lambda: torch.autograd.grad(part.call(mine), wanted, x["do"], allow_unused=True),
-            part.forward + part.backward,
-        )
+        yield "fwd+bwd", gradients(), part.forward + part.backward
     else:
-        o = part.call(mine)
-        yield "bwd", lambda: torch.autograd.grad(o, wanted, x["do"], retain_graph=True), part.backward
+        yield "bwd", gradients(alone=True), part.backward
 
 
 def measure(case: Case, part: Part, x: Tensors, device: torch.device, args: argparse.Namespace) -> Iterator[Row]:

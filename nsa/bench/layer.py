@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from torch.nn.attention import sdpa_kernel
 from nsa import NativeSparseAttention, nsa_attention, ops, routing
 from nsa.bench import layer_peers, options, rows
 from nsa.bench.kernels_parts import SDPA
-from nsa.bench.timing import measure, peak_bytes
+from nsa.bench.timing import measure, peak_bytes, with_gradients
 from nsa.layer import COMPRESSIONS
 from nsa.models.dense import DenseAttention
 
@@ -35,12 +35,8 @@ DENSE = {by.replace("sdpa", "dense"): kernel for by, kernel in SDPA.items()}
 
 @dataclass(frozen=True)
 class Part:
-    """Something that is timed.
-
-    Attributes:
-        by, part: whose it is, and which part; `layer` is the whole.
-        call: of the leaves, which get gradients beside `parameters`.
-        inside: where it runs, such as in the choice of a kernel.
+    """Something that is timed: whose it is, which part (`layer` is the whole), and a call of leaves, which get
+    gradients beside `parameters`.
     """
 
     by: str
@@ -48,28 +44,11 @@ class Part:
     call: Callable[..., Any]
     leaves: tuple[Tensor, ...]
     parameters: tuple[nn.Parameter, ...] = ()
-    inside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
-    def forward(self) -> Any:
-        """Without gradients."""
-        with torch.no_grad(), self.inside():
-            return self.call(*self.leaves)
-
-    def backward(self) -> Callable[[], object]:
-        """Forward and backward, under an upstream gradient of ones."""
-        leaves = [x.detach().requires_grad_() for x in self.leaves]
-        wanted = [*leaves, *self.parameters]
-
-        def both() -> object:
-            with self.inside():
-                results = _flat(self.call(*leaves))
-            return torch.autograd.grad(results, wanted, [torch.ones_like(x) for x in results], allow_unused=True)
-
-        return both
-
-
-def _flat(results: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
-    return [results] if isinstance(results, Tensor) else list(results)
+    def passes(self) -> dict[str, Callable[[], Any]]:
+        """What is timed, by name."""
+        both = with_gradients(self.call, self.leaves, self.parameters)
+        return {"fwd": torch.no_grad()(partial(self.call, *self.leaves)), "fwd+bwd": both}
 
 
 # --- what is timed ---
@@ -87,8 +66,12 @@ def contender(by: str, shape: options.Shape, where: options.Where, x: Tensor) ->
         layer, call = layer_peers.PEERS[by][0](shape, where, x.shape[1])
         return Part(by, "layer", call, (x,), tuple(layer.parameters()))
     layer = DenseAttention(shape.dim, shape.heads, shape.kv_heads, shape.dk, shape.dv, BASE).to(where.device, x.dtype)
-    inside = partial(sdpa_kernel, DENSE[by]) if by in DENSE else nullcontext
-    return Part(by, "layer", layer, (x,), tuple(layer.parameters()), inside)
+
+    def dense(x: Tensor) -> Any:
+        with sdpa_kernel(DENSE[by]) if by in DENSE else nullcontext():
+            return layer(x)
+
+    return Part(by, "layer", dense, (x,), tuple(layer.parameters()))
 
 
 def parts(by: str, layer: NativeSparseAttention, x: Tensor) -> Iterator[Part]:
@@ -168,9 +151,10 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
 
 
 def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, args: Namespace) -> Iterator[rows.Row]:
+    passes = part.passes()
     with routing.record() as recording:
-        part.forward()
-    for name, call in (("fwd", part.forward), ("fwd+bwd", part.backward())):
+        passes["fwd"]()
+    for name, call in passes.items():
         timing = measure(call, where.device, iters=args.iters, warmup=args.warmup)
         print(f"S={length} {part.by} {part.part} {name}: {timing.ms:.3f} ms", flush=True)
         yield {

@@ -19,7 +19,7 @@ from nsa.bench import options, rows
 from nsa.bench.kernels_cases import case_at, tensors
 from nsa.bench.kernels_parts import for_sdpa
 from nsa.bench.roofline import attention_work, clocks, pairs
-from nsa.bench.timing import Timing, branch_columns, measure
+from nsa.bench.timing import branch_columns, measure, with_gradients
 from nsa.config import NSAConfig
 
 STEPS = ("compressed", "select", "selected", "window")
@@ -42,23 +42,24 @@ def branches(q: Tensor, k: Tensor, v: Tensor, config: NSAConfig) -> dict[str, Ca
     }
 
 
-def _forward_backward(call: Callable[[], Tensor], leaves: tuple[Tensor, ...], upstream: Tensor) -> None:
-    torch.autograd.grad(call(), leaves, upstream)
-
-
 def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
     """The row of one length."""
     x = tensors(shape, where, length)
     q, k, v, gates = (x[name] for name in ("q", "k", "v", "gates"))
     timed = partial(measure, device=where.device, iters=args.iters, warmup=args.warmup)
-    whole = partial(nsa_attention, q, k, v, gates, shape.config)
-    of_dense = for_sdpa(q, k, v)
-    dense = partial(F.scaled_dot_product_attention, *of_dense, is_causal=True)
+    whole, inputs = partial(nsa_attention, config=shape.config), (q, k, v, gates)
+    dense, of_dense = partial(F.scaled_dot_product_attention, is_causal=True), for_sdpa(q, k, v)
     with torch.no_grad():
         with routing.record() as recording:
-            total = timed(whole)
+            total = timed(partial(whole, *inputs))
         alone = {name: timed(call) for name, call in branches(q, k, v, shape.config).items()}
-        full = timed(dense)
+        full = timed(partial(dense, *of_dense))
+    backward: rows.Row = {}
+    if args.backward:
+        up = x["do"]
+        both = timed(with_gradients(whole, inputs, upstream=up))
+        of_both = timed(with_gradients(dense, of_dense, upstream=up.transpose(1, 2).contiguous()))
+        backward = {"ms_fwd_bwd": both.ms, "ms_fwd_bwd_iqr": both.iqr, "ms_dense_fwd_bwd": of_both.ms}
     count = pairs(length, shape.config)
     count = shape.batch * (count["compressed"] + count["selected"] + count["window"])
     work, _ = attention_work(count, case_at(shape, length), q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
@@ -66,24 +67,12 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     row = {
         "S": length, **shape.columns(), **branch_columns(total, alone), **full.columns("ms_dense"),
         "speedup_over_dense": full.ms / total.ms,
-        **(_backward((q, k, v, gates), whole, of_dense, dense, timed) if args.backward else {}),
+        **backward,
         **clocks(total, where, work), "iters": args.iters, "warmup": args.warmup,
         **{f"route_{step}": " ".join(sorted(recording.backends(step))) or "dense" for step in STEPS},
         **rows.context(where.device, where.dtype),
     }  # fmt: skip
     return [row]
-
-
-def _backward(
-    leaves: tuple[Tensor, ...], whole: Callable[[], Tensor], dense_leaves: tuple[Tensor, ...],
-    dense: Callable[[], Tensor], timed: Callable[..., Timing],
-) -> rows.Row:  # fmt: skip
-    """Forward and backward together, sparse and dense."""
-    for leaf in (*leaves, *dense_leaves):
-        leaf.requires_grad_()
-    sparse = timed(partial(_forward_backward, whole, leaves, torch.randn_like(whole())))
-    full = timed(partial(_forward_backward, dense, dense_leaves, torch.randn_like(dense())))
-    return {"ms_fwd_bwd": sparse.ms, "ms_fwd_bwd_iqr": sparse.iqr, "ms_dense_fwd_bwd": full.ms}
 
 
 def main(argv: list[str]) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -63,6 +63,32 @@ def branch_columns(total: Timing, alone: Mapping[str, Timing]) -> dict[str, floa
     for name, timing in alone.items():
         columns |= {**timing.columns(f"ms_{name}"), f"{name}_pct": 100 * timing.ms / together}
     return {**columns, "branches_over_total": together / total.ms}
+
+
+# --- what is timed of a call ---
+
+
+def with_gradients(
+    call: Callable[..., Any], inputs: Sequence[Tensor], parameters: Sequence[Tensor] = (), *,
+    upstream: Tensor | None = None, alone: bool = False,
+) -> Callable[[], tuple[Tensor, ...]]:  # fmt: skip
+    """Computes call(*inputs) and the gradients of these and of parameters under `upstream`, or ones; `alone`: only
+    the gradients, of results that are computed here and now.
+    """
+    leaves = [x.detach().requires_grad_() for x in inputs]
+
+    def results() -> list[Tensor]:
+        found = call(*leaves)
+        return [found] if isinstance(found, Tensor) else [*found]
+
+    def gradients(found: list[Tensor]) -> tuple[Tensor, ...]:
+        given = [torch.ones_like(x) for x in found] if upstream is None else [upstream]
+        return torch.autograd.grad(found, [*leaves, *parameters], given, retain_graph=alone, allow_unused=True)
+
+    return partial(gradients, results()) if alone else lambda: gradients(results())
+
+
+# --- timing ---
 
 
 def _nothing() -> None:

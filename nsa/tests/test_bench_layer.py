@@ -48,14 +48,14 @@ def test_the_parts_are_those_of_the_layer() -> None:
     for phi in ("mean", "weighted"):
         mine, x = layer.ours(SHAPE, CPU, phi), torch.randn(1, 40, 16)
         found = {part.part: part for part in layer.parts("nsa", mine, x)}
-        q, k, v, gates = found["projection"].forward()
+        q, k, v, gates = found["projection"].passes()["fwd"]()
         turned = found["rope"].call(q, k)
         means = found["compression"].call(k, v) if phi == "weighted" else ()
         o = found["op"].call(turned[0], k, *turned[1:], v, gates, *means)
         torch.testing.assert_close(found["output"].call(o), mine(x))
         pieces = [p for part in PARTS[1:] for p in found[part].parameters]
         assert {*map(id, pieces)} == {*map(id, mine.parameters())}
-        grads = found["layer"].backward()()
+        grads = found["layer"].passes()["fwd+bwd"]()
         assert len(grads) == 1 + len(pieces) and all(g is not None for g in grads)
 
 
