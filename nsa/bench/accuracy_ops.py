@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,49 +49,50 @@ class Problem:
 
     def operations(self) -> Iterator[Operation]:
         """All that have gradients."""
-        case, x, config, where, how = self.case, self.x, self.case.config, self.where, self.how
+        case, x, config, where = self.case, self.x, self.case.config, self.where
         at = blocks.token_positions(*x["q"].shape[:2], **where).to(self.device)
-        yield Operation(
-            "rotate",
-            {"x": x["q"]},
-            lambda x: ops.rotate(x, at, BASE, **how),
-            lambda x, rows: reference.rotate(x, at, BASE)[:, rows],
-        )
-        yield self.compress("compress", None, {})
-        yield self.compress("compress weighted", WeightedPhi, self.parameters(config.l))
-        yield self.compress("compress mlp", MlpPhi, self.parameters(config.l, MLP))
-
-        def branch(name: str, k: Tensor, v: Tensor, function: str, *rest: object) -> Operation:
-            ours, oracle = getattr(ops, function), getattr(reference, function)
-            return Operation(
-                name,
-                {"q": x["q"], "k": k, "v": v},
-                lambda q, k, v: ours(q, k, v, *rest, **where, **how),
-                lambda q, k, v, rows: oracle(q, k, v, *rest, **where, rows=rows),
-            )
-
-        yield branch("compressed", self.k_cmp, self.v_cmp, "compressed_attention", config)
-        yield branch("selected", x["k"], x["v"], "selected_attention", self.indices, config)
-        yield branch("window", x["k"], x["v"], "sliding_window_attention", config.w)
+        compress = partial(self.compress, config=config, cu_seqlens=where["cu_seqlens"])
+        yield self.beside("rotate", "rotate", {"x": x["q"]}, at, BASE, whole=True)
+        yield compress("compress", None, {})
+        yield compress("compress weighted", WeightedPhi, self.parameters(config.l))
+        yield compress("compress mlp", MlpPhi, self.parameters(config.l, MLP))
+        cmp, own = ({"q": x["q"], "k": k, "v": v} for k, v in ((self.k_cmp, self.v_cmp), (x["k"], x["v"])))
+        yield self.beside("compressed", "compressed_attention", cmp, config, **where)
+        yield self.beside("selected", "selected_attention", own, self.indices, config, **where)
+        yield self.beside("window", "sliding_window_attention", own, config.w, **where)
         generator = torch.Generator(self.device).manual_seed(self.seed + 1)
         shape = (*x["q"].shape[:3], case.dv)
         branches = (torch.randn(shape, device=self.device, generator=generator).to(x["q"].dtype) for _ in range(3))
         yield Operation(
             "combine",
             {**dict(zip(("o_cmp", "o_sel", "o_win"), branches, strict=True)), "gates": x["gates"]},
-            lambda **t: ops.gated_combine(**t, **how),
+            lambda **t: ops.gated_combine(**t, **self.how),
             lambda rows, **t: reference.gated_combine(**{name: y[:, rows] for name, y in t.items()}),
         )
-        yield Operation("attention", x, self.whole(), self.oracle())
+        # with the case's blocks: the choice is judged by itself, near-ties shall decide nothing
+        yield self.beside("attention", "nsa_attention", x, config, block_indices=self.indices, **where)
 
-    def compress(self, name: str, kind: type[WeightedPhi] | type[MlpPhi] | None, phi: dict[str, Tensor]) -> Operation:
+    def beside(
+        self, name: str, function: str, leaves: dict[str, Tensor], *rest: object, whole: bool = False, **named: Any
+    ) -> Operation:
+        """A function of leaves and more beside the oracle's, which computes the judged rows alone unless `whole`."""
+        ours, oracle = getattr(ops, function), getattr(reference, function)
+
+        def judged(rows: Tensor, **t: Tensor) -> Tensor | tuple[Tensor, ...]:
+            given = (*t.values(), *rest)
+            return oracle(*given, **named)[:, rows] if whole else oracle(*given, **named, rows=rows)
+
+        return Operation(name, leaves, lambda **t: ours(*t.values(), *rest, **named, **self.how), judged)
+
+    def compress(
+        self, name: str, kind: type[WeightedPhi] | type[MlpPhi] | None, phi: dict[str, Tensor], **named: Any
+    ) -> Operation:
         """Of the case's keys, by a map of this kind."""
-        config, packed = self.case.config, {"cu_seqlens": self.where["cu_seqlens"]}
         return Operation(
             name,
             {"x": self.x["k"], **phi},
-            lambda x, **t: ops.compress(x, config, phi=kind and kind(**t), **packed, **self.how),
-            lambda x, rows, **t: reference.compress(x, config, phi=kind and kind(**t), **packed)[:, rows],
+            lambda x, **t: ops.compress(x, phi=kind and kind(**t), **named, **self.how),
+            lambda x, rows, **t: reference.compress(x, phi=kind and kind(**t), **named)[:, rows],
         )
 
     def parameters(self, span: int, hidden: int | None = None) -> dict[str, Tensor]:
@@ -106,15 +109,6 @@ class Problem:
             name: (torch.randn(shape, device=self.device, generator=generator) * shape[1] ** -0.5).to(self.x["k"].dtype)
             for name, shape in shapes.items()
         }
-
-    def whole(self, **options: object) -> Callable[..., Tensor]:
-        """`nsa_attention` with the case's blocks: the choice is judged by itself, near-ties shall decide nothing."""
-        options = {"block_indices": self.indices, **self.where, **self.how, **options}
-        return lambda **t: ops.nsa_attention(**t, config=self.case.config, **options)
-
-    def oracle(self, **options: object) -> Callable[..., Tensor]:
-        options = {"block_indices": self.indices, **self.where, **options}
-        return lambda **t: reference.nsa_attention(**t, config=self.case.config, **options)
 
     # --- what is judged otherwise ---
 
@@ -148,11 +142,11 @@ class Problem:
     def differing_runs(self, runs: int) -> int:
         """How many of `runs` calls with deterministic=True differ in a bit from the first: output and gradients."""
         leaves = {name: x.clone().requires_grad_() for name, x in self.x.items()}
-        call = self.whole(deterministic=True, block_indices=None)
+        how = {"config": self.case.config, "deterministic": True, **self.where, **self.how}
         upstream = torch.randn_like(self.x["q"][..., :1]).expand(*self.x["q"].shape[:3], self.case.dv)
 
         def run() -> Outcome:
-            o = call(**leaves)
+            o = ops.nsa_attention(**leaves, **how)
             grads = torch.autograd.grad(o, list(leaves.values()), upstream)
             return {"o": o.detach(), **dict(zip(leaves, grads, strict=True))}
 
