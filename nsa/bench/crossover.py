@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -42,51 +42,44 @@ WIDTH, HEIGHT = 64, 13
 Points = Sequence[tuple[int, float]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Bench:
-    """Times of one shape, each measured once.
+    """Times of one shape, each measured once: what is measured, on what, how often.
 
     Attributes:
-        shape, where: what is measured, and on what.
-        iters, warmup: calls.
         kernels: those of dense attention that are still worth timing, for each pass.
-        row: of a measurement, as it is made.
+        rows: of what was measured so far.
     """
 
     shape: options.Shape
     where: options.Where
     iters: int
     warmup: int
-    row: Callable[[rows.Row], None] = lambda row: None
     kernels: dict[str, list[str]] = field(init=False)
-    _known: dict[tuple[str, str, int], Timing] = field(default_factory=dict)
+    rows: list[rows.Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         names = SDPA if self.where.device.type == "cuda" else ("sdpa",)
         self.kernels = {name: list(names) for name in PASSES}
 
+    @cache  # noqa: B019  there is one bench
     def sparse(self, name: str, regime: str, tokens: int) -> Timing:
         """Of our operation.
 
         Raises:
             ValueError: routing has dense attention computed instead.
         """
-        known = self._known.get((name, regime, tokens))
-        if known is None:
-            x = tensors(self.shape, self.where, tokens, regime)
-            with routing.record() as recording, torch.no_grad():
-                self._attend(x)
-            if recording.backends("dense"):
-                raise ValueError(f"crossover: NSA_DENSE has dense attention computed at {tokens} tokens: unset it")
-            known = self._timed(name, x, self._attend, LEAVES)
-            self._note(name, regime, " ".join(sorted(recording.backends("selected"))), "nsa", tokens, known)
-        return known
+        x = tensors(self.shape, self.where, tokens, regime)
+        with routing.record() as recording, torch.no_grad():
+            self._attend(x)
+        if recording.backends("dense"):
+            raise ValueError(f"crossover: NSA_DENSE has dense attention computed at {tokens} tokens: unset it")
+        timing = self._timed(name, x, self._attend, LEAVES)
+        return self._noted(name, regime, " ".join(sorted(recording.backends("selected"))), "nsa", tokens, timing)
 
+    @cache  # noqa: B019
     def dense(self, name: str, tokens: int) -> Timing:
         """Of the fastest kernel of dense attention that runs."""
-        known = self._known.get((name, ANY, tokens))
-        if known is not None:
-            return known
         found: dict[str, Timing] = {}
         for by in self.kernels[name]:
             try:
@@ -98,8 +91,7 @@ class Bench:
             raise ValueError(f"no kernel of dense attention runs at {tokens} tokens")
         best = min(found, key=lambda by: found[by].ms)
         self.kernels[name] = [by for by, timing in found.items() if timing.ms < SLOWER * found[best].ms]
-        self._note(name, ANY, best, "dense", tokens, found[best])
-        return found[best]
+        return self._noted(name, ANY, best, "dense", tokens, found[best])
 
     def speedup(self, name: str, regime: str, tokens: int) -> float:
         """Time of dense attention over that of sparse."""
@@ -115,9 +107,9 @@ class Bench:
         taken = [x[leaf] for leaf in leaves]
         return measured(with_gradients(lambda *y: call(dict(zip(leaves, y, strict=True))), taken, upstream=x["do"]))
 
-    def _note(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> None:
-        self._known[name, regime, tokens] = timing
-        self.row(
+    def _noted(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> Timing:
+        print(f"S={tokens} {by} {regime} {name}: {timing.ms:.3f} ms", flush=True)
+        self.rows.append(
             {
                 "S": tokens, "by": by, "regime": regime, "pass": name, "ms": timing.ms, "ms_iqr": timing.iqr,
                 "ms_samples": [*timing.samples], "wall_ms": timing.wall_ms, "host_bound": int(timing.host_bound),
@@ -125,6 +117,7 @@ class Bench:
                 **rows.context(self.where.device, self.where.dtype),
             }
         )  # fmt: skip
+        return timing
 
 
 # --- where they cross ---
@@ -202,14 +195,7 @@ def main(argv: list[str]) -> int:
     if shape.batch != 1:
         raise ValueError("crossover: B is 1: a length, not a batch, is what is looked for")
     print(rows.headline(where.device, where.dtype), flush=True)
-    lengths, found, crossings = sorted(set(args.S_list)), [], []
-
-    def row(new: rows.Row) -> None:
-        print(f"S={new['S']} {new['by']} {new['regime']} {new['pass']}: {new['ms']:.3f} ms", flush=True)
-        if new["S"] in lengths:
-            found.append(new)
-
-    bench = Bench(shape, where, args.iters, args.warmup, row)
+    lengths, bench, crossings = sorted(set(args.S_list)), Bench(shape, where, args.iters, args.warmup), []
     for name in PASSES:
         speedups = {regime: [(length, bench.speedup(name, regime, length)) for length in lengths] for regime in REGIMES}
         where_from = {regime: crossing(partial(bench.speedup, name, regime), lengths) for regime in REGIMES}
@@ -217,12 +203,9 @@ def main(argv: list[str]) -> int:
         for regime, at in where_from.items():
             print(f"{name}, {regime}: {at}", flush=True)
             crossings.append({"regime": regime, "pass": name, "slower": at.slower or "", "faster": at.faster or ""})
+    found = [row for row in bench.rows if row["S"] in lengths]
     rows.write(found, args.csv, args.jsonl)
     rows.write([{**one, **rows.context(where.device, where.dtype)} for one in crossings], args.crossings, None)
-    print()
-    print(rows.shown(sorted(found, key=_order), ("S", "pass", "regime", "kernel", "ms", "ms_iqr", "wall_ms")))
+    ordered = sorted(found, key=lambda row: (row["pass"], row["S"], row["regime"]))
+    print(f"\n{rows.shown(ordered, ('S', 'pass', 'regime', 'kernel', 'ms', 'ms_iqr', 'wall_ms'))}")
     return 0
-
-
-def _order(row: rows.Row) -> tuple[str, int, str]:
-    return str(row["pass"]), int(row["S"]), str(row["regime"])  # type: ignore[arg-type]
