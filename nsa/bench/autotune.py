@@ -24,7 +24,7 @@ from torch import Tensor
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
-from nsa import blocks, ops
+from nsa import ops
 from nsa.bench import rows as table_rows
 from nsa.bench.judge import relative_error
 from nsa.bench.kernels import timed
@@ -154,16 +154,8 @@ def ways(group: int) -> dict[str, Schedule]:
 
 def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:
     """Tensors for `calls`, without memory on the device "meta"."""
-    config, tokens = case.config, case.tokens
-    count = blocks.num_compressed(tokens, config)
-    if device.type == "meta":
-        sizes = {"q": (case.heads, case.dk), "k": (case.kv_heads, case.dk), "v": (case.kv_heads, case.dv)}
-        sizes |= {"do": (case.heads, case.dv), "gates": (case.heads, 3)}
-        x = {name: torch.empty(1, tokens, *size, dtype=dtype, device=device) for name, size in sizes.items()}
-        k_cmp, v_cmp = x["k"][:, :count], x["v"][:, :count]
-    else:
-        x = inputs(case, device, dtype, seed)
-        k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
+    x, config = inputs(case, device, dtype, seed), case.config
+    k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
     lse = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
     indices = select_blocks(x["q"], k_cmp, config, case.dk**-0.5, None, lse)
     stats = backward_preprocess(x["do"], x["do"], lse)

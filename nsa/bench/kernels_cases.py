@@ -81,8 +81,11 @@ def case_of(shape: str, tokens: int, regime: str) -> Case:
 
 
 def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
-    """q [B,T,Hq,Dk], k, v [B,Tk,Hkv,D*], gates [B,T,Hq,3] in (0,1) and the upstream gradient do [B,T,Hq,Dv]."""
-    generator = torch.Generator(device).manual_seed(seed)
+    """q [B,T,Hq,Dk], k, v [B,Tk,Hkv,D*], gates [B,T,Hq,3] in (0,1) and the upstream gradient do [B,T,Hq,Dv].
+
+    On the device "meta" they hold nothing.
+    """
+    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
 
     def normal(tokens: int, heads: int, size: int) -> Tensor:
         return torch.randn(case.batch, tokens, heads, size, device=device, generator=generator)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nsa.kernels.common.backward_preprocess import ROWS, places, room_by_head, store_stats
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.sizes import cdiv, split_dim
+from nsa.kernels.common.sizes import cdiv, widths
 from nsa.kernels.common.tiles import load_tile, store_tile
 from nsa.kernels.recorded import Differentiable
 
@@ -101,9 +101,8 @@ def forward(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor, out: Ten
     """Sum of contiguous branches [B,T,Hq,Dv], each times its column of contiguous gates [B,T,Hq,3], in `out`."""
     o, rows = torch.empty_like(o_cmp) if out is None else out, gates.numel() // 3
     if o.numel():
-        first, second = split_dim(size := o.shape[-1])
         _forward[(cdiv(rows, ROWS),)](
-            o_cmp, o_sel, o_win, gates, o, rows, D=size, D0=first, D1=second, BM=ROWS, num_warps=4
+            o_cmp, o_sel, o_win, gates, o, rows, **widths(D=o.shape[-1]), BM=ROWS, num_warps=4
         )
     return o
 
@@ -129,14 +128,13 @@ def _launch_backward(
     kv_heads: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The gates' gradient; of `lses` and `stats`, or of `out`, what is not used stands in."""
-    rows, size = gates.numel() // 3, do.shape[-1]
+    rows = gates.numel() // 3
     dgates = torch.empty_like(gates, memory_format=torch.contiguous_format)
     if do.numel():
-        first, second = split_dim(size)
         at = places(gates[..., 0], kv_heads, stats[0])
         _backward[(cdiv(rows, ROWS),)](
             *branches, do, gates, dgates, *lses, *stats, *out, rows, at["T"], at["H"], at["S"], at["N"],
-            D=size, D0=first, D1=second, SPREAD=SPREAD, BM=ROWS, G=at["G"], GP=at["GP"], BY_HEAD=kv_heads is not None,
+            **widths(D=do.shape[-1]), SPREAD=SPREAD, BM=ROWS, G=at["G"], GP=at["GP"], BY_HEAD=kv_heads is not None,
             num_warps=4,
         )  # fmt: skip
     return dgates

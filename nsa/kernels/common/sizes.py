@@ -30,10 +30,12 @@ def split_dim(size: int) -> tuple[int, int]:
 
 
 @lru_cache
-def widths(dk: int, dv: int) -> dict[str, int]:
-    """The compile-time arguments that name the head dimensions and the tiles that hold them; not to be changed."""
-    (dk0, dk1), (dv0, dv1) = split_dim(dk), split_dim(dv)
-    return {"DK": dk, "DK0": dk0, "DK1": dk1, "DV": dv, "DV0": dv0, "DV1": dv1}
+def widths(**dims: int) -> dict[str, int]:
+    """The compile-time arguments that name head dimensions (D, or DK and DV) and their two tiles; not to be changed."""
+    found = {}
+    for name, dim in dims.items():
+        found[name], (found[f"{name}0"], found[f"{name}1"]) = dim, split_dim(dim)
+    return found
 
 
 def pad_group(group_size: int) -> int:

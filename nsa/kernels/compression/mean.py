@@ -256,7 +256,7 @@ def forward(
     k_cmp = k.new_empty(batch, count, heads, k.shape[-1])
     v_cmp = v.new_empty(batch, count, heads, v.shape[-1]) if planes == 2 else k_cmp
     if k_cmp.numel():
-        dims = widths(k.shape[-1], v.shape[-1])
+        dims = widths(DK=k.shape[-1], DV=v.shape[-1])
         fitting = LOADED // (max(dims["DK0"], dims["DV0"]) * k.element_size())
         _forward[(cdiv(count, SPANS) * heads, batch, planes)](
             k, v, *_extras(k, rope, weight), k_cmp, v_cmp, ranges.q_lo,
@@ -291,7 +291,7 @@ def backward(
         _backward[(cdiv(tokens, rows) * heads, batch, planes)](
             dk_cmp, dv_cmp, *_extras(dk, rope, weight), dk, dv, *(others[1] if others else (dk, dv)), dk, dv, ranges.lo,
             owner.start, owner.end, tokens, count, heads, L=config.l, STRIDE=config.d,
-            **widths(dk.shape[-1], dv.shape[-1]), BM=rows, ADD=others is not None, WEIGHTED=weight is not None,
+            **widths(DK=dk.shape[-1], DV=dv.shape[-1]), BM=rows, ADD=others is not None, WEIGHTED=weight is not None,
             ROTATED=rope is not None, **halves(dk.shape[-1]), num_warps=4,
         )  # fmt: skip
     return dk, dv

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.sizes import cdiv, next_power_of_2, rows_last, split_dim
+from nsa.kernels.common.sizes import cdiv, next_power_of_2, rows_last, widths
 from nsa.kernels.common.tiles import load_tile
 from nsa.kernels.compression import mean
 from nsa.kernels.recorded import Differentiable, Tensors
@@ -62,11 +62,11 @@ def weight_gradient(x: Tensor, dout: Tensor, config: NSAConfig, cu_seqlens: Tens
         return x.new_zeros(heads, config.l, dtype=torch.float32)
     each = max(FEWEST_SPANS, cdiv(count, MOST_SPLITS))
     rows = min(ROWS, next_power_of_2(config.l))
-    splits, (first, second) = cdiv(count, each), split_dim(dim)
+    splits = cdiv(count, each)
     parts = x.new_empty(batch * splits, heads, config.l, dtype=torch.float32)
     _weight_gradient[(splits * cdiv(config.l, rows), heads, batch)](
         x, dout, parts, mean.ranges_of(x, config, cu_seqlens).q_lo, count, heads, each, *x.stride()[:3],
-        L=config.l, LB=rows, D=dim, D0=first, D1=second, num_warps=4,
+        L=config.l, LB=rows, **widths(D=dim), num_warps=4,
     )  # fmt: skip
     return parts.sum(0)
 

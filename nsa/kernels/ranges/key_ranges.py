@@ -8,7 +8,9 @@ keys, are only other numbers in these arrays.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -78,7 +80,7 @@ def sequence_bounds(
 
 @constant
 def _whole_sequence(tokens: int, device: torch.device) -> SequenceBounds:
-    """Depends on sizes alone, as the next `_whole_*` do, so a layer that is called again finds it made."""
+    """Depends on sizes alone, as `_from_0` does, so a layer that is called again finds it made."""
     start = torch.zeros(tokens, dtype=torch.int32, device=device)
     return SequenceBounds(start, start + tokens)
 
@@ -88,9 +90,11 @@ def _starts(q_start: Tensor, device: torch.device) -> Tensor:
     return q_start.to(device, torch.int32)[:, None]
 
 
-def _at_0(device: torch.device) -> Tensor:
-    """The start of every batch entry, int32 []."""
-    return torch.zeros((), dtype=torch.int32, device=device)
+@constant
+def _from_0(made: Callable[..., KeyRanges], *sizes: Any) -> KeyRanges:
+    """`_window` or `_compressed` of these sizes and, last, a device, where every batch entry starts at 0."""
+    *given, device = sizes
+    return made(*given, torch.zeros((), dtype=torch.int32, device=device))
 
 
 def of_window(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: Tensor | None = None) -> KeyRanges:
@@ -101,13 +105,8 @@ def of_window(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: T
     if q_start is not None:
         return _window(q.shape[1], k.shape[1], window, _starts(q_start, q.device))
     if cu_seqlens is None:
-        return _whole_window(q.shape[1], window, q.device)
+        return _from_0(_window, q.shape[1], q.shape[1], window, q.device)
     return pack(cu_seqlens, q.shape[1], window).window
-
-
-@constant
-def _whole_window(tokens: int, window: int, device: torch.device) -> KeyRanges:
-    return _window(tokens, tokens, window, _at_0(device))
 
 
 def _window(tokens: int, keys: int, window: int, start: Tensor) -> KeyRanges:
@@ -137,13 +136,8 @@ def compressed_ranges(
     if q_start is not None:
         return _compressed(tokens, keys, config, _starts(q_start, device))
     if cu_seqlens is None:
-        return _whole_compressed(tokens, keys, config, device)
+        return _from_0(_compressed, tokens, keys, config, device)
     return pack(cu_seqlens, tokens, 0, config, keys).compressed
-
-
-@constant
-def _whole_compressed(tokens: int, keys: int, config: NSAConfig, device: torch.device) -> KeyRanges:
-    return _compressed(tokens, keys, config, _at_0(device))
 
 
 def _compressed(tokens: int, keys: int, config: NSAConfig, start: Tensor) -> KeyRanges:
